@@ -1,0 +1,133 @@
+//! Puts a reservoir together and starts it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::config::{Config, ConfigError};
+use crate::connect::Connect;
+use crate::core::Core;
+use crate::event::{Event, Observer};
+use crate::lease::{LeaseDesk, Leases};
+use crate::limit::{Limit, LocalLimit};
+use crate::reservoir::Reservoir;
+use crate::rt::{NoRuntime, Runtime, TokioRuntime};
+use crate::seed::Seed;
+use crate::tasks;
+
+/// Describes a reservoir. [`start`](Self::start) starts it.
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder<C> {
+    connector: C,
+    config: Config,
+    runtime: Option<Arc<dyn Runtime>>,
+    limit: Option<Arc<dyn Limit>>,
+    leases: Option<Arc<dyn Leases>>,
+    observer: Arc<dyn Observer>,
+}
+
+impl<C: Connect> Builder<C> {
+    pub(crate) fn new(connector: C) -> Self {
+        Self {
+            connector,
+            config: Config::default(),
+            runtime: None,
+            limit: None,
+            leases: None,
+            observer: Arc::new(|_: &Event<'_>| ()),
+        }
+    }
+
+    /// The settings. Default: [`Config::default`].
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Where time and tasks come from. Default: the tokio runtime that [`start`](Self::start) is called in.
+    pub fn runtime(mut self, runtime: impl Runtime) -> Self {
+        self.runtime = Some(Arc::new(runtime));
+        self
+    }
+
+    /// Rations opens, instead of the local limit of the configuration. Share one among the pools of a process.
+    pub fn limit(mut self, limit: Arc<dyn Limit>) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Counts connections across processes. Default: no one does.
+    pub fn leases(mut self, leases: Arc<dyn Leases>) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
+    /// Hears of every event. Default: no one does.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Arc::new(observer);
+        self
+    }
+
+    /// Starts the reservoir and waits until it is filled to its low watermark; if that takes longer than
+    /// `fill_timeout`, it serves with what it has, and says so to the observer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the reservoir.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense, or there is no runtime.
+    pub async fn start(self) -> Result<Reservoir<C>, StartError> {
+        let (timeout, watermark) = (self.config.fill_timeout, self.config.watermark());
+        let reservoir = self.start_empty()?;
+        let core = reservoir.core();
+        let began = core.runtime.now();
+        let filled = reservoir.filled(timeout).await;
+        let size = reservoir.status().size();
+        core.observe(&if filled {
+            Event::Filled { size, took: core.runtime.now().since(began) }
+        } else {
+            Event::FillTimedOut { size, low_watermark: watermark }
+        });
+        Ok(reservoir)
+    }
+
+    /// Starts the reservoir and returns at once, while it fills.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense, or there is no runtime.
+    pub fn start_empty(self) -> Result<Reservoir<C>, StartError> {
+        let Self { connector, config, runtime, limit, leases, observer } = self;
+        config.validate()?;
+        let runtime = match runtime {
+            Some(runtime) => runtime,
+            None => Arc::new(TokioRuntime::current()?),
+        };
+        let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy()));
+        let limit = limit
+            .unwrap_or_else(|| Arc::new(LocalLimit::new(config.rate, config.burst, Arc::clone(&runtime))));
+        let leases = leases.map(|leases| {
+            Arc::new(LeaseDesk::new(leases, Arc::clone(&runtime), Arc::clone(&observer), seed))
+        });
+        let core = Arc::new(Core::new(connector, config, seed, runtime, limit, leases, observer));
+        core.runtime.spawn(Box::pin(tasks::refill::run(Arc::clone(&core))));
+        core.runtime.spawn(Box::pin(tasks::expiry::run(Arc::clone(&core))));
+        Ok(Reservoir::new(core))
+    }
+}
+
+impl<C> fmt::Debug for Builder<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Why a reservoir did not start. Nothing was opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Settings that make no sense. Mend them.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No runtime to run on. Start inside one, or name it with [`Builder::runtime`].
+    #[error(transparent)]
+    NoRuntime(#[from] NoRuntime),
+}

@@ -1,0 +1,288 @@
+//! The shell around the machine: the lock, and what is done after letting go of it.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::config::Config;
+use crate::connect::Connect;
+use crate::error::{CheckoutError, OpenError};
+use crate::event::{Event, Observer};
+use crate::lease::{HeldLease, LeaseDesk};
+use crate::limit::Limit;
+use crate::race::{self, First};
+use crate::rt::Runtime;
+use crate::seed::Seed;
+use crate::state::{Discarded, Due, Key, Keyed, Life, Nudges, Placed, Shape, Shortage, State};
+use crate::status::Status;
+use crate::sync::Mutex;
+use crate::tasks;
+
+/// A connection with all that belongs to it. Boxed, so that a checkout moves one pointer.
+pub(crate) struct Entry<T> {
+    pub(crate) connection: T,
+    pub(crate) lease: Option<HeldLease>,
+    pub(crate) life: Life,
+    pub(crate) key: Key,
+}
+
+impl<T> Keyed for Box<Entry<T>> {
+    #[inline]
+    fn key(&self) -> Key {
+        self.key
+    }
+}
+
+pub(crate) type BoxedEntry<C> = Box<Entry<<C as Connect>::Connection>>;
+type CoreState<C> = State<BoxedEntry<C>, Waker>;
+
+/// What all handles, guards and tasks of a reservoir share.
+pub(crate) struct Core<C: Connect> {
+    state: Mutex<CoreState<C>>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) connector: C,
+    pub(crate) limit: Arc<dyn Limit>,
+    pub(crate) leases: Option<Arc<LeaseDesk>>,
+    observer: Arc<dyn Observer>,
+    pub(crate) config: Mutex<Config>,
+    pub(crate) seed: Seed,
+    last_open_error: Mutex<Option<Arc<OpenError>>>,
+    /// There may be something to open.
+    pub(crate) refill: Notify,
+    /// The next alarm may be sooner than thought.
+    pub(crate) expiry: Notify,
+    /// A connection came or went.
+    pub(crate) progress: Notify,
+    closed: watch::Sender<bool>,
+}
+
+impl<C: Connect> Core<C> {
+    pub(crate) fn new(
+        connector: C,
+        config: Config,
+        seed: Seed,
+        runtime: Arc<dyn Runtime>,
+        limit: Arc<dyn Limit>,
+        leases: Option<Arc<LeaseDesk>>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self {
+            state: Mutex::new(State::new(&config, seed, runtime.now())),
+            runtime,
+            connector,
+            limit,
+            leases,
+            observer,
+            config: Mutex::new(config),
+            seed,
+            last_open_error: Mutex::default(),
+            refill: Notify::new(),
+            expiry: Notify::new(),
+            progress: Notify::new(),
+            closed: watch::Sender::new(false),
+        }
+    }
+
+    /// Takes a connection that is ready and good, if the first one is.
+    #[inline]
+    pub(crate) fn take_fresh(&self) -> Option<BoxedEntry<C>> {
+        let now = self.runtime.coarse_now();
+        let mut state = self.state.lock();
+        let entry = state.take_fresh(now)?;
+        let nudged = state.is_nudged();
+        drop(state);
+        if nudged {
+            self.ask(|_| ());
+        }
+        Some(entry)
+    }
+
+    /// Asks the machine, and then does what it wants done outside the lock.
+    pub(crate) fn ask<R>(&self, question: impl FnOnce(&mut CoreState<C>) -> R) -> R {
+        let mut state = self.state.lock();
+        let answer = question(&mut state);
+        let nudges = state.conclude();
+        drop(state);
+        if !nudges.is_empty() {
+            self.deliver(nudges);
+        }
+        answer
+    }
+
+    #[cold]
+    fn deliver(&self, nudges: Nudges) {
+        if nudges.contains(Nudges::REFILL) {
+            self.refill.notify_one();
+        }
+        if nudges.contains(Nudges::EXPIRY) {
+            self.expiry.notify_one();
+        }
+        if nudges.contains(Nudges::PROGRESS) {
+            self.progress.notify_waiters();
+        }
+        if nudges.contains(Nudges::ROUSE) {
+            let wakers = self.state.lock().wakers();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+        if nudges.contains(Nudges::WATERMARK) {
+            let status = self.status();
+            let size = status.size();
+            self.observe(&if size < status.low_watermark {
+                Event::BelowWatermark { size }
+            } else {
+                Event::AboveWatermark { size }
+            });
+        }
+    }
+
+    pub(crate) fn observe(&self, event: &Event<'_>) {
+        self.observer.on(event);
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.state.lock().status()
+    }
+
+    /// Does what became of a connection.
+    pub(crate) fn settle(self: &Arc<Self>, placed: Placed<BoxedEntry<C>, Waker>) {
+        match placed {
+            Placed::Kept => {}
+            Placed::Served(waker) => waker.wake(),
+            Placed::Reset(entry) => tasks::care::reset(self, entry),
+            Placed::Discarded(discarded) => self.dispose(discarded),
+        }
+    }
+
+    /// Does what an alarm asks for.
+    pub(crate) fn act(self: &Arc<Self>, due: Due<BoxedEntry<C>>) {
+        match due {
+            Due::Discard(discarded) => self.dispose(discarded),
+            Due::Check(entry) => tasks::care::check(self, entry),
+        }
+    }
+
+    /// Closes a connection in the background, and then releases its lease.
+    #[cold]
+    pub(crate) fn dispose(self: &Arc<Self>, discarded: Discarded<BoxedEntry<C>>) {
+        let Discarded { key, entry, reason } = discarded;
+        let Entry { connection, lease, life, .. } = *entry;
+        let now = self.runtime.now();
+        self.observe(&Event::Discarded {
+            reason,
+            age: now.since(life.born_at),
+            remaining: life.remaining(now),
+        });
+        tasks::reclaim::start(self, key, Some(connection), lease);
+    }
+
+    /// Gives back a connection a caller has used.
+    #[inline]
+    pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>, bad: bool) {
+        let shape = if bad || !self.connector.is_usable(&entry.connection) {
+            Shape::Bad
+        } else if self.connector.is_clean(&entry.connection) {
+            Shape::Clean
+        } else {
+            Shape::Dirty
+        };
+        let kept = if shape == Shape::Clean { self.state.lock().keep(entry) } else { Err(entry) };
+        if let Err(entry) = kept {
+            self.give_back_with_care(entry, shape);
+        }
+    }
+
+    #[cold]
+    fn give_back_with_care(self: &Arc<Self>, entry: BoxedEntry<C>, shape: Shape) {
+        let now = self.runtime.now();
+        let placed = self.ask(|state| state.give_back(entry, shape, now));
+        self.settle(placed);
+    }
+
+    /// Word of a connection's death.
+    pub(crate) fn died(self: &Arc<Self>, key: Key) {
+        let now = self.runtime.now();
+        if let Some(discarded) = self.ask(|state| state.died(key, now)) {
+            self.dispose(discarded);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn shortage(&self, shortage: Shortage, waited: Duration) -> CheckoutError {
+        match shortage {
+            Shortage::Empty => {
+                CheckoutError::Empty { waited, last_open_error: self.last_open_error.lock().clone() }
+            }
+            Shortage::Exhausted => {
+                CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open }
+            }
+        }
+    }
+
+    /// Remembers why the last open failed, until one succeeds.
+    pub(crate) fn note_open_error(&self, error: Option<Arc<OpenError>>) {
+        *self.last_open_error.lock() = error;
+    }
+
+    /// Serves no more callers and discards what is ready. What is lent goes when it comes back.
+    pub(crate) fn close(self: &Arc<Self>) {
+        if self.closed.send_replace(true) {
+            return;
+        }
+        let wakers = self.ask(State::close);
+        wakers.into_iter().for_each(Waker::wake);
+        self.observe(&Event::Closed);
+        self.in_batches(|state, now, due| state.empty(now, due));
+        self.refill.notify_one();
+        self.expiry.notify_one();
+    }
+
+    /// Does work of the machine that comes in batches, letting go of the lock between them.
+    pub(crate) fn in_batches(
+        self: &Arc<Self>,
+        mut batch: impl FnMut(&mut CoreState<C>, crate::Instant, &mut Vec<Due<BoxedEntry<C>>>) -> bool,
+    ) {
+        let mut due = Vec::with_capacity(crate::state::BATCH);
+        loop {
+            let now = self.runtime.now();
+            let more = self.ask(|state| batch(state, now, &mut due));
+            for asked in due.drain(..) {
+                self.act(asked);
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Done once `condition` holds. Cancel safe.
+    pub(crate) async fn reached(&self, condition: impl Fn(&CoreState<C>) -> bool) {
+        loop {
+            // Asked to be told before looking, so that no change falls in between.
+            let mut progress = pin!(self.progress.notified());
+            progress.as_mut().enable();
+            if condition(&self.state.lock()) {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Done once the reservoir is closed. Cancel safe.
+    pub(crate) async fn closed(&self) {
+        // The sender lives as long as we do, so waiting cannot fail.
+        drop(self.closed.subscribe().wait_for(|closed| *closed).await);
+    }
+
+    /// Runs `future` for at most `limit`. Cancel safe if `future` is.
+    pub(crate) async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let deadline = self.runtime.sleep_until(self.runtime.now() + limit);
+        match race::first(future, deadline).await {
+            First::Left(output) => Some(output),
+            First::Right(()) => None,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A place among the connections a whole fleet may hold.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backoff;
+use crate::error::BoxError;
+use crate::event::{Event, Observer};
+use crate::race::{self, First};
+use crate::rt::Runtime;
+use crate::seed::{Draws, Seed};
+use crate::sync::Mutex;
+
+/// A future of a shared store, boxed so that stores can be trait objects.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Counts connections across processes. One is held for each connection, from before it is opened until after it
+/// is closed.
+pub trait Leases: Send + Sync + 'static {
+    /// Takes a lease.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, an implementation must give back what it may have taken.
+    fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>>;
+
+    /// Gives a lease back. Called until it succeeds, so it must be idempotent.
+    fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>>;
+}
+
+/// What a store calls a lease.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(Arc<str>);
+
+impl LeaseId {
+    /// A lease by its name in the store.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// Its name in the store.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({})", self.0)
+    }
+}
+
+/// Why there is no lease.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The fleet holds as many connections as it may. Somebody must close one first.
+    #[error("the fleet's limit of {limit} connections is reached")]
+    Limit {
+        /// How many the fleet may hold.
+        limit: u64,
+    },
+    /// The store did not answer, or not sensibly. Try again later.
+    #[error("the lease store is unavailable: {0}")]
+    Unavailable(#[source] BoxError),
+}
+
+/// Leases counted in this process alone: for one process with several pools, for tests, and as the model of what
+/// a shared store does.
+#[derive(Debug)]
+pub struct LocalLeases {
+    limit: u64,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    ids: std::collections::BTreeSet<u64>,
+    next: u64,
+}
+
+impl LocalLeases {
+    /// At most `limit` leases at a time.
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
+        Self { limit, held: Mutex::default() }
+    }
+
+    /// How many are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.lock().ids.len()
+    }
+
+    fn take(&self) -> Result<LeaseId, LeaseError> {
+        let mut held = self.held.lock();
+        if held.ids.len() as u64 >= self.limit {
+            return Err(LeaseError::Limit { limit: self.limit });
+        }
+        let id = held.next;
+        held.next += 1;
+        held.ids.insert(id);
+        Ok(LeaseId::new(id.to_string()))
+    }
+}
+
+impl Leases for LocalLeases {
+    fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>> {
+        // Taken when first polled, and done in that poll: a future that is dropped unpolled has taken nothing.
+        Box::pin(async { self.take() })
+    }
+
+    fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>> {
+        Box::pin(async {
+            let number: u64 = id.as_str().parse()?;
+            self.held.lock().ids.remove(&number);
+            Ok(())
+        })
+    }
+}
+
+/// Takes and gives back leases for one reservoir.
+pub(crate) struct LeaseDesk {
+    leases: Arc<dyn Leases>,
+    runtime: Arc<dyn Runtime>,
+    observer: Arc<dyn Observer>,
+    draws: Mutex<Draws>,
+}
+
+/// How long one release may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl LeaseDesk {
+    pub(crate) fn new(
+        leases: Arc<dyn Leases>,
+        runtime: Arc<dyn Runtime>,
+        observer: Arc<dyn Observer>,
+        seed: Seed,
+    ) -> Self {
+        Self { leases, runtime, observer, draws: Mutex::new(seed.fork("release").draws()) }
+    }
+
+    /// Cancel safe if the store is.
+    pub(crate) async fn acquire(self: &Arc<Self>) -> Result<HeldLease, LeaseError> {
+        let id = self.leases.acquire().await?;
+        Ok(HeldLease { id: Some(id), desk: Arc::clone(self) })
+    }
+
+    /// Releases a lease, trying until the store agrees. Cancel safe: a release is idempotent.
+    async fn release(&self, id: &LeaseId) {
+        let mut attempt = 0_u32;
+        loop {
+            let timeout = self.runtime.sleep_until(self.runtime.now() + RELEASE_TIMEOUT);
+            let error = match race::first(self.leases.release(id), timeout).await {
+                First::Left(Ok(())) => return,
+                First::Left(Err(error)) => error,
+                First::Right(()) => format!("no answer within {RELEASE_TIMEOUT:?}").into(),
+            };
+            attempt = attempt.saturating_add(1);
+            self.observer.on(&Event::LeaseReleaseFailed { error: &error, attempt });
+            let pause = backoff::pause(attempt, &mut self.draws.lock());
+            self.runtime.sleep_until(self.runtime.now() + pause).await;
+        }
+    }
+}
+
+/// A lease that is held. It is released exactly once: by [`release`](Self::release), or in the background when it is
+/// dropped.
+pub struct HeldLease {
+    /// There until it is released.
+    id: Option<LeaseId>,
+    desk: Arc<LeaseDesk>,
+}
+
+impl HeldLease {
+    /// What the store calls it.
+    #[must_use]
+    pub fn id(&self) -> &LeaseId {
+        self.id.as_ref().expect("a lease has its id until it is released, which consumes it")
+    }
+
+    /// Gives it back, trying until the store agrees.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the release goes on in the background.
+    pub async fn release(mut self) {
+        // Still ours while we wait: if this future is dropped, so are we, and that releases in the background.
+        let desk = Arc::clone(&self.desk);
+        desk.release(self.id()).await;
+        self.id = None;
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let desk = Arc::clone(&self.desk);
+            self.desk.runtime.spawn(Box::pin(async move { desk.release(&id).await }));
+        }
+    }
+}
+
+impl fmt::Debug for HeldLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HeldLease").field(&self.id).finish()
+    }
+}

@@ -1,0 +1,191 @@
+//! The handle callers hold.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Acquire;
+use crate::builder::Builder;
+use crate::checkout::Checkout;
+use crate::config::ConfigError;
+use crate::connect::Connect;
+use crate::core::Core;
+use crate::error::CheckoutError;
+use crate::race::{self, First};
+use crate::state::Taken;
+use crate::status::Status;
+
+/// Connections, ready before they are wanted.
+///
+/// A clone is another handle to the same reservoir. When the last one is dropped the reservoir closes: what is ready
+/// is closed at once, what is lent when it comes back. [`drain`](Self::drain) does the same and waits for it.
+pub struct Reservoir<C: Connect> {
+    core: Arc<Core<C>>,
+    alive: Arc<Alive<C>>,
+}
+
+/// Closes the reservoir with the last handle. Guards and tasks do not keep it open.
+struct Alive<C: Connect>(Arc<Core<C>>);
+
+impl<C: Connect> Drop for Alive<C> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl<C: Connect> Reservoir<C> {
+    /// Starts to describe a reservoir of `connector`'s connections.
+    pub fn builder(connector: C) -> Builder<C> {
+        Builder::new(connector)
+    }
+
+    pub(crate) fn new(core: Arc<Core<C>>) -> Self {
+        Self { alive: Arc::new(Alive(Arc::clone(&core))), core }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core<C>> {
+        &self.core
+    }
+
+    /// Takes a connection that is ready. It never waits and never allocates; a caller in line is not overtaken.
+    ///
+    /// # Errors
+    /// [`Empty`](CheckoutError::Empty) or [`Exhausted`](CheckoutError::Exhausted) if none is ready,
+    /// [`Closed`](CheckoutError::Closed) if none will be.
+    #[inline]
+    pub fn try_checkout(&self) -> Result<Checkout<'_, C>, CheckoutError> {
+        match self.core.take_fresh() {
+            Some(entry) => Ok(Checkout::new(&self.core, entry)),
+            None => self.try_again(),
+        }
+    }
+
+    /// The first one was stale, or there was none.
+    #[cold]
+    fn try_again(&self) -> Result<Checkout<'_, C>, CheckoutError> {
+        loop {
+            let now = self.core.runtime.coarse_now();
+            let looked = self.core.ask(|state| match state.take(now) {
+                Taken::Nothing => Err(state.refuse()),
+                taken => Ok(taken),
+            });
+            match looked {
+                Ok(Taken::Got(entry)) => return Ok(Checkout::new(&self.core, entry)),
+                Ok(Taken::Stale(discarded)) => self.core.dispose(discarded),
+                Ok(Taken::Closed | Taken::Nothing) => return Err(CheckoutError::Closed),
+                Err(shortage) => return Err(self.core.shortage(shortage, Duration::ZERO)),
+            }
+        }
+    }
+
+    /// Takes a connection, waiting in line for one if need be: strictly first come, first served.
+    ///
+    /// How long it waits depends on why: `empty_wait` while the reservoir is short of connections,
+    /// `acquire_timeout` while all it may own are in use. [`within`](Acquire::within) sets one limit for both.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: what it was about to get goes to the next in line.
+    ///
+    /// # Errors
+    /// The future yields [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or
+    /// [`Closed`](CheckoutError::Closed).
+    #[inline]
+    pub fn checkout(&self) -> Acquire<'_, C> {
+        Acquire::new(&self.core)
+    }
+
+    /// Takes a connection, waiting in the same line, but on this thread and for at most `wait`.
+    ///
+    /// # Errors
+    /// As [`checkout`](Self::checkout); and [`WouldStarve`](CheckoutError::WouldStarve) if it would have to wait on
+    /// the one thread that could open the connection.
+    ///
+    /// # Panics
+    /// If it has to wait inside a `LocalSet` on a multi-threaded runtime, where tokio does not allow blocking.
+    pub fn checkout_blocking(&self, wait: Duration) -> Result<Checkout<'_, C>, CheckoutError> {
+        self.checkout().within(wait).block()
+    }
+
+    /// What the reservoir looks like now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    /// Waits until as many connections are usable as the low watermark asks for.
+    ///
+    /// Returns `false` if that did not happen within `wait`, or the reservoir was closed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn filled(&self, wait: Duration) -> bool {
+        let filled = self.core.reached(|state| state.is_filled());
+        let reached = self.core.within(wait, race::first(filled, self.core.closed())).await;
+        matches!(reached, Some(First::Left(())))
+    }
+
+    /// Lets the reservoir own another number of connections from now on. What is ready beyond that is closed at once,
+    /// what is lent when it comes back.
+    ///
+    /// # Errors
+    /// If `max_open` makes no sense with the other settings; nothing is changed then.
+    pub fn resize(&self, max_open: usize) -> Result<(), ConfigError> {
+        {
+            let mut config = self.core.config.lock();
+            let resized = config.clone().max_open(max_open);
+            resized.validate()?;
+            let now = self.core.runtime.now();
+            self.core.ask(|state| state.resize(&resized, now));
+            *config = resized;
+        }
+        self.core.in_batches(|state, now, due| state.trim(now, due));
+        Ok(())
+    }
+
+    /// Closes the reservoir and waits, for at most `wait`, until every connection is closed and every lease released.
+    ///
+    /// No more callers are served from the first poll on; those in line get [`Closed`](CheckoutError::Closed). Opens
+    /// under way are given up. Connections in use are closed when they come back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the waiting, not the closing. It can be called again.
+    pub async fn drain(&self, wait: Duration) -> Drained {
+        self.core.close();
+        let drained = self.core.reached(|state| state.is_drained());
+        self.core.within(wait, drained).await;
+        let status = self.status();
+        Drained { in_use: status.in_use, closing: status.closing, other: status.in_care + status.opening }
+    }
+}
+
+/// What a drain could not finish in its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Connections still in use.
+    pub in_use: usize,
+    /// Connections not closed yet, or whose lease is not released yet.
+    pub closing: usize,
+    /// Connections being reset, checked or opened still.
+    pub other: usize,
+}
+
+impl Drained {
+    /// Whether everything is closed and released.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.in_use + self.closing + self.other == 0
+    }
+}
+
+impl<C: Connect> Clone for Reservoir<C> {
+    fn clone(&self) -> Self {
+        Self { core: Arc::clone(&self.core), alive: Arc::clone(&self.alive) }
+    }
+}
+
+impl<C: Connect> fmt::Debug for Reservoir<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reservoir").field(&self.status()).finish()
+    }
+}

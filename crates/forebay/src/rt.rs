@@ -1,0 +1,55 @@
+//! Where time, tasks and randomness come from.
+//!
+//! The reservoir never asks the operating system for any of them: it asks its [`Runtime`]. [`TokioRuntime`] is the
+//! one for production; [`VirtualTime`] runs the same code as fast as the machine allows and the same way each time.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::time::Instant;
+
+mod tokio;
+mod virtual_time;
+
+pub use self::tokio::{NoRuntime, TokioRuntime};
+pub use self::virtual_time::VirtualTime;
+
+/// A future that can be handed to a runtime.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Time, tasks and the first random number.
+pub trait Runtime: Send + Sync + fmt::Debug + 'static {
+    /// What time it is.
+    fn now(&self) -> Instant;
+
+    /// What time it is, cheaply: never behind [`now`](Self::now), and at most some milliseconds ahead of it.
+    ///
+    /// Ahead and not behind, so that a connection compared with it is never handed out too late.
+    fn coarse_now(&self) -> Instant {
+        self.now()
+    }
+
+    /// The time of day, as the duration since 1970-01-01 00:00 UTC. For tokens and records, never for deadlines.
+    fn wall(&self) -> Duration;
+
+    /// A future that is ready once [`now`](Self::now) has reached `at`.
+    fn sleep_until(&self, at: Instant) -> Task;
+
+    /// Runs `task` in the background. May be called from any thread, inside or outside the runtime.
+    fn spawn(&self, task: Task);
+
+    /// A number no one can guess, to seed a [`Seed`](crate::Seed) that was not given.
+    fn entropy(&self) -> u64;
+
+    /// Runs `wait`, which parks this thread, unless that would keep this runtime's own tasks from running.
+    ///
+    /// # Errors
+    /// [`Starved`] if the tasks that `wait` waits for could only run on this very thread.
+    fn block(&self, wait: &mut dyn FnMut()) -> Result<(), Starved>;
+}
+
+/// Blocking this thread would starve the runtime it was waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Starved;

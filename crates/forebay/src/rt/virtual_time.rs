@@ -1,0 +1,307 @@
+//! A runtime whose time passes only when nothing else can happen.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use super::{Runtime, Starved, Task};
+use crate::seed::Seed;
+use crate::sync::Mutex;
+use crate::time::Instant;
+
+/// A single-threaded executor over virtual time: tasks run in the order they were woken, and when none can run,
+/// the clock jumps to the next timer. An hour of a reservoir's life takes microseconds, and takes the same course
+/// every time.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay::rt::{Runtime, VirtualTime};
+///
+/// let time = VirtualTime::new();
+/// let start = time.now();
+/// time.run(time.sleep_until(start + Duration::from_secs(3600)));
+/// assert_eq!(time.now().since(start), Duration::from_secs(3600));
+/// ```
+#[derive(Clone)]
+pub struct VirtualTime(Arc<Inner>);
+
+struct Inner {
+    now: AtomicU64,
+    seed: Seed,
+    drawn: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    runnable: VecDeque<Arc<Spawned>>,
+    /// Ordered by time, then by the order of asking. A cancelled timer leaves its entry here and none in `wakers`.
+    timers: BinaryHeap<Reverse<(Instant, u64)>>,
+    wakers: BTreeMap<u64, Waker>,
+    next_timer: u64,
+}
+
+/// An hour past the origin, so that an instant "an hour ago" exists.
+const START: Duration = Duration::from_secs(3600);
+
+impl VirtualTime {
+    /// A runtime that draws its entropy from seed 42.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_seed(Seed::new(42))
+    }
+
+    /// A runtime that draws its entropy from `seed`.
+    #[must_use]
+    pub fn with_seed(seed: Seed) -> Self {
+        let now = AtomicU64::new((Instant::ZERO + START).as_nanos());
+        Self(Arc::new(Inner { now, seed, drawn: AtomicU64::new(0), queue: Mutex::default() }))
+    }
+
+    /// Runs `future`, and every task meanwhile, until it is done. Time jumps whenever nothing can run.
+    ///
+    /// # Panics
+    /// If `future` waits for something that no task and no timer will ever bring about: a deadlock.
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&woken));
+        loop {
+            if woken.0.swap(false, Ordering::Relaxed)
+                && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
+            {
+                return output;
+            }
+            if woken.0.load(Ordering::Relaxed) || self.step() {
+                continue;
+            }
+            assert!(self.jump(Instant::NEVER), "deadlock: nothing can run and no timer is set");
+        }
+    }
+
+    /// Lets `duration` pass, running whatever becomes due, and leaves the clock there.
+    pub fn advance(&self, duration: Duration) {
+        let until = self.now() + duration;
+        loop {
+            while self.step() {}
+            if !self.jump(until) {
+                break;
+            }
+        }
+        self.0.now.store(until.as_nanos(), Ordering::Relaxed);
+        while self.step() {}
+    }
+
+    /// Runs every task that can run now, without letting time pass.
+    pub fn settle(&self) {
+        while self.step() {}
+    }
+
+    /// Moves the clock without running anything: a suspended machine, a clock that jumps.
+    pub fn skip(&self, duration: Duration) {
+        self.0.now.store((self.now() + duration).as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Runs one task, if one can run.
+    fn step(&self) -> bool {
+        let Some(task) = self.0.queue.lock().runnable.pop_front() else { return false };
+        task.queued.store(false, Ordering::Relaxed);
+        // Taken out while it runs, so that a task which wakes or drops itself finds no lock held.
+        let Some(mut future) = task.future.lock().take() else { return true };
+        let waker = Waker::from(Arc::clone(&task));
+        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            *task.future.lock() = Some(future);
+        }
+        true
+    }
+
+    /// Jumps to the next timer that is not after `limit` and wakes it.
+    fn jump(&self, limit: Instant) -> bool {
+        let mut queue = self.0.queue.lock();
+        while let Some(&Reverse((at, timer))) = queue.timers.peek() {
+            let Some(waker) = queue.wakers.remove(&timer) else {
+                queue.timers.pop();
+                continue;
+            };
+            if at > limit {
+                queue.wakers.insert(timer, waker);
+                return false;
+            }
+            queue.timers.pop();
+            drop(queue);
+            self.0.now.fetch_max(at.as_nanos(), Ordering::Relaxed);
+            waker.wake();
+            return true;
+        }
+        false
+    }
+}
+
+impl Default for VirtualTime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for VirtualTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VirtualTime({:?})", self.now())
+    }
+}
+
+impl Runtime for VirtualTime {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.0.now.load(Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> Duration {
+        // 2026-01-01 00:00 UTC at the start.
+        Duration::from_secs(1_767_225_600) + self.now().since(Instant::ZERO + START)
+    }
+
+    fn sleep_until(&self, at: Instant) -> Task {
+        Box::pin(Sleep { at, timer: None, time: self.clone() })
+    }
+
+    fn spawn(&self, task: Task) {
+        let time = Arc::downgrade(&self.0);
+        let task = Spawned { future: Mutex::new(Some(task)), queued: AtomicBool::new(true), time };
+        self.0.queue.lock().runnable.push_back(Arc::new(task));
+    }
+
+    fn entropy(&self) -> u64 {
+        let count = self.0.drawn.fetch_add(1, Ordering::Relaxed);
+        self.0.seed.fork("entropy").fork(&count.to_string()).number()
+    }
+
+    fn block(&self, _wait: &mut dyn FnMut()) -> Result<(), Starved> {
+        // Whoever would park is the thread that makes time pass.
+        Err(Starved)
+    }
+}
+
+struct Spawned {
+    future: Mutex<Option<Task>>,
+    queued: AtomicBool,
+    time: Weak<Inner>,
+}
+
+impl Wake for Spawned {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed)
+            && let Some(time) = self.time.upgrade()
+        {
+            time.queue.lock().runnable.push_back(self);
+        }
+    }
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Sleep {
+    at: Instant,
+    timer: Option<u64>,
+    time: VirtualTime,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.time.now() >= self.at {
+            return Poll::Ready(());
+        }
+        let this = &mut *self;
+        let mut queue = this.time.0.queue.lock();
+        let timer = *this.timer.get_or_insert_with(|| {
+            let timer = queue.next_timer;
+            queue.next_timer += 1;
+            queue.timers.push(Reverse((this.at, timer)));
+            timer
+        });
+        queue.wakers.insert(timer, context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer {
+            self.time.0.queue.lock().wakers.remove(&timer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn timers_fire_in_order_of_time_and_then_of_asking() {
+        let time = VirtualTime::new();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        for (name, delay) in [("late", 3), ("first", 1), ("second", 1)] {
+            let (log, clock) = (Arc::clone(&log), time.clone());
+            let at = time.now() + seconds(delay);
+            time.spawn(Box::pin(async move {
+                clock.sleep_until(at).await;
+                log.lock().push(name);
+            }));
+        }
+        time.advance(seconds(2));
+        assert_eq!(*log.lock(), ["first", "second"]);
+        time.advance(seconds(2));
+        assert_eq!(*log.lock(), ["first", "second", "late"]);
+    }
+
+    #[test]
+    fn advance_leaves_the_clock_where_it_was_told() {
+        let time = VirtualTime::new();
+        let start = time.now();
+        time.advance(seconds(90));
+        assert_eq!(time.now().since(start), seconds(90));
+        assert_eq!(time.wall(), Duration::from_secs(1_767_225_690));
+    }
+
+    #[test]
+    fn a_dropped_sleep_wakes_no_one() {
+        let time = VirtualTime::new();
+        let mut sleep = time.sleep_until(time.now() + seconds(1));
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(sleep);
+        time.advance(seconds(2));
+        assert!(!woken.0.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn a_deadlock_is_named() {
+        VirtualTime::new().run(std::future::pending::<()>());
+    }
+
+    #[test]
+    fn entropy_repeats_with_the_seed_and_not_within_it() {
+        let (a, b) = (VirtualTime::new(), VirtualTime::new());
+        let first = a.entropy();
+        assert_eq!(first, b.entropy());
+        assert_ne!(first, a.entropy());
+    }
+}

@@ -1,0 +1,190 @@
+//! When each connection is to be retired, so that no two of one reservoir go together.
+//!
+//! A life drawn at random spreads retirements only as widely as its jitter; connections that were opened in one
+//! rush come due in one rush. So the life is only an upper bound: the calendar cuts time into pages, a little more
+//! of them than there are connections in one life, and books each connection on the latest free page before its
+//! draw. A rush of opens fills the pages from the far end backwards, which spreads it over a whole life at once.
+
+use std::time::Duration;
+
+use crate::time::{Instant, nanos};
+
+/// A page that a connection is booked on. Give it back with [`Calendar::free`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Page(u32);
+
+#[derive(Debug)]
+pub(super) struct Calendar {
+    /// The length of a page, in nanoseconds.
+    width: u64,
+    /// Where this reservoir's pages begin within the first, so that the reservoirs of a fleet interleave.
+    phase: u64,
+    /// A ring of pages, one bit each: set if taken.
+    taken: Vec<u64>,
+}
+
+impl Calendar {
+    /// A calendar for `connections`, each of which is retired at most `longest` after its birth and would be,
+    /// undisturbed, at least `shortest` after it. `draw` is any number; it picks the phase.
+    pub(super) fn new(connections: usize, shortest: Duration, longest: Duration, draw: u64) -> Self {
+        // A tenth more pages than connections: there is a free one within the life even when all are booked.
+        let pages = (connections as u64 + connections as u64 / 10 + 1).max(2);
+        let width = (nanos(shortest) / pages).max(1);
+        // Two words of slack, so that a page just past is never mistaken for the farthest one ahead.
+        let words = (nanos(longest) / width) / 64 + 3;
+        let taken = vec![0; usize::try_from(words).unwrap_or(usize::MAX)];
+        Self { width, phase: draw % width, taken }
+    }
+
+    /// Books the latest free page that begins after `now` and not after `latest`, and tells when it begins.
+    /// If there is none, the connection is retired at `latest`, on no page.
+    pub(super) fn book(&mut self, now: Instant, latest: Instant) -> (Instant, Option<Page>) {
+        let (first, last) = (self.page_at(now) + 1, self.page_at(latest));
+        let mut page = last;
+        while page >= first {
+            let (word, bit) = self.place(page);
+            // The free pages of this word at or below ours, in its high bits.
+            let free = !self.taken[word] << (63 - bit);
+            let skip = u64::from(free.leading_zeros());
+            if skip > u64::from(bit) {
+                // None: go on at the top of the word below.
+                page = page.saturating_sub(u64::from(bit) + 1);
+                continue;
+            }
+            page -= skip;
+            if page < first {
+                break;
+            }
+            let (word, bit) = self.place(page);
+            self.taken[word] |= 1 << bit;
+            let begins = Instant::from_nanos(page * self.width + self.phase);
+            #[allow(clippy::cast_possible_truncation, reason = "a ring of a million pages has 32-bit places")]
+            return (begins, Some(Page((word as u32) * 64 + bit)));
+        }
+        (latest, None)
+    }
+
+    /// Gives a page back.
+    pub(super) fn free(&mut self, page: Page) {
+        self.taken[page.0 as usize / 64] &= !(1 << (page.0 % 64));
+    }
+
+    /// The number of the page that `at` lies on, counted from the origin of time.
+    fn page_at(&self, at: Instant) -> u64 {
+        at.as_nanos().saturating_sub(self.phase) / self.width
+    }
+
+    /// Where in the ring a page is.
+    fn place(&self, page: u64) -> (usize, u32) {
+        let word = (page / 64) % self.taken.len() as u64;
+        (usize::try_from(word).unwrap_or(0), (page % 64) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::seed::Seed;
+
+    const START: Instant = Instant::from_nanos(3_600_000_000_000);
+
+    fn minutes(n: u64) -> Duration {
+        Duration::from_secs(60 * n)
+    }
+
+    #[test]
+    fn a_rush_is_spread_over_a_whole_life() {
+        let mut calendar = Calendar::new(1000, minutes(54), minutes(56), 7);
+        let mut draws = Seed::new(1).draws();
+        let mut booked: Vec<Instant> = (0..1000u64)
+            .map(|i| {
+                let now = START + Duration::from_millis(10 * i);
+                let latest = now + minutes(54) + draws.up_to(minutes(2));
+                let (at, page) = calendar.book(now, latest);
+                assert!(page.is_some() && at > now && at <= latest);
+                at
+            })
+            .collect();
+        booked.sort();
+        let gaps: Vec<u128> = booked.windows(2).map(|pair| pair[1].since(pair[0]).as_millis()).collect();
+        let width = minutes(54).as_millis() / 1101;
+        assert!(gaps.iter().all(|gap| *gap >= width), "no two share a page");
+        let span = booked[999].since(booked[0]);
+        assert!(span > minutes(48), "spread over {span:?}");
+    }
+
+    #[test]
+    fn the_later_generations_keep_their_distance() {
+        let mut calendar = Calendar::new(100, minutes(10), minutes(12), 3);
+        let mut draws = Seed::new(2).draws();
+        let mut booked: BTreeSet<(Instant, u32)> = BTreeSet::new();
+        for _ in 0..100 {
+            let (at, page) = calendar.book(START, START + minutes(10) + draws.up_to(minutes(2)));
+            booked.insert((at, page.unwrap().0));
+        }
+        let mut last = START;
+        for _ in 0..2000 {
+            let (at, page) = booked.pop_first().unwrap();
+            assert!(at.since(last) >= Duration::from_millis(5400) || last == START, "{at:?} after {last:?}");
+            last = at;
+            calendar.free(Page(page));
+            let (next, page) = calendar.book(at, at + minutes(10) + draws.up_to(minutes(2)));
+            booked.insert((next, page.expect("a tenth of the pages is spare").0));
+        }
+    }
+
+    #[test]
+    fn without_a_free_page_the_draw_holds() {
+        let mut calendar = Calendar::new(1, minutes(1), minutes(1), 0);
+        let latest = START + minutes(1);
+        let pages = std::iter::from_fn(|| calendar.book(START, latest).1).count();
+        assert_eq!(pages, 2, "one connection gets two pages");
+        assert_eq!(calendar.book(START, latest), (latest, None));
+        assert_eq!(calendar.book(latest, START), (START, None), "a draw in the past is due at once");
+    }
+
+    proptest! {
+        /// Against a plain set of page numbers: always the latest free one.
+        #[test]
+        fn books_the_latest_free_page(
+            connections in 1usize..200,
+            steps in prop::collection::vec((0u64..5_000, 0u64..60_000, any::<bool>()), 1..300),
+        ) {
+            let (shortest, longest) = (minutes(1), minutes(2));
+            let mut calendar = Calendar::new(connections, shortest, longest, 12_345);
+            let width = calendar.width;
+            let mut held: BTreeSet<u64> = BTreeSet::new();
+            let mut pages: Vec<(u64, Page)> = Vec::new();
+            let mut now = START;
+            for (pause, extra, give_back) in steps {
+                now = now + Duration::from_millis(pause);
+                let number = |at: Instant| (at.as_nanos() - 12_345 % width) / width;
+                // What is past has been retired, as the expiry task does.
+                pages.retain(|(held_page, page)| {
+                    let keep = *held_page > number(now);
+                    if !keep { calendar.free(*page); held.remove(held_page); }
+                    keep
+                });
+                if give_back && !pages.is_empty() {
+                    let (held_page, page) = pages.swap_remove(pages.len() / 2);
+                    calendar.free(page);
+                    held.remove(&held_page);
+                    continue;
+                }
+                let latest = now + shortest + Duration::from_millis(extra);
+                let expected = (number(now) + 1..=number(latest)).rev().find(|page| !held.contains(page));
+                let (at, page) = calendar.book(now, latest);
+                prop_assert_eq!(page.map(|_| number(at)), expected);
+                prop_assert!(at <= latest);
+                if let (Some(number), Some(page)) = (expected, page) {
+                    held.insert(number);
+                    pages.push((number, page));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! How many opens may be in flight, and when none may start.
+//!
+//! The limiter is the only throttle while opens succeed. The governor keeps just enough of them in flight to use
+//! all that the limiter gives, and holds back while they fail.
+
+use std::time::Duration;
+
+use crate::backoff;
+use crate::event::Failure;
+use crate::limit::Pace;
+use crate::seed::Draws;
+use crate::time::Instant;
+
+/// How long an open is taken to last before one has been seen.
+const ASSUMED_OPEN_TIME: Duration = Duration::from_millis(100);
+/// The smallest share of the rate that pushback leaves.
+const LEAST_SHARE: f64 = 1.0 / 64.0;
+/// How much of the rate comes back in a second without pushback.
+const RECOVERY_PER_SECOND: f64 = 0.05;
+
+#[derive(Debug)]
+pub(super) struct Governor {
+    inflight_limit: usize,
+    /// A moving average of what an open takes, without the wait for its permit.
+    open_time: Option<Duration>,
+    /// Failures in a row, for each reason.
+    attempts: [u32; Failure::ALL.len()],
+    /// No open starts before this.
+    resume_at: Instant,
+    /// Opens that began before this failed together with the one that led to the present pause.
+    paused_at: Instant,
+    /// After a failure, one open at a time until one succeeds.
+    proving: bool,
+    /// How much of the limiter's rate is used: less than one after the server pushed back.
+    share: f64,
+    share_changed: Instant,
+    draws: Draws,
+}
+
+/// What the governor says to another open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Go {
+    Now,
+    /// Not before then; at `NEVER`, not before one of those in flight is done.
+    At(Instant),
+}
+
+impl Governor {
+    pub(super) fn new(inflight_limit: usize, draws: Draws) -> Self {
+        Self {
+            inflight_limit,
+            open_time: None,
+            attempts: [0; Failure::ALL.len()],
+            resume_at: Instant::ZERO,
+            paused_at: Instant::ZERO,
+            proving: false,
+            share: 1.0,
+            share_changed: Instant::ZERO,
+            draws,
+        }
+    }
+
+    /// May one more open start, with `inflight` under way?
+    pub(super) fn may_start(&self, now: Instant, pace: Pace, inflight: usize) -> Go {
+        if now < self.resume_at {
+            return Go::At(self.resume_at);
+        }
+        if inflight >= self.allowance(pace) {
+            return Go::At(Instant::NEVER);
+        }
+        Go::Now
+    }
+
+    /// An open starts. After pushback, the next one keeps its distance.
+    pub(super) fn started(&mut self, now: Instant, pace: Pace) {
+        if self.share < 1.0 {
+            let interval = 1.0 / (pace.per_second * self.share).clamp(1e-3, 1e6);
+            self.resume_at = self.resume_at.max(now + Duration::from_secs_f64(interval));
+        }
+    }
+
+    /// As many as the limiter's rate asks for at the time an open takes, and those that need not wait for a permit.
+    fn allowance(&self, pace: Pace) -> usize {
+        if self.proving {
+            return 1;
+        }
+        let open_time = self.open_time.unwrap_or(ASSUMED_OPEN_TIME);
+        // A quarter more than the average, since opens vary, and two to queue for the next permits.
+        let steady = 1.25 * pace.per_second * self.share * open_time.as_secs_f64() + 2.0;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is clamped")]
+        let steady = steady.ceil() as usize;
+        steady.saturating_add(pace.at_once as usize).clamp(1, self.inflight_limit)
+    }
+
+    /// An open took `took`, not counting the wait for its permit.
+    pub(super) fn succeeded(&mut self, now: Instant, took: Duration) {
+        self.open_time = Some(match self.open_time {
+            None => took,
+            // Up quickly, down slowly: too few in flight cost throughput, too many only wait.
+            Some(average) if took > average => average + (took - average) / 4,
+            Some(average) => average - (average - took) / 16,
+        });
+        self.attempts = [0; Failure::ALL.len()];
+        self.proving = false;
+        let calm = now.since(self.share_changed).min(Duration::from_secs(1)).as_secs_f64();
+        self.share = (self.share + RECOVERY_PER_SECOND * calm).min(1.0);
+        self.share_changed = now;
+    }
+
+    /// An open that began at `began` failed. Returns how many have in a row, and the pause that follows.
+    pub(super) fn failed(&mut self, now: Instant, began: Instant, failure: Failure) -> (u32, Duration) {
+        let attempts = &mut self.attempts[failure.index()];
+        if began < self.paused_at {
+            // One of many that were in flight when the first of them failed: one outage, one step.
+            return ((*attempts).max(1), self.resume_at.since(now));
+        }
+        *attempts = attempts.saturating_add(1);
+        let attempts = *attempts;
+        let pause = backoff::pause(attempts, &mut self.draws);
+        self.resume_at = self.resume_at.max(now + pause);
+        self.paused_at = now;
+        self.proving = true;
+        if failure.is_pushback() {
+            self.share = (self.share / 2.0).max(LEAST_SHARE);
+            self.share_changed = now;
+        }
+        (attempts, pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Seed;
+
+    const START: Instant = Instant::from_nanos(1_000_000_000_000);
+    const PACE: Pace = Pace { per_second: 100.0, at_once: 0 };
+
+    fn governor() -> Governor {
+        Governor::new(64, Seed::new(1).draws())
+    }
+
+    fn millis(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn enough_are_in_flight_to_use_the_rate() {
+        let mut governor = governor();
+        assert_eq!(governor.allowance(PACE), 15, "100 ms assumed");
+        governor.succeeded(START, millis(330));
+        assert_eq!(governor.allowance(PACE), 44);
+        governor.succeeded(START, millis(730));
+        assert_eq!(governor.allowance(PACE), 56, "up by a quarter of the difference");
+        governor.succeeded(START, millis(30));
+        assert_eq!(governor.allowance(PACE), 53, "down by a sixteenth");
+        assert_eq!(governor.allowance(Pace { per_second: 100.0, at_once: 1000 }), 64, "never above the limit");
+        assert_eq!(Governor::new(1, Seed::new(1).draws()).allowance(PACE), 1);
+    }
+
+    #[test]
+    fn a_full_flight_waits_for_a_landing() {
+        let governor = governor();
+        assert_eq!(governor.may_start(START, PACE, 14), Go::Now);
+        assert_eq!(governor.may_start(START, PACE, 15), Go::At(Instant::NEVER));
+    }
+
+    #[test]
+    fn pauses_double_to_a_ceiling_and_end_with_success() {
+        let mut governor = governor();
+        let mut now = START;
+        let mut pauses = Vec::new();
+        for attempt in 1..=12 {
+            let (attempts, pause) = governor.failed(now, now, Failure::Open);
+            assert_eq!(attempts, attempt);
+            assert_eq!(governor.may_start(now, PACE, 0), Go::At(now + pause));
+            pauses.push(pause);
+            now = now + pause;
+            assert_eq!(governor.may_start(now, PACE, 0), Go::Now);
+            assert_eq!(governor.may_start(now, PACE, 1), Go::At(Instant::NEVER), "one at a time until one succeeds");
+        }
+        assert!(pauses[0] <= millis(250) && pauses[11] >= millis(15_000), "{pauses:?}");
+        governor.succeeded(now, millis(100));
+        assert_eq!(governor.may_start(now, PACE, 1), Go::Now);
+        assert_eq!(governor.failed(now, now, Failure::Open).0, 1);
+    }
+
+    #[test]
+    fn reasons_are_counted_apart() {
+        let mut governor = governor();
+        governor.failed(START, START, Failure::Open);
+        governor.failed(START + millis(1), START + millis(1), Failure::Open);
+        assert_eq!(governor.failed(START + millis(2), START + millis(2), Failure::Token).0, 1);
+    }
+
+    #[test]
+    fn one_outage_is_one_step_however_many_were_in_flight() {
+        let mut governor = governor();
+        let later = START + millis(10);
+        let (_, pause) = governor.failed(later, START, Failure::Open);
+        for _ in 0..63 {
+            assert_eq!(governor.failed(later, START, Failure::Open), (1, pause));
+        }
+        assert_eq!(governor.failed(later, START, Failure::Auth), (1, pause), "never a zeroth attempt");
+        assert_eq!(governor.failed(later, later, Failure::Open).0, 2, "one that began since is news");
+    }
+
+    #[test]
+    fn pushback_halves_the_rate_and_it_recovers_slowly() {
+        let mut governor = governor();
+        governor.failed(START, START, Failure::Throttled);
+        let mut now = START + millis(30_000);
+        governor.succeeded(now, millis(10));
+        assert!(governor.share > 0.5 && governor.share < 0.6, "{}", governor.share);
+        governor.started(now, PACE);
+        let Go::At(next) = governor.may_start(now, PACE, 0) else { panic!("no distance kept") };
+        assert!(next.since(now) > millis(15) && next.since(now) < millis(20), "{:?}", next.since(now));
+        for _ in 0..100 {
+            governor.succeeded(now, millis(10));
+        }
+        assert!(governor.share < 0.6, "by time, not by count");
+        for _ in 0..10 {
+            now = now + Duration::from_secs(1);
+            governor.succeeded(now, millis(10));
+        }
+        assert!((governor.share - 1.0).abs() < 1e-9);
+        governor.started(now, PACE);
+        assert_eq!(governor.may_start(now, PACE, 0), Go::Now);
+        for i in 0..20 {
+            now = now + Duration::from_secs(i);
+            governor.failed(now, now, Failure::TooManyConnections);
+        }
+        assert!((governor.share - LEAST_SHARE).abs() < 1e-9);
+    }
+
+    #[test]
+    fn other_failures_leave_the_rate_alone() {
+        let mut governor = governor();
+        governor.failed(START, START, Failure::Auth);
+        assert!((governor.share - 1.0).abs() < 1e-9);
+    }
+}

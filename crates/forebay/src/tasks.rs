@@ -1,0 +1,6 @@
+//! What runs in the background: the only loops, and the errands they and callers send out.
+
+pub(crate) mod care;
+pub(crate) mod expiry;
+pub(crate) mod reclaim;
+pub(crate) mod refill;

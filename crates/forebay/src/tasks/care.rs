@@ -1,0 +1,69 @@
+//! Makes connections clean again, and checks idle ones, off the callers' path.
+
+use std::sync::Arc;
+
+use crate::connect::Connect;
+use crate::core::{BoxedEntry, Core};
+use crate::error::BoxError;
+use crate::event::Event;
+use crate::state::Shape;
+
+/// Resets a connection that came back dirty.
+pub(crate) fn reset<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
+    start(core, entry, Kind::Reset);
+}
+
+/// Checks a connection that has been idle for long.
+pub(crate) fn check<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
+    start(core, entry, Kind::Check);
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Reset,
+    Check,
+}
+
+fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
+    let patient = Patient { core: Arc::clone(core), entry: Some(entry), shape: Shape::Broken };
+    core.runtime.spawn(Box::pin(patient.treat(kind)));
+}
+
+/// A connection in care. It is given back whatever happens: broken, unless the treatment says otherwise.
+struct Patient<C: Connect> {
+    core: Arc<Core<C>>,
+    entry: Option<BoxedEntry<C>>,
+    shape: Shape,
+}
+
+impl<C: Connect> Patient<C> {
+    async fn treat(mut self, kind: Kind) {
+        let core = Arc::clone(&self.core);
+        let Some(entry) = &mut self.entry else { return };
+        let limit = core.config.lock().care_timeout;
+        let connection = &mut entry.connection;
+        let outcome = match kind {
+            Kind::Reset => core.within(limit, core.connector.reset(connection)).await,
+            Kind::Check => core.within(limit, core.connector.check(connection)).await,
+        };
+        let outcome =
+            outcome.unwrap_or_else(|| Err(BoxError::from(format!("no answer within {limit:?}"))));
+        match outcome {
+            Ok(()) => self.shape = Shape::Clean,
+            Err(error) => core.observe(&Event::CareFailed { error: &error }),
+        }
+        if let (Kind::Check, Shape::Broken) = (kind, self.shape) {
+            self.shape = Shape::Dead;
+        }
+    }
+}
+
+impl<C: Connect> Drop for Patient<C> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            let (shape, now) = (self.shape, self.core.runtime.now());
+            let placed = self.core.ask(|state| state.cared(entry, shape, now));
+            self.core.settle(placed);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Handles alarms as they ring: retirement, expiry, idle time, health checks.
+
+use std::sync::Arc;
+
+use crate::connect::Connect;
+use crate::core::Core;
+use crate::race;
+
+/// Runs until the reservoir is closed. It sleeps until the next alarm, so its work is only what is due.
+pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
+    while !core.ask(|state| state.is_closed()) {
+        core.in_batches(|state, now, due| state.ring(now, due));
+        let next = core.ask(|state| state.next_alarm());
+        race::first(core.expiry.notified(), core.runtime.sleep_until(next)).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! Keeps connections coming: as many at a time as the limiter has permits for, and none while they fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::connect::{Connect, Lifeline};
+use crate::core::{Core, Entry};
+use crate::error::OpenError;
+use crate::event::{Event, Failure};
+use crate::lease::{HeldLease, LeaseError};
+use crate::race::{self, First};
+use crate::state::{Key, Refill};
+use crate::tasks::reclaim;
+
+/// Runs until the reservoir is closed. It is told when there is something to do, and never polls.
+pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
+    let stagger = core.config.lock().stagger;
+    let delay = core.seed.fork("stagger").draws().up_to(stagger);
+    if !delay.is_zero() {
+        race::first(core.closed(), core.runtime.sleep_until(core.runtime.now() + delay)).await;
+    }
+    core.observe(&Event::Started);
+    loop {
+        let (now, pace) = (core.runtime.now(), core.limit.pace());
+        match core.ask(|state| state.next_open(now, pace)) {
+            Refill::Open(key) => {
+                let opening = Opening { core: Arc::clone(&core), key, lease: None, settled: false };
+                core.runtime.spawn(Box::pin(opening.run()));
+            }
+            Refill::Wait(until) => {
+                race::first(core.refill.notified(), core.runtime.sleep_until(until)).await;
+            }
+            Refill::Closed => return,
+        }
+    }
+}
+
+/// One connection on its way. Whatever ends this ahead of time, its slot and its lease are given back.
+struct Opening<C: Connect> {
+    core: Arc<Core<C>>,
+    key: Key,
+    lease: Option<HeldLease>,
+    settled: bool,
+}
+
+impl<C: Connect> Opening<C> {
+    async fn run(mut self) {
+        let core = Arc::clone(&self.core);
+        let attempt = self.attempt();
+        match race::first(core.closed(), attempt).await {
+            // Dropping ourselves gives everything back.
+            First::Left(()) => {}
+            First::Right(Ok((connection, took, busy))) => self.succeed(connection, took, busy),
+            First::Right(Err(error)) => self.fail(error),
+        }
+    }
+
+    /// Token, then lease, then permit, then open: each is had before the next is asked for, so that what fails
+    /// early costs nothing that is scarce. Returns the connection, how long the open took, and how long all took
+    /// that was not waiting for the permit.
+    async fn attempt(&mut self) -> Result<(C::Connection, Duration, Duration), OpenError> {
+        let core = Arc::clone(&self.core);
+        let limit = core.config.lock().open_timeout;
+        let late = |what: &str| OpenError::new(Failure::Timeout, format!("{what} took longer than {limit:?}"));
+        let began = core.runtime.now();
+
+        core.within(limit, core.connector.prepare()).await.ok_or_else(|| late("preparing"))??;
+        if let Some(desk) = &core.leases {
+            let lease = core.within(limit, desk.acquire()).await;
+            let lease = lease.unwrap_or_else(|| {
+                Err(LeaseError::Unavailable(format!("no answer within {limit:?}").into()))
+            });
+            self.lease = Some(lease.map_err(|error| {
+                let failure = match error {
+                    LeaseError::Limit { .. } => Failure::LeaseLimit,
+                    LeaseError::Unavailable(_) => Failure::Lease,
+                };
+                OpenError::new(failure, error)
+            })?);
+        }
+        let ready = core.runtime.now();
+        let permit = core.limit.acquire().await.map_err(|error| OpenError::new(Failure::RateLimit, error))?;
+        let permitted = core.runtime.now();
+        permit.spend();
+        let connection = core.within(limit, core.connector.open(self.lifeline())).await;
+        let connection = connection.ok_or_else(|| late("the open"))??;
+        let took = core.runtime.now().since(permitted);
+        Ok((connection, took, took + ready.since(began)))
+    }
+
+    fn lifeline(&self) -> Lifeline {
+        let (core, key) = (Arc::downgrade(&self.core), self.key);
+        Lifeline::new(move || {
+            if let Some(core) = core.upgrade() {
+                core.died(key);
+            }
+        })
+    }
+
+    fn succeed(mut self, connection: C::Connection, took: Duration, busy: Duration) {
+        self.settled = true;
+        let core = &self.core;
+        core.note_open_error(None);
+        core.observe(&Event::Opened { took });
+        let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
+        let (placed, replaced) = core.ask(|state| {
+            let life = state.draw_life(now);
+            state.opened(Box::new(Entry { connection, lease, life, key }), life, busy, now)
+        });
+        core.settle(placed);
+        if let Some(replaced) = replaced {
+            core.dispose(replaced);
+        }
+    }
+
+    fn fail(&mut self, error: OpenError) {
+        self.settled = true;
+        let core = &self.core;
+        let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
+        let (failure, releasing) = (error.failure(), lease.is_some());
+        let error = Arc::new(error);
+        core.note_open_error(Some(Arc::clone(&error)));
+        let (attempt, pause, closed_first) =
+            core.ask(|state| state.open_failed(key, failure, releasing, now));
+        core.observe(&Event::OpenFailed { error: &error, attempt, pause });
+        if releasing {
+            reclaim::start(core, key, None, lease);
+        }
+        if let Some(discarded) = closed_first {
+            core.dispose(discarded);
+        }
+    }
+}
+
+impl<C: Connect> Drop for Opening<C> {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        if std::thread::panicking() {
+            return self.fail(OpenError::new(Failure::Open, "the connector panicked"));
+        }
+        let (lease, key) = (self.lease.take(), self.key);
+        let releasing = lease.is_some();
+        self.core.ask(|state| state.open_abandoned(key, releasing));
+        if releasing {
+            reclaim::start(&self.core, key, None, lease);
+        }
+    }
+}
