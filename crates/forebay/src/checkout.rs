@@ -13,75 +13,101 @@ use crate::lease::HeldLease;
 ///
 /// Giving back costs tens of nanoseconds: a connection that is dirty or dead is dealt with in the background.
 ///
-/// It borrows the [`Reservoir`](crate::Reservoir) it came from, which saves two atomic operations;
+/// It borrows the [`Reservoir`](crate::Reservoir) handle it came from, which saves two atomic operations;
 /// [`into_owned`](Self::into_owned) makes one that can be stored or sent anywhere.
 pub struct Checkout<'a, C: Connect> {
-    home: Home<'a, C>,
-    /// There until the guard is dropped or the connection detached.
+    core: &'a Arc<Core<C>>,
+    /// There until the guard is dropped or consumed.
     entry: Option<BoxedEntry<C>>,
-    bad: bool,
 }
 
-/// Where a connection goes back to.
-enum Home<'a, C: Connect> {
-    Borrowed(&'a Arc<Core<C>>),
-    Owned(Arc<Core<C>>),
+/// A [`Checkout`] that is not tied to the handle it came from.
+pub struct OwnedCheckout<C: Connect> {
+    core: Arc<Core<C>>,
+    /// There until the guard is dropped or consumed.
+    entry: Option<BoxedEntry<C>>,
 }
 
-impl<C: Connect> Home<'_, C> {
-    #[inline]
-    fn core(&self) -> &Arc<Core<C>> {
-        match self {
-            Self::Borrowed(core) => core,
-            Self::Owned(core) => core,
-        }
-    }
-}
+const HELD: &str = "a guard holds its connection until it is dropped or consumed";
 
 impl<'a, C: Connect> Checkout<'a, C> {
     #[inline]
     pub(crate) fn new(core: &'a Arc<Core<C>>, entry: BoxedEntry<C>) -> Self {
-        Self { home: Home::Borrowed(core), entry: Some(entry), bad: false }
+        Self { core, entry: Some(entry) }
     }
 
     /// The same connection, no longer tied to the handle it came from.
     #[must_use]
-    pub fn into_owned(mut self) -> Checkout<'static, C> {
-        let home = Home::Owned(Arc::clone(self.home.core()));
-        Checkout { home, entry: self.entry.take(), bad: self.bad }
+    pub fn into_owned(mut self) -> OwnedCheckout<C> {
+        OwnedCheckout { core: Arc::clone(self.core), entry: self.entry.take() }
     }
 
     /// This connection failed: discard it when it comes back, instead of lending it again.
     pub fn mark_bad(&mut self) {
-        self.bad = true;
+        self.entry.as_mut().expect(HELD).bad = true;
     }
 
     /// How old the connection is.
     #[must_use]
     pub fn age(&self) -> Duration {
-        self.home.core().runtime.now().since(self.entry().life.born_at)
+        self.core.runtime.now().since(self.entry.as_ref().expect(HELD).life.born_at)
     }
 
     /// How much of its life is left; none if lives are not limited.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.entry().life.remaining(self.home.core().runtime.now())
+        self.entry.as_ref().expect(HELD).life.remaining(self.core.runtime.now())
     }
 
     /// Takes the connection out of the reservoir for good, together with its lease. The reservoir opens another in
     /// its place; the lease is released when the caller lets go of it.
     #[must_use]
     pub fn detach(mut self) -> Detached<C::Connection> {
-        let entry = self.entry.take().expect("a guard holds its connection until it is consumed");
-        let now = self.home.core().runtime.now();
-        self.home.core().ask(|state| state.detach(entry.key, now));
+        let entry = self.entry.take().expect(HELD);
+        let now = self.core.runtime.now();
+        self.core.ask(|state| state.detach(entry.key, now));
         let Entry { connection, lease, .. } = *entry;
         Detached { connection, lease }
     }
+}
 
+impl<C: Connect> OwnedCheckout<C> {
+    /// See [`Checkout::mark_bad`].
+    pub fn mark_bad(&mut self) {
+        self.entry.as_mut().expect(HELD).bad = true;
+    }
+
+    /// See [`Checkout::age`].
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.core.runtime.now().since(self.entry.as_ref().expect(HELD).life.born_at)
+    }
+
+    /// See [`Checkout::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.entry.as_ref().expect(HELD).life.remaining(self.core.runtime.now())
+    }
+
+    /// See [`Checkout::detach`].
+    #[must_use]
+    pub fn detach(mut self) -> Detached<C::Connection> {
+        Checkout { core: &self.core, entry: self.entry.take() }.detach()
+    }
+}
+
+impl<C: Connect> Drop for Checkout<'_, C> {
     #[inline]
-    fn entry(&self) -> &BoxedEntry<C> {
-        self.entry.as_ref().expect("a guard holds its connection until it is consumed")
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.core.give_back(entry);
+        }
+    }
+}
+
+impl<C: Connect> Drop for OwnedCheckout<C> {
+    fn drop(&mut self) {
+        drop(Checkout { core: &self.core, entry: self.entry.take() });
     }
 }
 
@@ -90,29 +116,42 @@ impl<C: Connect> Deref for Checkout<'_, C> {
 
     #[inline]
     fn deref(&self) -> &C::Connection {
-        &self.entry().connection
+        &self.entry.as_ref().expect(HELD).connection
     }
 }
 
 impl<C: Connect> DerefMut for Checkout<'_, C> {
     #[inline]
     fn deref_mut(&mut self) -> &mut C::Connection {
-        &mut self.entry.as_mut().expect("a guard holds its connection until it is consumed").connection
+        &mut self.entry.as_mut().expect(HELD).connection
     }
 }
 
-impl<C: Connect> Drop for Checkout<'_, C> {
+impl<C: Connect> Deref for OwnedCheckout<C> {
+    type Target = C::Connection;
+
     #[inline]
-    fn drop(&mut self) {
-        if let Some(entry) = self.entry.take() {
-            self.home.core().give_back(entry, self.bad);
-        }
+    fn deref(&self) -> &C::Connection {
+        &self.entry.as_ref().expect(HELD).connection
+    }
+}
+
+impl<C: Connect> DerefMut for OwnedCheckout<C> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut C::Connection {
+        &mut self.entry.as_mut().expect(HELD).connection
     }
 }
 
 impl<C: Connect<Connection: fmt::Debug>> fmt::Debug for Checkout<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkout").field("connection", &**self).field("bad", &self.bad).finish_non_exhaustive()
+        f.debug_tuple("Checkout").field(&**self).finish()
+    }
+}
+
+impl<C: Connect<Connection: fmt::Debug>> fmt::Debug for OwnedCheckout<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedCheckout").field(&**self).finish()
     }
 }
 

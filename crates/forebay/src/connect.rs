@@ -119,7 +119,9 @@ mod tests {
         let cuts = Arc::new(AtomicUsize::new(0));
         let line = Lifeline::new({
             let cuts = Arc::clone(&cuts);
-            move || drop(cuts.fetch_add(1, Ordering::Relaxed))
+            move || {
+                cuts.fetch_add(1, Ordering::Relaxed);
+            }
         });
         let guard = line.clone().guard();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {

@@ -17,10 +17,11 @@ use crate::limit::Limit;
 use crate::race::{self, First};
 use crate::rt::Runtime;
 use crate::seed::Seed;
-use crate::state::{Discarded, Due, Key, Keyed, Life, Nudges, Placed, Shape, Shortage, State};
+use crate::state::{Discarded, Due, Held, Key, Life, Nudges, Placed, Shape, Shortage, State};
 use crate::status::Status;
 use crate::sync::Mutex;
 use crate::tasks;
+use crate::time::Instant;
 
 /// A connection with all that belongs to it. Boxed, so that a checkout moves one pointer.
 pub(crate) struct Entry<T> {
@@ -28,12 +29,19 @@ pub(crate) struct Entry<T> {
     pub(crate) lease: Option<HeldLease>,
     pub(crate) life: Life,
     pub(crate) key: Key,
+    /// Its user said that it failed.
+    pub(crate) bad: bool,
 }
 
-impl<T> Keyed for Box<Entry<T>> {
+impl<T> Held for Box<Entry<T>> {
     #[inline]
     fn key(&self) -> Key {
         self.key
+    }
+
+    #[inline]
+    fn stale_at(&self) -> Instant {
+        self.life.stale_at
     }
 }
 
@@ -88,7 +96,7 @@ impl<C: Connect> Core<C> {
     }
 
     /// Takes a connection that is ready and good, if the first one is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_fresh(&self) -> Option<BoxedEntry<C>> {
         let now = self.runtime.coarse_now();
         let mut state = self.state.lock();
@@ -96,9 +104,15 @@ impl<C: Connect> Core<C> {
         let nudged = state.is_nudged();
         drop(state);
         if nudged {
-            self.ask(|_| ());
+            self.deliver_nudges();
         }
         Some(entry)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver_nudges(&self) {
+        self.ask(|_| ());
     }
 
     /// Asks the machine, and then does what it wants done outside the lock.
@@ -181,8 +195,8 @@ impl<C: Connect> Core<C> {
 
     /// Gives back a connection a caller has used.
     #[inline]
-    pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>, bad: bool) {
-        let shape = if bad || !self.connector.is_usable(&entry.connection) {
+    pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>) {
+        let shape = if entry.bad || !self.connector.is_usable(&entry.connection) {
             Shape::Bad
         } else if self.connector.is_clean(&entry.connection) {
             Shape::Clean
@@ -196,6 +210,7 @@ impl<C: Connect> Core<C> {
     }
 
     #[cold]
+    #[inline(never)]
     fn give_back_with_care(self: &Arc<Self>, entry: BoxedEntry<C>, shape: Shape) {
         let now = self.runtime.now();
         let placed = self.ask(|state| state.give_back(entry, shape, now));
@@ -243,7 +258,7 @@ impl<C: Connect> Core<C> {
     /// Does work of the machine that comes in batches, letting go of the lock between them.
     pub(crate) fn in_batches(
         self: &Arc<Self>,
-        mut batch: impl FnMut(&mut CoreState<C>, crate::Instant, &mut Vec<Due<BoxedEntry<C>>>) -> bool,
+        mut batch: impl FnMut(&mut CoreState<C>, Instant, &mut Vec<Due<BoxedEntry<C>>>) -> bool,
     ) {
         let mut due = Vec::with_capacity(crate::state::BATCH);
         loop {

@@ -1,5 +1,7 @@
 //! A reservoir of ready connections, for databases that ration them.
 
+#[doc(hidden)]
+pub mod bench;
 pub mod memory;
 pub mod rt;
 
@@ -25,7 +27,7 @@ mod time;
 
 pub use acquire::Acquire;
 pub use builder::{Builder, StartError};
-pub use checkout::{Checkout, Detached};
+pub use checkout::{Checkout, Detached, OwnedCheckout};
 pub use config::{Config, ConfigError, Lifetime, Problem};
 pub use connect::{Connect, Lifeline, LifelineGuard};
 pub use error::{BoxError, CheckoutError, OpenError};

@@ -113,6 +113,8 @@ impl Lives {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) born_at: Instant,
+    /// From here on it is not handed out.
+    pub(crate) stale_at: Instant,
     pub(crate) expires_at: Instant,
 }
 
@@ -236,7 +238,7 @@ pub(crate) enum Refill {
     Closed,
 }
 
-impl<E, W> State<E, W> {
+impl<E: Held, W> State<E, W> {
     pub(crate) fn new(config: &Config, seed: Seed, now: Instant) -> Self {
         let overlap = config.overlap_or_default();
         let lives = config.lifetime.map(|lifetime| Lives::new(lifetime, config, seed.fork("lifetime").draws()));
@@ -292,10 +294,11 @@ impl<E, W> State<E, W> {
         match self.ready.pop() {
             None if self.closed => Taken::Closed,
             None => Taken::Nothing,
-            Some((index, entry)) => {
+            Some(entry) => {
+                let index = entry.key().index;
                 let expired = self.slots[index].expires_at <= now;
                 let reason = if expired { Discard::ExpiredOnCheckout } else { Discard::GuardWindow };
-                Taken::Stale(self.discard(index, entry, reason, now))
+                Taken::Stale(self.discard(entry, reason, now))
             }
         }
     }
@@ -317,7 +320,6 @@ impl<E, W> State<E, W> {
         waker: &W,
     ) -> Waited<E>
     where
-        E: Keyed,
         W: Clone,
     {
         match self.waiters.look(ticket, waker) {
@@ -340,7 +342,7 @@ impl<E, W> State<E, W> {
                 // First in line again; but if another came back meanwhile and found nobody waiting, it is ready.
                 match self.ready.pop() {
                     None => self.waiters.rejoin(ticket, waker.clone()),
-                    Some((_, next)) => self.waiters.serve_again(ticket, next),
+                    Some(next) => self.waiters.serve_again(ticket, next),
                 }
                 let slot = &self.slots[index];
                 let reason = match (slot.marks.has(Mark::DEAD), slot.expires_at <= now) {
@@ -348,7 +350,7 @@ impl<E, W> State<E, W> {
                     (false, true) => Discard::ExpiredOnCheckout,
                     (false, false) => Discard::GuardWindow,
                 };
-                Waited::Stale(self.discard(index, entry, reason, now))
+                Waited::Stale(self.discard(entry, reason, now))
             }
             Turn::Closed | Turn::Vacant => {
                 self.waiters.leave(ticket);
@@ -358,10 +360,7 @@ impl<E, W> State<E, W> {
     }
 
     /// A caller in line goes away. What it was about to get goes to the next.
-    pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant) -> Option<Placed<E, W>>
-    where
-        E: Keyed,
-    {
+    pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant) -> Option<Placed<E, W>> {
         let entry = self.waiters.leave(ticket)?;
         Some(self.give_back(entry, Shape::Clean, now))
     }
@@ -401,24 +400,18 @@ impl<E, W> State<E, W> {
     /// No clock is read here: a connection that came of age while it was lent has been [marked](Mark::STALE) by its
     /// alarm, and whoever takes one looks at the time.
     #[inline]
-    pub(crate) fn keep(&mut self, entry: E) -> Result<(), E>
-    where
-        E: Keyed,
-    {
+    pub(crate) fn keep(&mut self, entry: E) -> Result<(), E> {
         let index = entry.key().index;
-        if !self.slots[index].marks.is_empty() || !self.outlook.calm {
+        if !self.slots[index].marks.is_empty() || !self.outlook.calm || self.ready.is_full() {
             return Err(entry);
         }
-        self.ready.push(&mut self.slots, index, entry);
+        self.ready.push(&mut self.slots, entry);
         Ok(())
     }
 
     /// A caller is done with a connection.
-    pub(crate) fn give_back(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W>
-    where
-        E: Keyed,
-    {
-        self.place(entry.key().index, entry, shape, now)
+    pub(crate) fn give_back(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W> {
+        self.place(entry, shape, now)
     }
 
     /// A caller keeps a connection for good: it is no longer the reservoir's.
@@ -429,7 +422,8 @@ impl<E, W> State<E, W> {
     }
 
     /// Finds the place of a held connection that is in nobody's hands: with a waiter, among the ready, or none.
-    fn place(&mut self, index: u32, entry: E, shape: Shape, now: Instant) -> Placed<E, W> {
+    fn place(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W> {
+        let index = entry.key().index;
         let slot = &self.slots[index];
         let reason = if self.closed {
             Some(Discard::Draining)
@@ -451,7 +445,7 @@ impl<E, W> State<E, W> {
             None
         };
         if let Some(reason) = reason {
-            return Placed::Discarded(self.discard(index, entry, reason, now));
+            return Placed::Discarded(self.discard(entry, reason, now));
         }
         let slot = &mut self.slots[index];
         if shape == Shape::Dirty {
@@ -464,7 +458,7 @@ impl<E, W> State<E, W> {
         match self.waiters.serve(entry) {
             Ok(waker) => Placed::Served(waker),
             Err(entry) => {
-                self.ready.push(&mut self.slots, index, entry);
+                self.ready.push(&mut self.slots, entry);
                 Placed::Kept
             }
         }
@@ -532,11 +526,11 @@ impl<E, W> State<E, W> {
 
     /// Draws the life of a connection that has just been opened.
     pub(crate) fn draw_life(&mut self, now: Instant) -> Life {
-        let expires_at = match &mut self.lives {
-            None => Instant::NEVER,
-            Some(Lives { lifetime, draws, .. }) => now + lifetime.shortest() + draws.up_to(lifetime.jitter),
+        let Some(Lives { lifetime, draws, .. }) = &mut self.lives else {
+            return Life { born_at: now, stale_at: Instant::NEVER, expires_at: Instant::NEVER };
         };
-        Life { born_at: now, expires_at }
+        let expires_at = now + lifetime.shortest() + draws.up_to(lifetime.jitter);
+        Life { born_at: now, stale_at: expires_at - lifetime.guard, expires_at }
     }
 
     /// A connection has been opened. Also returns one that it replaces, if it does.
@@ -546,10 +540,7 @@ impl<E, W> State<E, W> {
         life: Life,
         took: Duration,
         now: Instant,
-    ) -> (Placed<E, W>, Option<Discarded<E>>)
-    where
-        E: Keyed,
-    {
+    ) -> (Placed<E, W>, Option<Discarded<E>>) {
         let index = entry.key().index;
         self.opening -= 1;
         self.held += 1;
@@ -557,18 +548,16 @@ impl<E, W> State<E, W> {
         self.governor.succeeded(now, took);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Held;
-        slot.born_at = life.born_at;
+        slot.stale_at = life.stale_at;
         slot.expires_at = life.expires_at;
         slot.idle_since = now;
         slot.checked_at = now;
-        slot.page = None;
-        (slot.stale_at, slot.retire_at) = (Instant::NEVER, Instant::NEVER);
-        if let Some(Lives { lifetime, lead, calendar, .. }) = &mut self.lives {
-            slot.stale_at = life.expires_at - lifetime.guard;
-            (slot.retire_at, slot.page) = calendar.book(now, slot.stale_at - *lead);
-        }
+        (slot.retire_at, slot.page) = match &mut self.lives {
+            None => (Instant::NEVER, None),
+            Some(Lives { lead, calendar, .. }) => calendar.book(now, life.stale_at - *lead),
+        };
         self.arm(index, now);
-        let placed = self.place(index, entry, Shape::Clean, now);
+        let placed = self.place(entry, Shape::Clean, now);
         let replaced = self.retire_one(now);
         self.recount(now);
         // Another may be wanted, and fewer are in flight now.
@@ -588,7 +577,7 @@ impl<E, W> State<E, W> {
     ) -> (u32, Duration, Option<Discarded<E>>) {
         self.opening -= 1;
         self.counts.failures[failure.index()] += 1;
-        let began = self.slots[key.index].born_at;
+        let began = self.slots[key.index].began_at;
         let (attempt, pause) = self.governor.failed(now, began, failure);
         self.set_aside(key.index, releasing);
         // The fleet's limit leaves no room for an overlap: close first, then open, one at a time.
@@ -616,10 +605,7 @@ impl<E, W> State<E, W> {
     // Care, death, end.
 
     /// A reset or a health check is over.
-    pub(crate) fn cared(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W>
-    where
-        E: Keyed,
-    {
+    pub(crate) fn cared(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W> {
         let index = entry.key().index;
         self.care -= 1;
         self.held += 1;
@@ -627,7 +613,7 @@ impl<E, W> State<E, W> {
         slot.phase = Phase::Held;
         slot.checked_at = now;
         let idle_since = slot.idle_since;
-        let placed = self.place(index, entry, shape, now);
+        let placed = self.place(entry, shape, now);
         if matches!(placed, Placed::Kept) {
             // Care is no use of it: the idle time goes on.
             self.slots[index].idle_since = idle_since;
@@ -654,17 +640,18 @@ impl<E, W> State<E, W> {
     }
 
     /// Discards a held connection that is neither ready nor in anybody's hands.
-    fn discard(&mut self, index: u32, entry: E, reason: Discard, now: Instant) -> Discarded<E> {
+    fn discard(&mut self, entry: E, reason: Discard, now: Instant) -> Discarded<E> {
+        let key = entry.key();
         self.counts.discards[reason.index()] += 1;
-        self.forget(index, now);
-        self.slots[index].phase = Phase::Closing;
-        Discarded { key: self.slots.key(index), entry, reason }
+        self.forget(key.index, now);
+        self.slots[key.index].phase = Phase::Closing;
+        Discarded { key, entry, reason }
     }
 
     /// Discards a ready connection.
     fn evict(&mut self, index: u32, reason: Discard, now: Instant) -> Discarded<E> {
         let entry = self.ready.remove(&mut self.slots, index);
-        self.discard(index, entry, reason, now)
+        self.discard(entry, reason, now)
     }
 
     /// Removes every trace of a held connection but its slot.
@@ -711,6 +698,11 @@ impl<E, W> State<E, W> {
     /// When the next alarm rings.
     pub(crate) fn next_alarm(&self) -> Instant {
         self.alarms.first().map_or(Instant::NEVER, |(at, _)| *at)
+    }
+
+    /// When each alarm rings, in order.
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = Instant> {
+        self.alarms.iter().map(|(at, _)| *at)
     }
 
     /// Handles up to [`BATCH`] alarms that have rung, and puts what they ask for into `due`. Returns whether there
@@ -832,8 +824,8 @@ impl<E, W> State<E, W> {
             if self.usable() <= self.bound() {
                 return false;
             }
-            let Some((index, entry)) = self.ready.pop() else { return false };
-            due.push(Due::Discard(self.discard(index, entry, Discard::Full, now)));
+            let Some(entry) = self.ready.pop() else { return false };
+            due.push(Due::Discard(self.discard(entry, Discard::Full, now)));
         }
         true
     }
@@ -848,8 +840,8 @@ impl<E, W> State<E, W> {
     /// After `close`: discards up to [`BATCH`] ready connections. Returns whether there may be more.
     pub(crate) fn empty(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
-            let Some((index, entry)) = self.ready.pop() else { return false };
-            due.push(Due::Discard(self.discard(index, entry, Discard::Draining, now)));
+            let Some(entry) = self.ready.pop() else { return false };
+            due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
         }
         true
     }
@@ -910,9 +902,12 @@ impl<E, W> State<E, W> {
     }
 }
 
-/// An entry that knows its slot.
-pub(crate) trait Keyed {
+/// What the machine must know of a connection it hands around.
+pub(crate) trait Held {
+    /// Its name.
     fn key(&self) -> Key;
+    /// From when on it is not handed out.
+    fn stale_at(&self) -> Instant;
 }
 
 /// `after` past `start`; never, if there is no such time.

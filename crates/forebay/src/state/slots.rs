@@ -69,7 +69,8 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     pub(super) marks: Marks,
 
-    pub(super) born_at: Instant,
+    /// When its open began.
+    pub(super) began_at: Instant,
     pub(super) expires_at: Instant,
     pub(super) retire_at: Instant,
     pub(super) page: Option<Page>,
@@ -121,7 +122,7 @@ impl Slots {
                 generation: 0,
                 phase: Phase::Vacant,
                 marks: Marks::default(),
-                born_at: now,
+                began_at: now,
                 expires_at: Instant::NEVER,
                 retire_at: Instant::NEVER,
                 page: None,
@@ -133,7 +134,7 @@ impl Slots {
         });
         let slot = &mut self[index];
         slot.phase = Phase::Opening;
-        slot.born_at = now;
+        slot.began_at = now;
         self.key(index)
     }
 

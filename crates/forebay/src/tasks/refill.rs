@@ -105,7 +105,7 @@ impl<C: Connect> Opening<C> {
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
         let (placed, replaced) = core.ask(|state| {
             let life = state.draw_life(now);
-            state.opened(Box::new(Entry { connection, lease, life, key }), life, busy, now)
+            state.opened(Box::new(Entry { connection, lease, life, key, bad: false }), life, busy, now)
         });
         core.settle(placed);
         if let Some(replaced) = replaced {

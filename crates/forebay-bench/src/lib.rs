@@ -1,0 +1,14 @@
+//! Measures this project and its peers, side by side in one run.
+//!
+//! Each subcommand of the program measures one part of the project and makes a [`Report`](report::Report) of it. The
+//! measuring itself is here and not in `main.rs`, so that the program that counts allocations can share it.
+
+pub mod allocations;
+pub mod checkout;
+pub mod clock;
+pub mod instructions;
+pub mod machine;
+pub mod peers;
+pub mod pool;
+pub mod race;
+pub mod report;

@@ -1,0 +1,74 @@
+//! What a benchmark cannot reach from outside. Not part of the API: it may change in any release.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::config::{Config, Lifetime};
+use crate::core::Entry;
+use crate::limit::Pace;
+use crate::seed::Seed;
+use crate::state::{BATCH, Due, Placed, Refill, State};
+use crate::sync::Mutex;
+use crate::time::Instant;
+
+/// What one scan took.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan {
+    /// From the first lock to the last unlock.
+    pub total_ns: u64,
+    /// The longest time the lock was held at a stretch.
+    pub longest_hold_ns: u64,
+    /// How many connections were found due, and taken out.
+    pub found: usize,
+}
+
+/// Fills a machine with `connections` idle ones, lets time pass until `due` of them are to go, and times the scan that
+/// takes them out, as the expiry task does it. `timer` tells nanoseconds.
+#[must_use]
+pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> Scan {
+    let life = Lifetime::new(Duration::from_secs(3300)).guard_window(Duration::from_secs(45));
+    let config = Config::default().max_open(connections).lifetime(life).inflight_limit(connections);
+    let mut now = Instant::from_nanos(1_000_000_000_000);
+    let mut machine: State<Box<Entry<u64>>, Waker> = State::new(&config, Seed::new(42), now);
+    let pace = Pace { per_second: 1.0, at_once: u32::MAX };
+    while let Refill::Open(key) = machine.next_open(now, pace) {
+        let life = machine.draw_life(now);
+        let entry = Entry { connection: 0, lease: None, life, key, bad: false };
+        let (Placed::Kept, None) = machine.opened(Box::new(entry), life, Duration::ZERO, now) else { break };
+    }
+    // With none to be kept ready, whatever is due goes at once, without waiting for a replacement.
+    machine.resize(&config.on_demand(0), now);
+    machine.conclude();
+    let mut rung: Vec<Instant> = machine.alarms().collect();
+    rung.truncate(due);
+    now = rung.last().copied().unwrap_or(now);
+
+    let machine = Mutex::new(machine);
+    let mut gone: Vec<Due<Box<Entry<u64>>>> = Vec::with_capacity(due + BATCH);
+    let (start, mut longest) = (timer(), 0);
+    let mut end = start;
+    loop {
+        let mut state = machine.lock();
+        let more = state.ring(now, &mut gone);
+        state.conclude();
+        drop(state);
+        let released = timer();
+        longest = longest.max(released - end);
+        end = released;
+        if !more {
+            break;
+        }
+    }
+    Scan { total_ns: end - start, longest_hold_ns: longest, found: gone.len() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_finds_exactly_what_is_due() {
+        let scan = expiry_scan(1000, 10, &|| 0);
+        assert_eq!(scan.found, 10);
+    }
+}
