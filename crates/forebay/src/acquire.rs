@@ -150,7 +150,11 @@ impl<'a, C: Connect> Acquire<'a, C> {
 
     /// Sets a timer for the next look. Only a caller who must wait pays for one.
     #[cold]
-    fn sleep_until(&mut self, mut until: Instant, context: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
+    fn sleep_until(
+        &mut self,
+        mut until: Instant,
+        context: &mut Context<'_>,
+    ) -> Poll<<Self as Future>::Output> {
         loop {
             let Some(wait) = &mut self.wait else { return Poll::Ready(Err(CheckoutError::Closed)) };
             if wait.timer.as_ref().is_none_or(|(at, _)| *at != until) {

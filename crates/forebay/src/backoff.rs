@@ -23,7 +23,9 @@ mod tests {
     #[test]
     fn doubles_to_a_ceiling_with_jitter() {
         let mut draws = Seed::new(1).draws();
-        for (attempt, full) in [(0, 250), (1, 250), (2, 500), (3, 1000), (7, 16_000), (8, 30_000), (u32::MAX, 30_000)] {
+        for (attempt, full) in
+            [(0, 250), (1, 250), (2, 500), (3, 1000), (7, 16_000), (8, 30_000), (u32::MAX, 30_000)]
+        {
             let full = Duration::from_millis(full);
             let pauses: Vec<_> = (0..100).map(|_| pause(attempt, &mut draws)).collect();
             assert!(pauses.iter().all(|pause| *pause >= full / 2 && *pause <= full), "attempt {attempt}");

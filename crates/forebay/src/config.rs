@@ -89,7 +89,9 @@ impl Lifetime {
 /// 11 minutes, give or take one, and 45 seconds of guard window.
 impl Default for Lifetime {
     fn default() -> Self {
-        Self::new(Duration::from_secs(11 * 60)).jitter(Duration::from_secs(2 * 60)).guard_window(Duration::from_secs(45))
+        Self::new(Duration::from_secs(11 * 60))
+            .jitter(Duration::from_secs(2 * 60))
+            .guard_window(Duration::from_secs(45))
     }
 }
 
@@ -320,10 +322,20 @@ impl Config {
         demand(max_open <= MOST, "max_open", &max_open, format!("at most {MOST}"));
         match self.fill {
             Fill::ToTarget { low_watermark: Some(mark), .. } => {
-                demand(mark <= max_open, "low_watermark", &mark, format!("at most max_open, which is {max_open}"));
+                demand(
+                    mark <= max_open,
+                    "low_watermark",
+                    &mark,
+                    format!("at most max_open, which is {max_open}"),
+                );
             }
             Fill::OnDemand { min_idle } => {
-                demand(min_idle <= max_open, "min_idle", &min_idle, format!("at most max_open, which is {max_open}"));
+                demand(
+                    min_idle <= max_open,
+                    "min_idle",
+                    &min_idle,
+                    format!("at most max_open, which is {max_open}"),
+                );
             }
             Fill::ToTarget { .. } => {}
         }
@@ -341,7 +353,10 @@ impl Config {
                     life.longest() < limit,
                     "base_lifetime",
                     &life.base,
-                    format!("base + jitter/2 (now {:?}) below the server's limit, which is {limit:?}", life.longest()),
+                    format!(
+                        "base + jitter/2 (now {:?}) below the server's limit, which is {limit:?}",
+                        life.longest()
+                    ),
                 );
             }
         }
@@ -356,7 +371,12 @@ impl Config {
             demand(!timeout.is_zero(), name, &timeout, "above zero".into());
         }
         for (name, idle) in [("idle_ttl", self.idle_ttl), ("check_after", self.check_after)] {
-            demand(idle != Some(Duration::ZERO), name, &idle.unwrap_or_default(), "above zero, or not set".into());
+            demand(
+                idle != Some(Duration::ZERO),
+                name,
+                &idle.unwrap_or_default(),
+                "above zero, or not set".into(),
+            );
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
     }
@@ -456,7 +476,9 @@ mod tests {
             ]
         );
         let text = error.to_string();
-        assert!(text.starts_with("9 problems in the configuration:\n  - max_open is 0, but must be at least 1"));
+        assert!(
+            text.starts_with("9 problems in the configuration:\n  - max_open is 0, but must be at least 1")
+        );
         assert!(text.contains("guard_window is 3600s, but must be below the shortest life"));
     }
 

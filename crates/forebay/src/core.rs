@@ -231,9 +231,7 @@ impl<C: Connect> Core<C> {
             Shortage::Empty => {
                 CheckoutError::Empty { waited, last_open_error: self.last_open_error.lock().clone() }
             }
-            Shortage::Exhausted => {
-                CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open }
-            }
+            Shortage::Exhausted => CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open },
         }
     }
 

@@ -25,7 +25,9 @@ pub enum CheckoutError {
 
     /// Every connection the reservoir may own was in use. Use fewer at a time, hold them for less long, or raise
     /// `max_open`.
-    #[error("all {max_open} connections stayed in use for {waited:?}: hold them for less long, or raise max_open")]
+    #[error(
+        "all {max_open} connections stayed in use for {waited:?}: hold them for less long, or raise max_open"
+    )]
     Exhausted {
         /// How long the caller waited.
         waited: Duration,

@@ -10,6 +10,7 @@ use crate::error::{BoxError, OpenError};
 use crate::event::Failure;
 use crate::rt::Runtime;
 use crate::sync::Mutex;
+use crate::time::Instant;
 
 /// A server in memory, and the connector to it. Clones are the same server.
 ///
@@ -42,11 +43,13 @@ pub enum Answer {
 #[derive(Default)]
 struct Server {
     open_time: Duration,
+    on_prepare: Answer,
     on_open: Answer,
     on_reset: Answer,
     on_check: Answer,
     on_close: Answer,
     live: BTreeMap<u64, Lifeline>,
+    births: BTreeMap<u64, Instant>,
     next: u64,
     asked: u64,
     peak: usize,
@@ -61,6 +64,11 @@ impl Memory {
     /// From now on an open takes so long.
     pub fn open_time(&self, time: Duration) {
         self.server.lock().open_time = time;
+    }
+
+    /// From now on whatever an open needs beforehand, such as a token, is had so.
+    pub fn on_prepare(&self, answer: Answer) {
+        self.server.lock().on_prepare = answer;
     }
 
     /// From now on opens are answered so.
@@ -107,6 +115,12 @@ impl Memory {
         self.server.lock().asked
     }
 
+    /// When a connection that is still there, dead or alive, was opened.
+    #[must_use]
+    pub fn born_at(&self, id: u64) -> Option<Instant> {
+        self.server.lock().births.get(&id).copied()
+    }
+
     /// Ends every connection, as a failing server does.
     pub fn kill_all(&self) {
         let killed = std::mem::take(&mut self.server.lock().live);
@@ -131,7 +145,11 @@ impl Memory {
             Answer::Well | Answer::Dead => Ok(()),
             Answer::Fail(failure) => Err(failure),
             Answer::FailEveryOther(failure) => {
-                if self.server.lock().asked.is_multiple_of(2) { Err(failure) } else { Ok(()) }
+                if self.server.lock().asked.is_multiple_of(2) {
+                    Err(failure)
+                } else {
+                    Ok(())
+                }
             }
             Answer::Hang => std::future::pending().await,
             Answer::Panic => panic!("the server in memory was told to panic"),
@@ -146,6 +164,11 @@ impl Memory {
 impl Connect for Memory {
     type Connection = MemoryConnection;
 
+    async fn prepare(&self) -> Result<(), OpenError> {
+        let answer = self.server.lock().on_prepare;
+        self.answer(answer).await.map_err(|failure| OpenError::new(failure, "told to fail"))
+    }
+
     async fn open(&self, lifeline: Lifeline) -> Result<MemoryConnection, OpenError> {
         let (time, answer) = {
             let mut server = self.server.lock();
@@ -156,9 +179,11 @@ impl Connect for Memory {
             self.runtime.sleep_until(self.runtime.now() + time).await;
         }
         self.answer(answer).await.map_err(|failure| OpenError::new(failure, "told to fail"))?;
+        let now = self.runtime.now();
         let mut server = self.server.lock();
         let id = server.next;
         server.next += 1;
+        server.births.insert(id, now);
         if answer != Answer::Dead {
             server.live.insert(id, lifeline.clone());
             server.peak = server.peak.max(server.live.len());
@@ -233,7 +258,9 @@ impl MemoryConnection {
 
 impl Drop for MemoryConnection {
     fn drop(&mut self) {
-        self.server.server.lock().live.remove(&self.id);
+        let mut server = self.server.server.lock();
+        server.live.remove(&self.id);
+        server.births.remove(&self.id);
     }
 }
 

@@ -241,7 +241,8 @@ pub(crate) enum Refill {
 impl<E: Held, W> State<E, W> {
     pub(crate) fn new(config: &Config, seed: Seed, now: Instant) -> Self {
         let overlap = config.overlap_or_default();
-        let lives = config.lifetime.map(|lifetime| Lives::new(lifetime, config, seed.fork("lifetime").draws()));
+        let lives =
+            config.lifetime.map(|lifetime| Lives::new(lifetime, config, seed.fork("lifetime").draws()));
         Self {
             slots: Slots::with_capacity(config.max_open + overlap),
             ready: Stack::with_capacity(config.max_open + overlap),
@@ -437,7 +438,10 @@ impl<E: Held, W> State<E, W> {
             Some(Discard::ExpiredOnReturn)
         } else if slot.stale_at <= now {
             Some(Discard::GuardWindow)
-        } else if slot.marks.has(Mark::RETIRING) && self.waiters.is_empty() && self.may_retire(self.busy() - 1) {
+        } else if slot.marks.has(Mark::RETIRING)
+            && self.waiters.is_empty()
+            && self.may_retire(self.busy() - 1)
+        {
             Some(Discard::Retired)
         } else if self.usable() > self.bound() {
             Some(Discard::Full)
@@ -581,7 +585,8 @@ impl<E: Held, W> State<E, W> {
         let (attempt, pause) = self.governor.failed(now, began, failure);
         self.set_aside(key.index, releasing);
         // The fleet's limit leaves no room for an overlap: close first, then open, one at a time.
-        let first = failure == Failure::LeaseLimit && self.opening == 0 && self.usable() >= self.goal(self.busy());
+        let first =
+            failure == Failure::LeaseLimit && self.opening == 0 && self.usable() >= self.goal(self.busy());
         let closed_first = if first { self.discard_retiring(now) } else { None };
         self.tell_refill();
         (attempt, pause, closed_first)
@@ -625,7 +630,9 @@ impl<E: Held, W> State<E, W> {
     pub(crate) fn died(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
         let index = self.slots.resolve(key)?;
         match self.slots[index].phase {
-            Phase::Held if self.ready.holds(&self.slots, index) => Some(self.evict(index, Discard::Died, now)),
+            Phase::Held if self.ready.holds(&self.slots, index) => {
+                Some(self.evict(index, Discard::Died, now))
+            }
             Phase::Opening | Phase::Held | Phase::Care => {
                 self.slots[index].marks.set(Mark::DEAD);
                 None
@@ -863,8 +870,15 @@ impl<E: Held, W> State<E, W> {
     pub(crate) fn conclude(&mut self) -> Nudges {
         let owned = self.usable() + self.opening;
         self.outlook = Outlook {
-            calm: !self.closed && !self.tracks_idle && self.waiters.is_empty() && self.usable() <= self.bound(),
-            refill_below: if owned < self.max_open { self.keep_ready.saturating_sub(self.opening) } else { 0 },
+            calm: !self.closed
+                && !self.tracks_idle
+                && self.waiters.is_empty()
+                && self.usable() <= self.bound(),
+            refill_below: if owned < self.max_open {
+                self.keep_ready.saturating_sub(self.opening)
+            } else {
+                0
+            },
         };
         std::mem::take(&mut self.nudges)
     }

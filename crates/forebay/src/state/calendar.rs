@@ -58,7 +58,10 @@ impl Calendar {
             let (word, bit) = self.place(page);
             self.taken[word] |= 1 << bit;
             let begins = Instant::from_nanos(page * self.width + self.phase);
-            #[allow(clippy::cast_possible_truncation, reason = "a ring of a million pages has 32-bit places")]
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "a ring of a million pages has 32-bit places"
+            )]
             return (begins, Some(Page((word as u32) * 64 + bit)));
         }
         (latest, None)

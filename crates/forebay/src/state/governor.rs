@@ -27,7 +27,7 @@ pub(super) struct Governor {
     attempts: [u32; Failure::ALL.len()],
     /// No open starts before this.
     resume_at: Instant,
-    /// Opens that began before this failed together with the one that led to the present pause.
+    /// Opens that began by then failed together with the one that led to the present pause.
     paused_at: Instant,
     /// After a failure, one open at a time until one succeeds.
     proving: bool,
@@ -87,7 +87,11 @@ impl Governor {
         let open_time = self.open_time.unwrap_or(ASSUMED_OPEN_TIME);
         // A quarter more than the average, since opens vary, and two to queue for the next permits.
         let steady = 1.25 * pace.per_second * self.share * open_time.as_secs_f64() + 2.0;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is clamped")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and is clamped"
+        )]
         let steady = steady.ceil() as usize;
         steady.saturating_add(pace.at_once as usize).clamp(1, self.inflight_limit)
     }
@@ -110,7 +114,7 @@ impl Governor {
     /// An open that began at `began` failed. Returns how many have in a row, and the pause that follows.
     pub(super) fn failed(&mut self, now: Instant, began: Instant, failure: Failure) -> (u32, Duration) {
         let attempts = &mut self.attempts[failure.index()];
-        if began < self.paused_at {
+        if began <= self.paused_at {
             // One of many that were in flight when the first of them failed: one outage, one step.
             return ((*attempts).max(1), self.resume_at.since(now));
         }
@@ -154,7 +158,11 @@ mod tests {
         assert_eq!(governor.allowance(PACE), 56, "up by a quarter of the difference");
         governor.succeeded(START, millis(30));
         assert_eq!(governor.allowance(PACE), 53, "down by a sixteenth");
-        assert_eq!(governor.allowance(Pace { per_second: 100.0, at_once: 1000 }), 64, "never above the limit");
+        assert_eq!(
+            governor.allowance(Pace { per_second: 100.0, at_once: 1000 }),
+            64,
+            "never above the limit"
+        );
         assert_eq!(Governor::new(1, Seed::new(1).draws()).allowance(PACE), 1);
     }
 
@@ -177,7 +185,11 @@ mod tests {
             pauses.push(pause);
             now = now + pause;
             assert_eq!(governor.may_start(now, PACE, 0), Go::Now);
-            assert_eq!(governor.may_start(now, PACE, 1), Go::At(Instant::NEVER), "one at a time until one succeeds");
+            assert_eq!(
+                governor.may_start(now, PACE, 1),
+                Go::At(Instant::NEVER),
+                "one at a time until one succeeds"
+            );
         }
         assert!(pauses[0] <= millis(250) && pauses[11] >= millis(15_000), "{pauses:?}");
         governor.succeeded(now, millis(100));
@@ -202,7 +214,8 @@ mod tests {
             assert_eq!(governor.failed(later, START, Failure::Open), (1, pause));
         }
         assert_eq!(governor.failed(later, START, Failure::Auth), (1, pause), "never a zeroth attempt");
-        assert_eq!(governor.failed(later, later, Failure::Open).0, 2, "one that began since is news");
+        let since = later + millis(1);
+        assert_eq!(governor.failed(since, since, Failure::Open).0, 2, "one that began since is news");
     }
 
     #[test]

@@ -46,8 +46,7 @@ impl<C: Connect> Patient<C> {
             Kind::Reset => core.within(limit, core.connector.reset(connection)).await,
             Kind::Check => core.within(limit, core.connector.check(connection)).await,
         };
-        let outcome =
-            outcome.unwrap_or_else(|| Err(BoxError::from(format!("no answer within {limit:?}"))));
+        let outcome = outcome.unwrap_or_else(|| Err(BoxError::from(format!("no answer within {limit:?}"))));
         match outcome {
             Ok(()) => self.shape = Shape::Clean,
             Err(error) => core.observe(&Event::CareFailed { error: &error }),

@@ -61,7 +61,8 @@ impl<C: Connect> Opening<C> {
     async fn attempt(&mut self) -> Result<(C::Connection, Duration, Duration), OpenError> {
         let core = Arc::clone(&self.core);
         let limit = core.config.lock().open_timeout;
-        let late = |what: &str| OpenError::new(Failure::Timeout, format!("{what} took longer than {limit:?}"));
+        let late =
+            |what: &str| OpenError::new(Failure::Timeout, format!("{what} took longer than {limit:?}"));
         let began = core.runtime.now();
 
         core.within(limit, core.connector.prepare()).await.ok_or_else(|| late("preparing"))??;

@@ -1,0 +1,233 @@
+//! The hand-off between return, waiter and cancellation, under every schedule that shuttle finds.
+//!
+//! `cargo test -p forebay --features shuttle --test handoff`
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use forebay::memory::Memory;
+use forebay::rt::{Runtime, Starved, Task};
+use forebay::{CheckoutError, Config, Instant, Reservoir, Seed};
+use shuttle::future::{block_on, spawn};
+
+/// Time stands still: whatever happens, happens by the order of events alone.
+#[derive(Clone, Debug)]
+struct Still;
+
+impl Runtime for Still {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(3_600_000_000_000)
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sleep_until(&self, at: Instant) -> Task {
+        if at <= self.now() { Box::pin(async {}) } else { Box::pin(std::future::pending()) }
+    }
+
+    fn spawn(&self, task: Task) {
+        drop(spawn(task));
+    }
+
+    fn entropy(&self) -> u64 {
+        42
+    }
+
+    fn block(&self, _: &mut dyn FnMut()) -> Result<(), Starved> {
+        Err(Starved)
+    }
+}
+
+const ROUNDS: usize = 2000;
+
+/// Runs `scenario` under many random schedules, and under many that favour rare orders of few preemptions.
+fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
+    shuttle::check_random(scenario, ROUNDS);
+    shuttle::check_pct(scenario, ROUNDS, 3);
+}
+
+async fn reservoir(connections: usize) -> (Memory, Reservoir<Memory>) {
+    let memory = Memory::new(Still);
+    let config = Config::default().max_open(connections).stagger(Duration::ZERO).seed(Seed::new(1));
+    let reservoir = Reservoir::builder(memory.clone()).config(config).runtime(Still).start().await.unwrap();
+    (memory, reservoir)
+}
+
+/// Ends a scenario: everything is back, and everything closes.
+async fn finish(memory: Memory, reservoir: Reservoir<Memory>, connections: usize) {
+    let status = reservoir.status();
+    assert_eq!((status.in_use, status.waiting), (0, 0), "{status:?}");
+    assert_eq!(status.owned(), connections, "{status:?}");
+    assert!(reservoir.drain(Duration::from_secs(1)).await.is_complete());
+    assert_eq!(memory.live(), 0);
+}
+
+#[test]
+fn every_caller_gets_its_turn_and_no_connection_is_in_two_hands() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(1).await;
+            let hands = Arc::new(AtomicUsize::new(0));
+            let callers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (reservoir, hands) = (reservoir.clone(), Arc::clone(&hands));
+                    spawn(async move {
+                        for _ in 0..2 {
+                            let guard = reservoir.checkout().await.unwrap();
+                            assert_eq!(hands.fetch_add(1, Ordering::SeqCst), 0);
+                            shuttle::future::yield_now().await;
+                            assert_eq!(hands.fetch_sub(1, Ordering::SeqCst), 1);
+                            drop(guard);
+                        }
+                    })
+                })
+                .collect();
+            for caller in callers {
+                caller.await.unwrap();
+            }
+            finish(memory, reservoir, 1).await;
+        });
+    });
+}
+
+#[test]
+fn what_a_cancelled_waiter_was_given_reaches_the_next() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(1).await;
+            let guard = reservoir.try_checkout().unwrap().into_owned();
+            let cancelled = {
+                let reservoir = reservoir.clone();
+                spawn(async move {
+                    let mut acquire = pin!(reservoir.checkout());
+                    // Looked at once and then given up, wherever it stands by then.
+                    drop(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+                    shuttle::future::yield_now().await;
+                })
+            };
+            let patient = {
+                let reservoir = reservoir.clone();
+                spawn(async move { drop(reservoir.checkout().await.unwrap()) })
+            };
+            let giver = spawn(async move { drop(guard) });
+            cancelled.await.unwrap();
+            giver.await.unwrap();
+            patient.await.unwrap();
+            finish(memory, reservoir, 1).await;
+        });
+    });
+}
+
+#[test]
+fn those_who_try_and_those_who_wait_agree_on_who_has_it() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(1).await;
+            let hands = Arc::new(AtomicUsize::new(0));
+            let hold = |hands: &AtomicUsize| {
+                assert_eq!(hands.fetch_add(1, Ordering::SeqCst), 0);
+                assert_eq!(hands.fetch_sub(1, Ordering::SeqCst), 1);
+            };
+            let tries = {
+                let (reservoir, hands) = (reservoir.clone(), Arc::clone(&hands));
+                spawn(async move {
+                    for _ in 0..3 {
+                        match reservoir.try_checkout() {
+                            Ok(_guard) => hold(&hands),
+                            Err(CheckoutError::Exhausted { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                        shuttle::future::yield_now().await;
+                    }
+                })
+            };
+            let waits = {
+                let (reservoir, hands) = (reservoir.clone(), Arc::clone(&hands));
+                spawn(async move {
+                    for _ in 0..2 {
+                        let _guard = reservoir.checkout().await.unwrap();
+                        hold(&hands);
+                    }
+                })
+            };
+            tries.await.unwrap();
+            waits.await.unwrap();
+            finish(memory, reservoir, 1).await;
+        });
+    });
+}
+
+#[test]
+fn a_death_during_the_hand_off_costs_the_waiter_nothing_but_time() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(1).await;
+            let guard = reservoir.try_checkout().unwrap().into_owned();
+            let id = guard.id();
+            let waiter = {
+                let reservoir = reservoir.clone();
+                spawn(async move { drop(reservoir.checkout().await.unwrap()) })
+            };
+            let giver = spawn(async move { drop(guard) });
+            let killer = {
+                let memory = memory.clone();
+                spawn(async move { memory.kill(id) })
+            };
+            giver.await.unwrap();
+            killer.await.unwrap();
+            waiter.await.unwrap();
+            reservoir.filled(Duration::from_secs(1)).await;
+            finish(memory, reservoir, 1).await;
+        });
+    });
+}
+
+#[test]
+fn a_close_during_the_hand_off_leaves_no_one_waiting() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(1).await;
+            let guard = reservoir.try_checkout().unwrap().into_owned();
+            let waiter = {
+                let reservoir = reservoir.clone();
+                spawn(async move {
+                    match reservoir.checkout().await {
+                        Ok(guard) => drop(guard),
+                        Err(CheckoutError::Closed) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                })
+            };
+            let giver = spawn(async move { drop(guard) });
+            let drained = reservoir.drain(Duration::from_secs(1)).await;
+            assert!(drained.is_complete(), "{drained:?}");
+            giver.await.unwrap();
+            waiter.await.unwrap();
+            assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Closed)));
+            assert_eq!(memory.live(), 0);
+        });
+    });
+}
+
+/// So that a scenario that cannot fail is noticed: a waiter nobody serves is a deadlock, and shuttle says so.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_lost_connection_would_be_noticed() {
+    shuttle::check_random(
+        || {
+            block_on(async {
+                let (_memory, reservoir) = reservoir(1).await;
+                let guard = reservoir.try_checkout().unwrap();
+                std::mem::forget(guard);
+                drop(reservoir.checkout().await);
+            });
+        },
+        1,
+    );
+}

@@ -1,0 +1,116 @@
+//! The end: nothing is lost, nothing is left, and what cannot be finished is told.
+
+use forebay::memory::Answer;
+use forebay::rt::Runtime;
+use forebay::{CheckoutError, Discard};
+
+use crate::support::{Store, World, config, millis, poll, seconds};
+
+#[test]
+fn a_drain_closes_everything_and_releases_every_lease() {
+    let world = World::new();
+    let reservoir = world.filled(config(40));
+    let drained = world.time.run(reservoir.drain(seconds(10)));
+    assert!(drained.is_complete(), "{drained:?}");
+    assert_eq!((world.server.live(), world.leases.held()), (0, 0));
+    assert_eq!(reservoir.status().counts.discards(Discard::Draining), 40);
+    assert_eq!(world.heard("Closed"), 1);
+    world.time.advance(seconds(600));
+    assert_eq!(world.server.opened(), 40, "the refill has stopped");
+}
+
+#[test]
+fn a_drain_under_load_waits_for_what_is_lent() {
+    let world = World::new();
+    let reservoir = world.filled(config(5));
+    for worker in 0..20_u64 {
+        let (reservoir, time) = (reservoir.clone(), world.time.clone());
+        world.time.spawn(Box::pin(async move {
+            loop {
+                match reservoir.checkout().await {
+                    Ok(_guard) => time.sleep_until(time.now() + millis(100 + worker)).await,
+                    Err(CheckoutError::Closed) => return,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }));
+    }
+    world.time.advance(seconds(10));
+    assert_eq!((reservoir.status().in_use, reservoir.status().waiting), (5, 15));
+    let start = world.time.now();
+    let drained = world.time.run(reservoir.drain(seconds(10)));
+    assert!(drained.is_complete(), "{drained:?}");
+    assert!(world.time.now().since(start) <= millis(120), "as soon as the last one came back");
+    drop(reservoir);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn what_could_not_be_finished_is_told_and_a_second_drain_goes_on() {
+    let world = World::new();
+    let reservoir = world.filled(config(4));
+    let guard = reservoir.try_checkout().unwrap();
+    world.leases.answer(Store::Fail);
+    let start = world.time.now();
+    let drained = world.time.run(reservoir.drain(seconds(3)));
+    assert_eq!(world.time.now().since(start), seconds(3));
+    assert_eq!((drained.in_use, drained.closing, drained.is_complete()), (1, 3, false));
+    drop(guard);
+    world.leases.answer(Store::Well);
+    let drained = world.time.run(reservoir.drain(seconds(60)));
+    assert!(drained.is_complete(), "{drained:?}");
+    assert_eq!(world.leases.held(), 0);
+}
+
+#[test]
+fn a_connection_in_care_at_the_end_is_closed_when_its_care_is_over() {
+    let world = World::new();
+    let reservoir = world.filled(config(1));
+    world.server.on_reset(Answer::Hang);
+    let mut guard = reservoir.try_checkout().unwrap();
+    guard.make_dirty();
+    drop(guard);
+    world.time.settle();
+    let drained = world.time.run(reservoir.drain(seconds(1)));
+    assert_eq!((drained.other, drained.is_complete()), (1, false));
+    assert!(world.time.run(reservoir.drain(seconds(10))).is_complete());
+}
+
+#[test]
+fn dropping_the_last_handle_closes_what_is_ready_and_guards_stay_good() {
+    let world = World::new();
+    let reservoir = world.filled(config(3));
+    let second = reservoir.clone();
+    let guard = reservoir.try_checkout().unwrap().into_owned();
+    drop(reservoir);
+    assert_eq!(second.status().ready, 2, "a handle is left");
+    drop(second);
+    world.time.settle();
+    assert_eq!(world.server.live(), 1);
+    assert!(guard.is_alive());
+    drop(guard);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn closing_during_the_stagger_ends_the_tasks() {
+    let world = World::new();
+    let reservoir = world.start(config(1).stagger(seconds(5)));
+    world.time.settle();
+    assert!(world.time.run(reservoir.drain(seconds(1))).is_complete());
+    world.time.advance(seconds(60));
+    assert_eq!(world.server.asked(), 0);
+}
+
+#[test]
+fn waiting_for_a_fill_ends_with_the_reservoir() {
+    let world = World::new();
+    world.server.on_open(Answer::Hang);
+    let reservoir = world.start(config(1));
+    let mut filled = Box::pin(reservoir.filled(seconds(600)));
+    assert!(poll(&mut filled).is_pending());
+    let start = world.time.now();
+    world.time.run(reservoir.drain(seconds(1)));
+    assert!(!world.time.run(filled));
+    assert_eq!(world.time.now().since(start), seconds(0));
+}

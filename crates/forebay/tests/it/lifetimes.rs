@@ -1,0 +1,202 @@
+//! How connections age: replaced before they go, never all at once, never handed out too old.
+
+use std::time::Duration;
+
+use forebay::memory::Answer;
+use forebay::rt::Runtime;
+use forebay::{Discard, Failure, Lifetime};
+
+use crate::support::{World, config, millis, seconds};
+
+fn minutes(n: u64) -> Duration {
+    seconds(60 * n)
+}
+
+/// Lets time pass in small steps, and reports the smallest and the largest number of usable connections seen.
+fn watch(
+    world: &World,
+    reservoir: &forebay::Reservoir<forebay::memory::Memory>,
+    time: Duration,
+) -> (usize, usize) {
+    let (mut least, mut most) = (usize::MAX, 0);
+    let end = world.time.now() + time;
+    while world.time.now() < end {
+        world.time.advance(millis(100));
+        let status = reservoir.status();
+        least = least.min(status.size());
+        most = most.max(status.size());
+    }
+    (least, most)
+}
+
+#[test]
+fn a_replacement_is_there_before_the_old_one_goes() {
+    let world = World::new();
+    world.server.open_time(millis(80));
+    let reservoir = world.filled(config(20).rate(10.0, 20));
+    let (least, most) = watch(&world, &reservoir, minutes(60));
+    assert_eq!(least, 20, "never fewer than the target");
+    assert!(
+        most <= 21 && world.server.peak() <= 21,
+        "one over at most, which is 5 %: {}",
+        world.server.peak()
+    );
+    let counts = reservoir.status().counts;
+    assert!(counts.discards(Discard::Retired) >= 90, "{counts:?}");
+    assert_eq!(counts.all_discards(), counts.discards(Discard::Retired), "all by retirement: {counts:?}");
+}
+
+#[test]
+fn without_an_overlap_one_at_a_time_is_closed_first() {
+    let world = World::new();
+    world.server.open_time(millis(80));
+    let reservoir = world.filled(config(20).overlap(0).rate(100.0, 20));
+    let (least, most) = watch(&world, &reservoir, minutes(60));
+    assert_eq!((least, most, world.server.peak()), (19, 20, 20));
+    let counts = reservoir.status().counts;
+    assert_eq!(
+        counts.all_discards(),
+        counts.discards(Discard::Retired),
+        "ahead of the guard window: {counts:?}"
+    );
+}
+
+#[test]
+fn where_the_fleets_limit_leaves_no_overlap_one_at_a_time_is_closed_first() {
+    let world = World::with_lease_limit(20);
+    world.server.open_time(millis(80));
+    let reservoir = world.filled(config(20).rate(100.0, 20));
+    let (least, most) = watch(&world, &reservoir, minutes(60));
+    assert_eq!((least, most, world.server.peak()), (19, 20, 20));
+    let counts = reservoir.status().counts;
+    assert!(counts.discards(Discard::Retired) >= 90, "{counts:?}");
+    assert_eq!(counts.all_discards(), counts.discards(Discard::Retired), "{counts:?}");
+    assert!(counts.failures(Failure::LeaseLimit) > 0);
+    drop(reservoir);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn opens_are_spread_however_they_began() {
+    let world = World::new();
+    let life = Lifetime::new(minutes(55)).jitter(minutes(2)).guard_window(seconds(45));
+    let reservoir = world.filled(config(1000).lifetime(life));
+    let mut busiest = 0;
+    for _ in 0..3 * 3600 {
+        let before = world.server.opened();
+        world.time.advance(seconds(1));
+        busiest = busiest.max(world.server.opened() - before);
+    }
+    assert!(busiest <= 2, "{busiest} in one second; the mean is 0.34");
+    world.server.kill_all();
+    world.time.advance(seconds(1));
+    assert_eq!(reservoir.status().size(), 1000);
+    let mut busiest = 0;
+    for _ in 0..2 * 3600 {
+        let before = world.server.opened();
+        world.time.advance(seconds(1));
+        busiest = busiest.max(world.server.opened() - before);
+    }
+    assert!(busiest <= 2, "{busiest} in one second after a mass disconnect");
+}
+
+#[test]
+fn lent_ones_are_held_to_their_life_too() {
+    let life = Lifetime::new(seconds(60)).guard_window(seconds(10));
+    for (held_for, reason) in [(51, Discard::GuardWindow), (61, Discard::ExpiredOnReturn)] {
+        let world = World::new();
+        let reservoir = world.filled(config(1).lifetime(life).overlap(0));
+        let guard = reservoir.try_checkout().unwrap();
+        world.time.advance(seconds(held_for));
+        drop(guard);
+        world.time.settle();
+        assert_eq!(reservoir.status().counts.discards(reason), 1, "{:?}", reservoir.status().counts);
+    }
+}
+
+#[test]
+fn a_guard_tells_its_age_and_what_is_left() {
+    let world = World::new();
+    let reservoir = world.filled(config(1).lifetime(Lifetime::new(seconds(60))));
+    let guard = reservoir.try_checkout().unwrap();
+    world.time.advance(seconds(20));
+    assert_eq!((guard.age(), guard.remaining()), (seconds(20), Some(seconds(40))));
+    let guard = guard.into_owned();
+    world.time.advance(seconds(50));
+    assert_eq!((guard.age(), guard.remaining()), (seconds(70), Some(Duration::ZERO)));
+    drop(guard);
+    let forever = world.filled(config(1).unlimited_lifetime());
+    assert_eq!(forever.try_checkout().unwrap().remaining(), None);
+}
+
+#[test]
+fn idle_ones_that_cannot_be_replaced_go_when_they_must() {
+    let world = World::new();
+    let life = Lifetime::new(seconds(60)).guard_window(seconds(10));
+    let reservoir = world.filled(config(3).lifetime(life));
+    world.server.on_open(Answer::Fail(Failure::Open));
+    world.time.advance(seconds(49));
+    assert_eq!(reservoir.status().size(), 3, "past their retirement, they still serve");
+    assert!(reservoir.status().retiring > 0);
+    world.time.advance(seconds(2));
+    assert_eq!(reservoir.status().size(), 0);
+    assert_eq!(reservoir.status().counts.discards(Discard::ExpiringOnScan), 3);
+}
+
+#[test]
+fn a_clock_that_jumps_hands_out_nothing_stale() {
+    let world = World::new();
+    let reservoir = world.filled(config(5));
+    let lent = reservoir.try_checkout().unwrap();
+    world.time.skip(minutes(24 * 60));
+    assert!(reservoir.try_checkout().is_err(), "all are a day old");
+    drop(lent);
+    assert!(world.time.run(reservoir.filled(seconds(60))));
+    world.time.settle();
+    assert!(reservoir.try_checkout().unwrap().age() < seconds(1));
+    world.time.advance(seconds(1));
+    let counts = reservoir.status().counts;
+    assert_eq!(counts.discards(Discard::ExpiredOnCheckout), 4);
+    assert_eq!(counts.all_discards(), 5);
+}
+
+#[test]
+fn expired_ones_found_by_the_scan_are_told_apart() {
+    let world = World::new();
+    let reservoir = world.filled(config(2));
+    world.time.skip(minutes(60));
+    world.time.advance(seconds(1));
+    assert_eq!(reservoir.status().counts.discards(Discard::ExpiredOnScan), 2);
+    assert_eq!(reservoir.status().size(), 2);
+}
+
+#[test]
+fn idle_ones_are_checked_and_the_dead_replaced() {
+    let world = World::new();
+    let reservoir = world.filled(config(2).check_after(seconds(30)).unlimited_lifetime());
+    let id = reservoir.try_checkout().unwrap().id();
+    world.server.kill_silently(id);
+    world.time.advance(seconds(29));
+    assert_eq!(world.server.opened(), 2);
+    world.time.advance(seconds(2));
+    assert_eq!(reservoir.status().counts.discards(Discard::Died), 1, "{:?}", reservoir.status());
+    assert_eq!((reservoir.status().ready, world.server.opened()), (2, 3));
+    world.time.advance(seconds(300));
+    assert_eq!(world.server.opened(), 3, "the living pass every check");
+    world.server.on_check(Answer::Hang);
+    world.time.advance(seconds(40));
+    assert!(reservoir.status().counts.discards(Discard::Died) >= 3, "no answer is an answer");
+    assert!(world.heard("no answer within 5s") >= 2);
+}
+
+#[test]
+fn a_check_does_not_count_as_use() {
+    let world = World::new();
+    let reservoir = world
+        .filled(config(2).on_demand(0).check_after(seconds(10)).idle_ttl(seconds(60)).unlimited_lifetime());
+    drop(world.time.run(reservoir.checkout()).unwrap());
+    world.time.advance(seconds(59));
+    assert_eq!(reservoir.status().size(), 1);
+    world.time.advance(seconds(11));
+    assert_eq!(reservoir.status().counts.discards(Discard::Idle), 1, "{:?}", reservoir.status());
+}

@@ -1,0 +1,13 @@
+//! The reservoir as its users see it, under virtual time: one binary, a module for each behaviour.
+
+mod support;
+
+mod blocking;
+mod cancellation;
+mod drain;
+mod faults;
+mod histories;
+mod leases;
+mod lifetimes;
+mod refill;
+mod waiting;
