@@ -48,7 +48,7 @@ pub trait Connect: Send + Sync + 'static {
     }
 
     /// Asks the server whether a connection still lives. Called in the background for connections idle for longer
-    /// than [`check_after`](crate::Builder::check_after), if that is set.
+    /// than [`check_after`](crate::Config::check_after), if that is set.
     fn check(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
         ready(Ok(()))

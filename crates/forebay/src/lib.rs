@@ -1,7 +1,61 @@
 //! A reservoir of ready connections, for databases that ration them.
+//!
+//! Some databases let a client open only so many connections a second, and end each after a while. A pool that opens
+//! a connection when a caller wants one makes the caller wait for that ration; one whose connections were all opened
+//! together loses them all together. A [`Reservoir`] opens ahead of need, at the pace the ration allows, and hands out
+//! what is ready:
+//!
+//! ```text
+//!   limiter, leases            the reservoir                      callers
+//!  ─────────────────▶  opening ─▶ ready ─▶ lent  ◀────────── checkout() / try_checkout()
+//!   so many a second,     ▲         │        │
+//!   so many at all        │         ▼        ▼
+//!                         └──── retired, one at a time, each after its replacement is there
+//! ```
+//!
+//! - [`try_checkout`](Reservoir::try_checkout) takes some ten nanoseconds, never waits and never allocates.
+//! - [`checkout`](Reservoir::checkout) waits in a strict line, and dropping it loses nothing.
+//! - A connection is replaced before it gets too old, and no two of a reservoir are retired together.
+//! - [`max_open`](Config::max_open) bounds what is ready, lent and opening, taken together.
+//!
+//! # Example
+//!
+//! A connector says how to open a connection; everything else has a default.
+//!
+//! ```
+//! use forebay::{Config, Connect, Lifeline, OpenError, Reservoir};
+//!
+//! struct Greeter;
+//!
+//! impl Connect for Greeter {
+//!     type Connection = String;
+//!
+//!     async fn open(&self, _lifeline: Lifeline) -> Result<String, OpenError> {
+//!         Ok("hello".to_owned())
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let config = Config::default().max_open(10).stagger(std::time::Duration::ZERO);
+//! let reservoir = Reservoir::builder(Greeter).config(config).start().await?;
+//!
+//! let mut connection = reservoir.checkout().await?;
+//! connection.push_str(", world");
+//! assert_eq!(*connection, "hello, world");
+//! drop(connection); // goes back
+//!
+//! reservoir.drain(std::time::Duration::from_secs(5)).await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`memory`] has a server that can be told to misbehave, and [`rt::VirtualTime`] a runtime in which an hour passes in
+//! microseconds: together they test an application's own use of connections.
 
 #[doc(hidden)]
 pub mod bench;
+pub mod conformance;
 pub mod memory;
 pub mod rt;
 

@@ -162,7 +162,8 @@ impl Gcra {
 
     /// Gives back the turn at `at`, unused.
     fn give_back(&mut self, at: Instant, now: Instant) {
-        if self.due - self.tolerance <= now {
+        if self.due - self.tolerance - self.interval <= now {
+            // Nobody queues: the permit goes back to the burst.
             self.due = self.due - self.interval;
         } else if at > now {
             // Two turns are never at one instant: while callers queue, turns are an interval apart.

@@ -1,0 +1,119 @@
+//! Alarms: what becomes due as connections grow old or stay idle.
+
+use std::time::Duration;
+
+use super::slots::{Mark, Phase};
+use super::{BATCH, Discarded, Due, Held, Nudges, State};
+use crate::event::Discard;
+use crate::time::Instant;
+
+impl<E: Held, W> State<E, W> {
+    /// When the next alarm rings.
+    pub(crate) fn next_alarm(&self) -> Instant {
+        self.alarms.first().map_or(Instant::NEVER, |(at, _)| *at)
+    }
+
+    /// When each alarm rings, in order.
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = Instant> {
+        self.alarms.iter().map(|(at, _)| *at)
+    }
+
+    /// Handles up to [`BATCH`] alarms that have rung, and puts what they ask for into `due`. Returns whether there
+    /// may be more. A connection that stays ready is not touched, so a checkout finds it at any time.
+    pub(crate) fn ring(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+        for _ in 0..BATCH {
+            match self.alarms.first() {
+                Some(&(at, index)) if at <= now => {
+                    self.alarms.pop_first();
+                    if let Some(asked) = self.rung(index, now) {
+                        due.push(asked);
+                    }
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    pub(super) fn rung(&mut self, index: u32, now: Instant) -> Option<Due<E>> {
+        let ready = self.ready.holds(&self.slots, index);
+        let slot = &mut self.slots[index];
+        if slot.stale_at <= now && !ready {
+            slot.marks.set(Mark::STALE);
+        } else if slot.stale_at <= now {
+            let expired = slot.expires_at <= now;
+            let reason = if expired { Discard::ExpiredOnScan } else { Discard::ExpiringOnScan };
+            return Some(Due::Discard(self.evict(index, reason, now)));
+        }
+        if slot.retire_at <= now && !slot.marks.has(Mark::RETIRING) {
+            slot.marks.set(Mark::RETIRING);
+            self.retiring.insert((slot.stale_at, index));
+            if let (Some(lives), Some(page)) = (&mut self.lives, slot.page.take()) {
+                lives.calendar.free(page);
+            }
+            if ready && self.may_retire(self.busy()) {
+                return Some(Due::Discard(self.evict(index, Discard::Retired, now)));
+            }
+            self.tell_refill();
+        }
+        let slot = &mut self.slots[index];
+        if ready && self.ready.len() > self.keep_ready && since(slot.idle_since, self.idle_ttl) <= now {
+            return Some(Due::Discard(self.evict(index, Discard::Idle, now)));
+        }
+        if ready && since(slot.idle_since.max(slot.checked_at), self.check_after) <= now {
+            slot.phase = Phase::Care;
+            let entry = self.ready.remove(&mut self.slots, index);
+            self.held -= 1;
+            self.care += 1;
+            self.arm(index, now);
+            return Some(Due::Check(entry));
+        }
+        self.arm(index, now);
+        None
+    }
+
+    /// Sets the alarm of a usable connection to the next time that anything can be due. Times that move while it is
+    /// lent or idle are looked at when they would have come at the earliest, and set again.
+    pub(super) fn arm(&mut self, index: u32, now: Instant) {
+        let ready = self.ready.holds(&self.slots, index);
+        let slot = &mut self.slots[index];
+        let idle_since = if ready { slot.idle_since } else { now };
+        let retirement = if slot.marks.has(Mark::RETIRING) { slot.stale_at } else { slot.retire_at };
+        let idle = since(idle_since, self.idle_ttl);
+        let check = since(idle_since.max(slot.checked_at), self.check_after);
+        // What could not be done now (too few are ready, or it is lent) is not due again at once.
+        let later = |at: Instant, again: Option<Duration>| if at <= now { since(now, again) } else { at };
+        let retirement = if retirement <= now { Instant::NEVER } else { retirement };
+        slot.alarm = retirement.min(later(idle, self.idle_ttl)).min(later(check, self.check_after));
+        let alarm = slot.alarm;
+        if alarm < self.next_alarm() {
+            self.nudges.add(Nudges::EXPIRY);
+        }
+        self.alarms.insert((alarm, index));
+    }
+
+    /// Whether a retiring connection can go now: its replacement is there, or none is needed; or, without an
+    /// overlap, no other gap is open.
+    pub(super) fn may_retire(&self, busy: usize) -> bool {
+        let (usable, goal) = (self.usable(), self.goal(busy));
+        usable > goal || (self.overlap == 0 && usable >= goal && self.opening == 0)
+    }
+
+    /// Discards the ready connection that is closest to becoming useless, if one may be retired.
+    pub(super) fn retire_one(&mut self, now: Instant) -> Option<Discarded<E>> {
+        if self.retiring.is_empty() || !self.may_retire(self.busy()) {
+            return None;
+        }
+        self.discard_retiring(now)
+    }
+
+    pub(super) fn discard_retiring(&mut self, now: Instant) -> Option<Discarded<E>> {
+        let (_, index) = *self.retiring.iter().find(|(_, index)| self.ready.holds(&self.slots, *index))?;
+        Some(self.evict(index, Discard::Retired, now))
+    }
+}
+
+/// `after` past `start`; never, if there is no such time.
+fn since(start: Instant, after: Option<Duration>) -> Instant {
+    after.map_or(Instant::NEVER, |after| start + after)
+}

@@ -1,0 +1,135 @@
+//! Opens: how many are wanted, and what comes of each.
+
+use std::time::Duration;
+
+use super::governor::Go;
+use super::lives::{Life, Lives};
+use super::slots::Phase;
+use super::{Discarded, Held, Key, Nudges, Placed, Refill, Shape, State};
+use crate::event::Failure;
+use crate::limit::Pace;
+use crate::time::Instant;
+
+impl<E: Held, W> State<E, W> {
+    /// The refill task looks for something to do. `Open` reserves the place of the connection to come.
+    pub(crate) fn next_open(&mut self, now: Instant, pace: Pace) -> Refill {
+        self.refill_told = false;
+        if self.closed {
+            return Refill::Closed;
+        }
+        if self.wanted() == 0 {
+            return Refill::Wait(Instant::NEVER);
+        }
+        match self.governor.may_start(now, pace, self.opening) {
+            Go::At(at) => Refill::Wait(at),
+            Go::Now => {
+                self.governor.started(now, pace);
+                self.opening += 1;
+                Refill::Open(self.slots.occupy(now))
+            }
+        }
+    }
+
+    /// How many more connections ought to be on their way.
+    pub(super) fn wanted(&self) -> usize {
+        let goal = self.goal(self.busy()) + self.retiring.len().min(self.overlap);
+        goal.saturating_sub(self.usable() + self.opening)
+    }
+
+    /// How many connections ought to be usable with `busy` in use, replacements of retiring ones apart.
+    pub(super) fn goal(&self, busy: usize) -> usize {
+        (busy + self.keep_ready.max(self.waiters.len())).min(self.max_open)
+    }
+
+    /// Tells the refill task if it is wanted and does not know yet.
+    #[cold]
+    pub(super) fn want_refill(&mut self) {
+        if !self.refill_told && !self.closed && self.wanted() > 0 {
+            self.tell_refill();
+        }
+    }
+
+    pub(super) fn tell_refill(&mut self) {
+        self.refill_told = true;
+        self.nudges.add(Nudges::REFILL);
+    }
+
+    /// Draws the life of a connection that has just been opened.
+    pub(crate) fn draw_life(&mut self, now: Instant) -> Life {
+        let Some(Lives { lifetime, draws, .. }) = &mut self.lives else {
+            return Life { born_at: now, stale_at: Instant::NEVER, expires_at: Instant::NEVER };
+        };
+        let expires_at = now + lifetime.shortest() + draws.up_to(lifetime.jitter);
+        Life { born_at: now, stale_at: expires_at - lifetime.guard, expires_at }
+    }
+
+    /// A connection has been opened. Also returns one that it replaces, if it does.
+    pub(crate) fn opened(
+        &mut self,
+        entry: E,
+        life: Life,
+        took: Duration,
+        now: Instant,
+    ) -> (Placed<E, W>, Option<Discarded<E>>) {
+        let index = entry.key().index;
+        self.opening -= 1;
+        self.held += 1;
+        self.counts.refills += 1;
+        self.governor.succeeded(now, took);
+        let slot = &mut self.slots[index];
+        slot.phase = Phase::Held;
+        slot.stale_at = life.stale_at;
+        slot.expires_at = life.expires_at;
+        slot.idle_since = now;
+        slot.checked_at = now;
+        (slot.retire_at, slot.page) = match &mut self.lives {
+            None => (Instant::NEVER, None),
+            Some(Lives { lead, calendar, .. }) => calendar.book(now, life.stale_at - *lead),
+        };
+        self.arm(index, now);
+        let placed = self.place(entry, Shape::Clean, now);
+        let replaced = self.retire_one(now);
+        self.recount(now);
+        // Another may be wanted, and fewer are in flight now.
+        self.tell_refill();
+        (placed, replaced)
+    }
+
+    /// A connection could not be opened. Its slot stays, as closing, if a lease is still to be released
+    /// (`releasing`). Returns how often this has failed in a row, the pause that follows, and a connection to close
+    /// so that its lease can serve its replacement.
+    pub(crate) fn open_failed(
+        &mut self,
+        key: Key,
+        failure: Failure,
+        releasing: bool,
+        now: Instant,
+    ) -> (u32, Duration, Option<Discarded<E>>) {
+        self.opening -= 1;
+        self.counts.failures[failure.index()] += 1;
+        let began = self.slots[key.index].began_at;
+        let (attempt, pause) = self.governor.failed(now, began, failure);
+        self.set_aside(key.index, releasing);
+        // The fleet's limit leaves no room for an overlap: close first, then open, one at a time.
+        let first =
+            failure == Failure::LeaseLimit && self.opening == 0 && self.usable() >= self.goal(self.busy());
+        let closed_first = if first { self.discard_retiring(now) } else { None };
+        self.tell_refill();
+        (attempt, pause, closed_first)
+    }
+
+    /// An open was given up because the reservoir closes.
+    pub(crate) fn open_abandoned(&mut self, key: Key, releasing: bool) {
+        self.opening -= 1;
+        self.set_aside(key.index, releasing);
+        self.tell_refill();
+    }
+
+    pub(super) fn set_aside(&mut self, index: u32, releasing: bool) {
+        if releasing {
+            self.slots[index].phase = Phase::Closing;
+        } else {
+            self.vacate(index);
+        }
+    }
+}
