@@ -1,9 +1,20 @@
 //! What can be set, and what makes sense.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use crate::seed::Seed;
+
+pub(crate) mod duration;
+mod env;
+mod variables;
+
+pub use env::{
+    AwayPolicy, EnvReader, Environment, LeaseMode, LeaseSettings, Note, RateMode, RateSettings,
+    StandardSettings,
+};
+pub use variables::{Variable, manual, variables};
 
 /// The settings of a reservoir. Every one has a default; [`Reservoir::builder`](crate::Reservoir::builder) checks them
 /// together when it starts, and reports all problems at once.
@@ -312,9 +323,9 @@ impl Config {
     /// All of them, not just the first.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut problems = Vec::new();
-        let mut demand = |holds: bool, setting, value: &dyn fmt::Debug, allowed: String| {
+        let mut demand = |holds: bool, setting: &'static str, value: &dyn fmt::Debug, allowed: String| {
             if !holds {
-                problems.push(Problem { setting, value: format!("{value:?}"), allowed });
+                problems.push(Problem { setting: setting.into(), value: format!("{value:?}"), allowed });
             }
         };
         let max_open = self.max_open;
@@ -389,8 +400,8 @@ const MOST: usize = 1_000_000;
 /// One setting that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its name.
-    pub setting: &'static str,
+    /// Its name; in an environment, the variable's.
+    pub setting: Cow<'static, str>,
     /// What it was set to.
     pub value: String,
     /// What it may be.
@@ -460,7 +471,7 @@ mod tests {
             .idle_ttl(Duration::ZERO)
             .validate()
             .unwrap_err();
-        let settings: Vec<_> = error.problems.iter().map(|problem| problem.setting).collect();
+        let settings: Vec<_> = error.problems.iter().map(|problem| &*problem.setting).collect();
         assert_eq!(
             settings,
             [

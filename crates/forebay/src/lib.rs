@@ -82,7 +82,10 @@ mod time;
 pub use acquire::Acquire;
 pub use builder::{Builder, StartError};
 pub use checkout::{Checkout, Detached, OwnedCheckout};
-pub use config::{Config, ConfigError, Lifetime, Problem};
+pub use config::{
+    AwayPolicy, Config, ConfigError, EnvReader, Environment, LeaseMode, LeaseSettings, Lifetime, Note,
+    Problem, RateMode, RateSettings, StandardSettings, Variable, manual, variables,
+};
 pub use connect::{Connect, Lifeline, LifelineGuard};
 pub use error::{BoxError, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};

@@ -5,6 +5,7 @@ mod support;
 mod blocking;
 mod cancellation;
 mod drain;
+mod environment;
 mod faults;
 mod histories;
 mod leases;

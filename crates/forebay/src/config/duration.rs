@@ -1,0 +1,189 @@
+//! Durations as Go writes them: `45s`, `1h30m`, `1.5s`, `-2m`.
+
+use std::time::Duration;
+
+/// A duration that may be negative, as read from a variable that has a repair for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Signed {
+    pub(super) negative: bool,
+    pub(super) magnitude: Duration,
+}
+
+impl Signed {
+    pub(super) fn is_positive(self) -> bool {
+        !self.negative && !self.magnitude.is_zero()
+    }
+}
+
+/// Reads what Go's `time.ParseDuration` reads, or nothing.
+pub(super) fn parse(text: &str) -> Option<Signed> {
+    let (negative, mut rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Some(Signed { negative: false, magnitude: Duration::ZERO });
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut nanos: u128 = 0;
+    while !rest.is_empty() {
+        let (whole, after) = digits(rest);
+        let (fraction, after) = match after.strip_prefix('.') {
+            Some(after) => digits(after),
+            None => ("", after),
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
+        let unit = unit(&after[..end])?;
+        // As many digits as count: a nanosecond is the smallest there is.
+        let fraction = &fraction[..fraction.len().min(18)];
+        let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let part: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+        nanos = nanos.checked_add(whole.checked_mul(unit)?)?.checked_add(part * unit / scale)?;
+        rest = &after[end..];
+    }
+    // Go counts in 63 bits of nanoseconds.
+    let nanos = u64::try_from(nanos).ok().filter(|nanos| i64::try_from(*nanos).is_ok())?;
+    Some(Signed { negative: negative && nanos > 0, magnitude: Duration::from_nanos(nanos) })
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+fn unit(name: &str) -> Option<u128> {
+    Some(match name {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    })
+}
+
+/// A duration as Go prints it: `11m0s`, `1h30m0s`, `1.5s`, `100ms`.
+pub(crate) fn show(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let decimal = |whole: u128, per: u128| {
+        let (units, rest) = (whole / per, whole % per);
+        let digits = per.ilog10() as usize;
+        let fraction = format!("{rest:0digits$}");
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.is_empty() { units.to_string() } else { format!("{units}.{fraction}") }
+    };
+    match nanos {
+        0 => "0s".into(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}µs", decimal(nanos, 1_000)),
+        1_000_000..1_000_000_000 => format!("{}ms", decimal(nanos, 1_000_000)),
+        _ => {
+            let minutes = nanos / 60_000_000_000;
+            let seconds = decimal(nanos % 60_000_000_000, 1_000_000_000);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{seconds}s"),
+                (0, minutes) => format!("{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nanos(text: &str) -> Option<i128> {
+        let signed = parse(text)?;
+        let magnitude = i128::try_from(signed.magnitude.as_nanos()).unwrap();
+        Some(if signed.negative { -magnitude } else { magnitude })
+    }
+
+    #[test]
+    fn reads_what_go_reads() {
+        let second = 1_000_000_000;
+        for (text, expected) in [
+            ("0", 0),
+            ("+0", 0),
+            ("-0s", 0),
+            ("5s", 5 * second),
+            ("11m", 660 * second),
+            ("1h30m", 5400 * second),
+            ("1.5s", 1_500_000_000),
+            (".5s", 500_000_000),
+            ("1.s", second),
+            ("-2m", -120 * second),
+            ("100ms", 100_000_000),
+            ("3us", 3_000),
+            ("3µs", 3_000),
+            ("7ns", 7),
+            ("0.000000001s", 1),
+            ("0.0000000001s", 0),
+            ("39h9m14.425s", 140_954_425_000_000),
+            ("2562047h47m16.854775807s", i128::from(i64::MAX)),
+        ] {
+            assert_eq!(nanos(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_go_refuses() {
+        for text in [
+            "",
+            "3",
+            "-",
+            "s",
+            ".",
+            "-.",
+            ".s",
+            "+.s",
+            "1d",
+            "1 s",
+            "5s ",
+            "2562047h47m16.854775808s",
+            "ten",
+            "1e3s",
+        ] {
+            assert_eq!(nanos(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn prints_as_go_prints() {
+        for (duration, expected) in [
+            (Duration::ZERO, "0s"),
+            (Duration::from_secs(660), "11m0s"),
+            (Duration::from_secs(45), "45s"),
+            (Duration::from_secs(5400), "1h30m0s"),
+            (Duration::from_millis(1500), "1.5s"),
+            (Duration::from_millis(100), "100ms"),
+            (Duration::from_micros(2), "2µs"),
+            (Duration::from_nanos(1100), "1.1µs"),
+            (Duration::from_nanos(3), "3ns"),
+        ] {
+            assert_eq!(show(duration), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_can_be_read(nanos in 0..u64::MAX / 2) {
+            let duration = Duration::from_nanos(nanos);
+            prop_assert_eq!(parse(&show(duration)).map(|signed| signed.magnitude), Some(duration));
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(text in "[-+0-9.hmsnuµ ]{0,12}") {
+            parse(&text);
+        }
+    }
+}
