@@ -12,6 +12,7 @@ use crate::checkout::Checkout;
 use crate::connect::Connect;
 use crate::core::Core;
 use crate::error::CheckoutError;
+use crate::event::Event;
 use crate::rt::Task;
 use crate::state::{Taken, Ticket, Waited};
 use crate::time::Instant;
@@ -90,7 +91,10 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     continue;
                 }
                 Waited::Until(until) => return Err(until),
-                Waited::Got(entry) => Ok(Checkout::new(self.core, entry)),
+                Waited::Got(entry) => {
+                    self.core.observe(&Event::Waited { waited: now.since(since) });
+                    Ok(Checkout::new(self.core, entry))
+                }
                 Waited::GaveUp(shortage) => Err(self.core.shortage(shortage, now.since(since))),
                 Waited::Closed => Err(CheckoutError::Closed),
             };

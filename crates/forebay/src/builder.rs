@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::{Config, ConfigError};
 use crate::connect::Connect;
 use crate::core::Core;
-use crate::event::{Event, Observer};
+use crate::event::{Event, Observer, Observers};
 use crate::lease::{LeaseDesk, Leases};
 use crate::limit::{Limit, LocalLimit};
 use crate::reservoir::Reservoir;
@@ -22,7 +22,7 @@ pub struct Builder<C> {
     runtime: Option<Arc<dyn Runtime>>,
     limit: Option<Arc<dyn Limit>>,
     leases: Option<Arc<dyn Leases>>,
-    observer: Arc<dyn Observer>,
+    observers: Observers,
 }
 
 impl<C: Connect> Builder<C> {
@@ -33,7 +33,7 @@ impl<C: Connect> Builder<C> {
             runtime: None,
             limit: None,
             leases: None,
-            observer: Arc::new(|_: &Event<'_>| ()),
+            observers: Observers::default(),
         }
     }
 
@@ -61,9 +61,9 @@ impl<C: Connect> Builder<C> {
         self
     }
 
-    /// Hears of every event. Default: no one does.
+    /// Hears of every event. There may be several: [`Metrics`](crate::Metrics), [`Logs`](crate::Logs) and your own.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observer = Arc::new(observer);
+        self.observers.0.push(Box::new(observer));
         self
     }
 
@@ -81,9 +81,9 @@ impl<C: Connect> Builder<C> {
         let core = reservoir.core();
         let began = core.runtime.now();
         let filled = reservoir.filled(timeout).await;
-        let size = reservoir.status().size();
+        let (size, target) = (reservoir.status().size(), reservoir.status().target_ready);
         core.observe(&if filled {
-            Event::Filled { size, took: core.runtime.now().since(began) }
+            Event::Filled { size, target, took: core.runtime.now().since(began) }
         } else {
             Event::FillTimedOut { size, low_watermark: watermark }
         });
@@ -95,7 +95,7 @@ impl<C: Connect> Builder<C> {
     /// # Errors
     /// If the configuration makes no sense, or there is no runtime.
     pub fn start_empty(self) -> Result<Reservoir<C>, StartError> {
-        let Self { connector, config, runtime, limit, leases, observer } = self;
+        let Self { connector, config, runtime, limit, leases, observers } = self;
         config.validate()?;
         let runtime = match runtime {
             Some(runtime) => runtime,
@@ -104,12 +104,16 @@ impl<C: Connect> Builder<C> {
         let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy()));
         let limit = limit
             .unwrap_or_else(|| Arc::new(LocalLimit::new(config.rate, config.burst, Arc::clone(&runtime))));
+        let observer: Arc<dyn Observer> = Arc::new(observers);
         let leases = leases.map(|leases| {
             Arc::new(LeaseDesk::new(leases, Arc::clone(&runtime), Arc::clone(&observer), seed))
         });
         let core = Arc::new(Core::new(connector, config, seed, runtime, limit, leases, observer));
         core.runtime.spawn(Box::pin(tasks::refill::run(Arc::clone(&core))));
         core.runtime.spawn(Box::pin(tasks::expiry::run(Arc::clone(&core))));
+        if core.observer.wants_reports() {
+            core.runtime.spawn(Box::pin(tasks::report::run(Arc::clone(&core))));
+        }
         Ok(Reservoir::new(core))
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) connector: C,
     pub(crate) limit: Arc<dyn Limit>,
     pub(crate) leases: Option<Arc<LeaseDesk>>,
-    observer: Arc<dyn Observer>,
+    pub(crate) observer: Arc<dyn Observer>,
     pub(crate) config: Mutex<Config>,
     pub(crate) seed: Seed,
     last_open_error: Mutex<Option<Arc<OpenError>>>,
@@ -144,9 +144,9 @@ impl<C: Connect> Core<C> {
         }
         if nudges.contains(Nudges::WATERMARK) {
             let status = self.status();
-            let size = status.size();
-            self.observe(&if size < status.low_watermark {
-                Event::BelowWatermark { size }
+            let (size, low_watermark) = (status.size(), status.low_watermark);
+            self.observe(&if size < low_watermark {
+                Event::BelowWatermark { size, low_watermark }
             } else {
                 Event::AboveWatermark { size }
             });
@@ -155,6 +155,13 @@ impl<C: Connect> Core<C> {
 
     pub(crate) fn observe(&self, event: &Event<'_>) {
         self.observer.on(event);
+    }
+
+    /// Tells the observers how things stand, if they want to know.
+    pub(crate) fn report(&self) {
+        if self.observer.wants_reports() {
+            self.observe(&Event::Report { status: &self.status() });
+        }
     }
 
     pub(crate) fn status(&self) -> Status {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::config::Lifetime;
 use crate::error::{BoxError, OpenError};
+use crate::status::Status;
 
 /// Why a connection was discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,12 +164,28 @@ impl fmt::Display for Failure {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The tasks run.
-    Started,
+    /// The refill begins.
+    Started {
+        /// How many connections are to be ready.
+        target_ready: usize,
+        /// How many usable ones are enough.
+        low_watermark: usize,
+        /// How long they live, if that is limited.
+        lifetime: Option<Lifetime>,
+    },
     /// A connection was opened and is usable.
     Opened {
         /// How long the open itself took, without waiting for lease and permit.
         took: Duration,
+        /// Usable connections, this one included.
+        size: usize,
+        /// How many are to be ready.
+        target: usize,
+    },
+    /// A caller who had to wait got a connection.
+    Waited {
+        /// How long it waited.
+        waited: Duration,
     },
     /// An attempt to open a connection failed; another follows.
     OpenFailed {
@@ -205,6 +223,8 @@ pub enum Event<'a> {
     Filled {
         /// Usable connections.
         size: usize,
+        /// How many were to be ready.
+        target: usize,
         /// How long it took.
         took: Duration,
     },
@@ -219,6 +239,8 @@ pub enum Event<'a> {
     BelowWatermark {
         /// Usable connections.
         size: usize,
+        /// How many would be enough.
+        low_watermark: usize,
     },
     /// As many usable connections as the low watermark again.
     AboveWatermark {
@@ -227,6 +249,11 @@ pub enum Event<'a> {
     },
     /// No more callers are served.
     Closed,
+    /// Once a second, if an observer [wants](Observer::wants_reports) it, and at the end of a drain: how things stand.
+    Report {
+        /// How things stand.
+        status: &'a Status,
+    },
 }
 
 /// Hears of every [`Event`].
@@ -235,6 +262,25 @@ pub enum Event<'a> {
 pub trait Observer: Send + Sync + 'static {
     /// Something happened.
     fn on(&self, event: &Event<'_>);
+
+    /// Whether to send [`Event::Report`] once a second.
+    fn wants_reports(&self) -> bool {
+        false
+    }
+}
+
+/// Several observers as one.
+#[derive(Default)]
+pub(crate) struct Observers(pub(crate) Vec<Box<dyn Observer>>);
+
+impl Observer for Observers {
+    fn on(&self, event: &Event<'_>) {
+        self.0.iter().for_each(|observer| observer.on(event));
+    }
+
+    fn wants_reports(&self) -> bool {
+        self.0.iter().any(|observer| observer.wants_reports())
+    }
 }
 
 impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {

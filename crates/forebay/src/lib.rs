@@ -57,6 +57,7 @@
 pub mod bench;
 pub mod conformance;
 pub mod memory;
+pub mod metrics;
 pub mod rt;
 
 mod acquire;
@@ -70,6 +71,7 @@ mod error;
 mod event;
 mod lease;
 mod limit;
+mod logs;
 mod race;
 mod reservoir;
 mod seed;
@@ -91,6 +93,8 @@ pub use error::{BoxError, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};
 pub use lease::{HeldLease, LeaseError, LeaseId, Leases, LocalLeases, StoreFuture};
 pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
+pub use logs::Logs;
+pub use metrics::Metrics;
 pub use reservoir::{Drained, Reservoir};
 pub use seed::{Draws, Seed};
 pub use status::{Counts, Status};

@@ -153,6 +153,7 @@ impl<C: Connect> Reservoir<C> {
         self.core.close();
         let drained = self.core.reached(|state| state.is_drained());
         self.core.within(wait, drained).await;
+        self.core.report();
         let status = self.status();
         Drained { in_use: status.in_use, closing: status.closing, other: status.in_care + status.opening }
     }

@@ -4,3 +4,4 @@ pub(crate) mod care;
 pub(crate) mod expiry;
 pub(crate) mod reclaim;
 pub(crate) mod refill;
+pub(crate) mod report;

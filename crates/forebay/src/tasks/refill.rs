@@ -19,7 +19,12 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     if !delay.is_zero() {
         race::first(core.closed(), core.runtime.sleep_until(core.runtime.now() + delay)).await;
     }
-    core.observe(&Event::Started);
+    let (status, lifetime) = (core.status(), core.config.lock().lifetime);
+    core.observe(&Event::Started {
+        target_ready: status.target_ready,
+        low_watermark: status.low_watermark,
+        lifetime,
+    });
     loop {
         let (now, pace) = (core.runtime.now(), core.limit.pace());
         match core.ask(|state| state.next_open(now, pace)) {
@@ -102,12 +107,13 @@ impl<C: Connect> Opening<C> {
         self.settled = true;
         let core = &self.core;
         core.note_open_error(None);
-        core.observe(&Event::Opened { took });
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
         let (placed, replaced) = core.ask(|state| {
             let life = state.draw_life(now);
             state.opened(Box::new(Entry { connection, lease, life, key, bad: false }), life, busy, now)
         });
+        let status = core.status();
+        core.observe(&Event::Opened { took, size: status.size(), target: status.target_ready });
         core.settle(placed);
         if let Some(replaced) = replaced {
             core.dispose(replaced);

@@ -72,7 +72,10 @@ fn the_specifications_own_examples_give_the_documented_values() {
     let environment = read(&shared);
     assert_eq!(environment.config, documented(50, 45));
     let leases = environment.leases.unwrap();
-    assert_eq!((leases.table.as_str(), leases.limit, leases.mode), ("temporal-dsql-conn-lease", 10_000, LeaseMode::Ledger));
+    assert_eq!(
+        (leases.table.as_str(), leases.limit, leases.mode),
+        ("temporal-dsql-conn-lease", 10_000, LeaseMode::Ledger)
+    );
     assert_eq!((leases.beat, leases.length, leases.block), (seconds(30), seconds(120), 10));
 
     // The tuning guide's low-traffic example.
@@ -231,12 +234,24 @@ fn eight_mistakes_are_one_error_that_names_all_eight() {
 #[test]
 fn other_mistakes_are_told_as_clearly() {
     for (variables, expected) in [
-        (&[("DSQL_RESERVOIR_BASE_LIFETIME", "60m")][..], "DSQL_RESERVOIR_BASE_LIFETIME is 3600s, but must be base + jitter/2"),
-        (&[("DSQL_CONNECT_TIMEOUT", "0s")], "DSQL_CONNECT_TIMEOUT is \"0s\", but must be a duration above zero"),
+        (
+            &[("DSQL_RESERVOIR_BASE_LIFETIME", "60m")][..],
+            "DSQL_RESERVOIR_BASE_LIFETIME is 3600s, but must be base + jitter/2",
+        ),
+        (
+            &[("DSQL_CONNECT_TIMEOUT", "0s")],
+            "DSQL_CONNECT_TIMEOUT is \"0s\", but must be a duration above zero",
+        ),
         (&[("DSQL_RESERVOIR_EMPTY_WAIT", "-1s")], "but must be a duration that is not negative"),
-        (&[("DSQL_NODE_ID", "1024")], "DSQL_NODE_ID is \"1024\", but must be a whole number of at least 0 and at most 1023"),
+        (
+            &[("DSQL_NODE_ID", "1024")],
+            "DSQL_NODE_ID is \"1024\", but must be a whole number of at least 0 and at most 1023",
+        ),
         (&[("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", "x")], "but must be a whole number"),
-        (&[("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true")], "DSQL_DISTRIBUTED_RATE_LIMITER_TABLE is not set"),
+        (
+            &[("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true")],
+            "DSQL_DISTRIBUTED_RATE_LIMITER_TABLE is not set",
+        ),
         (&[("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "30s")], "but must be above the beat, which is 30s"),
         (&[("DSQL_MAX_CONNS", "0")], "DSQL_MAX_CONNS is \"0\""),
     ] {
@@ -248,7 +263,8 @@ fn other_mistakes_are_told_as_clearly() {
 
 #[test]
 fn the_prefix_is_the_callers() {
-    let environment = EnvReader::new("FLIGHT").read([("FLIGHT_MAX_CONNS", "3"), ("DSQL_MAX_CONNS", "x")]).unwrap();
+    let environment =
+        EnvReader::new("FLIGHT").read([("FLIGHT_MAX_CONNS", "3"), ("DSQL_MAX_CONNS", "x")]).unwrap();
     assert_eq!(environment.config, Config::default().max_open(3));
 }
 
@@ -260,6 +276,7 @@ fn the_manual_lists_what_the_code_reads() {
         "docs/configuration.md is out of date; its table should be:\n{}",
         forebay::manual("DSQL")
     );
-    let names: std::collections::BTreeSet<_> = variables().map(|variable| variable.full_name("DSQL")).collect();
+    let names: std::collections::BTreeSet<_> =
+        variables().map(|variable| variable.full_name("DSQL")).collect();
     assert_eq!(names.len(), variables().count(), "a name is listed twice");
 }

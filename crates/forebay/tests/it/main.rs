@@ -10,5 +10,7 @@ mod faults;
 mod histories;
 mod leases;
 mod lifetimes;
+mod logs;
+mod metrics;
 mod refill;
 mod waiting;

@@ -234,7 +234,7 @@ fn the_first_fill_waits_for_the_watermark_and_no_longer_than_told() {
     };
     let (reservoir, took) = start(10.0);
     assert_eq!((reservoir.status().size(), took), (10, millis(900)));
-    assert_eq!(world.heard("Filled { size: 10"), 1);
+    assert_eq!(world.heard("Filled { size: 10,"), 1);
     let (reservoir, took) = start(0.1);
     assert_eq!((reservoir.status().size(), took), (4, seconds(35)));
     assert_eq!(world.heard("FillTimedOut { size: 4, low_watermark: 10 }"), 1);

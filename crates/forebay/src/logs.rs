@@ -1,0 +1,225 @@
+//! Log lines, worded as operators know them; a storm of the same line is summed up, not repeated.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tracing::{Level, debug, error, info, warn};
+
+use crate::config::duration::show;
+use crate::config::{Lifetime, Note};
+use crate::event::{Discard, Event, Failure, Observer};
+use crate::sync::Mutex;
+
+/// An observer that writes log lines, through `tracing`.
+///
+/// Of lines that differ only in their numbers, one a second is written; the others of that second are counted, and the
+/// count is written at its end.
+#[derive(Debug, Default)]
+pub struct Logs {
+    pool: Option<String>,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    /// What has been written since the last report, and how often more it happened.
+    lines: BTreeMap<Line, u64>,
+    lifetime: Option<Lifetime>,
+    /// The first fill is over: opens are routine.
+    filled: bool,
+}
+
+/// Lines that are the same but for their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Line {
+    Created,
+    Discarding(Discard),
+    Failed(Failure),
+    CareFailed,
+    CloseTimedOut,
+    ReleaseFailed,
+}
+
+impl Logs {
+    /// Logs of a reservoir that needs no name.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Logs with the field `pool`, for processes with several reservoirs.
+    #[must_use]
+    pub fn pool(mut self, pool: impl Into<String>) -> Self {
+        self.pool = Some(pool.into());
+        self
+    }
+
+    /// Writes a warning for each repair and oddity of an environment.
+    pub fn notes(notes: &[Note]) {
+        for note in notes {
+            let Note { variable, value, remark } = note;
+            warn!(variable, value, remark, "Reservoir configuration");
+        }
+    }
+
+    /// Whether this line is to be written now, and not only counted.
+    fn first(&self, line: Line) -> bool {
+        let mut written = self.written.lock();
+        match written.lines.get_mut(&line) {
+            None => {
+                written.lines.insert(line, 0);
+                true
+            }
+            Some(more) => {
+                *more += 1;
+                false
+            }
+        }
+    }
+
+    /// Writes what was counted since the last report.
+    fn sum_up(&self) {
+        let lines = std::mem::take(&mut self.written.lock().lines);
+        let pool = self.pool.as_deref();
+        for (line, more) in lines.into_iter().filter(|(_, more)| *more > 0) {
+            match line.level() {
+                Level::ERROR => error!(pool, repeated = more, "{line}, and again"),
+                Level::WARN => warn!(pool, repeated = more, "{line}, and again"),
+                Level::INFO => info!(pool, repeated = more, "{line}, and again"),
+                _ => debug!(pool, repeated = more, "{line}, and again"),
+            }
+        }
+    }
+}
+
+impl Line {
+    /// What goes as planned is routine; what fails and is tried again is a warning; what keeps connections from
+    /// coming is an error.
+    fn level(self) -> Level {
+        match self {
+            Self::Created => Level::INFO,
+            Self::Discarding(
+                Discard::Retired | Discard::Idle | Discard::Draining | Discard::ExpiringOnScan,
+            ) => Level::DEBUG,
+            Self::Failed(Failure::RateLimit)
+            | Self::Discarding(_)
+            | Self::CareFailed
+            | Self::CloseTimedOut
+            | Self::ReleaseFailed => Level::WARN,
+            Self::Failed(_) => Level::ERROR,
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Created => f.write_str("Reservoir refiller: created connection"),
+            Self::Discarding(reason) => write!(f, "Reservoir: discarding connection ({reason})"),
+            Self::Failed(Failure::Lease | Failure::LeaseLimit) => {
+                f.write_str("Reservoir refiller: lease acquire failed")
+            }
+            Self::Failed(Failure::Token) => f.write_str("Reservoir refiller: token provider failed"),
+            Self::Failed(Failure::RateLimit) => {
+                f.write_str("Reservoir refiller: failed to create connection")
+            }
+            Self::Failed(_) => f.write_str("Reservoir refiller: connection open failed"),
+            Self::CareFailed => f.write_str("Reservoir: reset or check failed"),
+            Self::CloseTimedOut => f.write_str("Reservoir: close timed out"),
+            Self::ReleaseFailed => f.write_str("Reservoir: lease release failed"),
+        }
+    }
+}
+
+impl Observer for Logs {
+    fn on(&self, event: &Event<'_>) {
+        let pool = self.pool.as_deref();
+        match event {
+            Event::Report { .. } => self.sum_up(),
+            Event::Started { target_ready, low_watermark, lifetime } => {
+                self.written.lock().lifetime = *lifetime;
+                let base_lifetime = lifetime.map_or_else(|| "unlimited".to_owned(), |life| show(life.base));
+                info!(pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
+            }
+            Event::Opened { size, target, took } => {
+                let took = show(*took);
+                if self.written.lock().filled {
+                    debug!(
+                        pool,
+                        reservoir_size = size,
+                        target,
+                        took,
+                        "Reservoir refiller: created connection"
+                    );
+                } else if self.first(Line::Created) {
+                    info!(
+                        pool,
+                        reservoir_size = size,
+                        target,
+                        took,
+                        "Reservoir refiller: created connection"
+                    );
+                }
+            }
+            Event::Filled { size, target, took } => {
+                self.written.lock().filled = true;
+                let elapsed = show(*took);
+                info!(pool, size, target, elapsed, "Reservoir initial fill complete");
+            }
+            Event::FillTimedOut { size, low_watermark } => {
+                self.written.lock().filled = true;
+                warn!(pool, current = size, target = low_watermark, "Reservoir initial fill timeout");
+            }
+            Event::Discarded { reason, age, remaining } => self.discarded(*reason, *age, *remaining),
+            Event::OpenFailed { error, attempt, pause } => {
+                let line = Line::Failed(error.failure());
+                if self.first(line) {
+                    let (error, retry_in) = (error.to_string(), show(*pause));
+                    if line.level() == Level::ERROR {
+                        error!(pool, error, attempt, retry_in, "{line}");
+                    } else {
+                        warn!(pool, error, attempt, retry_in, "{line}");
+                    }
+                }
+            }
+            Event::CareFailed { error } if self.first(Line::CareFailed) => {
+                warn!(pool, error = error.to_string(), "{}", Line::CareFailed);
+            }
+            Event::CloseTimedOut if self.first(Line::CloseTimedOut) => {
+                warn!(pool, "{}", Line::CloseTimedOut);
+            }
+            Event::LeaseReleaseFailed { error, attempt } if self.first(Line::ReleaseFailed) => {
+                warn!(pool, error = error.to_string(), attempt, "{}", Line::ReleaseFailed);
+            }
+            Event::BelowWatermark { size, low_watermark } => {
+                warn!(pool, size, low_watermark, "Reservoir below low watermark");
+            }
+            Event::AboveWatermark { size } if self.written.lock().filled => {
+                info!(pool, size, "Reservoir back above low watermark");
+            }
+            Event::Closed => info!(pool, "Reservoir closed"),
+            _ => {}
+        }
+    }
+
+    fn wants_reports(&self) -> bool {
+        true
+    }
+}
+
+impl Logs {
+    fn discarded(&self, reason: Discard, age: std::time::Duration, remaining: Option<std::time::Duration>) {
+        let line = Line::Discarding(reason);
+        if line.level() == Level::WARN && !self.first(line) {
+            return;
+        }
+        let pool = self.pool.as_deref();
+        let guard_window = self.written.lock().lifetime.map(|life| show(life.guard));
+        let (reason, age, remaining) = (reason.label(), show(age), remaining.map(show));
+        if line.level() == Level::WARN {
+            warn!(pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
+        } else {
+            debug!(pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
+        }
+    }
+}

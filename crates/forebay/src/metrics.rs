@@ -1,0 +1,293 @@
+//! Every metric, in one place: its name, its labels, and where its value comes from.
+
+use std::sync::Arc;
+
+use ::metrics::{
+    Counter, Gauge, Histogram, Label, SharedString, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
+};
+
+use crate::event::{Discard, Event, Failure, Observer};
+use crate::status::{Counts, Status};
+use crate::sync::Mutex;
+
+/// Upper bounds for the latency histograms, in milliseconds: from 50 ns, which is more than a checkout of a ready
+/// connection takes, to 30 s. Give them to the exporter, whose own are made for requests.
+pub const LATENCY_BUCKETS: [f64; 19] = [
+    0.000_05, 0.000_1, 0.000_25, 0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0,
+    1_000.0, 5_000.0, 10_000.0, 30_000.0,
+];
+
+/// Upper bounds for the age of connections, in seconds: from a second to an hour.
+pub const AGE_BUCKETS: [f64; 10] = [1.0, 10.0, 60.0, 300.0, 600.0, 660.0, 720.0, 1_800.0, 3_000.0, 3_600.0];
+
+/// What a checkout that did not wait is recorded as, in milliseconds: it is counted, not timed, since two looks at a
+/// clock would cost more than the checkout.
+const AT_ONCE: f64 = 0.000_05;
+
+/// What kind of metric it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Goes up.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Many values, counted by size.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name after the prefix and `_reservoir_`.
+    pub name: &'static str,
+    /// What kind it is.
+    pub kind: Kind,
+    /// Its label beside `service` and `pool`, if it has one.
+    pub label: Option<&'static str>,
+    /// What it tells.
+    pub help: &'static str,
+}
+
+impl Metric {
+    /// Its full name.
+    #[must_use]
+    pub fn full_name(&self, prefix: &str) -> String {
+        format!("{prefix}_reservoir_{}", self.name)
+    }
+}
+
+macro_rules! metrics {
+    ($($constant:ident $name:literal $kind:ident $label:expr, $help:literal;)*) => {
+        $(const $constant: Metric = Metric { name: $name, kind: Kind::$kind, label: $label, help: $help };)*
+
+        /// Every metric, in the order of the manual.
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+metrics! {
+    SIZE "size" Gauge None, "Connections owned and usable: ready, in use, or being reset or checked";
+    TARGET "target" Gauge None, "Connections to be kept ready";
+    READY "ready" Gauge None, "Connections to be had at once";
+    IN_USE "in_use" Gauge None, "Connections with callers";
+    OPENING "opening" Gauge None, "Connections on their way";
+    CHECKOUTS "checkouts_total" Counter None, "Connections handed to callers";
+    EMPTY "empty_total" Counter None, "Callers who got nothing because the reservoir was short of connections";
+    EXHAUSTED "exhausted_total" Counter None, "Callers who got nothing because all connections were in use";
+    WAITS "waits_total" Counter None, "Callers who had to wait";
+    REFILLS "refills_total" Counter None, "Connections opened";
+    DISCARDS "discards_total" Counter Some("reason"), "Connections discarded, by reason";
+    REFILL_FAILURES "refill_failures_total" Counter Some("reason"), "Opens that failed, by reason";
+    CHECKOUT_LATENCY "checkout_latency_milliseconds" Histogram None, "How long callers waited for a connection";
+    OPEN_LATENCY "open_latency_milliseconds" Histogram None, "How long opens took, without waiting for their budget";
+    CONNECTION_AGE "connection_age_seconds" Histogram None, "How old connections were when they were discarded";
+}
+
+/// An observer that keeps metrics, through the `metrics` facade.
+///
+/// Install the exporter first: what is registered before goes nowhere. Values follow within a second.
+///
+/// ```
+/// use forebay::Metrics;
+///
+/// let metrics = Metrics::new("dsql").service("history").pool("visibility");
+/// // Reservoir::builder(connector).observer(metrics)
+/// ```
+pub struct Metrics {
+    prefix: String,
+    service: SharedString,
+    pool: SharedString,
+    handles: Mutex<Option<Arc<Handles>>>,
+}
+
+/// The metrics of one reservoir, registered.
+struct Handles {
+    size: Gauge,
+    target: Gauge,
+    ready: Gauge,
+    in_use: Gauge,
+    opening: Gauge,
+    checkouts: Counter,
+    empty: Counter,
+    exhausted: Counter,
+    waits: Counter,
+    refills: Counter,
+    discards: [Counter; Discard::ALL.len()],
+    failures: [Counter; Failure::ALL.len()],
+    checkout_latency: Histogram,
+    open_latency: Histogram,
+    age: Histogram,
+    told: Mutex<Told>,
+}
+
+/// What has been told so far: counters take differences, so that a restarted reservoir adds to them.
+#[derive(Default)]
+struct Told {
+    counts: Counts,
+    /// Checkouts recorded one by one, since they waited, and not yet part of a report.
+    waited: u64,
+}
+
+impl Metrics {
+    /// Metrics whose names begin with `prefix`, of service `unknown` and pool `default`.
+    pub fn new(prefix: impl Into<String>) -> Self {
+        Self {
+            prefix: prefix.into(),
+            service: "unknown".into(),
+            pool: "default".into(),
+            handles: Mutex::default(),
+        }
+    }
+
+    /// The label `service`.
+    #[must_use]
+    pub fn service(mut self, service: impl Into<String>) -> Self {
+        self.service = service.into().into();
+        self
+    }
+
+    /// The label `pool`; each reservoir of a process needs its own.
+    #[must_use]
+    pub fn pool(mut self, pool: impl Into<String>) -> Self {
+        self.pool = pool.into().into();
+        self
+    }
+
+    /// Registered with the first event, so that an exporter can be installed until the reservoir starts.
+    fn handles(&self) -> Arc<Handles> {
+        Arc::clone(self.handles.lock().get_or_insert_with(|| Arc::new(self.register())))
+    }
+
+    fn register(&self) -> Handles {
+        for metric in ALL {
+            let name = metric.full_name(&self.prefix);
+            match metric.kind {
+                Kind::Counter => describe_counter!(name, metric.help),
+                Kind::Gauge => describe_gauge!(name, metric.help),
+                Kind::Histogram if metric.name.ends_with("_seconds") => {
+                    describe_histogram!(name, Unit::Seconds, metric.help);
+                }
+                Kind::Histogram => describe_histogram!(name, Unit::Milliseconds, metric.help),
+            }
+        }
+        let name = |metric: Metric| metric.full_name(&self.prefix);
+        let labels = |reason: Option<&'static str>| {
+            let mut labels =
+                vec![Label::new("service", self.service.clone()), Label::new("pool", self.pool.clone())];
+            labels.extend(reason.map(|reason| Label::new("reason", reason)));
+            labels
+        };
+        let gauge = |metric| gauge!(name(metric), labels(None));
+        let counter = |metric| counter!(name(metric), labels(None));
+        let histogram = |metric| histogram!(name(metric), labels(None));
+        Handles {
+            size: gauge(SIZE),
+            target: gauge(TARGET),
+            ready: gauge(READY),
+            in_use: gauge(IN_USE),
+            opening: gauge(OPENING),
+            checkouts: counter(CHECKOUTS),
+            empty: counter(EMPTY),
+            exhausted: counter(EXHAUSTED),
+            waits: counter(WAITS),
+            refills: counter(REFILLS),
+            discards: Discard::ALL.map(|reason| counter!(name(DISCARDS), labels(Some(reason.label())))),
+            failures: Failure::ALL
+                .map(|reason| counter!(name(REFILL_FAILURES), labels(Some(reason.label())))),
+            checkout_latency: histogram(CHECKOUT_LATENCY),
+            open_latency: histogram(OPEN_LATENCY),
+            age: histogram(CONNECTION_AGE),
+            told: Mutex::default(),
+        }
+    }
+}
+
+impl Handles {
+    fn report(&self, status: &Status) {
+        #[allow(clippy::cast_precision_loss, reason = "a million connections fit")]
+        let number = |count: usize| count as f64;
+        self.size.set(number(status.size()));
+        self.target.set(number(status.target_ready));
+        self.ready.set(number(status.ready));
+        self.in_use.set(number(status.in_use));
+        self.opening.set(number(status.opening));
+
+        let mut told = self.told.lock();
+        let (now, before) = (status.counts, told.counts);
+        let checkouts = now.checkouts - before.checkouts;
+        self.checkouts.increment(checkouts);
+        self.empty.increment(now.empty - before.empty);
+        self.exhausted.increment(now.exhausted - before.exhausted);
+        self.waits.increment(now.waits - before.waits);
+        self.refills.increment(now.refills - before.refills);
+        for (counter, reason) in self.discards.iter().zip(Discard::ALL) {
+            counter.increment(now.discards(reason) - before.discards(reason));
+        }
+        for (counter, failure) in self.failures.iter().zip(Failure::ALL) {
+            counter.increment(now.failures(failure) - before.failures(failure));
+        }
+        // Whoever waited has been recorded; all others got theirs at once.
+        let at_once = checkouts.saturating_sub(told.waited);
+        if at_once > 0 {
+            self.checkout_latency.record_many(AT_ONCE, usize::try_from(at_once).unwrap_or(usize::MAX));
+        }
+        told.waited = told.waited.saturating_sub(checkouts);
+        told.counts = now;
+    }
+}
+
+impl Observer for Metrics {
+    fn on(&self, event: &Event<'_>) {
+        let milliseconds = |duration: std::time::Duration| duration.as_secs_f64() * 1e3;
+        match event {
+            Event::Report { status } => self.handles().report(status),
+            Event::Waited { waited } => {
+                let handles = self.handles();
+                handles.told.lock().waited += 1;
+                handles.checkout_latency.record(milliseconds(*waited));
+            }
+            Event::Opened { took, .. } => self.handles().open_latency.record(milliseconds(*took)),
+            Event::Discarded { age, .. } => self.handles().age.record(age.as_secs_f64()),
+            _ => {}
+        }
+    }
+
+    fn wants_reports(&self) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Metrics({}, service {}, pool {})", self.prefix, self.service, self.pool)
+    }
+}
+
+/// The manual's table of metrics, in Markdown, for this prefix.
+#[must_use]
+pub fn manual(prefix: &str) -> String {
+    let rows = ALL.iter().map(|metric| {
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        let label = metric.label.map(|label| format!("`{label}`")).unwrap_or_default();
+        format!("| `{}` | {kind} | {label} | {} |\n", metric.full_name(prefix), metric.help)
+    });
+    format!(
+        "| metric | kind | more labels | what it tells |\n|---|---|---|---|\n{}",
+        rows.collect::<String>()
+    )
+}
+
+/// The manual's table of reasons, in Markdown.
+#[must_use]
+pub fn manual_reasons() -> String {
+    let mut table = "| metric | `reason` |\n|---|---|\n".to_owned();
+    let mut row = |metric: Metric, reasons: Vec<&'static str>| {
+        let reasons: std::collections::BTreeSet<&str> = reasons.into_iter().collect();
+        let reasons: Vec<String> = reasons.iter().map(|reason| format!("`{reason}`")).collect();
+        table.push_str(&format!("| `{}` | {} |\n", metric.name, reasons.join(", ")));
+    };
+    row(DISCARDS, Discard::ALL.iter().map(|reason| reason.label()).collect());
+    row(REFILL_FAILURES, Failure::ALL.iter().map(|reason| reason.label()).collect());
+    table
+}
