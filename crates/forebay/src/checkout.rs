@@ -59,6 +59,13 @@ impl<'a, C: Connect> Checkout<'a, C> {
         self.entry.as_ref().expect(HELD).life.remaining(self.core.runtime.now())
     }
 
+    /// Whether a caller that holds connections for long should give this one back now: it has died, or its guard window
+    /// has begun, or its replacement has been ordered.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.core.is_due(self.entry.as_ref().expect(HELD))
+    }
+
     /// Takes the connection out of the reservoir for good, together with its lease. The reservoir opens another in
     /// its place; the lease is released when the caller lets go of it.
     #[must_use]
@@ -87,6 +94,12 @@ impl<C: Connect> OwnedCheckout<C> {
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.entry.as_ref().expect(HELD).life.remaining(self.core.runtime.now())
+    }
+
+    /// See [`Checkout::is_due`].
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.core.is_due(self.entry.as_ref().expect(HELD))
     }
 
     /// See [`Checkout::detach`].

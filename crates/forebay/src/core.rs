@@ -224,6 +224,11 @@ impl<C: Connect> Core<C> {
         self.settle(placed);
     }
 
+    /// Whether a lent connection would not be lent again.
+    pub(crate) fn is_due(&self, entry: &BoxedEntry<C>) -> bool {
+        entry.life.stale_at <= self.runtime.now() || self.state.lock().is_marked(entry.key)
+    }
+
     /// Word of a connection's death.
     pub(crate) fn died(self: &Arc<Self>, key: Key) {
         let now = self.runtime.now();

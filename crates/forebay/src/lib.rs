@@ -61,6 +61,8 @@ pub mod metrics;
 pub mod rt;
 
 mod acquire;
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+mod adapter;
 mod backoff;
 mod builder;
 mod checkout;
@@ -82,6 +84,8 @@ mod tasks;
 mod time;
 
 pub use acquire::Acquire;
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+pub use adapter::Tap;
 pub use builder::{Builder, StartError};
 pub use checkout::{Checkout, Detached, OwnedCheckout};
 pub use config::{

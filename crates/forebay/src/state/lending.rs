@@ -151,6 +151,11 @@ impl<E: Held, W> State<E, W> {
         self.place(entry, shape, now)
     }
 
+    /// Whether something must be seen to when this lent connection comes back.
+    pub(crate) fn is_marked(&self, key: Key) -> bool {
+        self.closed || !self.slots[key.index].marks.is_empty()
+    }
+
     /// A caller keeps a connection for good: it is no longer the reservoir's.
     pub(crate) fn detach(&mut self, key: Key, now: Instant) {
         self.counts.detached += 1;

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod adapters;
 mod blocking;
 mod cancellation;
 mod drain;

@@ -1,0 +1,26 @@
+//! A deadpool over a reservoir.
+
+use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
+
+use super::Tap;
+use crate::checkout::OwnedCheckout;
+use crate::connect::Connect;
+use crate::error::CheckoutError;
+
+impl<C: Connect> Manager for Tap<C> {
+    type Type = OwnedCheckout<C>;
+    type Error = CheckoutError;
+
+    async fn create(&self) -> Result<OwnedCheckout<C>, CheckoutError> {
+        self.draw().await
+    }
+
+    async fn recycle(&self, connection: &mut OwnedCheckout<C>, _: &Metrics) -> RecycleResult<CheckoutError> {
+        // A dirty one is not reset here: the reservoir does that in the background, while the caller gets another.
+        if self.is_fit(connection) {
+            Ok(())
+        } else {
+            Err(RecycleError::message("the connection is due, dead or dirty: the reservoir has a fresh one"))
+        }
+    }
+}
