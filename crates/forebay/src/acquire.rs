@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use crate::checkout::Checkout;
 use crate::connect::Connect;
-use crate::core::Core;
+use crate::core::{Core, CoreState};
 use crate::error::CheckoutError;
 use crate::event::Event;
 use crate::rt::Task;
 use crate::state::{Taken, Ticket, Waited};
+use crate::sync::MutexGuard;
 use crate::time::Instant;
 
 /// A future for the next connection, from [`Reservoir::checkout`](crate::Reservoir::checkout).
@@ -32,13 +33,13 @@ pub struct Acquire<'a, C: Connect> {
 struct Wait {
     ticket: Ticket,
     since: Instant,
+    /// The caller's own limit.
     deadline: Option<Instant>,
-    /// When to look again even if nobody wakes us, and the timer for it.
-    timer: Option<(Instant, Task)>,
+    /// The timer for it. The configured limits need none: one task watches the whole line.
+    timer: Option<Task>,
 }
 
-/// What a look brought: an outcome, or when to look again.
-type Look<'a, C> = Result<Result<Checkout<'a, C>, CheckoutError>, Instant>;
+type Outcome<'a, C> = Result<Checkout<'a, C>, CheckoutError>;
 
 impl<'a, C: Connect> Acquire<'a, C> {
     pub(crate) fn new(core: &'a Arc<Core<C>>) -> Self {
@@ -52,72 +53,104 @@ impl<'a, C: Connect> Acquire<'a, C> {
     }
 
     /// Takes a connection, or joins the line, or sees how far it has come.
-    fn look(&mut self, waker: &Waker) -> Look<'a, C> {
-        if self.wait.is_some() { self.look_in_line(waker) } else { self.look_or_join(waker) }
+    #[inline]
+    fn look(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
+        let core = self.core;
+        if self.wait.is_some() {
+            return self.look_in_line(waker);
+        }
+        match core.take_fresh(|state, now| self.take_or_join(state, now, waker)) {
+            Ok(entry) => Poll::Ready(Ok(Checkout::new(core, entry))),
+            Err(joined) => joined,
+        }
     }
 
-    /// Goes through what is ready until there is a good one, or joins the line.
-    fn look_or_join(&mut self, waker: &Waker) -> Look<'a, C> {
-        let now = self.core.runtime.now();
+    /// The first one was stale, or there was none: goes on until there is a good one, or joins the line. Looking and
+    /// joining are one step, so that nothing can come back in between unseen.
+    #[cold]
+    #[inline(never)]
+    fn take_or_join(
+        &mut self,
+        mut state: MutexGuard<'a, CoreState<C>>,
+        coarse: Instant,
+        waker: &Waker,
+    ) -> Poll<Outcome<'a, C>> {
         loop {
-            // Looking and joining are one step, so that nothing can come back in between unseen.
-            let coarse = self.core.runtime.coarse_now();
-            let looked = self.core.ask(|state| match state.take(coarse) {
-                Taken::Nothing => Err(state.join(now, waker.clone())),
-                taken => Ok(taken),
-            });
-            match looked {
-                Ok(Taken::Got(entry)) => return Ok(Ok(Checkout::new(self.core, entry))),
-                Ok(Taken::Stale(discarded)) => self.core.dispose(discarded),
-                Ok(Taken::Closed | Taken::Nothing) => return Ok(Err(CheckoutError::Closed)),
-                Err(ticket) => {
-                    let deadline = self.within.map(|within| now + within);
-                    self.wait = Some(Wait { ticket, since: now, deadline, timer: None });
-                    return self.look_in_line(waker);
+            match state.take(coarse) {
+                Taken::Got(entry) => {
+                    self.core.leave(state);
+                    return Poll::Ready(Ok(Checkout::new(self.core, entry)));
+                }
+                Taken::Stale(discarded) => {
+                    self.core.leave(state);
+                    self.core.dispose(discarded);
+                    state = self.core.lock();
+                }
+                Taken::Closed => return Poll::Ready(Err(CheckoutError::Closed)),
+                Taken::Nothing => {
+                    // Precise where it matters: to an observer, and to a caller with a limit of its own.
+                    let precise = self.core.is_observed || self.within.is_some();
+                    let since = if precise { self.core.runtime.now() } else { coarse };
+                    let deadline = self.within.map(|within| since + within);
+                    let ticket = state.join(since, deadline, waker.clone());
+                    self.core.leave(state);
+                    self.wait = Some(Wait { ticket, since, deadline, timer: None });
+                    return Poll::Pending;
                 }
             }
         }
     }
 
-    fn look_in_line(&mut self, waker: &Waker) -> Look<'a, C> {
-        let Some(Wait { ticket, since, deadline, .. }) = self.wait else {
-            return Ok(Err(CheckoutError::Closed));
+    fn look_in_line(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
+        let (core, Some(Wait { ticket, since, .. })) = (self.core, &self.wait) else {
+            return Poll::Ready(Err(CheckoutError::Closed));
         };
-        loop {
-            let now = self.core.runtime.now();
-            let outcome = match self.core.ask(|state| state.look(ticket, deadline, now, waker)) {
-                Waited::Stale(discarded) => {
-                    self.core.dispose(discarded);
-                    continue;
-                }
-                Waited::Until(until) => return Err(until),
+        let runtime = &core.runtime;
+        let outcome = loop {
+            let coarse = runtime.coarse_now();
+            match core.ask(|state| state.look(*ticket, coarse, || runtime.now(), waker)) {
+                Waited::NotYet => return Poll::Pending,
+                Waited::Stale(discarded) => core.dispose(discarded),
                 Waited::Got(entry) => {
-                    self.core.observe(&Event::Waited { waited: now.since(since) });
-                    Ok(Checkout::new(self.core, entry))
+                    if core.is_observed {
+                        core.observe(&Event::Waited { waited: runtime.now().since(*since) });
+                    }
+                    break Ok(Checkout::new(core, entry));
                 }
-                Waited::GaveUp(shortage) => Err(self.core.shortage(shortage, now.since(since))),
-                Waited::Closed => Err(CheckoutError::Closed),
-            };
-            // The machine has struck us off the line: there is nothing left to cancel.
-            self.wait = None;
-            return Ok(outcome);
-        }
+                Waited::GaveUp(shortage) => break Err(core.shortage(shortage, runtime.now().since(*since))),
+                Waited::Closed => break Err(CheckoutError::Closed),
+            }
+        };
+        // The machine has struck us off the line: there is nothing left to cancel.
+        self.wait = None;
+        Poll::Ready(outcome)
     }
 
-    /// Waits on this thread.
-    pub(crate) fn block(mut self) -> Result<Checkout<'a, C>, CheckoutError> {
+    /// Waits on this thread. Such a wait has a limit of its own, and keeps the time itself.
+    pub(crate) fn block(mut self) -> Outcome<'a, C> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         loop {
-            let until = match self.look(&waker) {
-                Ok(outcome) => return outcome,
-                Err(until) => until,
-            };
+            if let Poll::Ready(outcome) = self.look(&waker) {
+                return outcome;
+            }
+            let until = self.wait.as_ref().and_then(|wait| wait.deadline).unwrap_or(Instant::NEVER);
             let runtime = &self.core.runtime;
             let mut park = || std::thread::park_timeout(until.since(runtime.now()));
             if runtime.block(&mut park).is_err() {
                 return Err(CheckoutError::WouldStarve);
             }
         }
+    }
+
+    /// Polls the timer of a caller with a limit of its own, and looks once more when it is up.
+    #[cold]
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
+        let Some(Wait { deadline: Some(deadline), timer, .. }) = &mut self.wait else { return Poll::Pending };
+        let timer = timer.get_or_insert_with(|| self.core.runtime.sleep_until(*deadline));
+        if timer.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.look_in_line(context.waker())
     }
 }
 
@@ -130,50 +163,13 @@ impl Wake for Unpark {
 }
 
 impl<'a, C: Connect> Future for Acquire<'a, C> {
-    type Output = Result<Checkout<'a, C>, CheckoutError>;
+    type Output = Outcome<'a, C>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.wait.is_none()
-            && let Some(entry) = self.core.take_fresh()
-        {
-            return Poll::Ready(Ok(Checkout::new(self.core, entry)));
-        }
-        self.poll_slowly(context)
-    }
-}
-
-impl<'a, C: Connect> Acquire<'a, C> {
-    #[cold]
-    fn poll_slowly(&mut self, context: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
         match self.look(context.waker()) {
-            Ok(outcome) => Poll::Ready(outcome),
-            Err(until) => self.sleep_until(until, context),
-        }
-    }
-
-    /// Sets a timer for the next look. Only a caller who must wait pays for one.
-    #[cold]
-    fn sleep_until(
-        &mut self,
-        mut until: Instant,
-        context: &mut Context<'_>,
-    ) -> Poll<<Self as Future>::Output> {
-        loop {
-            let Some(wait) = &mut self.wait else { return Poll::Ready(Err(CheckoutError::Closed)) };
-            if wait.timer.as_ref().is_none_or(|(at, _)| *at != until) {
-                wait.timer = Some((until, self.core.runtime.sleep_until(until)));
-            }
-            if let Some((_, sleep)) = &mut wait.timer
-                && sleep.as_mut().poll(context).is_pending()
-            {
-                return Poll::Pending;
-            }
-            wait.timer = None;
-            match self.look(context.waker()) {
-                Ok(outcome) => return Poll::Ready(outcome),
-                Err(next) => until = next,
-            }
+            Poll::Pending if self.within.is_some() => self.poll_timer(context),
+            looked => looked,
         }
     }
 }

@@ -104,13 +104,14 @@ impl<C: Connect> Builder<C> {
         let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy()));
         let limit = limit
             .unwrap_or_else(|| Arc::new(LocalLimit::new(config.rate, config.burst, Arc::clone(&runtime))));
-        let observer: Arc<dyn Observer> = Arc::new(observers);
+        let observer = Arc::new(observers);
         let leases = leases.map(|leases| {
-            Arc::new(LeaseDesk::new(leases, Arc::clone(&runtime), Arc::clone(&observer), seed))
+            Arc::new(LeaseDesk::new(leases, Arc::clone(&runtime), Arc::clone(&observer) as _, seed))
         });
         let core = Arc::new(Core::new(connector, config, seed, runtime, limit, leases, observer));
         core.runtime.spawn(Box::pin(tasks::refill::run(Arc::clone(&core))));
         core.runtime.spawn(Box::pin(tasks::expiry::run(Arc::clone(&core))));
+        core.runtime.spawn(Box::pin(tasks::line::run(Arc::clone(&core))));
         if core.observer.wants_reports() {
             core.runtime.spawn(Box::pin(tasks::report::run(Arc::clone(&core))));
         }

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use crate::config::Config;
 use crate::connect::Connect;
 use crate::error::{CheckoutError, OpenError};
-use crate::event::{Event, Observer};
+use crate::event::{Event, Observer, Observers};
 use crate::lease::{HeldLease, LeaseDesk};
 use crate::limit::Limit;
 use crate::race::{self, First};
@@ -19,7 +19,7 @@ use crate::rt::Runtime;
 use crate::seed::Seed;
 use crate::state::{Discarded, Due, Held, Key, Life, Nudges, Placed, Shape, Shortage, State};
 use crate::status::Status;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard, lock_soon};
 use crate::tasks;
 use crate::time::Instant;
 
@@ -46,16 +46,22 @@ impl<T> Held for Box<Entry<T>> {
 }
 
 pub(crate) type BoxedEntry<C> = Box<Entry<<C as Connect>::Connection>>;
-type CoreState<C> = State<BoxedEntry<C>, Waker>;
+pub(crate) type CoreState<C> = State<BoxedEntry<C>, Waker>;
+
+/// Begins on a cache line of its own.
+#[repr(align(64))]
+struct OwnLine<T>(T);
 
 /// What all handles, guards and tasks of a reservoir share.
 pub(crate) struct Core<C: Connect> {
-    state: Mutex<CoreState<C>>,
+    state: OwnLine<Mutex<CoreState<C>>>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) connector: C,
     pub(crate) limit: Arc<dyn Limit>,
     pub(crate) leases: Option<Arc<LeaseDesk>>,
-    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) observer: Arc<Observers>,
+    /// Somebody listens; otherwise a wait need not be timed to the nanosecond.
+    pub(crate) is_observed: bool,
     pub(crate) config: Mutex<Config>,
     pub(crate) seed: Seed,
     last_open_error: Mutex<Option<Arc<OpenError>>>,
@@ -63,6 +69,8 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) refill: Notify,
     /// The next alarm may be sooner than thought.
     pub(crate) expiry: Notify,
+    /// Somebody's patience may end sooner than thought.
+    pub(crate) line: Notify,
     /// A connection came or went.
     pub(crate) progress: Notify,
     closed: watch::Sender<bool>,
@@ -76,55 +84,63 @@ impl<C: Connect> Core<C> {
         runtime: Arc<dyn Runtime>,
         limit: Arc<dyn Limit>,
         leases: Option<Arc<LeaseDesk>>,
-        observer: Arc<dyn Observer>,
+        observer: Arc<Observers>,
     ) -> Self {
+        let is_observed = !observer.0.is_empty();
         Self {
-            state: Mutex::new(State::new(&config, seed, runtime.now())),
+            state: OwnLine(Mutex::new(State::new(&config, seed, runtime.now()))),
             runtime,
             connector,
             limit,
             leases,
             observer,
+            is_observed,
             config: Mutex::new(config),
             seed,
             last_open_error: Mutex::default(),
             refill: Notify::new(),
             expiry: Notify::new(),
+            line: Notify::new(),
             progress: Notify::new(),
             closed: watch::Sender::new(false),
         }
     }
 
-    /// Takes a connection that is ready and good, if the first one is.
+    /// Takes a connection that is ready and good, if the first one is: the fast path. `otherwise` goes on under the same
+    /// hold of the lock.
     #[inline(always)]
-    pub(crate) fn take_fresh(&self) -> Option<BoxedEntry<C>> {
+    pub(crate) fn take_fresh<'a, R>(
+        &'a self,
+        otherwise: impl FnOnce(MutexGuard<'a, CoreState<C>>, Instant) -> R,
+    ) -> Result<BoxedEntry<C>, R> {
         let now = self.runtime.coarse_now();
-        let mut state = self.state.lock();
-        let entry = state.take_fresh(now)?;
-        let nudged = state.is_nudged();
-        drop(state);
-        if nudged {
-            self.deliver_nudges();
+        let mut state = self.state.0.lock();
+        let Some(entry) = state.take_fresh(now) else { return Err(otherwise(state, now)) };
+        if state.is_nudged() {
+            self.leave(state);
         }
-        Some(entry)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn deliver_nudges(&self) {
-        self.ask(|_| ());
+        Ok(entry)
     }
 
     /// Asks the machine, and then does what it wants done outside the lock.
     pub(crate) fn ask<R>(&self, question: impl FnOnce(&mut CoreState<C>) -> R) -> R {
-        let mut state = self.state.lock();
+        let mut state = lock_soon(&self.state.0);
         let answer = question(&mut state);
+        self.leave(state);
+        answer
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CoreState<C>> {
+        self.state.0.lock()
+    }
+
+    /// Lets go of the machine, and then does what it wants done outside the lock.
+    pub(crate) fn leave(&self, mut state: MutexGuard<'_, CoreState<C>>) {
         let nudges = state.conclude();
         drop(state);
         if !nudges.is_empty() {
             self.deliver(nudges);
         }
-        answer
     }
 
     #[cold]
@@ -138,9 +154,8 @@ impl<C: Connect> Core<C> {
         if nudges.contains(Nudges::PROGRESS) {
             self.progress.notify_waiters();
         }
-        if nudges.contains(Nudges::ROUSE) {
-            let wakers = self.state.lock().wakers();
-            wakers.into_iter().for_each(Waker::wake);
+        if nudges.contains(Nudges::LINE) {
+            self.line.notify_one();
         }
         if nudges.contains(Nudges::WATERMARK) {
             let status = self.status();
@@ -165,7 +180,7 @@ impl<C: Connect> Core<C> {
     }
 
     pub(crate) fn status(&self) -> Status {
-        self.state.lock().status()
+        self.state.0.lock().status()
     }
 
     /// Does what became of a connection.
@@ -210,23 +225,30 @@ impl<C: Connect> Core<C> {
         } else {
             Shape::Dirty
         };
-        let kept = if shape == Shape::Clean { self.state.lock().keep(entry) } else { Err(entry) };
+        let mut state = self.state.0.lock();
+        let kept = if shape == Shape::Clean { state.keep(entry) } else { Err(entry) };
         if let Err(entry) = kept {
-            self.give_back_with_care(entry, shape);
+            self.give_back_with_care(state, entry, shape);
         }
     }
 
+    /// Goes on under the same hold of the lock where the fast path ends.
     #[cold]
     #[inline(never)]
-    fn give_back_with_care(self: &Arc<Self>, entry: BoxedEntry<C>, shape: Shape) {
-        let now = self.runtime.now();
-        let placed = self.ask(|state| state.give_back(entry, shape, now));
+    fn give_back_with_care(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, CoreState<C>>,
+        entry: BoxedEntry<C>,
+        shape: Shape,
+    ) {
+        let placed = state.give_back(entry, shape, self.runtime.coarse_now());
+        self.leave(state);
         self.settle(placed);
     }
 
     /// Whether a lent connection would not be lent again.
     pub(crate) fn is_due(&self, entry: &BoxedEntry<C>) -> bool {
-        entry.life.stale_at <= self.runtime.now() || self.state.lock().is_marked(entry.key)
+        entry.life.stale_at <= self.runtime.now() || self.state.0.lock().is_marked(entry.key)
     }
 
     /// Word of a connection's death.
@@ -263,6 +285,7 @@ impl<C: Connect> Core<C> {
         self.in_batches(|state, now, due| state.empty(now, due));
         self.refill.notify_one();
         self.expiry.notify_one();
+        self.line.notify_one();
     }
 
     /// Does work of the machine that comes in batches, letting go of the lock between them.
@@ -289,7 +312,7 @@ impl<C: Connect> Core<C> {
             // Asked to be told before looking, so that no change falls in between.
             let mut progress = pin!(self.progress.notified());
             progress.as_mut().enable();
-            if condition(&self.state.lock()) {
+            if condition(&self.state.0.lock()) {
                 return;
             }
             progress.await;

@@ -9,11 +9,13 @@ use crate::builder::Builder;
 use crate::checkout::Checkout;
 use crate::config::ConfigError;
 use crate::connect::Connect;
-use crate::core::Core;
+use crate::core::{Core, CoreState};
 use crate::error::CheckoutError;
 use crate::race::{self, First};
 use crate::state::Taken;
 use crate::status::Status;
+use crate::sync::MutexGuard;
+use crate::time::Instant;
 
 /// Connections, ready before they are wanted.
 ///
@@ -54,27 +56,31 @@ impl<C: Connect> Reservoir<C> {
     /// [`Closed`](CheckoutError::Closed) if none will be.
     #[inline]
     pub fn try_checkout(&self) -> Result<Checkout<'_, C>, CheckoutError> {
-        match self.core.take_fresh() {
-            Some(entry) => Ok(Checkout::new(&self.core, entry)),
-            None => self.try_again(),
+        match self.core.take_fresh(|state, now| self.try_again(state, now)) {
+            Ok(entry) => Ok(Checkout::new(&self.core, entry)),
+            Err(outcome) => outcome,
         }
     }
 
     /// The first one was stale, or there was none.
     #[cold]
-    fn try_again(&self) -> Result<Checkout<'_, C>, CheckoutError> {
+    #[inline(never)]
+    fn try_again<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, CoreState<C>>,
+        now: Instant,
+    ) -> Result<Checkout<'a, C>, CheckoutError> {
         loop {
-            let now = self.core.runtime.coarse_now();
-            let looked = self.core.ask(|state| match state.take(now) {
-                Taken::Nothing => Err(state.refuse()),
-                taken => Ok(taken),
-            });
-            match looked {
-                Ok(Taken::Got(entry)) => return Ok(Checkout::new(&self.core, entry)),
-                Ok(Taken::Stale(discarded)) => self.core.dispose(discarded),
-                Ok(Taken::Closed | Taken::Nothing) => return Err(CheckoutError::Closed),
-                Err(shortage) => return Err(self.core.shortage(shortage, Duration::ZERO)),
+            let taken = state.take(now);
+            let shortage = matches!(taken, Taken::Nothing).then(|| state.refuse());
+            self.core.leave(state);
+            match (taken, shortage) {
+                (_, Some(shortage)) => return Err(self.core.shortage(shortage, Duration::ZERO)),
+                (Taken::Got(entry), _) => return Ok(Checkout::new(&self.core, entry)),
+                (Taken::Stale(discarded), _) => self.core.dispose(discarded),
+                (Taken::Closed | Taken::Nothing, _) => return Err(CheckoutError::Closed),
             }
+            state = self.core.lock();
         }
     }
 

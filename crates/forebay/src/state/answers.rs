@@ -13,8 +13,8 @@ impl Nudges {
     pub(crate) const REFILL: Self = Self(1);
     /// Tell the expiry task that an alarm comes sooner than it knows.
     pub(crate) const EXPIRY: Self = Self(2);
-    /// Wake every waiter: why they wait has changed, and with it how long they may.
-    pub(crate) const ROUSE: Self = Self(4);
+    /// Tell the task that watches the line that somebody's patience ends sooner than it knows.
+    pub(crate) const LINE: Self = Self(4);
     /// Tell whoever waits for a fill or a drain that there is progress.
     pub(crate) const PROGRESS: Self = Self(8);
     /// The number of usable connections crossed the low watermark.
@@ -59,8 +59,8 @@ pub(crate) enum Waited<E> {
     Got(E),
     /// The one it was given is of no use any more: close it, and ask again.
     Stale(Discarded<E>),
-    /// Ask again when woken, or then.
-    Until(Instant),
+    /// Ask again when woken.
+    NotYet,
     /// It has waited long enough, and has left the line.
     GaveUp(Shortage),
     Closed,

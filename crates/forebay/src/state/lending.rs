@@ -2,7 +2,7 @@
 
 use super::slots::{Mark, Phase};
 use super::waiters::Turn;
-use super::{Discarded, Held, Key, Placed, Shape, Shortage, State, Taken, Ticket, Waited};
+use super::{Discarded, Held, Key, Nudges, Placed, Shape, Shortage, State, Taken, Ticket, Waited};
 use crate::event::Discard;
 use crate::time::Instant;
 
@@ -11,8 +11,8 @@ impl<E: Held, W> State<E, W> {
     #[inline]
     pub(crate) fn take_fresh(&mut self, now: Instant) -> Option<E> {
         let entry = self.ready.pop_fresh(now)?;
-        self.counts.checkouts += 1;
-        if self.ready.len() < self.outlook.refill_below {
+        self.checkouts += 1;
+        if self.ready.len() < self.outlook.refill_below as usize {
             self.want_refill();
         }
         Some(entry)
@@ -35,40 +35,45 @@ impl<E: Held, W> State<E, W> {
         }
     }
 
-    /// A caller found nothing and joins the line.
-    pub(crate) fn join(&mut self, now: Instant, waker: W) -> Ticket {
+    /// A caller found nothing and joins the line, with a limit of its own or with the configured ones.
+    pub(crate) fn join(&mut self, now: Instant, deadline: Option<Instant>, waker: W) -> Ticket {
         self.counts.waits += 1;
-        let ticket = self.waiters.join(now, waker);
+        let ticket = self.waiters.join(now, deadline, waker);
+        if deadline.is_none() && self.patience(now, None) < self.line_watched_until {
+            self.nudges.add(Nudges::LINE);
+        }
         self.want_refill();
         ticket
     }
 
     /// A caller in line looks again: it was woken, or its time is up. It is to be woken by `waker` from now on.
+    /// `coarse` judges connections; the precise `clock` is read only for one who may have waited long enough.
     pub(crate) fn look(
         &mut self,
         ticket: Ticket,
-        deadline: Option<Instant>,
-        now: Instant,
+        coarse: Instant,
+        clock: impl FnOnce() -> Instant,
         waker: &W,
     ) -> Waited<E>
     where
         W: Clone,
     {
+        let now = coarse;
         match self.waiters.look(ticket, waker) {
-            Turn::Waiting(()) => match self.patience(self.waiters.since(ticket), deadline, now) {
-                Ok(until) => Waited::Until(until),
-                Err(shortage) => {
-                    self.waiters.leave(ticket);
-                    self.count_shortage(shortage);
-                    Waited::GaveUp(shortage)
+            Turn::Waiting(()) => {
+                let (since, deadline) = self.waiters.patience(ticket);
+                if clock() < self.patience(since, deadline) {
+                    return Waited::NotYet;
                 }
-            },
+                self.waiters.leave(ticket);
+                Waited::GaveUp(self.refuse())
+            }
             Turn::Served(entry) => {
                 let index = entry.key().index;
                 let slot = &self.slots[index];
                 if !slot.marks.has(Mark::DEAD) && slot.stale_at > now {
                     self.waiters.leave(ticket);
-                    self.counts.checkouts += 1;
+                    self.checkouts += 1;
                     return Waited::Got(entry);
                 }
                 // First in line again; but if another came back meanwhile and found nobody waiting, it is ready.
@@ -97,39 +102,42 @@ impl<E: Held, W> State<E, W> {
         Some(self.give_back(entry, Shape::Clean, now))
     }
 
-    /// A caller that would not wait found nothing: why?
+    /// A caller gets nothing: why?
     pub(crate) fn refuse(&mut self) -> Shortage {
-        let shortage = self.shortage();
-        self.count_shortage(shortage);
-        shortage
-    }
-
-    pub(super) fn count_shortage(&mut self, shortage: Shortage) {
-        match shortage {
-            Shortage::Empty => self.counts.empty += 1,
-            Shortage::Exhausted => self.counts.exhausted += 1,
+        if self.short_since.is_some() {
+            self.counts.empty += 1;
+            Shortage::Empty
+        } else {
+            self.counts.exhausted += 1;
+            Shortage::Exhausted
         }
     }
 
-    pub(super) fn shortage(&self) -> Shortage {
-        if self.short_since.is_some() { Shortage::Empty } else { Shortage::Exhausted }
-    }
-
     /// Until when a caller who waits since `since` goes on waiting, as things are.
-    pub(super) fn patience(
-        &self,
-        since: Instant,
-        deadline: Option<Instant>,
-        now: Instant,
-    ) -> Result<Instant, Shortage> {
-        let until = deadline.unwrap_or_else(|| {
+    fn patience(&self, since: Instant, deadline: Option<Instant>) -> Instant {
+        deadline.unwrap_or_else(|| {
             let longest = since + self.acquire_timeout.max(self.empty_wait);
             match self.short_since {
                 Some(short_since) => (since.max(short_since) + self.empty_wait).min(longest),
                 None => since + self.acquire_timeout,
             }
-        });
-        if now < until { Ok(until) } else { Err(self.shortage()) }
+        })
+    }
+
+    /// The task that watches the line looks whose patience has ended. Returns how to wake them, and when to look again.
+    ///
+    /// Callers without a limit of their own are as patient as each other, so it is always the head of the line that
+    /// gives up next: one timer does for all of them.
+    pub(crate) fn watch_line(&mut self, now: Instant) -> (Vec<W>, Instant)
+    where
+        W: Clone,
+    {
+        let mut wakers = Vec::new();
+        let mut waiters = std::mem::take(&mut self.waiters);
+        let next = waiters.impatient(|since| self.patience(since, None) <= now, &mut wakers);
+        self.waiters = waiters;
+        self.line_watched_until = next.map_or(Instant::NEVER, |since| self.patience(since, None));
+        (wakers, self.line_watched_until)
     }
 
     /// A caller is done with a connection, and it can be kept as it is: the fast path. Hands it back otherwise.

@@ -82,6 +82,7 @@ pub(super) struct Slot {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
     vacant: Vec<u32>,

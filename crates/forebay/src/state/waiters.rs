@@ -22,6 +22,8 @@ struct Seats<E, W>(Vec<Seat<E, W>>);
 struct Seat<E, W> {
     links: Links,
     since: Instant,
+    /// A limit of its own; it also has a timer of its own then.
+    deadline: Option<Instant>,
     turn: Turn<E, W>,
 }
 
@@ -62,8 +64,8 @@ impl<E, W> Waiters<E, W> {
     }
 
     /// Joins the end of the line.
-    pub(super) fn join(&mut self, since: Instant, waker: W) -> Ticket {
-        let seat = Seat { links: Links::default(), since, turn: Turn::Waiting(waker) };
+    pub(super) fn join(&mut self, since: Instant, deadline: Option<Instant>, waker: W) -> Ticket {
+        let seat = Seat { links: Links::default(), since, deadline, turn: Turn::Waiting(waker) };
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.seats.0[index as usize] = seat;
@@ -78,9 +80,10 @@ impl<E, W> Waiters<E, W> {
         Ticket(index)
     }
 
-    /// Since when this caller waits.
-    pub(super) fn since(&self, ticket: Ticket) -> Instant {
-        self.seats.0[ticket.0 as usize].since
+    /// Since when this caller waits, and its own limit.
+    pub(super) fn patience(&self, ticket: Ticket) -> (Instant, Option<Instant>) {
+        let seat = &self.seats.0[ticket.0 as usize];
+        (seat.since, seat.deadline)
     }
 
     /// Gives `entry` to the first in line and tells how to wake it; hands `entry` back if nobody waits.
@@ -143,19 +146,27 @@ impl<E, W> Waiters<E, W> {
         }
     }
 
-    /// How to wake everyone in line, without serving anyone.
-    pub(super) fn wakers(&mut self) -> Vec<W>
+    /// Walks the line from its head, past callers with a limit of their own, for as long as `impatient` says so of the
+    /// time since when one waits, and collects their wakers. Returns since when the first patient one waits.
+    pub(super) fn impatient(
+        &mut self,
+        impatient: impl Fn(Instant) -> bool,
+        wakers: &mut Vec<W>,
+    ) -> Option<Instant>
     where
         W: Clone,
     {
-        let mut wakers = Vec::with_capacity(self.line.len());
         let mut next = self.line.front();
         while let Some(index) = next {
-            if let Turn::Waiting(waker) = &self.seats.0[index as usize].turn {
+            let seat = &self.seats.0[index as usize];
+            if let (None, Turn::Waiting(waker)) = (seat.deadline, &seat.turn) {
+                if !impatient(seat.since) {
+                    return Some(seat.since);
+                }
                 wakers.push(waker.clone());
             }
             next = self.line.after(&mut self.seats, index);
         }
-        wakers
+        None
     }
 }

@@ -75,6 +75,7 @@ fn dead_and_dirty_ones_are_refused_too() {
     world.server.kill(first);
     let mut second = world.time.run(pool.get()).unwrap();
     assert_ne!(second.id(), first);
+    world.time.settle();
     second.make_dirty();
     let dirty = second.id();
     drop(second);
