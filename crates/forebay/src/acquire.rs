@@ -53,7 +53,6 @@ impl<'a, C: Connect> Acquire<'a, C> {
     }
 
     /// Takes a connection, or joins the line, or sees how far it has come.
-    #[inline]
     fn look(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
         let core = self.core;
         if self.wait.is_some() {
@@ -67,8 +66,6 @@ impl<'a, C: Connect> Acquire<'a, C> {
 
     /// The first one was stale, or there was none: goes on until there is a good one, or joins the line. Looking and
     /// joining are one step, so that nothing can come back in between unseen.
-    #[cold]
-    #[inline(never)]
     fn take_or_join(
         &mut self,
         mut state: MutexGuard<'a, CoreState<C>>,
@@ -142,8 +139,30 @@ impl<'a, C: Connect> Acquire<'a, C> {
         }
     }
 
-    /// Polls the timer of a caller with a limit of its own, and looks once more when it is up.
     #[cold]
+    #[inline(never)]
+    fn poll_to_join(
+        &mut self,
+        state: MutexGuard<'a, CoreState<C>>,
+        now: Instant,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome<'a, C>> {
+        match self.take_or_join(state, now, context.waker()) {
+            Poll::Pending => self.poll_timer(context),
+            joined => joined,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_in_line(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
+        match self.look_in_line(context.waker()) {
+            Poll::Pending => self.poll_timer(context),
+            looked => looked,
+        }
+    }
+
+    /// Polls the timer of a caller with a limit of its own, if it has one, and looks once more when it is up.
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
         let Some(Wait { deadline: Some(deadline), timer, .. }) = &mut self.wait else { return Poll::Pending };
         let timer = timer.get_or_insert_with(|| self.core.runtime.sleep_until(*deadline));
@@ -167,9 +186,14 @@ impl<'a, C: Connect> Future for Acquire<'a, C> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.look(context.waker()) {
-            Poll::Pending if self.within.is_some() => self.poll_timer(context),
-            looked => looked,
+        // Spelled out, and not through `look`: this way the guard is made where the caller wants it.
+        let core = self.core;
+        if self.wait.is_some() {
+            return self.poll_in_line(context);
+        }
+        match core.take_fresh(|state, now| self.poll_to_join(state, now, context)) {
+            Ok(entry) => Poll::Ready(Ok(Checkout::new(core, entry))),
+            Err(joined) => joined,
         }
     }
 }
