@@ -11,17 +11,8 @@ use crate::clock;
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
 /// The crates whose versions matter to a reader of the figures.
-const CRATES: [&str; 9] = [
-    "bb8",
-    "crossbeam-queue",
-    "deadpool",
-    "forebay",
-    "mobc",
-    "parking_lot",
-    "r2d2",
-    "rustix",
-    "tokio",
-];
+const CRATES: [&str; 9] =
+    ["bb8", "crossbeam-queue", "deadpool", "forebay", "mobc", "parking_lot", "r2d2", "rustix", "tokio"];
 
 /// A machine at a time.
 #[derive(Clone, Debug)]
@@ -31,7 +22,20 @@ pub struct Machine {
     /// How many processes wanted to run, over the last 1, 5 and 15 minutes.
     load_at_start: String,
     load_at_end: String,
+    ticks_at_start: Option<Ticks>,
+    /// Which percentage of the machine others used while we measured. Tasks that share a core with a stranger do not
+    /// contend as they would, so rows with several tasks need a machine that is idle.
+    others: Option<f64>,
     date: String,
+}
+
+/// Processor time since the machine was started, in the kernel's ticks.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    all: u64,
+    busy: u64,
+    /// Ours and our children's.
+    own: u64,
 }
 
 impl Machine {
@@ -43,13 +47,16 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             load_at_start: load(),
             load_at_end: String::new(),
+            ticks_at_start: ticks(),
+            others: None,
             date: clock::today(),
         }
     }
 
-    /// Notes how busy it is at the end.
+    /// Notes how busy it is at the end, and has been.
     pub fn look_again(&mut self) {
         self.load_at_end = load();
+        self.others = self.ticks_at_start.zip(ticks()).and_then(|(start, end)| others(start, end));
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -58,16 +65,20 @@ impl Machine {
             "cores": self.cores,
             "load_at_start": self.load_at_start,
             "load_at_end": self.load_at_end,
+            "used_by_others_percent": self.others,
             "date": self.date,
-            "versions": versions().map(|(name, version)| json!([name, version])).collect::<Value>(),
+            "versions": versions().map(|(name, version)| format!("{name} {version}")).collect::<Value>(),
         })
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, cores, load_at_start, load_at_end, date } = self;
+        let Self { cpu, cores, load_at_start, load_at_end, date, .. } = self;
         write!(f, "{date}, {cpu}, {cores} cores, load average {load_at_start} before, {load_at_end} after;")?;
+        if let Some(others) = self.others {
+            write!(f, " others used {others:.0} % of it;")?;
+        }
         versions().try_for_each(|(name, version)| write!(f, " {name} {version}"))
     }
 }
@@ -82,6 +93,27 @@ fn load() -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let averages: Vec<&str> = load.split_whitespace().take(3).collect();
     if averages.is_empty() { "unknown".to_owned() } else { averages.join(" ") }
+}
+
+fn ticks() -> Option<Ticks> {
+    let numbers =
+        |text: &str| text.split_whitespace().map_while(|word| word.parse().ok()).collect::<Vec<u64>>();
+    let machine = fs::read_to_string("/proc/stat").ok()?;
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let machine = numbers(machine.lines().next()?.strip_prefix("cpu")?);
+    let (all, idle) = (machine.iter().take(8).sum(), machine.iter().skip(3).take(2).sum::<u64>());
+    let process = fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name and a letter come numbers, of which the 11th to 14th are our time and our children's.
+    let (_, process) = process.rsplit_once(')')?;
+    let own = process.split_whitespace().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum();
+    Some(Ticks { all, busy: all - idle, own })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "some thousands of ticks")]
+fn others(start: Ticks, end: Ticks) -> Option<f64> {
+    let all = end.all.checked_sub(start.all).filter(|all| *all > 0)?;
+    let others = (end.busy - start.busy).saturating_sub(end.own - start.own);
+    Some(others as f64 * 100.0 / all as f64)
 }
 
 /// Names and versions as the lock file has them; a crate that is in it twice comes twice.
@@ -102,5 +134,13 @@ mod tests {
         for name in CRATES {
             assert!(versions().any(|(found, version)| found == name && !version.is_empty()), "{name}");
         }
+    }
+
+    #[test]
+    fn what_others_use_is_neither_idle_nor_ours() {
+        let start = Ticks { all: 1_000, busy: 500, own: 10 };
+        let end = Ticks { all: 1_200, busy: 650, own: 60 };
+        assert_eq!(others(start, end), Some(50.0));
+        assert_eq!(others(start, start), None);
     }
 }

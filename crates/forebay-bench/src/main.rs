@@ -1,2 +1,75 @@
-//! Benchmarks.
-fn main() {}
+//! The program `forebay-bench`.
+
+use clap::{Args, Parser, Subcommand};
+use forebay_bench::checkout::{self, Effort, Section, contended};
+use forebay_bench::instructions;
+use forebay_bench::report::Report;
+
+/// Measures forebay and its peers, side by side in one run.
+#[derive(Parser)]
+#[command(name = "forebay-bench", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What it costs to borrow a connection: alone, in a crowd, fairly, while connections expire and are opened.
+    Checkout {
+        /// Measure less: under half a minute instead of some two minutes.
+        #[arg(long)]
+        quick: bool,
+        /// Measure only this; can be given several times.
+        #[arg(long, value_enum, value_name = "SECTION")]
+        only: Vec<Section>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// How many instructions a checkout takes, counted by valgrind's callgrind.
+    Instructions {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Borrow and give back, for a profiler to watch.
+    #[command(hide = true)]
+    Spin {
+        /// How often.
+        #[arg(long)]
+        turns: u32,
+        /// Not alone, but in a crowd of tasks that yield while they hold, on so many connections.
+        #[arg(long)]
+        crowd: Option<usize>,
+    },
+}
+
+#[derive(Args)]
+struct Output {
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Output {
+    fn print(&self, report: &Report) {
+        if self.json { println!("{:#}", report.json()) } else { print!("{}", report.text()) }
+    }
+}
+
+/// A goal that is missed is a finding, not a failure: the exit status is 0 either way.
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Checkout { quick, only, output } => {
+            output.print(&checkout::run(if quick { Effort::QUICK } else { Effort::FULL }, &only)?);
+        }
+        Command::Instructions { output } => {
+            let mut report = Report::new("instructions");
+            instructions::measure(&mut report);
+            report.machine.look_again();
+            output.print(&report);
+        }
+        Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
+        Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
+    }
+    Ok(())
+}

@@ -1,7 +1,6 @@
 //! What the contestants have in common: each lends a connection, and takes it back when the loan is dropped.
 
 use std::fmt;
-use std::future::Future;
 use std::ops::Deref;
 
 /// The connection everyone lends. It does nothing, so that only the lending is measured.

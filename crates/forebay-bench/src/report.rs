@@ -51,7 +51,12 @@ impl fmt::Display for Bound {
 
 impl Goal {
     /// A goal, and whether `value` reaches it. What could not be measured does not.
-    pub fn new(name: impl Into<String>, value: impl Into<Option<f64>>, goal: Bound, unit: &'static str) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        value: impl Into<Option<f64>>,
+        goal: Bound,
+        unit: &'static str,
+    ) -> Self {
         let value = value.into();
         Self { name: name.into(), value, goal, unit, ok: value.is_some_and(|value| goal.holds(value)) }
     }
@@ -121,7 +126,13 @@ impl Report {
     }
 
     /// Adds a goal.
-    pub fn goal(&mut self, name: impl Into<String>, value: impl Into<Option<f64>>, goal: Bound, unit: &'static str) {
+    pub fn goal(
+        &mut self,
+        name: impl Into<String>,
+        value: impl Into<Option<f64>>,
+        goal: Bound,
+        unit: &'static str,
+    ) {
         self.goals.push(Goal::new(name, value, goal, unit));
     }
 
@@ -207,7 +218,12 @@ impl fmt::Display for Grid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            self.0
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.0 {
@@ -241,7 +257,10 @@ mod tests {
         report.goal("missing", None, Bound::AtMost(1.0), "us");
         report.goal("there", 3.0, Bound::AtLeast(2.5), "times");
         let json = report.json();
-        assert_eq!(json["goals"][0], json!({"name": "missing", "value": null, "goal": "<= 1", "unit": "us", "ok": false}));
+        assert_eq!(
+            json["goals"][0],
+            json!({"name": "missing", "value": null, "goal": "<= 1", "unit": "us", "ok": false})
+        );
         assert_eq!(json["goals"][1]["goal"], ">= 2.5");
         let text = report.text();
         assert!(text.contains("MISSED") && text.contains("3.00"), "{text}");

@@ -1,2 +1,33 @@
 //! The `forebay` command.
-fn main() {}
+
+mod demo;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A reservoir of ready connections, for databases that ration them.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, arg_required_else_help = true, subcommand_value_name = "COMMAND")]
+struct Forebay {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+}
+
+fn main() -> ExitCode {
+    let Forebay { command } = Forebay::parse();
+    let outcome = match command {
+        Command::Demo(demo) => demo.run(),
+    };
+    outcome.unwrap_or_else(|error| {
+        // If even this cannot be written, the exit status still tells.
+        let _ = writeln!(io::stderr(), "forebay: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -258,7 +258,8 @@ impl Config {
     }
 
     /// The local limit: opens a second, and opens at once after a quiet time. Default 10 and 100. Not used if
-    /// the builder is given a limiter of its own.
+    /// the builder is given a limiter of its own. Against a server that counts too, stay a little below its figures:
+    /// an open that is under way for longer than the one after it arrives late, and may be one too many there.
     #[must_use]
     pub const fn rate(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = per_second;

@@ -14,8 +14,7 @@ use crate::error::{CheckoutError, OpenError};
 use crate::event::{Event, Observer, Observers};
 use crate::lease::{HeldLease, LeaseDesk};
 use crate::limit::Limit;
-use crate::race::{self, First};
-use crate::rt::Runtime;
+use crate::rt::{self, Runtime};
 use crate::seed::Seed;
 use crate::state::{Discarded, Due, Held, Key, Life, Nudges, Placed, Shape, Shortage, State};
 use crate::status::Status;
@@ -327,10 +326,6 @@ impl<C: Connect> Core<C> {
 
     /// Runs `future` for at most `limit`. Cancel safe if `future` is.
     pub(crate) async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-        let deadline = self.runtime.sleep_until(self.runtime.now() + limit);
-        match race::first(future, deadline).await {
-            First::Left(output) => Some(output),
-            First::Right(()) => None,
-        }
+        rt::within(&*self.runtime, limit, future).await
     }
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 use crate::backoff;
 use crate::error::BoxError;
 use crate::event::{Event, Observer};
-use crate::race::{self, First};
-use crate::rt::Runtime;
+use crate::rt::{self, Runtime};
 use crate::seed::{Draws, Seed};
 use crate::sync::Mutex;
 
@@ -153,11 +152,10 @@ impl LeaseDesk {
     async fn release(&self, id: &LeaseId) {
         let mut attempt = 0_u32;
         loop {
-            let timeout = self.runtime.sleep_until(self.runtime.now() + RELEASE_TIMEOUT);
-            let error = match race::first(self.leases.release(id), timeout).await {
-                First::Left(Ok(())) => return,
-                First::Left(Err(error)) => error,
-                First::Right(()) => format!("no answer within {RELEASE_TIMEOUT:?}").into(),
+            let error = match rt::within(&*self.runtime, RELEASE_TIMEOUT, self.leases.release(id)).await {
+                Some(Ok(())) => return,
+                Some(Err(error)) => error,
+                None => format!("no answer within {RELEASE_TIMEOUT:?}").into(),
             };
             attempt = attempt.saturating_add(1);
             self.observer.on(&Event::LeaseReleaseFailed { error: &error, attempt });

@@ -6,8 +6,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::race::{self, First};
 use crate::time::Instant;
 
 mod tokio;
@@ -53,3 +55,46 @@ pub trait Runtime: Send + Sync + fmt::Debug + 'static {
 /// Blocking this thread would starve the runtime it was waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Starved;
+
+/// A shared runtime is a runtime.
+impl<R: Runtime + ?Sized> Runtime for Arc<R> {
+    fn now(&self) -> Instant {
+        (**self).now()
+    }
+
+    fn coarse_now(&self) -> Instant {
+        (**self).coarse_now()
+    }
+
+    fn wall(&self) -> Duration {
+        (**self).wall()
+    }
+
+    fn sleep_until(&self, at: Instant) -> Task {
+        (**self).sleep_until(at)
+    }
+
+    fn spawn(&self, task: Task) {
+        (**self).spawn(task);
+    }
+
+    fn entropy(&self) -> u64 {
+        (**self).entropy()
+    }
+
+    fn block(&self, wait: &mut dyn FnMut()) -> Result<(), Starved> {
+        (**self).block(wait)
+    }
+}
+
+/// Runs `future` for at most `limit`, in the runtime's time; none if it took longer. At a tie, the future wins.
+///
+/// # Cancel safety
+/// As that of `future`, which is dropped when the time is up.
+pub async fn within<T>(runtime: &dyn Runtime, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let deadline = runtime.sleep_until(runtime.now() + limit);
+    match race::first(future, deadline).await {
+        First::Left(output) => Some(output),
+        First::Right(()) => None,
+    }
+}

@@ -1,7 +1,7 @@
 //! crossbeam's ArrayQueue: no pool, but as little as lending between threads can cost. It has no waiting, no
 //! deadlines, no counters and no bound on what is lent.
 
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl Lend for Queue {
     type Lent<'a> = Popped<'a>;
 
     #[inline]
-    fn lend(&self) -> Ready<Result<Popped<'_>, Nothing>> {
+    fn lend(&self) -> impl Future<Output = Result<Popped<'_>, Nothing>> + Send {
         ready(self.try_lend())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{Acquire, Checkout, CheckoutError, Config, Connect, Lifeline, OpenError, Reservoir};
+use forebay::{Checkout, CheckoutError, Config, Connect, Lifeline, OpenError, Reservoir};
 
 use crate::clock;
 use crate::pool::{Lend, Payload, Pool, TryLend};
@@ -35,8 +35,7 @@ impl Pool for Forebay {
     type Refusal = CheckoutError;
 
     async fn filled(connections: usize) -> anyhow::Result<Self> {
-        let config =
-            Config::default().max_open(connections).stagger(Duration::ZERO).rate(100_000.0, 100_000);
+        let config = Config::default().max_open(connections).stagger(Duration::ZERO).rate(100_000.0, 100_000);
         let reservoir = Reservoir::builder(Plain::default()).config(config).start().await?;
         anyhow::ensure!(reservoir.status().ready == connections, "forebay is not filled");
         Ok(Self(reservoir))
@@ -56,7 +55,7 @@ impl Lend for Forebay {
     type Lent<'a> = Checkout<'a, Plain>;
 
     #[inline]
-    fn lend(&self) -> Acquire<'_, Plain> {
+    fn lend(&self) -> impl Future<Output = Result<Checkout<'_, Plain>, CheckoutError>> + Send {
         self.0.checkout()
     }
 }

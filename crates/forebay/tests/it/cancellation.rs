@@ -232,3 +232,22 @@ fn a_lease_release_dropped_while_it_waits_goes_on_in_the_background() {
         world.assert_nothing_left();
     }
 }
+
+#[test]
+fn within_dropped_while_it_waits_drops_what_it_ran() {
+    let world = World::new();
+    let held = Arc::new(());
+    let kept = Arc::clone(&held);
+    let mut within = Box::pin(forebay::rt::within(&world.time, seconds(5), async move {
+        std::future::pending::<()>().await;
+        drop(kept);
+    }));
+    hold_at_gate(&world, &mut within);
+    drop(within);
+    assert_eq!(Arc::strong_count(&held), 1);
+    assert_eq!(
+        world.time.run(forebay::rt::within(&world.time, seconds(5), std::future::pending::<()>())),
+        None
+    );
+    assert_eq!(world.time.run(forebay::rt::within(&world.time, seconds(0), async { 7 })), Some(7), "a tie");
+}

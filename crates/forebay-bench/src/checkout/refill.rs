@@ -1,0 +1,70 @@
+//! How close the refill comes to what the limiter allows, when opens are slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay::{Config, Connect, Lifeline, Reservoir};
+use tokio::runtime::{Handle, Runtime};
+
+use super::{Effort, progress};
+use crate::clock::{self, Stopwatch};
+use crate::peers::{Forebay, Plain};
+use crate::pool::Pool;
+use crate::race::Figures;
+use crate::report::{Bound, Report, Table};
+
+/// The limit, in opens a second.
+const RATE: f64 = 100.0;
+const OPEN_TIMES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(330)];
+
+/// Measures opens a second, and what a refiller manages that opens one at a time.
+///
+/// # Errors
+/// If the reservoir does not start.
+pub fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    progress("refill at a limit of 100 opens a second");
+    // All of it sleeps nearly all the time, so it can be measured at the same time.
+    let runs = OPEN_TIMES.map(|open_time| {
+        (open_time, runtime.spawn(ours(open_time, effort)), runtime.spawn(serial(open_time, effort)))
+    });
+    for (open_time, ours, serial) in runs {
+        let (ours, serial) = (runtime.block_on(ours)??, runtime.block_on(serial)?);
+        let what = format!("refill at a limit of 100/s, opens that take {open_time:?}");
+        let rows = vec![Figures::of(Forebay::NAME, vec![ours])?, Figures::of("one at a time", vec![serial])?];
+        report.goal(what.clone(), ours, Bound::AtLeast(95.0), "opens/s");
+        report.tables.push(Table { name: what, unit: "opens/s", rows });
+    }
+    Ok(())
+}
+
+async fn ours(open_time: Duration, effort: Effort) -> anyhow::Result<f64> {
+    // More connections than can be opened in the time, and no burst: only the limiter sets the pace.
+    let config = Config::default().max_open(5_000).stagger(Duration::ZERO).rate(RATE, 1);
+    let reservoir = Reservoir::builder(Plain { open_time }).config(config).start_empty()?;
+    Ok(rate_of(effort, || reservoir.status().counts.refills).await)
+}
+
+async fn serial(open_time: Duration, effort: Effort) -> f64 {
+    let opened = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&opened);
+    let task = Handle::current().spawn(async move {
+        let connector = Plain { open_time };
+        while connector.open(Lifeline::unattached()).await.is_ok() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let rate = rate_of(effort, || opened.load(Ordering::Relaxed)).await;
+    task.abort();
+    rate
+}
+
+/// How fast a count grows, once it has found its pace.
+async fn rate_of(effort: Effort, count: impl Fn() -> u64) -> f64 {
+    clock::pause(effort.refill_warm_up).await;
+    let (watch, before) = (Stopwatch::start(), count());
+    clock::pause(effort.refill_window).await;
+    #[allow(clippy::cast_precision_loss, reason = "a few hundred opens")]
+    let opened = (count() - before) as f64;
+    opened / watch.elapsed().as_secs_f64()
+}

@@ -1,0 +1,79 @@
+//! How a demo ends, and who may ask for it.
+
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+use forebay::rt::{Runtime, TokioRuntime};
+
+/// Why a demo ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Its time was up.
+    Complete,
+    /// Its viewer had seen enough.
+    Quit,
+    /// Ctrl-C.
+    Interrupted,
+    /// The system, or whoever started it, asked it to end.
+    Terminated,
+}
+
+impl Ending {
+    /// In one word, for records.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Quit => "quit",
+            Self::Interrupted => "interrupted",
+            Self::Terminated => "terminated",
+        }
+    }
+
+    /// The exit status: 128 and the number of the signal, if it was one.
+    pub(super) fn status(self) -> ExitCode {
+        match self {
+            Self::Complete | Self::Quit => ExitCode::SUCCESS,
+            Self::Interrupted => ExitCode::from(128 + 2),
+            Self::Terminated => ExitCode::from(128 + 15),
+        }
+    }
+}
+
+/// Requests from outside to end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requests(Arc<OnceLock<Ending>>);
+
+impl Requests {
+    /// Listens for signals from now on. They no longer end the process by themselves.
+    pub(super) fn listen(runtime: &TokioRuntime) -> Self {
+        let requests = Self::default();
+        let this = requests.clone();
+        runtime.spawn(Box::pin(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                this.ask(Ending::Interrupted);
+            }
+        }));
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let this = requests.clone();
+            runtime.spawn(Box::pin(async move {
+                if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+                    terminate.recv().await;
+                    this.ask(Ending::Terminated);
+                }
+            }));
+        }
+        requests
+    }
+
+    fn ask(&self, ending: Ending) {
+        // The first request counts.
+        let _ = self.0.set(ending);
+    }
+
+    /// What was asked for, if anything was.
+    pub(super) fn asked(&self) -> Option<Ending> {
+        self.0.get().copied()
+    }
+}

@@ -1,0 +1,113 @@
+//! The command as its users meet it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(arguments).output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is text")
+}
+
+#[test]
+fn help_lists_the_commands() {
+    let help = forebay(&["--help"]);
+    assert!(help.status.success());
+    assert!(text(&help.stdout).contains("demo"), "{}", text(&help.stdout));
+    let help = forebay(&["demo", "--help"]);
+    assert!(help.status.success());
+    for flag in ["--seconds", "--seed", "--json", "--plain", "130"] {
+        assert!(text(&help.stdout).contains(flag), "{flag} is missing:\n{}", text(&help.stdout));
+    }
+}
+
+#[test]
+fn without_a_command_the_help_is_shown() {
+    let shown = forebay(&[]);
+    assert_eq!(shown.status.code(), Some(2));
+    assert!(text(&shown.stderr).contains("Usage: forebay"), "{}", text(&shown.stderr));
+}
+
+#[test]
+fn bad_usage_is_a_clear_error() {
+    for (arguments, expected) in [
+        (&["demo", "--jsn"][..], "--json"),
+        (&["dmo"], "demo"),
+        (&["demo", "--seconds", "0"], "0 is not in 1..=3600"),
+        (&["demo", "--seconds", "abc"], "invalid value 'abc' for '--seconds"),
+        (&["demo", "--seconds", "-3"], "-3 is not in 1..=3600"),
+        (&["demo", "--seed", "1.5"], "invalid value '1.5' for '--seed"),
+        (&["demo", "--json", "--plain"], "cannot be used with"),
+    ] {
+        let refused = forebay(arguments);
+        let (stdout, stderr) = (text(&refused.stdout), text(&refused.stderr));
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected) && stdout.is_empty(), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn json_is_one_object_with_both_sides() {
+    let output = forebay(&["demo", "--seconds", "2", "--json", "--seed", "7"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON object");
+    assert_eq!((&record["seed"], &record["seconds"]), (&7.into(), &2.into()));
+    assert_eq!(record["ending"], "complete");
+    let reservoir = &record["reservoir"];
+    assert_eq!(reservoir["failed_acquires"], 0, "{record:#}");
+    assert_eq!(reservoir["failed_queries"], 0, "{record:#}");
+    for side in ["deadpool", "reservoir"] {
+        assert!(record[side]["acquires"].as_u64() > Some(1_000), "{record:#}");
+        assert!(record[side]["settings"]["life"].is_string(), "{record:#}");
+        for figure in
+            ["p50_ms", "p99_ms", "max_ms", "slow_acquires", "peak_opens_per_second", "refused_opens"]
+        {
+            assert!(record[side][figure].is_number(), "{side} lacks {figure}: {record:#}");
+        }
+    }
+    assert!(text(&output.stderr).contains("of 2 s | deadpool"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn piped_output_is_plain_and_compares() {
+    let output = forebay(&["demo", "--seconds", "1"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    for words in ["deadpool 0.13", "forebay", "failed acquires", "acquire p99", "refused opens", "README.md"]
+    {
+        assert!(stdout.contains(words), "{words} is missing:\n{stdout}");
+    }
+    assert!(!stdout.contains('\u{1b}'), "no escape codes in a pipe:\n{stdout}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("sessions end after 8 s") && stderr.contains("filling:"), "{stderr}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_it_early_and_still_tells() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["demo", "--seconds", "600", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let progress = BufReader::new(demo.stderr.take().expect("stderr is piped"));
+    let mut lines = progress.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("of 600 s |")), "it ended by itself");
+    let sent = Command::new("kill").args(["-INT", &demo.id().to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+    lines.for_each(drop);
+    let output = demo.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    let record: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON object");
+    assert_eq!(record["ending"], "interrupted");
+    assert!(record["measured_seconds"].as_f64().is_some_and(|seconds| seconds < 600.0), "{record:#}");
+    assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
+}
