@@ -14,4 +14,5 @@ mod lifetimes;
 mod logs;
 mod metrics;
 mod refill;
+mod requirements;
 mod waiting;
