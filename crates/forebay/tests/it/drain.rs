@@ -2,7 +2,9 @@
 
 use forebay::memory::Answer;
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, Discard};
+use std::sync::Arc;
+
+use forebay::{CheckoutError, Connect, Discard, Lifeline, OpenError, Reservoir};
 
 use crate::support::{Store, World, config, millis, poll, seconds};
 
@@ -113,4 +115,29 @@ fn waiting_for_a_fill_ends_with_the_reservoir() {
     world.time.run(reservoir.drain(seconds(1)));
     assert!(!world.time.run(filled));
     assert_eq!(world.time.now().since(start), seconds(0));
+}
+
+/// A connector that is seen to be freed.
+struct Counted(Arc<()>);
+
+impl Connect for Counted {
+    type Connection = Arc<()>;
+
+    async fn open(&self, _: Lifeline) -> Result<Arc<()>, OpenError> {
+        Ok(Arc::clone(&self.0))
+    }
+}
+
+#[test]
+fn after_the_end_the_tasks_are_gone_and_everything_is_freed() {
+    let world = World::new();
+    let counted = Arc::new(());
+    let builder =
+        Reservoir::builder(Counted(Arc::clone(&counted))).config(config(3)).runtime(world.time.clone());
+    let reservoir = builder.observer(forebay::Logs::new()).start_empty().unwrap();
+    world.time.advance(seconds(10));
+    assert_eq!(Arc::strong_count(&counted), 5, "ours, the connector's and three connections");
+    drop(reservoir);
+    world.time.advance(seconds(2));
+    assert_eq!(Arc::strong_count(&counted), 1);
 }
