@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::governor::Go;
 use super::lives::{Life, Lives};
 use super::slots::Phase;
-use super::{Discarded, Held, Key, Nudges, Placed, Refill, Shape, State};
+use super::{BATCH, Discarded, Held, Key, Nudges, Placed, Refill, Shape, State};
 use crate::event::Failure;
 use crate::limit::Pace;
 use crate::time::Instant;
@@ -30,10 +30,22 @@ impl<E: Held, W> State<E, W> {
         }
     }
 
-    /// How many more connections ought to be on their way.
+    /// How many more connections ought to be on their way: so many that enough are left when those past their retirement
+    /// are gone, as far as the overlap has room for both.
     pub(super) fn wanted(&self) -> usize {
-        let goal = self.goal(self.busy()) + self.retiring.len().min(self.overlap);
-        goal.saturating_sub(self.usable() + self.opening)
+        let retiring = self.retiring.len();
+        let left = self.usable() - retiring;
+        let wanted = self.goal(self.busy() - self.retiring_in_use()).saturating_sub(left + self.opening);
+        wanted.min(self.bound().saturating_sub(self.usable() + self.opening))
+    }
+
+    /// How many of those past their retirement are in use: nothing need take their place but what callers ask for. Looks at
+    /// the first few only, since the answer matters only where few are kept ready.
+    fn retiring_in_use(&self) -> usize {
+        if self.keep_ready >= self.max_open {
+            return 0;
+        }
+        self.retiring.iter().take(BATCH).filter(|(_, index)| !self.ready.holds(&self.slots, *index)).count()
     }
 
     /// How many connections ought to be usable with `busy` in use, replacements of retiring ones apart.

@@ -200,3 +200,51 @@ fn a_check_does_not_count_as_use() {
     world.time.advance(seconds(11));
     assert_eq!(reservoir.status().counts.discards(Discard::Idle), 1, "{:?}", reservoir.status());
 }
+
+#[test]
+fn lives_are_drawn_from_both_sides_of_the_base() {
+    let world = World::new();
+    let life = Lifetime::new(seconds(600)).jitter(seconds(120));
+    let reservoir = world.filled(config(200).lifetime(life));
+    let held: Vec<_> = (0..200).map(|_| reservoir.try_checkout().unwrap()).collect();
+    let lives: Vec<u64> =
+        held.iter().map(|guard| (guard.age() + guard.remaining().unwrap()).as_secs()).collect();
+    let (shortest, longest) = (*lives.iter().min().unwrap(), *lives.iter().max().unwrap());
+    assert!((540..550).contains(&shortest) && (650..=660).contains(&longest), "{shortest} s to {longest} s");
+}
+
+#[test]
+fn on_demand_what_is_due_goes_when_it_comes_back_and_nothing_takes_its_place() {
+    let world = World::new();
+    let life = Lifetime::new(seconds(60)).guard_window(seconds(10));
+    let reservoir = world.start(config(5).on_demand(0).lifetime(life));
+    let guard = world.time.run(reservoir.checkout()).unwrap();
+    world.time.advance(seconds(46));
+    assert!(guard.is_due());
+    drop(guard);
+    world.time.settle();
+    let status = reservoir.status();
+    assert_eq!((status.size(), status.counts.discards(Discard::Retired), world.server.opened()), (0, 1, 1));
+}
+
+#[test]
+fn a_replacement_fills_a_gap_before_it_lets_a_retiring_one_go() {
+    let world = World::new();
+    let life = Lifetime::new(seconds(600)).guard_window(seconds(10));
+    // Three at once, and then one every 100 s.
+    let reservoir = world.filled(config(3).lifetime(life).rate(0.01, 3));
+    world.server.on_open(Answer::Hang);
+    world.time.advance(seconds(400));
+    assert!(reservoir.status().retiring > 0 && reservoir.status().size() == 3, "{:?}", reservoir.status());
+    let other = reservoir.try_checkout().unwrap();
+    world.server.kill(other.id());
+    drop(other);
+    world.server.on_open(Answer::Well);
+    let opened = world.server.opened();
+    while world.server.opened() == opened {
+        assert_eq!(reservoir.status().counts.discards(Discard::Retired), 0);
+        world.time.advance(seconds(1));
+    }
+    assert_eq!(reservoir.status().counts.discards(Discard::Retired), 0, "the first one fills the gap");
+    assert_eq!(reservoir.status().size(), 3);
+}

@@ -143,7 +143,8 @@ fn a_connection_that_goes_stale_or_dies_before_it_is_picked_up_is_not_handed_out
         if death {
             world.server.kill(id);
         } else {
-            world.time.skip(seconds(51));
+            // To the very instant at which it is too old.
+            world.time.skip(seconds(50));
         }
         assert!(poll(&mut waiters[0]).is_pending(), "back to the head of the line");
         world.time.settle();
