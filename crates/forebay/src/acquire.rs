@@ -69,7 +69,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
     fn take_or_join(
         &mut self,
         mut state: MutexGuard<'a, CoreState<C>>,
-        coarse: Instant,
+        mut coarse: Instant,
         waker: &Waker,
     ) -> Poll<Outcome<'a, C>> {
         loop {
@@ -81,6 +81,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
                 Taken::Stale(discarded) => {
                     self.core.leave(state);
                     self.core.dispose(discarded);
+                    coarse = self.core.runtime.coarse_now();
                     state = self.core.lock();
                 }
                 Taken::Closed => return Poll::Ready(Err(CheckoutError::Closed)),

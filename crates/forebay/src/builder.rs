@@ -82,10 +82,16 @@ impl<C: Connect> Builder<C> {
         let began = core.runtime.now();
         let filled = reservoir.filled(timeout).await;
         let (size, target) = (reservoir.status().size(), reservoir.status().target_ready);
+        let last_open_error = core.last_open_error();
         core.observe(&if filled {
             Event::Filled { size, target, took: core.runtime.now().since(began) }
         } else {
-            Event::FillTimedOut { size, low_watermark: watermark }
+            Event::FillTimedOut {
+                size,
+                low_watermark: watermark,
+                waited: timeout,
+                last_open_error: last_open_error.as_deref(),
+            }
         });
         Ok(reservoir)
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::seed::Seed;
+use duration::show;
 
 pub(crate) mod duration;
 mod env;
@@ -293,7 +294,7 @@ impl Config {
     pub(crate) fn keep_ready(&self) -> usize {
         match self.fill {
             Fill::ToTarget { target_ready, low_watermark } => {
-                target_ready.unwrap_or(self.max_open).max(low_watermark.unwrap_or(0))
+                target_ready.unwrap_or(self.max_open).max(low_watermark.unwrap_or(0)).min(self.max_open)
             }
             Fill::OnDemand { min_idle } => min_idle,
         }
@@ -324,14 +325,21 @@ impl Config {
     /// All of them, not just the first.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut problems = Vec::new();
-        let mut demand = |holds: bool, setting: &'static str, value: &dyn fmt::Debug, allowed: String| {
+        let mut demand = |holds: bool, setting: &'static str, value: &dyn fmt::Display, allowed: String| {
             if !holds {
-                problems.push(Problem { setting: setting.into(), value: format!("{value:?}"), allowed });
+                problems.push(Problem { setting: setting.into(), value: value.to_string(), allowed });
             }
         };
         let max_open = self.max_open;
         demand(max_open >= 1, "max_open", &max_open, "at least 1".into());
         demand(max_open <= MOST, "max_open", &max_open, format!("at most {MOST}"));
+        let overlap = self.overlap_or_default();
+        demand(
+            overlap <= max_open.max(1),
+            "overlap",
+            &overlap,
+            format!("at most max_open, which is {max_open}"),
+        );
         match self.fill {
             Fill::ToTarget { low_watermark: Some(mark), .. } => {
                 demand(
@@ -353,21 +361,22 @@ impl Config {
         }
         if let Some(life) = &self.lifetime {
             let shortest = life.shortest();
-            demand(!life.base.is_zero(), "base_lifetime", &life.base, "above zero".into());
+            demand(!life.base.is_zero(), "base_lifetime", &show(life.base), "above zero".into());
             demand(
                 life.guard < shortest,
                 "guard_window",
-                &life.guard,
-                format!("below the shortest life (base - jitter/2), which is {shortest:?}"),
+                &show(life.guard),
+                format!("below the shortest life (base - jitter/2), which is {}", show(shortest)),
             );
             if let Some(limit) = self.server_limit {
                 demand(
                     life.longest() < limit,
                     "base_lifetime",
-                    &life.base,
+                    &show(life.base),
                     format!(
-                        "base + jitter/2 (now {:?}) below the server's limit, which is {limit:?}",
-                        life.longest()
+                        "so short that base + jitter/2, now {}, is below the server's limit of {}",
+                        show(life.longest()),
+                        show(limit)
                     ),
                 );
             }
@@ -380,14 +389,14 @@ impl Config {
             ("care_timeout", self.care_timeout),
             ("close_timeout", self.close_timeout),
         ] {
-            demand(!timeout.is_zero(), name, &timeout, "above zero".into());
+            demand(!timeout.is_zero(), name, &show(timeout), "above zero".into());
         }
         for (name, idle) in [("idle_ttl", self.idle_ttl), ("check_after", self.check_after)] {
             demand(
-                idle != Some(Duration::ZERO),
+                idle.is_none_or(|idle| idle >= Duration::from_millis(1)),
                 name,
-                &idle.unwrap_or_default(),
-                "above zero, or not set".into(),
+                &show(idle.unwrap_or_default()),
+                "at least 1ms, or not set".into(),
             );
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
@@ -450,6 +459,7 @@ mod tests {
         let config = Config::default().max_open(50);
         assert_eq!(config.clone().target_ready(20).watermark(), 20);
         assert_eq!(config.clone().target_ready(80).watermark(), 50);
+        assert_eq!(config.clone().target_ready(usize::MAX).keep_ready(), 50, "no more than there may be");
         assert_eq!(config.clone().target_ready(20).low_watermark(30).keep_ready(), 30);
         assert_eq!(config.clone().on_demand(2).keep_ready(), 2);
         assert_eq!(config.clone().on_demand(2).empty_wait_or_default(), Duration::from_secs(30));
@@ -491,7 +501,7 @@ mod tests {
         assert!(
             text.starts_with("9 problems in the configuration:\n  - max_open is 0, but must be at least 1")
         );
-        assert!(text.contains("guard_window is 3600s, but must be below the shortest life"));
+        assert!(text.contains("guard_window is 1h0m0s, but must be below the shortest life"));
     }
 
     #[test]

@@ -41,10 +41,10 @@ pub trait Connect: Send + Sync + 'static {
         true
     }
 
-    /// Makes a connection clean again. One that cannot be is discarded.
+    /// Makes a connection clean again. One that cannot be is discarded; so, by default, is every one that is not clean.
     fn reset(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
-        ready(Ok(()))
+        ready(Err("the connector knows no reset".into()))
     }
 
     /// Asks the server whether a connection still lives. Called in the background for connections idle for longer

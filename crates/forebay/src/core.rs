@@ -47,6 +47,20 @@ impl<T> Held for Box<Entry<T>> {
 pub(crate) type BoxedEntry<C> = Box<Entry<<C as Connect>::Connection>>;
 pub(crate) type CoreState<C> = State<BoxedEntry<C>, Waker>;
 
+/// A connection on its way back while the connector looks at it. Should the connector panic, it comes back as bad.
+struct Returning<'a, C: Connect> {
+    core: &'a Arc<Core<C>>,
+    entry: Option<BoxedEntry<C>>,
+}
+
+impl<C: Connect> Drop for Returning<'_, C> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.core.give_back_with_care(self.core.lock(), entry, Shape::Bad);
+        }
+    }
+}
+
 /// Begins on a cache line of its own.
 #[repr(align(64))]
 struct OwnLine<T>(T);
@@ -206,17 +220,19 @@ impl<C: Connect> Core<C> {
         let Discarded { key, entry, reason } = discarded;
         let Entry { connection, lease, life, .. } = *entry;
         let now = self.runtime.now();
+        tasks::reclaim::start(self, key, Some(connection), lease);
         self.observe(&Event::Discarded {
             reason,
             age: now.since(life.born_at),
             remaining: life.remaining(now),
         });
-        tasks::reclaim::start(self, key, Some(connection), lease);
     }
 
     /// Gives back a connection a caller has used.
     #[inline]
     pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>) {
+        let mut returning = Returning { core: self, entry: Some(entry) };
+        let Some(entry) = &returning.entry else { return };
         let shape = if entry.bad || !self.connector.is_usable(&entry.connection) {
             Shape::Bad
         } else if self.connector.is_clean(&entry.connection) {
@@ -224,6 +240,7 @@ impl<C: Connect> Core<C> {
         } else {
             Shape::Dirty
         };
+        let Some(entry) = returning.entry.take() else { return };
         let mut state = self.state.0.lock();
         let kept = if shape == Shape::Clean { state.keep(entry) } else { Err(entry) };
         if let Err(entry) = kept {
@@ -261,11 +278,14 @@ impl<C: Connect> Core<C> {
     #[cold]
     pub(crate) fn shortage(&self, shortage: Shortage, waited: Duration) -> CheckoutError {
         match shortage {
-            Shortage::Empty => {
-                CheckoutError::Empty { waited, last_open_error: self.last_open_error.lock().clone() }
-            }
+            Shortage::Empty => CheckoutError::Empty { waited, last_open_error: self.last_open_error() },
             Shortage::Exhausted => CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open },
         }
+    }
+
+    /// Why the last open failed, if none has succeeded since.
+    pub(crate) fn last_open_error(&self) -> Option<Arc<OpenError>> {
+        self.last_open_error.lock().clone()
     }
 
     /// Remembers why the last open failed, until one succeeds.
@@ -293,8 +313,9 @@ impl<C: Connect> Core<C> {
         mut batch: impl FnMut(&mut CoreState<C>, Instant, &mut Vec<Due<BoxedEntry<C>>>) -> bool,
     ) {
         let mut due = Vec::with_capacity(crate::state::BATCH);
+        // One time for all batches: what is set again while they run is not due in the same run.
+        let now = self.runtime.now();
         loop {
-            let now = self.runtime.now();
             let more = self.ask(|state| batch(state, now, &mut due));
             for asked in due.drain(..) {
                 self.act(asked);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::duration::show;
 use crate::event::Failure;
 
 /// Any error of a connector, a limiter or a lease store.
@@ -15,7 +16,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum CheckoutError {
     /// The reservoir owns fewer connections than it may and none became ready in time. Try again, with a pause:
     /// it is refilling. The last failed open, if any, says what keeps it from doing so.
-    #[error("no connection became ready within {waited:?}{}", because(.last_open_error))]
+    #[error("no connection {}{}", became_ready(*.waited), because(.last_open_error))]
     Empty {
         /// How long the caller waited.
         waited: Duration,
@@ -25,9 +26,7 @@ pub enum CheckoutError {
 
     /// Every connection the reservoir may own was in use. Use fewer at a time, hold them for less long, or raise
     /// `max_open`.
-    #[error(
-        "all {max_open} connections stayed in use for {waited:?}: hold them for less long, or raise max_open"
-    )]
+    #[error("all {max_open} connections {}: hold them for less long, or raise max_open", stayed_in_use(*.waited))]
     Exhausted {
         /// How long the caller waited.
         waited: Duration,
@@ -54,6 +53,26 @@ impl CheckoutError {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Empty { .. } | Self::Exhausted { .. })
     }
+}
+
+fn became_ready(waited: Duration) -> String {
+    if waited.is_zero() {
+        "is ready".into()
+    } else {
+        format!("became ready within {}", show(milliseconds(waited)))
+    }
+}
+
+fn stayed_in_use(waited: Duration) -> String {
+    if waited.is_zero() {
+        "are in use".into()
+    } else {
+        format!("stayed in use for {}", show(milliseconds(waited)))
+    }
+}
+
+fn milliseconds(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
@@ -91,7 +110,14 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.failure, self.source)
+        // All of it: many drivers say "error connecting" on top and the reason two levels down.
+        write!(f, "{}: {}", self.failure, self.source)?;
+        let mut below = self.source.source();
+        while let Some(cause) = below {
+            write!(f, ": {cause}")?;
+            below = cause.source();
+        }
+        Ok(())
     }
 }
 
@@ -117,5 +143,26 @@ mod tests {
         );
         assert!(error.is_transient());
         assert!(!CheckoutError::Closed.is_transient());
+    }
+
+    #[test]
+    fn a_failed_open_tells_all_its_causes() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("error connecting to server")]
+        struct Outer(#[source] std::io::Error);
+        let error = OpenError::new(Failure::Open, Outer(std::io::Error::other("certificate expired")));
+        assert_eq!(error.to_string(), "connection_open: error connecting to server: certificate expired");
+    }
+
+    #[test]
+    fn one_who_did_not_wait_is_not_told_of_waiting() {
+        let exhausted = |waited| CheckoutError::Exhausted { waited, max_open: 3 }.to_string();
+        assert!(exhausted(Duration::ZERO).starts_with("all 3 connections are in use: "));
+        assert!(
+            exhausted(Duration::from_micros(101_536))
+                .starts_with("all 3 connections stayed in use for 101ms: ")
+        );
+        let empty = CheckoutError::Empty { waited: Duration::ZERO, last_open_error: None };
+        assert_eq!(empty.to_string(), "no connection is ready; the reservoir is still filling");
     }
 }

@@ -1,6 +1,7 @@
 //! What happened, told to an observer outside the lock.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::config::Lifetime;
@@ -234,6 +235,10 @@ pub enum Event<'a> {
         size: usize,
         /// How many it waited for.
         low_watermark: usize,
+        /// How long it waited.
+        waited: Duration,
+        /// Why the last open failed, if none has succeeded since.
+        last_open_error: Option<&'a OpenError>,
     },
     /// Fewer usable connections than the low watermark.
     BelowWatermark {
@@ -275,7 +280,10 @@ pub(crate) struct Observers(pub(crate) Vec<Box<dyn Observer>>);
 
 impl Observer for Observers {
     fn on(&self, event: &Event<'_>) {
-        self.0.iter().for_each(|observer| observer.on(event));
+        for observer in &self.0 {
+            // An observer that panics has printed why; it must not take the reservoir's own work with it.
+            drop(catch_unwind(AssertUnwindSafe(|| observer.on(event))));
+        }
     }
 
     fn wants_reports(&self) -> bool {

@@ -185,10 +185,19 @@ impl HeldLease {
     /// # Cancel safety
     /// If the future is dropped, the release goes on in the background.
     pub async fn release(mut self) {
-        // Still ours while we wait: if this future is dropped, so are we, and that releases in the background.
-        let desk = Arc::clone(&self.desk);
-        desk.release(self.id()).await;
-        self.id = None;
+        self.released().await;
+    }
+
+    /// Gives it back, and is done when the store has agreed. Cancel safe: it is still held then.
+    pub(crate) async fn released(&mut self) {
+        if let Some(id) = &self.id {
+            self.desk.release(id).await;
+            self.id = None;
+        }
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.id.is_none()
     }
 }
 

@@ -162,7 +162,9 @@ impl Gcra {
 
     /// Gives back the turn at `at`, unused.
     fn give_back(&mut self, at: Instant, now: Instant) {
-        if self.due - self.tolerance - self.interval <= now {
+        if at + self.tolerance + self.interval <= now {
+            // Too late: by now it would have been refilled anyway.
+        } else if self.due - self.tolerance - self.interval <= now {
             // Nobody queues: the permit goes back to the burst.
             self.due = self.due - self.interval;
         } else if at > now {
@@ -243,6 +245,16 @@ mod tests {
         let limit = LocalLimit::new(1.0, 5, Arc::new(time.clone()));
         drop(time.run(limit.acquire()).unwrap());
         assert_eq!(limit.pace().at_once, 5);
+    }
+
+    #[test]
+    fn a_permit_given_back_late_is_lost() {
+        let mut gcra = Gcra::new(1.0, 1);
+        let held = gcra.reserve(START);
+        let later = START + Duration::from_secs(10);
+        assert_eq!(gcra.reserve(later), later);
+        gcra.give_back(held, later);
+        assert_eq!(gcra.reserve(later), later + Duration::from_secs(1));
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use tracing::{Level, debug, error, info, warn};
 use crate::config::duration::show;
 use crate::config::{Lifetime, Note};
 use crate::event::{Discard, Event, Failure, Observer};
+use crate::status::Status;
 use crate::sync::Mutex;
 
 /// An observer that writes log lines, through `tracing`.
@@ -27,6 +28,8 @@ struct Written {
     lifetime: Option<Lifetime>,
     /// The first fill is over: opens are routine.
     filled: bool,
+    /// Below the low watermark at the last report.
+    below: bool,
 }
 
 /// Lines that are the same but for their numbers.
@@ -58,7 +61,7 @@ impl Logs {
     pub fn notes(notes: &[Note]) {
         for note in notes {
             let Note { variable, value, remark } = note;
-            warn!(variable, value, remark, "Reservoir configuration");
+            warn!(target: "forebay", variable, value = value.as_deref(), remark, "Reservoir configuration");
         }
     }
 
@@ -83,10 +86,16 @@ impl Logs {
         let pool = self.pool.as_deref();
         for (line, more) in lines.into_iter().filter(|(_, more)| *more > 0) {
             match line.level() {
-                Level::ERROR => error!(pool, repeated = more, "{line}, and again"),
-                Level::WARN => warn!(pool, repeated = more, "{line}, and again"),
-                Level::INFO => info!(pool, repeated = more, "{line}, and again"),
-                _ => debug!(pool, repeated = more, "{line}, and again"),
+                Level::ERROR => {
+                    error!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
+                }
+                Level::WARN => {
+                    warn!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
+                }
+                Level::INFO => {
+                    info!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
+                }
+                _ => debug!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which()),
             }
         }
     }
@@ -107,6 +116,16 @@ impl Line {
             | Self::CloseTimedOut
             | Self::ReleaseFailed => Level::WARN,
             Self::Failed(_) => Level::ERROR,
+        }
+    }
+}
+
+impl Line {
+    /// Which of several that read alike, where their first line says so in its fields.
+    fn which(self) -> String {
+        match self {
+            Self::Failed(failure) => format!(" ({failure})"),
+            _ => String::new(),
         }
     }
 }
@@ -135,16 +154,19 @@ impl Observer for Logs {
     fn on(&self, event: &Event<'_>) {
         let pool = self.pool.as_deref();
         match event {
-            Event::Report { .. } => self.sum_up(),
+            Event::Report { status } => {
+                self.sum_up();
+                self.compare_with_watermark(status);
+            }
             Event::Started { target_ready, low_watermark, lifetime } => {
                 self.written.lock().lifetime = *lifetime;
                 let base_lifetime = lifetime.map_or_else(|| "unlimited".to_owned(), |life| show(life.base));
-                info!(pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
+                info!(target: "forebay", pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
             }
             Event::Opened { size, target, took } => {
                 let took = show(*took);
                 if self.written.lock().filled {
-                    debug!(
+                    debug!(target: "forebay",
                         pool,
                         reservoir_size = size,
                         target,
@@ -152,7 +174,7 @@ impl Observer for Logs {
                         "Reservoir refiller: created connection"
                     );
                 } else if self.first(Line::Created) {
-                    info!(
+                    info!(target: "forebay",
                         pool,
                         reservoir_size = size,
                         target,
@@ -164,11 +186,13 @@ impl Observer for Logs {
             Event::Filled { size, target, took } => {
                 self.written.lock().filled = true;
                 let elapsed = show(*took);
-                info!(pool, size, target, elapsed, "Reservoir initial fill complete");
+                info!(target: "forebay", pool, size, target, elapsed, "Reservoir initial fill complete");
             }
-            Event::FillTimedOut { size, low_watermark } => {
+            Event::FillTimedOut { size, low_watermark, waited, last_open_error } => {
                 self.written.lock().filled = true;
-                warn!(pool, current = size, target = low_watermark, "Reservoir initial fill timeout");
+                let waited = show(*waited);
+                let last_error = last_open_error.map(ToString::to_string);
+                warn!(target: "forebay", pool, current = size, target = low_watermark, waited, last_error, "Reservoir initial fill timeout");
             }
             Event::Discarded { reason, age, remaining } => self.discarded(*reason, *age, *remaining),
             Event::OpenFailed { error, attempt, pause } => {
@@ -176,28 +200,22 @@ impl Observer for Logs {
                 if self.first(line) {
                     let (error, retry_in) = (error.to_string(), show(*pause));
                     if line.level() == Level::ERROR {
-                        error!(pool, error, attempt, retry_in, "{line}");
+                        error!(target: "forebay", pool, error, attempt, retry_in, "{line}");
                     } else {
-                        warn!(pool, error, attempt, retry_in, "{line}");
+                        warn!(target: "forebay", pool, error, attempt, retry_in, "{line}");
                     }
                 }
             }
             Event::CareFailed { error } if self.first(Line::CareFailed) => {
-                warn!(pool, error = error.to_string(), "{}", Line::CareFailed);
+                warn!(target: "forebay", pool, error = error.to_string(), "{}", Line::CareFailed);
             }
             Event::CloseTimedOut if self.first(Line::CloseTimedOut) => {
-                warn!(pool, "{}", Line::CloseTimedOut);
+                warn!(target: "forebay", pool, "{}", Line::CloseTimedOut);
             }
             Event::LeaseReleaseFailed { error, attempt } if self.first(Line::ReleaseFailed) => {
-                warn!(pool, error = error.to_string(), attempt, "{}", Line::ReleaseFailed);
+                warn!(target: "forebay", pool, error = error.to_string(), attempt, "{}", Line::ReleaseFailed);
             }
-            Event::BelowWatermark { size, low_watermark } => {
-                warn!(pool, size, low_watermark, "Reservoir below low watermark");
-            }
-            Event::AboveWatermark { size } if self.written.lock().filled => {
-                info!(pool, size, "Reservoir back above low watermark");
-            }
-            Event::Closed => info!(pool, "Reservoir closed"),
+            Event::Closed => info!(target: "forebay", pool, "Reservoir closed"),
             _ => {}
         }
     }
@@ -208,6 +226,28 @@ impl Observer for Logs {
 }
 
 impl Logs {
+    /// Once a second, and not at each crossing: a single discard crosses it for as long as an open takes.
+    fn compare_with_watermark(&self, status: &Status) {
+        let (size, low_watermark) = (status.size(), status.low_watermark);
+        let below = size < low_watermark && !status.closed;
+        let mut written = self.written.lock();
+        if !written.filled {
+            // A reservoir that was started empty: from now on opens are routine.
+            written.filled = !below;
+            return;
+        }
+        if below == written.below {
+            return;
+        }
+        written.below = below;
+        let pool = self.pool.as_deref();
+        if below {
+            warn!(target: "forebay", pool, size, low_watermark, "Reservoir below low watermark");
+        } else if !status.closed {
+            info!(target: "forebay", pool, size, low_watermark, "Reservoir back above low watermark");
+        }
+    }
+
     fn discarded(&self, reason: Discard, age: std::time::Duration, remaining: Option<std::time::Duration>) {
         let line = Line::Discarding(reason);
         if line.level() == Level::WARN && !self.first(line) {
@@ -217,9 +257,9 @@ impl Logs {
         let guard_window = self.written.lock().lifetime.map(|life| show(life.guard));
         let (reason, age, remaining) = (reason.label(), show(age), remaining.map(show));
         if line.level() == Level::WARN {
-            warn!(pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
+            warn!(target: "forebay", pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
         } else {
-            debug!(pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
+            debug!(target: "forebay", pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
         }
     }
 }

@@ -208,13 +208,16 @@ impl Handles {
         #[allow(clippy::cast_precision_loss, reason = "a million connections fit")]
         let number = |count: usize| count as f64;
         self.size.set(number(status.size()));
-        self.target.set(number(status.target_ready));
+        // Nothing is to be ready after the end, and an alert on the fill ratio should not fire then.
+        self.target.set(if status.closed { 0.0 } else { number(status.target_ready) });
         self.ready.set(number(status.ready));
         self.in_use.set(number(status.in_use));
         self.opening.set(number(status.opening));
 
         let mut told = self.told.lock();
-        let (now, before) = (status.counts, told.counts);
+        // Reports of two tasks may come in the wrong order; a counter never goes back.
+        let before = told.counts;
+        let now = status.counts.latest(&before);
         let checkouts = now.checkouts - before.checkouts;
         self.checkouts.increment(checkouts);
         self.empty.increment(now.empty - before.empty);

@@ -68,7 +68,7 @@ impl<C: Connect> Reservoir<C> {
     fn try_again<'a>(
         &'a self,
         mut state: MutexGuard<'a, CoreState<C>>,
-        now: Instant,
+        mut now: Instant,
     ) -> Result<Checkout<'a, C>, CheckoutError> {
         loop {
             let taken = state.take(now);
@@ -80,6 +80,7 @@ impl<C: Connect> Reservoir<C> {
                 (Taken::Stale(discarded), _) => self.core.dispose(discarded),
                 (Taken::Closed | Taken::Nothing, _) => return Err(CheckoutError::Closed),
             }
+            now = self.core.runtime.coarse_now();
             state = self.core.lock();
         }
     }
@@ -136,14 +137,16 @@ impl<C: Connect> Reservoir<C> {
     /// # Errors
     /// If `max_open` makes no sense with the other settings; nothing is changed then.
     pub fn resize(&self, max_open: usize) -> Result<(), ConfigError> {
-        {
-            let mut config = self.core.config.lock();
-            let resized = config.clone().max_open(max_open);
-            resized.validate()?;
-            let now = self.core.runtime.now();
-            self.core.ask(|state| state.resize(&resized, now));
-            *config = resized;
-        }
+        let mut config = self.core.config.lock();
+        let resized = config.clone().max_open(max_open);
+        resized.validate()?;
+        let now = self.core.runtime.now();
+        let mut state = self.core.lock();
+        state.resize(&resized, now);
+        *config = resized;
+        // Before leaving, which may call an observer.
+        drop(config);
+        self.core.leave(state);
         self.core.in_batches(|state, now, due| state.trim(now, due));
         Ok(())
     }

@@ -208,12 +208,11 @@ impl<E: Held, W> State<E, W> {
     /// Notes what a changed number of usable connections means.
     fn recount(&mut self, now: Instant) {
         let usable = self.usable();
-        if usable >= self.max_open {
-            self.short_since = None;
-        } else if self.short_since.is_none() {
-            self.short_since = Some(now);
+        let short = usable < self.max_open;
+        if short != self.short_since.is_some() {
+            self.short_since = short.then_some(now);
             if !self.waiters.is_empty() {
-                // They wait for another reason now, and less long.
+                // They wait for another reason now, and for another time.
                 self.nudges.add(Nudges::LINE);
             }
         }
@@ -293,7 +292,10 @@ impl<E: Held, W> State<E, W> {
                 && !self.tracks_idle
                 && self.waiters.is_empty()
                 && self.usable() <= self.bound(),
-            refill_below: if owned < self.max_open {
+            refill_below: if !self.retiring.is_empty() {
+                // What is wanted depends on who is lent: ask each time.
+                u32::MAX
+            } else if owned < self.max_open {
                 u32::try_from(self.keep_ready.saturating_sub(self.opening)).unwrap_or(u32::MAX)
             } else {
                 0

@@ -67,6 +67,23 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Of two readings of the same counters, for each the later one.
+    pub(crate) fn latest(mut self, other: &Self) -> Self {
+        self.checkouts = self.checkouts.max(other.checkouts);
+        self.waits = self.waits.max(other.waits);
+        self.empty = self.empty.max(other.empty);
+        self.exhausted = self.exhausted.max(other.exhausted);
+        self.refills = self.refills.max(other.refills);
+        self.detached = self.detached.max(other.detached);
+        for (mine, theirs) in self.discards.iter_mut().zip(other.discards) {
+            *mine = (*mine).max(theirs);
+        }
+        for (mine, theirs) in self.failures.iter_mut().zip(other.failures) {
+            *mine = (*mine).max(theirs);
+        }
+        self
+    }
+
     /// Connections discarded for this reason.
     #[must_use]
     pub fn discards(&self, reason: Discard) -> u64 {

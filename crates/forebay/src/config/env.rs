@@ -121,15 +121,18 @@ pub struct StandardSettings {
 pub struct Note {
     /// The variable.
     pub variable: String,
-    /// What it was set to.
-    pub value: String,
+    /// What it was set to; not kept of a variable that is not ours, since it may be a secret.
+    pub value: Option<String>,
     /// What was made of it.
     pub remark: String,
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {:?}: {}", self.variable, self.value, self.remark)
+        match &self.value {
+            Some(value) => write!(f, "{} is {value:?}: {}", self.variable, self.remark),
+            None => write!(f, "{}: {}", self.variable, self.remark),
+        }
     }
 }
 
@@ -155,7 +158,8 @@ pub struct EnvReader {
 impl EnvReader {
     /// Reads variables whose names begin with `prefix` and an underscore.
     pub fn new(prefix: impl Into<String>) -> Self {
-        Self { prefix: prefix.into(), server_limit: None }
+        let prefix = prefix.into().trim_end_matches('_').to_owned();
+        Self { prefix, server_limit: None }
     }
 
     /// The server ends sessions after `limit`: a longer life is a problem.
@@ -305,7 +309,7 @@ impl Reading<'_> {
         let enabled = self.boolean(var::LEASE_ENABLED, false);
         let beat = self.positive(var::LEASE_BEAT, Duration::from_secs(30));
         let length = self.positive(var::LEASE_LENGTH, Duration::from_secs(120));
-        if length <= beat {
+        if enabled && length <= beat {
             self.problem(var::LEASE_LENGTH, &format!("above the beat, which is {}", show(beat)));
         }
         let modes = [("ledger", LeaseMode::Ledger), ("counter", LeaseMode::Counter)];
@@ -358,14 +362,15 @@ impl Reading<'_> {
             let rest = &name[prefix.len()..];
             let remark = if var::NOT_USED.iter().any(|beginning| rest.starts_with(beginning)) {
                 "not used here".to_owned()
+            } else if let Some(known) = closest(&name, &known) {
+                format!("no such variable; did you mean {known}?")
+            } else if var::OURS.iter().any(|beginning| rest.starts_with(beginning)) {
+                "no such variable".to_owned()
             } else {
-                match closest(&name, &known) {
-                    Some(known) => format!("no such variable; did you mean {known}?"),
-                    None => "no such variable".to_owned(),
-                }
+                // The application's own: it may share our prefix.
+                continue;
             };
-            let value = self.variables[&name].clone();
-            self.notes.push(Note { variable: name, value, remark });
+            self.notes.push(Note { variable: name, value: None, remark });
         }
     }
 
@@ -411,7 +416,7 @@ impl Reading<'_> {
     }
 
     fn count(&mut self, variable: Variable, least: u64) -> Option<usize> {
-        self.number(variable, least, u64::MAX).and_then(|number| usize::try_from(number).ok())
+        self.number(variable, least, super::MOST as u64).and_then(|number| usize::try_from(number).ok())
     }
 
     fn decimal(&mut self, variable: Variable) -> Option<f64> {
@@ -492,7 +497,7 @@ impl Reading<'_> {
     }
 
     fn note(&mut self, variable: Variable, remark: String) {
-        let value = self.raw(variable).unwrap_or_default().to_owned();
+        let value = self.text(variable);
         self.notes.push(Note { variable: variable.full_name(self.prefix), value, remark });
     }
 }
@@ -506,7 +511,13 @@ fn program_name() -> String {
 
 /// A host in lower case, without a port.
 fn host_of(endpoint: &str) -> String {
-    let host = endpoint.split(':').next().unwrap_or(endpoint);
+    let host = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or(host);
+    // One colon is a port; several are an address that has no port, or has it behind a bracket.
+    let host = match host.rsplit_once(':') {
+        Some((name, _)) if !name.contains(':') || name.ends_with(']') => name,
+        _ => host,
+    };
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 

@@ -144,6 +144,9 @@ pub(super) const AWS_REGION: Variable = Variable {
 /// Beginnings of variables of a later version of the original: known, warned about, not used.
 pub(super) const NOT_USED: [&str; 2] = ["TOKEN_BUCKET_", "SLOT_BLOCK_"];
 
+/// Beginnings that are ours alone: whatever else begins so is a slip of the pen.
+pub(super) const OURS: [&str; 4] = ["RESERVOIR_", "DISTRIBUTED_", "CONNECTION_", "POOL_"];
+
 /// Every variable, in the order of the manual.
 pub fn variables() -> impl Iterator<Item = &'static Variable> {
     const PLAIN: &[Variable] = &[CLUSTER_ENDPOINT, REGION, AWS_REGION];

@@ -29,7 +29,8 @@ impl Calendar {
     pub(super) fn new(connections: usize, shortest: Duration, longest: Duration, draw: u64) -> Self {
         // A tenth more pages than connections: there is a free one within the life even when all are booked.
         let pages = (connections as u64 + connections as u64 / 10 + 1).max(2);
-        let width = (nanos(shortest) / pages).max(1);
+        // Where a guard window leaves almost nothing of a life, wider pages than asked for: a ring of a sensible size.
+        let width = (nanos(shortest) / pages).max(nanos(longest) / (8 * pages)).max(1);
         // Two words of slack, so that a page just past is never mistaken for the farthest one ahead.
         let words = (nanos(longest) / width) / 64 + 3;
         let taken = vec![0; usize::try_from(words).unwrap_or(usize::MAX)];

@@ -74,7 +74,9 @@ impl Governor {
     /// An open starts. After pushback, the next one keeps its distance.
     pub(super) fn started(&mut self, now: Instant, pace: Pace) {
         if self.share < 1.0 {
-            let interval = 1.0 / (pace.per_second * self.share).clamp(1e-3, 1e6);
+            let rate = pace.per_second * self.share;
+            // A limiter whose pace is no number is taken for a slow one.
+            let interval = 1.0 / if rate.is_nan() { 1.0 } else { rate.clamp(1e-3, 1e6) };
             self.resume_at = self.resume_at.max(now + Duration::from_secs_f64(interval));
         }
     }

@@ -39,9 +39,7 @@ impl<E: Held, W> State<E, W> {
     pub(crate) fn join(&mut self, now: Instant, deadline: Option<Instant>, waker: W) -> Ticket {
         self.counts.waits += 1;
         let ticket = self.waiters.join(now, deadline, waker);
-        if deadline.is_none() && self.patience(now, None) < self.line_watched_until {
-            self.nudges.add(Nudges::LINE);
-        }
+        self.watch(ticket);
         self.want_refill();
         ticket
     }
@@ -63,6 +61,8 @@ impl<E: Held, W> State<E, W> {
             Turn::Waiting(()) => {
                 let (since, deadline) = self.waiters.patience(ticket);
                 if clock() < self.patience(since, deadline) {
+                    // Why it waits may have changed since the line was watched last, and with it for how long.
+                    self.watch(ticket);
                     return Waited::NotYet;
                 }
                 self.waiters.leave(ticket);
@@ -78,7 +78,10 @@ impl<E: Held, W> State<E, W> {
                 }
                 // First in line again; but if another came back meanwhile and found nobody waiting, it is ready.
                 match self.ready.pop() {
-                    None => self.waiters.rejoin(ticket, waker.clone()),
+                    None => {
+                        self.waiters.rejoin(ticket, waker.clone());
+                        self.watch(ticket);
+                    }
                     Some(next) => self.waiters.serve_again(ticket, next),
                 }
                 let slot = &self.slots[index];
@@ -122,6 +125,17 @@ impl<E: Held, W> State<E, W> {
                 None => since + self.acquire_timeout,
             }
         })
+    }
+
+    /// Sees to it that the line is watched by the time this caller's patience ends, unless it has a timer of its own.
+    fn watch(&mut self, ticket: Ticket) {
+        if let (since, None) = self.waiters.patience(ticket) {
+            let until = self.patience(since, None);
+            if until < self.line_watched_until {
+                self.line_watched_until = until;
+                self.nudges.add(Nudges::LINE);
+            }
+        }
     }
 
     /// The task that watches the line looks whose patience has ended. Returns how to wake them, and when to look again.

@@ -15,31 +15,38 @@ pub(crate) fn start<C: Connect>(
     connection: Option<C::Connection>,
     lease: Option<HeldLease>,
 ) {
-    let slot = Occupied { core: Arc::clone(core), key };
+    let mut slot = Occupied { core: Arc::clone(core), key, lease };
     core.runtime.spawn(Box::pin(async move {
-        let core = &slot.core;
+        let core = Arc::clone(&slot.core);
         if let Some(connection) = connection {
             let limit = core.config.lock().close_timeout;
             if core.within(limit, core.connector.close(connection)).await.is_none() {
                 core.observe(&Event::CloseTimedOut);
             }
         }
-        if let Some(lease) = lease {
-            lease.release().await;
+        if let Some(lease) = &mut slot.lease {
+            lease.released().await;
         }
         drop(slot);
     }));
 }
 
-/// The slot of a discarded connection. It is vacated even if the connector panics or the runtime goes away; the lease
-/// is dropped before it, and so sees to itself.
+/// The slot of a discarded connection, with its lease. It is vacated in the end whatever happens, and not before the
+/// lease is released, as far as there is a runtime to do it.
 struct Occupied<C: Connect> {
     core: Arc<Core<C>>,
     key: Key,
+    lease: Option<HeldLease>,
 }
 
 impl<C: Connect> Drop for Occupied<C> {
     fn drop(&mut self) {
+        let lease = self.lease.take().filter(|lease| !lease.is_released());
+        if lease.is_some() && std::thread::panicking() {
+            // The connector's close panicked, and the connection is gone with it: only the lease is left to do.
+            return start(&self.core, self.key, None, lease);
+        }
+        drop(lease);
         self.core.ask(|state| state.reclaimed(self.key));
     }
 }

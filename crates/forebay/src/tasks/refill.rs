@@ -14,6 +14,8 @@ use crate::tasks::reclaim;
 
 /// Runs until the reservoir is closed. It is told when there is something to do, and never polls.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
+    // Whatever ends this task ends the reservoir: callers should not wait for connections that nobody opens.
+    let _end = CloseAtEnd(Arc::clone(&core));
     let stagger = core.config.lock().stagger;
     let delay = core.seed.fork("stagger").draws().up_to(stagger);
     if !delay.is_zero() {
@@ -37,6 +39,15 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
             }
             Refill::Closed => return,
         }
+    }
+}
+
+/// Closes the reservoir when the refill ends for another reason than that it was closed: its runtime is gone.
+struct CloseAtEnd<C: Connect>(Arc<Core<C>>);
+
+impl<C: Connect> Drop for CloseAtEnd<C> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

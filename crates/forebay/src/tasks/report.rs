@@ -9,11 +9,12 @@ use crate::race;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Runs until the reservoir is closed, and reports once more then.
+/// Runs until the reservoir is closed and everything it owned is gone, and reports once more then.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
-    while !core.ask(|state| state.is_closed()) {
+    while !core.ask(|state| state.is_drained()) {
         core.report();
-        race::first(core.closed(), core.runtime.sleep_until(core.runtime.now() + EVERY)).await;
+        let drained = core.reached(|state| state.is_drained());
+        race::first(drained, core.runtime.sleep_until(core.runtime.now() + EVERY)).await;
     }
     core.report();
 }

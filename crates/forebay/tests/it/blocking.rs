@@ -97,3 +97,15 @@ fn under_virtual_time_there_is_no_thread_to_wait_on() {
     let reservoir = world.start(config(1));
     assert!(matches!(reservoir.checkout_blocking(seconds(1)), Err(CheckoutError::WouldStarve)));
 }
+
+#[test]
+fn when_its_runtime_is_gone_the_reservoir_is_closed_and_nothing_hangs() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let reservoir = runtime.block_on(reservoir(2));
+    let guard = reservoir.try_checkout().unwrap();
+    drop(runtime);
+    assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Closed)));
+    assert!(matches!(reservoir.checkout_blocking(seconds(60)), Err(CheckoutError::Closed)));
+    drop(guard);
+    assert_eq!(reservoir.status().owned(), 0);
+}

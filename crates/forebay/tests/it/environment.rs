@@ -144,6 +144,11 @@ fn every_variable_has_its_effect() {
         .server_limit(minutes(60));
     assert_eq!(environment.config, expected);
     assert_eq!(environment.endpoint.as_deref(), Some("abc.dsql.us-east-1.on.aws"));
+    for (written, host) in
+        [("[2001:DB8::1]:5432", "[2001:db8::1]"), ("::1", "::1"), ("https://A.b/", "a.b"), ("a.b.", "a.b")]
+    {
+        assert_eq!(read(&[("CLUSTER_ENDPOINT", written)]).endpoint.as_deref(), Some(host));
+    }
     assert_eq!((environment.region.as_deref(), environment.service.as_str()), (Some("eu-west-1"), "history"));
     assert_eq!(environment.token_duration, seconds(604_800));
     let leases = environment.leases.unwrap();
@@ -174,7 +179,8 @@ fn repairs_are_made_and_told() {
         ("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", "0"),
         ("DSQL_TOKEN_BUCKET_ENABLED", "true"),
         ("DSQL_RESERVOIR_TARGT_READY", "5"),
-        ("DSQL_SOMETHING_ELSE", "5"),
+        ("DSQL_RESERVOIR_SOMETHING_ELSE", "5"),
+        ("DSQL_DB_PASSWORD", "an application's own, and a secret"),
     ]);
     assert!(!repaired.reservoir_enabled);
     assert_eq!(repaired.rate, None);
@@ -191,10 +197,10 @@ fn repairs_are_made_and_told() {
             "DSQL_RESERVOIR_ENABLED is \"yes\": not a boolean, and so false; use true or false",
             "DSQL_RESERVOIR_GUARD_WINDOW is \"-1s\": 0s is used instead",
             "DSQL_RESERVOIR_LIFETIME_JITTER is \"-1s\": 0s is used instead",
+            "DSQL_RESERVOIR_SOMETHING_ELSE: no such variable",
             "DSQL_RESERVOIR_TARGET_READY is \"20\": raised to 30, the low watermark",
-            "DSQL_RESERVOIR_TARGT_READY is \"5\": no such variable; did you mean DSQL_RESERVOIR_TARGET_READY?",
-            "DSQL_SOMETHING_ELSE is \"5\": no such variable",
-            "DSQL_TOKEN_BUCKET_ENABLED is \"true\": not used here",
+            "DSQL_RESERVOIR_TARGT_READY: no such variable; did you mean DSQL_RESERVOIR_TARGET_READY?",
+            "DSQL_TOKEN_BUCKET_ENABLED: not used here",
         ]
     );
     assert_eq!(read(&[("DSQL_RESERVOIR_BASE_LIFETIME", "0")]).config, read(&[]).config);
@@ -217,10 +223,10 @@ fn eight_mistakes_are_one_error_that_names_all_eight() {
     let text = error.to_string();
     assert!(text.starts_with("8 problems in the configuration:"), "{text}");
     for line in [
-        "DSQL_MAX_CONNS is \"many\", but must be a whole number of at least 1",
+        "DSQL_MAX_CONNS is \"many\", but must be a whole number of at least 1 and at most 1000000",
         "DSQL_RESERVOIR_LOW_WATERMARK is 101, but must be at most max_open, which is 100",
         "DSQL_RESERVOIR_BASE_LIFETIME is \"11\", but must be a duration such as 45s, 11m or 1h30m",
-        "DSQL_RESERVOIR_GUARD_WINDOW is 1200s, but must be below the shortest life (base - jitter/2), which is 600s",
+        "DSQL_RESERVOIR_GUARD_WINDOW is 20m0s, but must be below the shortest life (base - jitter/2), which is 10m0s",
         "DSQL_CONNECTION_RATE_LIMIT is \"-1\", but must be a number above zero",
         "DSQL_TOKEN_DURATION is \"169h\", but must be at most 168h, which is a week",
         "DSQL_DISTRIBUTED_CONN_LEASE_TABLE is not set, but must be the name of a table, since \
@@ -236,7 +242,7 @@ fn other_mistakes_are_told_as_clearly() {
     for (variables, expected) in [
         (
             &[("DSQL_RESERVOIR_BASE_LIFETIME", "60m")][..],
-            "DSQL_RESERVOIR_BASE_LIFETIME is 3600s, but must be base + jitter/2",
+            "DSQL_RESERVOIR_BASE_LIFETIME is 1h0m0s, but must be so short that base + jitter/2, now 1h1m0s, is below the server's limit of 1h0m0s",
         ),
         (
             &[("DSQL_CONNECT_TIMEOUT", "0s")],
@@ -252,7 +258,14 @@ fn other_mistakes_are_told_as_clearly() {
             &[("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true")],
             "DSQL_DISTRIBUTED_RATE_LIMITER_TABLE is not set",
         ),
-        (&[("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "30s")], "but must be above the beat, which is 30s"),
+        (
+            &[
+                ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "1"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "30s"),
+            ],
+            "but must be above the beat, which is 30s",
+        ),
         (&[("DSQL_MAX_CONNS", "0")], "DSQL_MAX_CONNS is \"0\""),
     ] {
         let found = problems(variables);

@@ -225,3 +225,90 @@ fn word_of_a_death_that_comes_late_harms_no_successor() {
     world.server.kill(id);
     assert_eq!((reservoir.status().ready, reservoir.status().counts.all_discards()), (1, 1));
 }
+
+/// A connector that calls its connections dirty, and knows no reset.
+struct NoReset;
+
+impl forebay::Connect for NoReset {
+    type Connection = u32;
+
+    async fn open(&self, _: forebay::Lifeline) -> Result<u32, forebay::OpenError> {
+        Ok(0)
+    }
+
+    fn is_clean(&self, uses: &u32) -> bool {
+        *uses == 0
+    }
+}
+
+#[test]
+fn without_a_reset_a_dirty_connection_goes_to_nobody() {
+    let world = World::new();
+    let builder = forebay::Reservoir::builder(NoReset).config(config(1)).runtime(world.time.clone());
+    let reservoir = builder.start_empty().unwrap();
+    for _ in 0..3 {
+        let mut uses = world.time.run(reservoir.checkout()).unwrap();
+        assert_eq!(*uses, 0, "a stranger's");
+        *uses += 1;
+    }
+    world.time.settle();
+    assert_eq!(reservoir.status().counts.discards(Discard::ResetFailed), 3);
+}
+
+/// A connector whose look at a returned connection panics.
+struct Squeamish;
+
+impl forebay::Connect for Squeamish {
+    type Connection = ();
+
+    async fn open(&self, _: forebay::Lifeline) -> Result<(), forebay::OpenError> {
+        Ok(())
+    }
+
+    fn is_usable(&self, (): &()) -> bool {
+        panic!("the connector fell over");
+    }
+}
+
+#[test]
+fn a_connector_that_panics_at_a_return_costs_the_connection_and_not_its_place() {
+    let world = World::new();
+    let builder = forebay::Reservoir::builder(Squeamish).config(config(1)).runtime(world.time.clone());
+    let reservoir = builder.leases(std::sync::Arc::clone(&world.leases) as _).start_empty().unwrap();
+    for _ in 0..3 {
+        let guard = world.time.run(reservoir.checkout()).unwrap();
+        assert!(std::panic::catch_unwind(AssertUnwindSafe(move || drop(guard))).is_err());
+    }
+    world.time.settle();
+    let status = reservoir.status();
+    assert_eq!((status.ready, status.in_use, status.counts.discards(Discard::Bad)), (1, 0, 3));
+    assert_eq!(world.leases.held(), 1);
+}
+
+#[test]
+fn after_a_close_that_panics_a_drain_still_waits_for_the_lease() {
+    let world = World::new();
+    let reservoir = world.filled(config(1));
+    world.server.on_close(Answer::Panic);
+    world.leases.answer(crate::support::Store::Fail);
+    drop(std::panic::catch_unwind(AssertUnwindSafe(|| world.time.run(reservoir.drain(seconds(1))))));
+    let drained = world.time.run(reservoir.drain(seconds(1)));
+    assert_eq!((drained.closing, drained.is_complete(), world.leases.held()), (1, false, 1));
+    world.leases.answer(crate::support::Store::Well);
+    assert!(world.time.run(reservoir.drain(seconds(60))).is_complete());
+    assert_eq!(world.leases.held(), 0);
+}
+
+#[test]
+fn an_observer_that_panics_does_no_harm() {
+    let world = World::new();
+    let builder =
+        forebay::Reservoir::builder(world.server.clone()).config(config(2)).runtime(world.time.clone());
+    let reservoir =
+        builder.observer(|_: &forebay::Event<'_>| panic!("the observer fell over")).start_empty().unwrap();
+    assert!(world.time.run(reservoir.filled(seconds(5))));
+    world.server.kill_all();
+    world.time.advance(seconds(1));
+    assert_eq!((reservoir.status().ready, reservoir.status().closing), (2, 0));
+    assert!(world.time.run(reservoir.drain(seconds(5))).is_complete());
+}

@@ -57,6 +57,7 @@ fn settings() -> impl Strategy<Value = (Config, usize, usize)> {
     let life = Lifetime::new(seconds(60)).jitter(seconds(10)).guard_window(GUARD);
     (1usize..6, 0usize..3, prop::option::of(0usize..3), any::<bool>()).prop_map(
         move |(max_open, overlap, on_demand, idle)| {
+            let overlap = overlap.min(max_open);
             let config = config(max_open).lifetime(life).overlap(overlap).acquire_timeout(seconds(2));
             let config = match on_demand {
                 Some(min_idle) => config.on_demand(min_idle.min(max_open)),

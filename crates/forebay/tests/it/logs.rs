@@ -98,7 +98,7 @@ fn a_slow_start_warns_and_goes_on() {
     let lines = run(config(50).rate(1.0, 1).fill_timeout(millis(35_500)), |_, _| ());
     assert_eq!(
         lines.with("WARN Reservoir initial fill timeout"),
-        ["WARN Reservoir initial fill timeout current=36 target=50"]
+        ["WARN Reservoir initial fill timeout current=36 target=50 waited=\"35.5s\""]
     );
 }
 
@@ -159,13 +159,18 @@ fn failures_are_told_by_what_failed() {
 #[test]
 fn a_storm_is_summed_up() {
     let lines = run(config(1000).unlimited_lifetime(), |world, _| {
+        world.server.on_open(Answer::Fail(Failure::Throttled));
         world.server.kill_all();
         world.time.advance(seconds(2));
+        world.server.on_open(Answer::Well);
+        world.time.advance(seconds(400));
     });
     let died = lines.with("WARN Reservoir: discarding connection");
     assert_eq!(died.len(), 2, "{died:?}");
     assert!(died[0].contains("reason=\"died\""), "{died:?}");
     assert_eq!(died[1], "WARN Reservoir: discarding connection (died), and again repeated=999");
+    let failed = lines.with("ERROR Reservoir refiller: connection open failed (throttled), and again");
+    assert!(!failed.is_empty(), "which failure it was is told again");
     assert_eq!(lines.with("WARN Reservoir below low watermark").len(), 1);
     assert_eq!(lines.with("INFO Reservoir back above low watermark").len(), 1);
 }

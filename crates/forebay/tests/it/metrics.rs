@@ -146,3 +146,23 @@ fn every_sample_carries_service_and_pool() {
         assert!(name.contains("{service=\"history\",pool=\"visibility\""), "{name}");
     }
 }
+
+#[test]
+fn reports_in_the_wrong_order_and_late_returns_are_counted_right() {
+    let text = scrape(|world, reservoir| {
+        use forebay::{Event, Observer};
+        let metrics = Metrics::new("dsql").service("history").pool("visibility");
+        let older = reservoir.status();
+        let guard = reservoir.try_checkout().unwrap().into_owned();
+        let newer = reservoir.status();
+        metrics.on(&Event::Report { status: &newer });
+        metrics.on(&Event::Report { status: &older });
+        world.time.run(reservoir.drain(millis(10)));
+        world.time.advance(seconds(5));
+        drop(guard);
+    });
+    let samples = samples(&text);
+    assert_eq!(value(&samples, "checkouts_total", ""), 2.0, "one from each of two observers");
+    assert_eq!((value(&samples, "in_use", ""), value(&samples, "target", "")), (0.0, 0.0));
+    assert_eq!(value(&samples, "discards_total", ",reason=\"draining\""), 5.0);
+}

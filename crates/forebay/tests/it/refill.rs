@@ -237,7 +237,7 @@ fn the_first_fill_waits_for_the_watermark_and_no_longer_than_told() {
     assert_eq!(world.heard("Filled { size: 10,"), 1);
     let (reservoir, took) = start(0.1);
     assert_eq!((reservoir.status().size(), took), (4, seconds(35)));
-    assert_eq!(world.heard("FillTimedOut { size: 4, low_watermark: 10 }"), 1);
+    assert_eq!(world.heard("FillTimedOut { size: 4, low_watermark: 10,"), 1);
     assert!(reservoir.try_checkout().is_ok(), "it serves with what it has");
 }
 
@@ -310,4 +310,47 @@ fn a_senseless_configuration_does_not_start() {
     assert!(error.to_string().contains("max_open"), "{error}");
     let error = Reservoir::builder(world.server.clone()).start_empty().unwrap_err();
     assert!(error.to_string().contains("no tokio runtime here"), "{error}");
+}
+
+#[test]
+fn an_observer_may_resize() {
+    let world = World::new();
+    let handle: Arc<std::sync::OnceLock<Reservoir<Memory>>> = Arc::default();
+    let seen = Arc::clone(&handle);
+    let builder = Reservoir::builder(world.server.clone()).config(config(2)).runtime(world.time.clone());
+    let builder = builder.observer(move |event: &forebay::Event<'_>| {
+        if let (forebay::Event::BelowWatermark { .. }, Some(reservoir)) = (event, seen.get()) {
+            reservoir.resize(3).unwrap();
+        }
+    });
+    let reservoir = handle.get_or_init(|| builder.start_empty().unwrap());
+    world.time.settle();
+    reservoir.resize(4).unwrap();
+    world.time.settle();
+    assert_eq!(reservoir.status().max_open, 3);
+}
+
+#[test]
+fn settings_at_the_edge_of_sense_neither_panic_nor_hang() {
+    let minute = seconds(60);
+    let almost = |base: std::time::Duration| base - std::time::Duration::from_nanos(1);
+    for config in [
+        config(1000).lifetime(forebay::Lifetime::new(minute).guard_window(almost(minute))),
+        config(100)
+            .lifetime(forebay::Lifetime::new(minute).jitter(2 * minute - std::time::Duration::from_nanos(2))),
+        config(3).target_ready(usize::MAX),
+        config(100).check_after(millis(1)).idle_ttl(millis(1)),
+        config(1).open_timeout(std::time::Duration::MAX).acquire_timeout(std::time::Duration::MAX),
+        config(2).rate(1e12, u32::MAX),
+    ] {
+        let world = World::new();
+        world.server.open_time(millis(10));
+        let reservoir = world.start(config.clone());
+        world.time.advance(millis(100));
+        assert!(world.server.opened() > 0, "{config:?}");
+        drop(reservoir);
+    }
+    for config in [config(1).overlap(usize::MAX), config(1).check_after(std::time::Duration::from_nanos(1))] {
+        assert!(config.validate().is_err());
+    }
 }

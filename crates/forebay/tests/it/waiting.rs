@@ -1,6 +1,8 @@
 //! How long callers wait, in which order, and what they are told.
 
+use std::future::Future;
 use std::task::Poll;
+use std::time::Duration;
 
 use forebay::memory::Answer;
 use forebay::rt::Runtime;
@@ -191,4 +193,70 @@ fn after_the_end_every_caller_is_told() {
     assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Closed)));
     assert!(matches!(world.time.run(reservoir.checkout()), Err(CheckoutError::Closed)));
     drop(guard);
+}
+
+/// A waiter without a limit of its own, and how long it waited.
+fn waited(world: &World, future: impl Future<Output = Result<u64, CheckoutError>>) -> (String, Duration) {
+    let start = world.time.now();
+    let outcome = world.time.run(forebay::rt::within(&world.time, seconds(3600), future));
+    let outcome = outcome.map_or_else(|| "hangs".to_owned(), |outcome| format!("{outcome:?}"));
+    (outcome, world.time.now().since(start))
+}
+
+#[test]
+fn a_wait_whose_reason_changes_as_it_ends_is_not_forgotten() {
+    // Patience ends and the open is done at one instant: by the time the woken one looks, it waits for another reason.
+    let world = World::new();
+    world.server.open_time(millis(100));
+    let config = config(1).empty_wait(millis(100)).acquire_timeout(seconds(1)).unlimited_lifetime();
+    let reservoir = world.start(config);
+    let mut first = Box::pin(reservoir.checkout().within(seconds(3600)));
+    let mut second = Box::pin(reservoir.checkout());
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    world.time.advance(millis(100));
+    let Poll::Ready(Ok(held)) = poll(&mut first) else { panic!("the first is not served") };
+    let (outcome, time) = waited(&world, async { second.await.map(|guard| guard.id()) });
+    assert!(outcome.contains("Exhausted"), "{outcome} after {time:?}");
+    assert_eq!(time, millis(900), "a second in all");
+    drop(held);
+}
+
+#[test]
+fn patience_gets_shorter_when_what_was_short_is_all_in_use() {
+    let world = World::new();
+    world.server.open_time(millis(100));
+    let reservoir = world.start(config(1).empty_wait(seconds(60)).acquire_timeout(seconds(1)));
+    let mut first = Box::pin(reservoir.checkout());
+    assert!(poll(&mut first).is_pending());
+    let waiting = waited(&world, async {
+        let second = reservoir.checkout();
+        let held = first.await;
+        let second = second.await.map(|guard| guard.id());
+        drop(held);
+        second
+    });
+    assert!(waiting.0.contains("Exhausted") && waiting.1 <= millis(1100), "{waiting:?}");
+}
+
+#[test]
+fn one_who_rejoins_the_line_is_watched_again() {
+    let world = World::new();
+    let reservoir = world.filled(config(2).empty_wait(millis(100)).unlimited_lifetime());
+    world.server.on_open(Answer::Fail(Failure::Open));
+    let lent = reservoir.try_checkout().unwrap();
+    let mut bad = reservoir.try_checkout().unwrap();
+    bad.mark_bad();
+    drop(bad);
+    let mut gone = Box::pin(reservoir.checkout());
+    assert!(poll(&mut gone).is_pending());
+    world.time.advance(millis(50));
+    let mut waiter = Box::pin(reservoir.checkout());
+    assert!(poll(&mut waiter).is_pending());
+    drop(gone);
+    let id = lent.id();
+    drop(lent);
+    world.time.advance(millis(60));
+    world.server.kill(id);
+    let (outcome, time) = waited(&world, async { waiter.await.map(|guard| guard.id()) });
+    assert!(outcome.contains("Empty") && time <= millis(100), "{outcome} after {time:?}");
 }
