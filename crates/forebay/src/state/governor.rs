@@ -166,6 +166,10 @@ mod tests {
             "never above the limit"
         );
         assert_eq!(Governor::new(1, Seed::new(1).draws()).allowance(PACE), 1);
+        for _ in 0..200 {
+            governor.succeeded(START, millis(30));
+        }
+        assert_eq!(governor.allowance(PACE), 6, "down to what opens take now");
     }
 
     #[test]
@@ -227,6 +231,7 @@ mod tests {
         let mut now = START + millis(30_000);
         governor.succeeded(now, millis(10));
         assert!(governor.share > 0.5 && governor.share < 0.6, "{}", governor.share);
+        assert_eq!(governor.allowance(Pace { per_second: 1000.0, at_once: 0 }), 9, "fewer in flight, too");
         governor.started(now, PACE);
         let Go::At(next) = governor.may_start(now, PACE, 0) else { panic!("no distance kept") };
         assert!(next.since(now) > millis(15) && next.since(now) < millis(20), "{:?}", next.since(now));
