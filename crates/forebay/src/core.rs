@@ -228,19 +228,29 @@ impl<C: Connect> Core<C> {
         });
     }
 
-    /// Gives back a connection a caller has used.
-    #[inline]
-    pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>) {
+    /// Asks the connector what shape a returned connection is in. Its answer is the connector's code: should that panic, the
+    /// connection comes back as bad.
+    #[inline(always)]
+    fn look_over(self: &Arc<Self>, entry: BoxedEntry<C>) -> (BoxedEntry<C>, Shape) {
+        if entry.bad {
+            return (entry, Shape::Bad);
+        }
         let mut returning = Returning { core: self, entry: Some(entry) };
-        let Some(entry) = &returning.entry else { return };
-        let shape = if entry.bad || !self.connector.is_usable(&entry.connection) {
+        let connection = &returning.entry.as_ref().expect("put in just now").connection;
+        let shape = if !self.connector.is_usable(connection) {
             Shape::Bad
-        } else if self.connector.is_clean(&entry.connection) {
+        } else if self.connector.is_clean(connection) {
             Shape::Clean
         } else {
             Shape::Dirty
         };
-        let Some(entry) = returning.entry.take() else { return };
+        (returning.entry.take().expect("put in just now"), shape)
+    }
+
+    /// Gives back a connection a caller has used.
+    #[inline]
+    pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>) {
+        let (entry, shape) = self.look_over(entry);
         let mut state = self.state.0.lock();
         let kept = if shape == Shape::Clean { state.keep(entry) } else { Err(entry) };
         if let Err(entry) = kept {
