@@ -16,7 +16,7 @@ pub use self::array_queue::Queue;
 pub use self::bb8::Bb8;
 pub use self::deadpool_managed::{Deadpool, Numbered};
 pub use self::deadpool_unmanaged::DeadpoolUnmanaged;
-pub use self::forebay::{Forebay, Plain};
+pub use self::forebay::{Forebay, ForebayWithMetrics, Plain};
 pub use self::mobc::Mobc;
 pub use self::r2d2::R2d2;
 

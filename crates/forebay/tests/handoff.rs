@@ -12,7 +12,9 @@ use std::time::Duration;
 use forebay::memory::Memory;
 use forebay::rt::{Runtime, Starved, Task};
 use forebay::{CheckoutError, Config, Instant, Reservoir, Seed};
+use shuttle::Runner;
 use shuttle::future::{block_on, spawn};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 
 /// Time stands still: whatever happens, happens by the order of events alone.
 #[derive(Clone, Debug)]
@@ -48,8 +50,15 @@ const ROUNDS: usize = 2000;
 
 /// Runs `scenario` under many random schedules, and under many that favour rare orders of few preemptions.
 fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(scenario, ROUNDS);
-    shuttle::check_pct(scenario, ROUNDS, 3);
+    Runner::new(RandomScheduler::new(ROUNDS), roomy()).run(scenario);
+    Runner::new(PctScheduler::new(3, ROUNDS), roomy()).run(scenario);
+}
+
+/// Unoptimised futures need more stack than shuttle gives a task by default.
+fn roomy() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    config
 }
 
 async fn reservoir(connections: usize) -> (Memory, Reservoir<Memory>) {
@@ -219,15 +228,12 @@ fn a_close_during_the_hand_off_leaves_no_one_waiting() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_lost_connection_would_be_noticed() {
-    shuttle::check_random(
-        || {
-            block_on(async {
-                let (_memory, reservoir) = reservoir(1).await;
-                let guard = reservoir.try_checkout().unwrap();
-                std::mem::forget(guard);
-                drop(reservoir.checkout().await);
-            });
-        },
-        1,
-    );
+    Runner::new(RandomScheduler::new(1), roomy()).run(|| {
+        block_on(async {
+            let (_memory, reservoir) = reservoir(1).await;
+            let guard = reservoir.try_checkout().unwrap();
+            std::mem::forget(guard);
+            drop(reservoir.checkout().await);
+        });
+    });
 }

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use super::{Effort, progress, times_less};
 use crate::clock::Stopwatch;
-use crate::peers::{Bb8, Deadpool, DeadpoolUnmanaged, Forebay, Mobc, Queue, R2d2};
+use crate::peers::{Bb8, Deadpool, DeadpoolUnmanaged, Forebay, ForebayWithMetrics, Mobc, Queue, R2d2};
 use crate::pool::{Lend, Pool, TryLend, refused};
 use crate::race::{Lane, race};
 use crate::report::{Bound, Report, Table};
@@ -56,6 +56,7 @@ pub fn at_once(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow
     let turns = effort.turns_alone;
     let lanes = vec![
         lane::<Forebay>(runtime, turns)?,
+        lane::<ForebayWithMetrics>(runtime, turns)?,
         lane::<DeadpoolUnmanaged>(runtime, turns)?,
         lane::<R2d2>(runtime, turns)?,
         lane::<Queue>(runtime, turns)?,
@@ -93,6 +94,7 @@ pub fn awaited(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow
     let turns = effort.turns_alone;
     let lanes = vec![
         lane::<Forebay>(runtime, turns)?,
+        lane::<ForebayWithMetrics>(runtime, turns)?,
         lane::<Deadpool>(runtime, turns)?,
         lane::<Bb8>(runtime, turns)?,
         lane::<DeadpoolUnmanaged>(runtime, turns)?,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{Checkout, CheckoutError, Config, Connect, Lifeline, OpenError, Reservoir};
+use forebay::{Checkout, CheckoutError, Config, Connect, Lifeline, Metrics, OpenError, Reservoir};
 
 use crate::clock;
 use crate::pool::{Lend, Payload, Pool, TryLend};
@@ -27,22 +27,34 @@ impl Connect for Plain {
 
 /// A reservoir. Lifetimes are its default ones, so deadlines are compared, and its counters are always on. Only the
 /// fill is made quick: it is over before anything is measured.
+///
+/// With `METRICS`, an observer also keeps them for an exporter.
 #[derive(Clone, Debug)]
-pub struct Forebay(Reservoir<Plain>);
+pub struct Observed<const METRICS: bool>(Reservoir<Plain>);
 
-impl Pool for Forebay {
-    const NAME: &'static str = "forebay";
+/// A reservoir that nobody observes.
+pub type Forebay = Observed<false>;
+
+/// A reservoir with metrics.
+pub type ForebayWithMetrics = Observed<true>;
+
+impl<const METRICS: bool> Pool for Observed<METRICS> {
+    const NAME: &'static str = if METRICS { "forebay, with metrics" } else { "forebay" };
     type Refusal = CheckoutError;
 
     async fn filled(connections: usize) -> anyhow::Result<Self> {
         let config = Config::default().max_open(connections).stagger(Duration::ZERO).rate(100_000.0, 100_000);
-        let reservoir = Reservoir::builder(Plain::default()).config(config).start().await?;
+        let mut builder = Reservoir::builder(Plain::default()).config(config);
+        if METRICS {
+            builder = builder.observer(Metrics::new("bench"));
+        }
+        let reservoir = builder.start().await?;
         anyhow::ensure!(reservoir.status().ready == connections, "forebay is not filled");
         Ok(Self(reservoir))
     }
 }
 
-impl TryLend for Forebay {
+impl<const METRICS: bool> TryLend for Observed<METRICS> {
     type Lent<'a> = Checkout<'a, Plain>;
 
     #[inline]
@@ -51,7 +63,7 @@ impl TryLend for Forebay {
     }
 }
 
-impl Lend for Forebay {
+impl<const METRICS: bool> Lend for Observed<METRICS> {
     type Lent<'a> = Checkout<'a, Plain>;
 
     #[inline]
