@@ -37,7 +37,8 @@ fn table(outcome: &Outcome, text: &mut String) {
         line(name, &figure(pooled), &figure(reserved), note);
     };
     let slow = format!("slow acquires, over {} ms", scenario.slow.as_millis());
-    let allowed = format!("the server allows {}", scenario.terms.opens_per_second);
+    let terms = &scenario.terms;
+    let allowed = format!("the server allows {}, and {} at once", terms.opens_per_second, terms.burst);
     row("failed acquires", |side| count(side.callers.failed), "");
     row(&slow, |side| count(side.callers.slow), "");
     row("acquire p50", |side| millis(side.waits.p50), "");
