@@ -38,7 +38,7 @@ fn table(outcome: &Outcome, text: &mut String) {
     };
     let slow = format!("slow acquires, over {} ms", scenario.slow.as_millis());
     let terms = &scenario.terms;
-    let allowed = format!("the server allows {}, and {} at once", terms.opens_per_second, terms.burst);
+    let allowed = format!("limit {}, burst {}", terms.opens_per_second, terms.burst);
     row("failed acquires", |side| count(side.callers.failed), "");
     row(&slow, |side| count(side.callers.slow), "");
     row("acquire p50", |side| millis(side.waits.p50), "");
@@ -90,7 +90,7 @@ mod tests {
             "{text}"
         );
         assert!(line("p99").contains("191 ms") && line("p99").contains("0.40 ms"), "{text}");
-        assert!(line("peak opens").ends_with("the server allows 25"), "{text}");
+        assert!(line("peak opens").ends_with("limit 25, burst 10"), "{text}");
         assert!(text.contains("What you saw") && text.contains("README.md"), "{text}");
         assert!(!text.contains("busy") && !text.contains("failed queries"), "{text}");
         assert!(
