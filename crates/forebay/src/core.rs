@@ -150,7 +150,10 @@ impl<C: Connect> Core<C> {
     /// Lets go of the machine, and then does what it wants done outside the lock.
     pub(crate) fn leave(&self, mut state: MutexGuard<'_, CoreState<C>>) {
         let nudges = state.conclude();
+        let spent = state.take_spent();
         drop(state);
+        // May be the last hold on a task, and so run whatever that task runs when it is dropped.
+        drop(spent);
         if !nudges.is_empty() {
             self.deliver(nudges);
         }

@@ -304,6 +304,11 @@ impl<E: Held, W> State<E, W> {
         std::mem::take(&mut self.nudges)
     }
 
+    /// Takes a waker for the shell to drop.
+    pub(crate) fn take_spent(&mut self) -> Option<W> {
+        self.waiters.take_spent()
+    }
+
     /// Whether the fast path left something for the shell to do.
     #[inline]
     pub(crate) fn is_nudged(&self) -> bool {

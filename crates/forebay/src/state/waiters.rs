@@ -13,6 +13,8 @@ pub(super) struct Waiters<E, W> {
     seats: Seats<E, W>,
     vacant: Vec<u32>,
     line: Chain,
+    /// A waker that is no longer needed. Dropping it may run anything, and so is left to the shell.
+    spent: Option<W>,
 }
 
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl<E, W> Nodes for Seats<E, W> {
 
 impl<E, W> Default for Waiters<E, W> {
     fn default() -> Self {
-        Self { seats: Seats(Vec::new()), vacant: Vec::new(), line: Chain::default() }
+        Self { seats: Seats(Vec::new()), vacant: Vec::new(), line: Chain::default(), spent: None }
     }
 }
 
@@ -102,7 +104,7 @@ impl<E, W> Waiters<E, W> {
     {
         match &mut self.seats.0[ticket.0 as usize].turn {
             Turn::Waiting(present) => {
-                present.clone_from(waker);
+                self.spent = Some(std::mem::replace(present, waker.clone()));
                 Turn::Waiting(())
             }
             turn => match std::mem::replace(turn, Turn::Vacant) {
@@ -128,7 +130,8 @@ impl<E, W> Waiters<E, W> {
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<E> {
         self.vacant.push(ticket.0);
         match std::mem::replace(&mut self.seats.0[ticket.0 as usize].turn, Turn::Vacant) {
-            Turn::Waiting(_) => {
+            Turn::Waiting(waker) => {
+                self.spent = Some(waker);
                 self.line.remove(&mut self.seats, ticket.0);
                 None
             }
@@ -144,6 +147,11 @@ impl<E, W> Waiters<E, W> {
             Turn::Waiting(waker) => Some(waker),
             _ => unreachable!("whoever is in line is waiting"),
         }
+    }
+
+    /// Takes the waker that is no longer needed: at most one each visit.
+    pub(super) fn take_spent(&mut self) -> Option<W> {
+        self.spent.take()
     }
 
     /// Walks the line from its head, past callers with a limit of their own, for as long as `impatient` says so of the

@@ -260,3 +260,31 @@ fn one_who_rejoins_the_line_is_watched_again() {
     let (outcome, time) = waited(&world, async { waiter.await.map(|guard| guard.id()) });
     assert!(outcome.contains("Empty") && time <= millis(100), "{outcome} after {time:?}");
 }
+
+#[test]
+fn a_waker_whose_drop_gives_a_connection_back_does_not_lock_up() {
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Wake, Waker};
+    struct Holder(
+        #[allow(dead_code, reason = "held to be dropped")]
+        Mutex<forebay::OwnedCheckout<forebay::memory::Memory>>,
+    );
+    impl Wake for Holder {
+        fn wake(self: Arc<Self>) {}
+    }
+    for polled_again in [false, true] {
+        let world = World::new();
+        let reservoir = world.filled(config(1));
+        let guard = reservoir.try_checkout().unwrap().into_owned();
+        let mut waiter = Box::pin(reservoir.checkout());
+        let waker = Waker::from(Arc::new(Holder(Mutex::new(guard))));
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker); // the line has the last one
+        if polled_again {
+            assert!(poll(&mut waiter).is_pending());
+            assert!(matches!(poll(&mut waiter), Poll::Ready(Ok(_))), "what was given back is its own");
+        }
+        drop(waiter);
+        assert_eq!((reservoir.status().ready, reservoir.status().in_use), (1, 0));
+    }
+}
