@@ -131,7 +131,8 @@ impl<E, W> Waiters<E, W> {
         self.vacant.push(ticket.0);
         match std::mem::replace(&mut self.seats.0[ticket.0 as usize].turn, Turn::Vacant) {
             Turn::Waiting(waker) => {
-                self.spent = Some(waker);
+                // If one was replaced in this visit, that is the one to hand out: this is a copy of what the caller holds.
+                self.spent.get_or_insert(waker);
                 self.line.remove(&mut self.seats, ticket.0);
                 None
             }
@@ -149,7 +150,7 @@ impl<E, W> Waiters<E, W> {
         }
     }
 
-    /// Takes the waker that is no longer needed: at most one each visit.
+    /// Takes the waker that is no longer needed. A visit leaves at most one that may be the last of its kind.
     pub(super) fn take_spent(&mut self) -> Option<W> {
         self.spent.take()
     }

@@ -1,7 +1,8 @@
 //! How long callers wait, in which order, and what they are told.
 
 use std::future::Future;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use forebay::memory::Answer;
@@ -261,17 +262,17 @@ fn one_who_rejoins_the_line_is_watched_again() {
     assert!(outcome.contains("Empty") && time <= millis(100), "{outcome} after {time:?}");
 }
 
+/// A waker with a connection in it, as a task that is dropped with its last waker has.
+struct Holder(
+    #[allow(dead_code, reason = "held to be dropped")] Mutex<forebay::OwnedCheckout<forebay::memory::Memory>>,
+);
+
+impl Wake for Holder {
+    fn wake(self: Arc<Self>) {}
+}
+
 #[test]
 fn a_waker_whose_drop_gives_a_connection_back_does_not_lock_up() {
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Wake, Waker};
-    struct Holder(
-        #[allow(dead_code, reason = "held to be dropped")]
-        Mutex<forebay::OwnedCheckout<forebay::memory::Memory>>,
-    );
-    impl Wake for Holder {
-        fn wake(self: Arc<Self>) {}
-    }
     for polled_again in [false, true] {
         let world = World::new();
         let reservoir = world.filled(config(1));
@@ -287,4 +288,18 @@ fn a_waker_whose_drop_gives_a_connection_back_does_not_lock_up() {
         drop(waiter);
         assert_eq!((reservoir.status().ready, reservoir.status().in_use), (1, 0));
     }
+}
+
+#[test]
+fn a_waker_replaced_by_the_very_look_that_gives_up_does_not_lock_up() {
+    let world = World::new();
+    let reservoir = world.filled(config(1).acquire_timeout(seconds(1)));
+    let guard = reservoir.try_checkout().unwrap().into_owned();
+    let mut waiter = Box::pin(reservoir.checkout());
+    let waker = Waker::from(Arc::new(Holder(Mutex::new(guard))));
+    assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    world.time.skip(seconds(2));
+    assert!(matches!(poll(&mut waiter), Poll::Ready(Err(CheckoutError::Exhausted { .. }))));
+    assert_eq!((reservoir.status().ready, reservoir.status().in_use), (1, 0));
 }
