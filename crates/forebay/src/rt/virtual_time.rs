@@ -1,12 +1,10 @@
 //! A runtime whose time passes only when nothing else can happen.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -14,6 +12,14 @@ use super::{Runtime, Starved, Task};
 use crate::seed::Seed;
 use crate::sync::Mutex;
 use crate::time::Instant;
+
+mod process;
+mod tasks;
+mod timers;
+
+pub use process::{ProcessClock, VirtualProcess};
+use tasks::{Handle, ProcessId, Tasks};
+use timers::{Timer, Timers};
 
 /// A single-threaded executor over virtual time: tasks run in the order they were woken, and when none can run,
 /// the clock jumps to the next timer. An hour of a reservoir's life takes microseconds, and takes the same course
@@ -28,6 +34,9 @@ use crate::time::Instant;
 /// time.run(time.sleep_until(start + Duration::from_secs(3600)));
 /// assert_eq!(time.now().since(start), Duration::from_secs(3600));
 /// ```
+///
+/// A clone is another handle to the same time. Tasks usually hold one, so a program that makes many should
+/// [shut each down](Self::shut_down) when it is done with it.
 #[derive(Clone)]
 pub struct VirtualTime(Arc<Inner>);
 
@@ -40,15 +49,15 @@ struct Inner {
 
 #[derive(Default)]
 struct Queue {
-    runnable: VecDeque<Arc<Spawned>>,
-    /// Ordered by time, then by the order of asking. A cancelled timer leaves its entry here and none in `wakers`.
-    timers: BinaryHeap<Reverse<(Instant, u64)>>,
-    wakers: BTreeMap<u64, Waker>,
-    next_timer: u64,
+    tasks: Tasks,
+    timers: Timers,
 }
 
 /// An hour past the origin, so that an instant "an hour ago" exists.
-const START: Duration = Duration::from_secs(3600);
+const START: Instant = Instant::from_nanos(3_600_000_000_000);
+
+/// 2026-01-01 00:00 UTC.
+const WALL_START: Duration = Duration::from_secs(1_767_225_600);
 
 impl VirtualTime {
     /// A runtime that draws its entropy from seed 42.
@@ -60,8 +69,15 @@ impl VirtualTime {
     /// A runtime that draws its entropy from `seed`.
     #[must_use]
     pub fn with_seed(seed: Seed) -> Self {
-        let now = AtomicU64::new((Instant::ZERO + START).as_nanos());
+        let now = AtomicU64::new(START.as_nanos());
         Self(Arc::new(Inner { now, seed, drawn: AtomicU64::new(0), queue: Mutex::default() }))
+    }
+
+    /// A process on a machine of its own, whose clocks may go wrong and whose tasks can be killed.
+    #[must_use]
+    pub fn process(&self, clock: ProcessClock) -> VirtualProcess {
+        let id = self.0.queue.lock().tasks.new_process();
+        VirtualProcess::new(self.clone(), id, clock)
     }
 
     /// Runs `future`, and every task meanwhile, until it is done. Time jumps whenever nothing can run.
@@ -89,13 +105,13 @@ impl VirtualTime {
     pub fn advance(&self, duration: Duration) {
         let until = self.now() + duration;
         loop {
-            while self.step() {}
+            self.settle();
             if !self.jump(until) {
                 break;
             }
         }
         self.0.now.store(until.as_nanos(), Ordering::Relaxed);
-        while self.step() {}
+        self.settle();
     }
 
     /// Runs every task that can run now, without letting time pass.
@@ -108,38 +124,49 @@ impl VirtualTime {
         self.0.now.store((self.now() + duration).as_nanos(), Ordering::Relaxed);
     }
 
+    /// Drops every task, and those that dropping them spawns. Nothing runs any more.
+    pub fn shut_down(&self) {
+        let killed = self.0.queue.lock().tasks.close();
+        // Outside the lock: a task may wake or spawn while it is dropped.
+        drop(killed);
+    }
+
     /// Runs one task, if one can run.
     fn step(&self) -> bool {
-        let Some(task) = self.0.queue.lock().runnable.pop_front() else { return false };
-        task.queued.store(false, Ordering::Relaxed);
-        // Taken out while it runs, so that a task which wakes or drops itself finds no lock held.
-        let Some(mut future) = task.future.lock().take() else { return true };
-        let waker = Waker::from(Arc::clone(&task));
-        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-            *task.future.lock() = Some(future);
+        let Some((id, mut running)) = self.0.queue.lock().tasks.next() else { return false };
+        // Taken out while it runs, so that a task which wakes or spawns finds no lock held.
+        let pending = running.poll().is_pending();
+        if pending {
+            let died_meanwhile = self.0.queue.lock().tasks.put_back(id, running);
+            drop(died_meanwhile);
+        } else {
+            self.0.queue.lock().tasks.finish(id);
         }
         true
     }
 
     /// Jumps to the next timer that is not after `limit` and wakes it.
     fn jump(&self, limit: Instant) -> bool {
-        let mut queue = self.0.queue.lock();
-        while let Some(&Reverse((at, timer))) = queue.timers.peek() {
-            let Some(waker) = queue.wakers.remove(&timer) else {
-                queue.timers.pop();
-                continue;
-            };
-            if at > limit {
-                queue.wakers.insert(timer, waker);
-                return false;
-            }
-            queue.timers.pop();
-            drop(queue);
-            self.0.now.fetch_max(at.as_nanos(), Ordering::Relaxed);
-            waker.wake();
-            return true;
-        }
-        false
+        let Some((at, waker)) = self.0.queue.lock().timers.pop(limit) else { return false };
+        self.0.now.fetch_max(at.as_nanos(), Ordering::Relaxed);
+        waker.wake();
+        true
+    }
+
+    fn spawn_in(&self, process: ProcessId, task: Task) {
+        let waker = |id| Waker::from(Arc::new(Handle::new(id, Arc::downgrade(&self.0))));
+        let refused = self.0.queue.lock().tasks.spawn(process, task, waker);
+        // The process is dead. Dropped outside the lock, like everything that is not ours.
+        drop(refused);
+    }
+
+    fn kill(&self, process: ProcessId) {
+        let killed = self.0.queue.lock().tasks.kill(process);
+        drop(killed);
+    }
+
+    fn sleep(&self, at: Instant) -> Task {
+        Box::pin(Sleep { at, timer: None, time: self.clone() })
     }
 }
 
@@ -161,18 +188,15 @@ impl Runtime for VirtualTime {
     }
 
     fn wall(&self) -> Duration {
-        // 2026-01-01 00:00 UTC at the start.
-        Duration::from_secs(1_767_225_600) + self.now().since(Instant::ZERO + START)
+        WALL_START + self.now().since(START)
     }
 
     fn sleep_until(&self, at: Instant) -> Task {
-        Box::pin(Sleep { at, timer: None, time: self.clone() })
+        self.sleep(at)
     }
 
     fn spawn(&self, task: Task) {
-        let time = Arc::downgrade(&self.0);
-        let task = Spawned { future: Mutex::new(Some(task)), queued: AtomicBool::new(true), time };
-        self.0.queue.lock().runnable.push_back(Arc::new(task));
+        self.spawn_in(ProcessId::NONE, task);
     }
 
     fn entropy(&self) -> u64 {
@@ -186,22 +210,6 @@ impl Runtime for VirtualTime {
     }
 }
 
-struct Spawned {
-    future: Mutex<Option<Task>>,
-    queued: AtomicBool,
-    time: Weak<Inner>,
-}
-
-impl Wake for Spawned {
-    fn wake(self: Arc<Self>) {
-        if !self.queued.swap(true, Ordering::Relaxed)
-            && let Some(time) = self.time.upgrade()
-        {
-            time.queue.lock().runnable.push_back(self);
-        }
-    }
-}
-
 struct Woken(AtomicBool);
 
 impl Wake for Woken {
@@ -212,7 +220,7 @@ impl Wake for Woken {
 
 struct Sleep {
     at: Instant,
-    timer: Option<u64>,
+    timer: Option<Timer>,
     time: VirtualTime,
 }
 
@@ -229,13 +237,10 @@ impl Future for Sleep {
         }
         let this = &mut *self;
         let mut queue = this.time.0.queue.lock();
-        let timer = *this.timer.get_or_insert_with(|| {
-            let timer = queue.next_timer;
-            queue.next_timer += 1;
-            queue.timers.push(Reverse((this.at, timer)));
-            timer
-        });
-        queue.wakers.insert(timer, context.waker().clone());
+        match this.timer {
+            None => this.timer = Some(queue.timers.set(this.at, context.waker().clone())),
+            Some(timer) => queue.timers.rewake(timer, context.waker()),
+        }
         Poll::Pending
     }
 }
@@ -243,7 +248,9 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(timer) = self.timer {
-            self.time.0.queue.lock().wakers.remove(&timer);
+            let waker = self.time.0.queue.lock().timers.cancel(timer);
+            // May be the last hold on a task's handle: dropped outside the lock.
+            drop(waker);
         }
     }
 }
@@ -308,5 +315,30 @@ mod tests {
         let first = a.entropy();
         assert_eq!(first, b.entropy());
         assert_ne!(first, a.entropy());
+    }
+
+    #[test]
+    fn what_is_shut_down_is_dropped_and_takes_no_more() {
+        struct Respawns(VirtualTime, Arc<AtomicU64>);
+        impl Drop for Respawns {
+            fn drop(&mut self) {
+                self.1.fetch_add(1, Ordering::Relaxed);
+                let dropped = Arc::clone(&self.1);
+                self.0.spawn(Box::pin(async move {
+                    dropped.fetch_add(100, Ordering::Relaxed);
+                }));
+            }
+        }
+        let (time, dropped) = (VirtualTime::new(), Arc::new(AtomicU64::new(0)));
+        let task = Respawns(time.clone(), Arc::clone(&dropped));
+        time.spawn(Box::pin(async move {
+            let _task = task;
+            std::future::pending().await
+        }));
+        time.settle();
+        time.shut_down();
+        time.settle();
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&time.0), 1, "no task holds on to the time");
     }
 }
