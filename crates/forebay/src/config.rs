@@ -49,6 +49,7 @@ pub struct Config {
     pub(crate) stagger: Duration,
     pub(crate) fill_timeout: Duration,
     pub(crate) seed: Option<Seed>,
+    pub(crate) place_in_fleet: Option<u64>,
 }
 
 /// When connections are opened.
@@ -128,6 +129,7 @@ impl Default for Config {
             stagger: Duration::from_secs(5),
             fill_timeout: Duration::from_secs(30),
             seed: None,
+            place_in_fleet: None,
         }
     }
 }
@@ -287,6 +289,15 @@ impl Config {
     #[must_use]
     pub const fn seed(mut self, seed: Seed) -> Self {
         self.seed = Some(seed);
+        self
+    }
+
+    /// The number of this process in its fleet: 0, 1, 2 and so on, each taken by one process only. The processes of a
+    /// fleet then retire their connections in turns, by the time of day, and not some of them at once. Default: none;
+    /// turns are drawn by lot.
+    #[must_use]
+    pub const fn place_in_fleet(mut self, number: u64) -> Self {
+        self.place_in_fleet = Some(number);
         self
     }
 

@@ -101,7 +101,7 @@ impl<C: Connect> Core<C> {
     ) -> Self {
         let is_observed = !observer.0.is_empty();
         Self {
-            state: OwnLine(Mutex::new(State::new(&config, seed, runtime.now()))),
+            state: OwnLine(Mutex::new(State::new(&config, seed, runtime.now(), runtime.wall()))),
             runtime,
             connector,
             limit,

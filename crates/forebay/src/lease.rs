@@ -10,6 +10,7 @@ use crate::backoff;
 use crate::error::BoxError;
 use crate::event::{Event, Observer};
 use crate::rt::{self, Runtime};
+use crate::sabotage::{self, Sabotage};
 use crate::seed::{Draws, Seed};
 use crate::sync::Mutex;
 
@@ -150,6 +151,9 @@ impl LeaseDesk {
 
     /// Releases a lease, trying until the store agrees. Cancel safe: a release is idempotent.
     async fn release(&self, id: &LeaseId) {
+        if sabotage::is_on(Sabotage::LeaseRelease) {
+            return;
+        }
         let mut attempt = 0_u32;
         loop {
             let error = match rt::within(&*self.runtime, RELEASE_TIMEOUT, self.leases.release(id)).await {

@@ -76,6 +76,11 @@ mod limit;
 mod logs;
 mod race;
 mod reservoir;
+#[cfg(feature = "sabotage")]
+#[doc(hidden)]
+pub mod sabotage;
+#[cfg(not(feature = "sabotage"))]
+mod sabotage;
 mod seed;
 mod state;
 mod status;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::event::Discard;
+use crate::sabotage::{self, Sabotage};
 use crate::seed::Seed;
 use crate::status::{Counts, Status};
 use crate::time::Instant;
@@ -109,10 +110,12 @@ pub(crate) trait Held {
 }
 
 impl<E: Held, W> State<E, W> {
-    pub(crate) fn new(config: &Config, seed: Seed, now: Instant) -> Self {
+    /// `wall` is the time of day at `now`.
+    pub(crate) fn new(config: &Config, seed: Seed, now: Instant, wall: Duration) -> Self {
         let overlap = config.overlap_or_default();
-        let lives =
-            config.lifetime.map(|lifetime| Lives::new(lifetime, config, seed.fork("lifetime").draws()));
+        let lives = config
+            .lifetime
+            .map(|lifetime| Lives::new(lifetime, config, seed.fork("lifetime").draws(), now, wall));
         Self {
             slots: Slots::with_capacity(config.max_open + overlap),
             ready: Stack::with_capacity(config.max_open + overlap),
@@ -160,6 +163,9 @@ impl<E: Held, W> State<E, W> {
     /// How many usable connections there may be at most: an overlap while replacements and what they replace are
     /// both there.
     fn bound(&self) -> usize {
+        if sabotage::is_on(Sabotage::Bound) {
+            return usize::MAX;
+        }
         self.max_open + self.retiring.len().min(self.overlap)
     }
 

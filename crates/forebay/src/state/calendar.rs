@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use crate::sabotage::{self, Sabotage};
 use crate::time::{Instant, nanos};
 
 /// A page that a connection is booked on. Give it back with [`Calendar::free`].
@@ -25,8 +26,15 @@ pub(super) struct Calendar {
 
 impl Calendar {
     /// A calendar for `connections`, each of which is retired at most `longest` after its birth and would be,
-    /// undisturbed, at least `shortest` after it. `draw` is any number; it picks the phase.
-    pub(super) fn new(connections: usize, shortest: Duration, longest: Duration, draw: u64) -> Self {
+    /// undisturbed, at least `shortest` after it. `lot` picks the phase: how far into a page's length, in fractions of
+    /// 2^64, our pages begin, by a clock that is `ahead` of ours by so many nanoseconds.
+    pub(super) fn new(
+        connections: usize,
+        shortest: Duration,
+        longest: Duration,
+        lot: u64,
+        ahead: u64,
+    ) -> Self {
         // A tenth more pages than connections: there is a free one within the life even when all are booked.
         let pages = (connections as u64 + connections as u64 / 10 + 1).max(2);
         // Where a guard window leaves almost nothing of a life, wider pages than asked for: a ring of a sensible size.
@@ -34,12 +42,17 @@ impl Calendar {
         // Two words of slack, so that a page just past is never mistaken for the farthest one ahead.
         let words = (nanos(longest) / width) / 64 + 3;
         let taken = vec![0; usize::try_from(words).unwrap_or(usize::MAX)];
-        Self { width, phase: draw % width, taken }
+        let within = u64::try_from((u128::from(lot) * u128::from(width)) >> 64).unwrap_or(0);
+        let phase = (within + width - ahead % width) % width;
+        Self { width, phase, taken }
     }
 
     /// Books the latest free page that begins after `now` and not after `latest`, and tells when it begins.
     /// If there is none, the connection is retired at `latest`, on no page.
     pub(super) fn book(&mut self, now: Instant, latest: Instant) -> (Instant, Option<Page>) {
+        if sabotage::is_on(Sabotage::Calendar) {
+            return (latest, None);
+        }
         let (first, last) = (self.page_at(now) + 1, self.page_at(latest));
         let mut page = last;
         while page >= first {
@@ -102,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_rush_is_spread_over_a_whole_life() {
-        let mut calendar = Calendar::new(1000, minutes(54), minutes(56), 7);
+        let mut calendar = Calendar::new(1000, minutes(54), minutes(56), 7, 0);
         let mut draws = Seed::new(1).draws();
         let mut booked: Vec<Instant> = (0..1000u64)
             .map(|i| {
@@ -123,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_later_generations_keep_their_distance() {
-        let mut calendar = Calendar::new(100, minutes(10), minutes(12), 3);
+        let mut calendar = Calendar::new(100, minutes(10), minutes(12), 3, 0);
         let mut draws = Seed::new(2).draws();
         let mut booked: BTreeSet<(Instant, u32)> = BTreeSet::new();
         for _ in 0..100 {
@@ -143,12 +156,22 @@ mod tests {
 
     #[test]
     fn without_a_free_page_the_draw_holds() {
-        let mut calendar = Calendar::new(1, minutes(1), minutes(1), 0);
+        let mut calendar = Calendar::new(1, minutes(1), minutes(1), 0, 0);
         let latest = START + minutes(1);
         let pages = std::iter::from_fn(|| calendar.book(START, latest).1).count();
         assert_eq!(pages, 2, "one connection gets two pages");
         assert_eq!(calendar.book(START, latest), (latest, None));
         assert_eq!(calendar.book(latest, START), (START, None), "a draw in the past is due at once");
+    }
+
+    #[test]
+    fn turns_are_taken_by_the_shared_clock() {
+        let day = minutes(24 * 60);
+        for ahead in [Duration::ZERO, Duration::from_millis(1234), day] {
+            let half = Calendar::new(10, minutes(1), minutes(2), 1 << 63, nanos(ahead));
+            let shared = (half.phase + nanos(ahead)) % half.width;
+            assert_eq!(shared, half.width / 2, "{ahead:?}");
+        }
     }
 
     proptest! {
@@ -159,14 +182,14 @@ mod tests {
             steps in prop::collection::vec((0u64..5_000, 0u64..60_000, any::<bool>()), 1..300),
         ) {
             let (shortest, longest) = (minutes(1), minutes(2));
-            let mut calendar = Calendar::new(connections, shortest, longest, 12_345);
-            let width = calendar.width;
+            let mut calendar = Calendar::new(connections, shortest, longest, u64::MAX / 3, 0);
+            let (width, phase) = (calendar.width, calendar.phase);
             let mut held: BTreeSet<u64> = BTreeSet::new();
             let mut pages: Vec<(u64, Page)> = Vec::new();
             let mut now = START;
             for (pause, extra, give_back) in steps {
                 now = now + Duration::from_millis(pause);
-                let number = |at: Instant| (at.as_nanos() - 12_345 % width) / width;
+                let number = |at: Instant| (at.as_nanos() - phase) / width;
                 // What is past has been retired, as the expiry task does.
                 pages.retain(|(held_page, page)| {
                     let keep = *held_page > number(now);

@@ -8,6 +8,7 @@ use super::slots::Phase;
 use super::{BATCH, Discarded, Held, Key, Nudges, Placed, Refill, Shape, State};
 use crate::event::Failure;
 use crate::limit::Pace;
+use crate::sabotage::{self, Sabotage};
 use crate::time::Instant;
 
 impl<E: Held, W> State<E, W> {
@@ -50,7 +51,8 @@ impl<E: Held, W> State<E, W> {
 
     /// How many connections ought to be usable with `busy` in use, replacements of retiring ones apart.
     pub(super) fn goal(&self, busy: usize) -> usize {
-        (busy + self.keep_ready.max(self.waiters.len())).min(self.max_open)
+        let most = if sabotage::is_on(Sabotage::Bound) { usize::MAX } else { self.max_open };
+        (busy + self.keep_ready.max(self.waiters.len())).min(most)
     }
 
     /// Tells the refill task if it is wanted and does not know yet.
@@ -72,7 +74,8 @@ impl<E: Held, W> State<E, W> {
             return Life { born_at: now, stale_at: Instant::NEVER, expires_at: Instant::NEVER };
         };
         let expires_at = now + lifetime.shortest() + draws.up_to(lifetime.jitter);
-        Life { born_at: now, stale_at: expires_at - lifetime.guard, expires_at }
+        let guard = if sabotage::is_on(Sabotage::GuardWindow) { Duration::ZERO } else { lifetime.guard };
+        Life { born_at: now, stale_at: expires_at - guard, expires_at }
     }
 
     /// A connection has been opened. Also returns one that it replaces, if it does.

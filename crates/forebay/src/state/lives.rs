@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::calendar::Calendar;
 use crate::config::{Config, Lifetime};
 use crate::seed::Draws;
-use crate::time::Instant;
+use crate::time::{Instant, nanos};
 
 /// Lifetimes and their calendar.
 #[derive(Debug)]
@@ -15,22 +15,45 @@ pub(super) struct Lives {
     pub(super) lead: Duration,
     pub(super) calendar: Calendar,
     pub(super) draws: Draws,
+    turn: Turn,
+}
+
+/// When within a page this reservoir has its turn.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    place: Option<u64>,
+    /// How far the time of day is ahead of the reservoir's own time. Both run alike, and never mind if not quite.
+    wall_ahead: u64,
 }
 
 impl Lives {
-    pub(super) fn new(lifetime: Lifetime, config: &Config, mut draws: Draws) -> Self {
+    /// `wall` is the time of day at `now`.
+    pub(super) fn new(
+        lifetime: Lifetime,
+        config: &Config,
+        mut draws: Draws,
+        now: Instant,
+        wall: Duration,
+    ) -> Self {
         let lead = config.open_timeout.min(lifetime.shortest().saturating_sub(lifetime.guard) / 10);
-        let calendar = Self::calendar(lifetime, lead, config.max_open, draws.bits());
-        Self { lifetime, lead, calendar, draws }
-    }
-
-    fn calendar(lifetime: Lifetime, lead: Duration, connections: usize, draw: u64) -> Calendar {
-        let shortest = lifetime.shortest().saturating_sub(lifetime.guard).saturating_sub(lead);
-        Calendar::new(connections, shortest, lifetime.longest(), draw)
+        let turn =
+            Turn { place: config.place_in_fleet, wall_ahead: nanos(wall).saturating_sub(now.as_nanos()) };
+        let calendar = turn.calendar(lifetime, lead, config.max_open, &mut draws);
+        Self { lifetime, lead, calendar, draws, turn }
     }
 
     pub(super) fn calendar_for(&mut self, connections: usize) -> Calendar {
-        Self::calendar(self.lifetime, self.lead, connections, self.draws.bits())
+        self.turn.calendar(self.lifetime, self.lead, connections, &mut self.draws)
+    }
+}
+
+impl Turn {
+    fn calendar(self, lifetime: Lifetime, lead: Duration, connections: usize, draws: &mut Draws) -> Calendar {
+        let shortest = lifetime.shortest().saturating_sub(lifetime.guard).saturating_sub(lead);
+        // Multiples of the golden ratio: however many places are taken, their turns lie apart.
+        let lot = self.place.map_or(draws.bits(), |place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let wall_ahead = if self.place.is_some() { self.wall_ahead } else { 0 };
+        Calendar::new(connections, shortest, lifetime.longest(), lot, wall_ahead)
     }
 }
 

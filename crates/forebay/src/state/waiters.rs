@@ -1,6 +1,7 @@
 //! The line of callers without a connection: strictly first come, first served.
 
 use super::chain::{Chain, Links, Nodes};
+use crate::sabotage::{self, Sabotage};
 use crate::time::Instant;
 
 /// A caller's place, until it leaves.
@@ -78,7 +79,11 @@ impl<E, W> Waiters<E, W> {
                 u32::try_from(self.seats.0.len() - 1).expect("fewer than four billion callers wait")
             }
         };
-        self.line.push_back(&mut self.seats, index);
+        if sabotage::is_on(Sabotage::FirstComeFirstServed) {
+            self.line.push_front(&mut self.seats, index);
+        } else {
+            self.line.push_back(&mut self.seats, index);
+        }
         Ticket(index)
     }
 

@@ -123,7 +123,8 @@ mod tests {
         let minute = Duration::from_secs(60);
         for drift_ppm in [-50_000, -7, 0, 3, 250, 50_000] {
             let time = VirtualTime::new();
-            let clock = ProcessClock { uptime: Duration::from_nanos(12_345_678_901), wall_ahead: 0, drift_ppm };
+            let clock =
+                ProcessClock { uptime: Duration::from_nanos(12_345_678_901), wall_ahead: 0, drift_ppm };
             let process = time.process(clock);
             let (start, local) = (time.now(), process.now());
             time.run(process.sleep_until(local + minute));

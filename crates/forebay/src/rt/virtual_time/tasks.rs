@@ -71,8 +71,7 @@ impl Tasks {
             return Some(task);
         }
         let place = self.vacant.pop().unwrap_or_else(|| {
-            let vacant =
-                Place { generation: 0, process, occupied: false, queued: false, running: None };
+            let vacant = Place { generation: 0, process, occupied: false, queued: false, running: None };
             self.places.push(vacant);
             u32::try_from(self.places.len() - 1).expect("fewer than four billion tasks")
         });

@@ -1,0 +1,44 @@
+//! Breaks the reservoir on purpose, so that a simulator can show that it would notice.
+//!
+//! Without the feature `sabotage`, which is for tests only, nothing here does anything and none of it is compiled in.
+
+/// What can be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Connections are handed out to the very end of their lives.
+    GuardWindow,
+    /// What is lent does not count towards what may be owned.
+    Bound,
+    /// The last to come is the first to be served.
+    FirstComeFirstServed,
+    /// Retirements are not spread.
+    Calendar,
+    /// Leases are not given back.
+    LeaseRelease,
+}
+
+#[cfg(feature = "sabotage")]
+thread_local! {
+    static PRESENT: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
+}
+
+/// Breaks this, on this thread, while `run` runs.
+#[cfg(feature = "sabotage")]
+pub fn during<R>(what: Sabotage, run: impl FnOnce() -> R) -> R {
+    PRESENT.set(Some(what));
+    let output = run();
+    PRESENT.set(None);
+    output
+}
+
+/// Whether this is broken.
+#[inline(always)]
+pub(crate) fn is_on(what: Sabotage) -> bool {
+    #[cfg(feature = "sabotage")]
+    return PRESENT.get() == Some(what);
+    #[cfg(not(feature = "sabotage"))]
+    {
+        let _ = what;
+        false
+    }
+}
