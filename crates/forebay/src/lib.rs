@@ -59,6 +59,8 @@ pub mod conformance;
 pub mod memory;
 pub mod metrics;
 pub mod rt;
+#[doc(hidden)]
+pub mod sabotage;
 
 mod acquire;
 #[cfg(any(feature = "bb8", feature = "deadpool"))]
@@ -76,11 +78,6 @@ mod limit;
 mod logs;
 mod race;
 mod reservoir;
-#[cfg(feature = "sabotage")]
-#[doc(hidden)]
-pub mod sabotage;
-#[cfg(not(feature = "sabotage"))]
-mod sabotage;
 mod seed;
 mod state;
 mod status;
