@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::duration::show;
 use crate::seed::Seed;
-use duration::show;
 
-pub(crate) mod duration;
 mod env;
 mod variables;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::duration::show;
+use crate::duration::show;
 use crate::event::Failure;
 
 /// Any error of a connector, a limiter or a lease store.

@@ -56,6 +56,7 @@
 #[doc(hidden)]
 pub mod bench;
 pub mod conformance;
+pub mod duration;
 pub mod memory;
 pub mod metrics;
 pub mod rt;

@@ -5,8 +5,8 @@ use std::fmt;
 
 use tracing::{Level, debug, error, info, warn};
 
-use crate::config::duration::show;
 use crate::config::{Lifetime, Note};
+use crate::duration::show;
 use crate::event::{Discard, Event, Failure, Observer};
 use crate::status::Status;
 use crate::sync::Mutex;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::duration::{self, show};
 use super::variables::{self as var, Variable};
 use super::{Config, ConfigError, Lifetime, Problem};
+use crate::duration::{self, show};
 
 /// What an environment says. The reservoir's own settings are a [`Config`]; the rest is for the crates around it.
 #[derive(Clone, Debug, PartialEq)]
@@ -429,7 +429,7 @@ impl Reading<'_> {
     }
 
     fn signed(&mut self, variable: Variable) -> Option<duration::Signed> {
-        let parsed = duration::parse(self.raw(variable)?);
+        let parsed = duration::parse_signed(self.raw(variable)?);
         if parsed.is_none() {
             self.problem(variable, "a duration such as 45s, 11m or 1h30m");
         }

@@ -4,19 +4,31 @@ use std::time::Duration;
 
 /// A duration that may be negative, as read from a variable that has a repair for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Signed {
-    pub(super) negative: bool,
-    pub(super) magnitude: Duration,
+pub(crate) struct Signed {
+    pub(crate) negative: bool,
+    pub(crate) magnitude: Duration,
 }
 
 impl Signed {
-    pub(super) fn is_positive(self) -> bool {
+    pub(crate) fn is_positive(self) -> bool {
         !self.negative && !self.magnitude.is_zero()
     }
 }
 
+/// Reads what Go's `time.ParseDuration` reads and is not negative, or nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(forebay::duration::parse("1h30m"), Some(Duration::from_secs(5400)));
+/// assert_eq!(forebay::duration::parse("soon"), None);
+/// ```
+#[must_use]
+pub fn parse(text: &str) -> Option<Duration> {
+    parse_signed(text).filter(|signed| !signed.negative).map(|signed| signed.magnitude)
+}
+
 /// Reads what Go's `time.ParseDuration` reads, or nothing.
-pub(super) fn parse(text: &str) -> Option<Signed> {
+pub(crate) fn parse_signed(text: &str) -> Option<Signed> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -70,7 +82,8 @@ fn unit(name: &str) -> Option<u128> {
 }
 
 /// A duration as Go prints it: `11m0s`, `1h30m0s`, `1.5s`, `100ms`.
-pub(crate) fn show(duration: Duration) -> String {
+#[must_use]
+pub fn show(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let decimal = |whole: u128, per: u128| {
         let (units, rest) = (whole / per, whole % per);
@@ -103,7 +116,7 @@ mod tests {
     use super::*;
 
     fn nanos(text: &str) -> Option<i128> {
-        let signed = parse(text)?;
+        let signed = parse_signed(text)?;
         let magnitude = i128::try_from(signed.magnitude.as_nanos()).unwrap();
         Some(if signed.negative { -magnitude } else { magnitude })
     }
@@ -178,12 +191,12 @@ mod tests {
         #[test]
         fn what_is_printed_can_be_read(nanos in 0..u64::MAX / 2) {
             let duration = Duration::from_nanos(nanos);
-            prop_assert_eq!(parse(&show(duration)).map(|signed| signed.magnitude), Some(duration));
+            prop_assert_eq!(parse_signed(&show(duration)).map(|signed| signed.magnitude), Some(duration));
         }
 
         #[test]
         fn nothing_makes_it_panic(text in "[-+0-9.hmsnuµ ]{0,12}") {
-            parse(&text);
+            parse_signed(&text);
         }
     }
 }
