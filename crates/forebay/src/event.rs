@@ -146,6 +146,17 @@ impl Failure {
         }
     }
 
+    /// The longest pause between two attempts that fail for this reason.
+    pub(crate) const fn longest_pause(self) -> Duration {
+        match self {
+            // Nothing scarce is spent on finding out whether there are tokens again.
+            Self::Token => Duration::from_secs(1),
+            // Long enough for a fleet of hundreds to stay within its rate while it finds out, and short enough for
+            // callers to be served soon after.
+            _ => Duration::from_secs(10),
+        }
+    }
+
     /// Whether the server itself asked for fewer or slower connections.
     #[must_use]
     pub const fn is_pushback(self) -> bool {

@@ -132,6 +132,8 @@ pub(crate) struct LeaseDesk {
 
 /// How long one release may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait between two tries at most.
+const RELEASE_PAUSE: Duration = Duration::from_secs(30);
 
 impl LeaseDesk {
     pub(crate) fn new(
@@ -163,7 +165,7 @@ impl LeaseDesk {
             };
             attempt = attempt.saturating_add(1);
             self.observer.on(&Event::LeaseReleaseFailed { error: &error, attempt });
-            let pause = backoff::pause(attempt, &mut self.draws.lock());
+            let pause = backoff::pause(attempt, RELEASE_PAUSE, &mut self.draws.lock());
             self.runtime.sleep_until(self.runtime.now() + pause).await;
         }
     }

@@ -123,12 +123,14 @@ impl<E: Held, W> State<E, W> {
         self.opening -= 1;
         self.counts.failures[failure.index()] += 1;
         let began = self.slots[key.index].began_at;
-        let (attempt, pause) = self.governor.failed(now, began, failure);
         self.set_aside(key.index, releasing);
         // The fleet's limit leaves no room for an overlap: close first, then open, one at a time.
-        let first =
-            failure == Failure::LeaseLimit && self.opening == 0 && self.usable() >= self.goal(self.busy());
+        let first = failure == Failure::LeaseLimit && self.opening == 0;
         let closed_first = if first { self.discard_retiring(now) } else { None };
+        let (attempt, pause) = match closed_first {
+            Some(_) => self.governor.made_room(now),
+            None => self.governor.failed(now, began, failure),
+        };
         self.tell_refill();
         (attempt, pause, closed_first)
     }

@@ -113,6 +113,17 @@ impl Governor {
         self.share_changed = now;
     }
 
+    /// There was no lease left, and a connection has been closed so that there is one: its replacement follows soon.
+    pub(super) fn made_room(&mut self, now: Instant) -> (u32, Duration) {
+        let attempts = &mut self.attempts[Failure::LeaseLimit.index()];
+        *attempts = 1;
+        let pause = backoff::pause(1, Failure::LeaseLimit.longest_pause(), &mut self.draws);
+        self.resume_at = now + pause;
+        self.paused_at = now;
+        self.proving = true;
+        (1, pause)
+    }
+
     /// An open that began at `began` failed. Returns how many have in a row, and the pause that follows.
     pub(super) fn failed(&mut self, now: Instant, began: Instant, failure: Failure) -> (u32, Duration) {
         let attempts = &mut self.attempts[failure.index()];
@@ -122,7 +133,7 @@ impl Governor {
         }
         *attempts = attempts.saturating_add(1);
         let attempts = *attempts;
-        let pause = backoff::pause(attempts, &mut self.draws);
+        let pause = backoff::pause(attempts, failure.longest_pause(), &mut self.draws);
         self.resume_at = self.resume_at.max(now + pause);
         self.paused_at = now;
         self.proving = true;
@@ -197,7 +208,10 @@ mod tests {
                 "one at a time until one succeeds"
             );
         }
-        assert!(pauses[0] <= millis(250) && pauses[11] >= millis(15_000), "{pauses:?}");
+        assert!(
+            pauses[0] <= millis(250) && pauses[11] >= millis(5_000) && pauses[11] <= millis(10_000),
+            "{pauses:?}"
+        );
         governor.succeeded(now, millis(100));
         assert_eq!(governor.may_start(now, PACE, 1), Go::Now);
         assert_eq!(governor.failed(now, now, Failure::Open).0, 1);

@@ -107,7 +107,7 @@ fn failures_are_paced_and_the_first_success_ends_the_pause() {
     let asked = world.server.asked();
     assert!(
         (17..=30).contains(&asked),
-        "{asked}: ten at once, then one after each pause, doubled up to 30 s"
+        "{asked}: ten at once, then one after each pause, doubled up to 10 s"
     );
     assert_eq!(reservoir.status().counts.failures(Failure::Open), asked);
     world.server.on_open(Answer::Well);

@@ -1,0 +1,183 @@
+//! One place that hears of every event, in order: it traces, judges and records.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::{CheckoutError, Discard, Failure, Instant, Status};
+use hdrhistogram::Histogram;
+
+use crate::judge::{Judge, WindowId};
+use crate::record::Record;
+use crate::scenario::Scenario;
+use crate::trace::{Mark, Trace};
+use crate::world::Refused;
+
+pub(crate) struct Books {
+    pub(crate) trace: Trace,
+    pub(crate) judge: Judge,
+    pub(crate) record: Record,
+    pub(crate) totals: Totals,
+    /// What each instance's callers did.
+    pub(crate) work: Vec<Work>,
+    /// Waits of all checkouts in microseconds; those without a wait are only counted, and added at the end.
+    waits: Histogram<u64>,
+    at_once: u64,
+}
+
+/// What happened in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) connects: u64,
+    pub(crate) refused_by_limits: u64,
+    pub(crate) refused_on_purpose: u64,
+    pub(crate) opened: u64,
+    pub(crate) open_failures: u64,
+    pub(crate) checkouts: u64,
+    pub(crate) waits: u64,
+    pub(crate) empty: u64,
+    pub(crate) exhausted: u64,
+    pub(crate) discards: [u64; Discard::ALL.len()],
+    pub(crate) aged_sessions: u64,
+    pub(crate) broken_work: u64,
+}
+
+/// What the callers of one instance did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) started: u64,
+    pub(crate) completed: u64,
+    pub(crate) limiter_denies: u64,
+}
+
+/// The longest wait that is told apart: more than any caller's patience.
+const LONGEST_WAIT: u64 = 3_600_000_000;
+
+impl Books {
+    pub(crate) fn new(scenario: &Arc<Scenario>, start: Instant) -> Self {
+        Self {
+            trace: Trace::default(),
+            judge: Judge::new(scenario, start),
+            record: Record::new(start),
+            totals: Totals::default(),
+            work: vec![Work::default(); scenario.services.len()],
+            waits: Histogram::new_with_max(LONGEST_WAIT, 3).expect("bounds that make sense"),
+            at_once: 0,
+        }
+    }
+
+    pub(crate) fn connected(&mut self, place: usize, now: Instant, refused: Option<&Refused>) {
+        self.totals.connects += 1;
+        self.record.connected(now);
+        self.judge.connected(place, now, refused);
+        match refused {
+            None => self.trace.add(Mark::Connect, now, place, 0),
+            Some(refused) => {
+                self.trace.add(Mark::Refused, now, place, refused.with as u64);
+                let count = if refused.by_limits {
+                    &mut self.totals.refused_by_limits
+                } else {
+                    &mut self.totals.refused_on_purpose
+                };
+                *count += 1;
+            }
+        }
+    }
+
+    pub(crate) fn denied(&mut self, place: usize) {
+        self.work[place].limiter_denies += 1;
+    }
+
+    pub(crate) fn opened(&mut self, place: usize, now: Instant) {
+        self.totals.opened += 1;
+        self.trace.add(Mark::Opened, now, place, 0);
+    }
+
+    pub(crate) fn open_failed(&mut self, place: usize, now: Instant, failure: Failure) {
+        self.totals.open_failures += 1;
+        self.trace.add(Mark::OpenFailed, now, place, failure.index() as u64);
+    }
+
+    pub(crate) fn discarded(&mut self, place: usize, now: Instant, reason: Discard) {
+        self.totals.discards[reason.index()] += 1;
+        self.record.discarded(reason);
+        self.judge.discarded(now, reason);
+        self.trace.add(Mark::Discarded, now, place, reason.index() as u64);
+    }
+
+    pub(crate) fn looked(&mut self, place: usize, now: Instant, status: &Status, sessions: usize) {
+        self.judge.look(place, now, status, sessions);
+    }
+
+    pub(crate) fn session_aged(&mut self, place: usize, now: Instant) {
+        self.totals.aged_sessions += 1;
+        self.trace.add(Mark::SessionEnded, now, place, 0);
+        self.judge.outlived(place, now);
+    }
+
+    pub(crate) fn work_started(&mut self, place: usize) {
+        self.work[place].started += 1;
+    }
+
+    pub(crate) fn lent(&mut self, place: usize, now: Instant, loan: &Loan) {
+        self.totals.checkouts += 1;
+        self.record.lent(loan.waited);
+        if loan.waited.is_zero() {
+            self.at_once += 1;
+        } else {
+            self.totals.waits += 1;
+            let micros = u64::try_from(loan.waited.as_micros()).unwrap_or(u64::MAX);
+            self.waits.saturating_record(micros.clamp(1, LONGEST_WAIT));
+        }
+        self.trace.add(Mark::Lent, now, place, loan.session);
+        self.judge.lent(place, now, loan.number, loan.age, loan.alive);
+    }
+
+    pub(crate) fn returned(&mut self, place: usize, now: Instant, session: u64, broken: bool) {
+        self.work[place].completed += 1;
+        self.totals.broken_work += u64::from(broken);
+        self.trace.add(Mark::Returned, now, place, session);
+    }
+
+    pub(crate) fn checkout_failed(&mut self, place: usize, now: Instant, error: &CheckoutError) {
+        match error {
+            CheckoutError::Empty { .. } => self.totals.empty += 1,
+            CheckoutError::Exhausted { .. } => self.totals.exhausted += 1,
+            // The instance is being shut down; whoever came too late is sent elsewhere.
+            _ => return,
+        }
+        self.record.failed();
+        self.trace.add(Mark::CheckoutFailed, now, place, 0);
+        self.judge.checkout_failed(place, now, error);
+    }
+
+    pub(crate) fn instance_started(&mut self, place: usize, now: Instant) {
+        self.trace.add(Mark::Started, now, place, 0);
+    }
+
+    pub(crate) fn instance_gone(&mut self, place: usize, now: Instant) {
+        self.trace.add(Mark::Stopped, now, place, 0);
+        self.judge.vanished(place, now);
+    }
+
+    pub(crate) fn struck(&mut self, name: String, now: Instant) -> WindowId {
+        self.trace.add(Mark::Strike, now, 0, name.len() as u64);
+        self.judge.begin(name, now)
+    }
+
+    /// The waits of all checkouts, those of zero included, in microseconds.
+    pub(crate) fn waits(&self) -> Histogram<u64> {
+        let mut all = self.waits.clone();
+        all.saturating_record_n(0, self.at_once);
+        all
+    }
+}
+
+/// A connection in a caller's hands.
+pub(crate) struct Loan {
+    /// Which caller of its instance this is.
+    pub(crate) number: u64,
+    pub(crate) session: u64,
+    pub(crate) waited: Duration,
+    pub(crate) age: Duration,
+    pub(crate) alive: bool,
+}

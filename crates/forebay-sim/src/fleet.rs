@@ -1,0 +1,262 @@
+//! The instances: each a process with clocks of its own, one reservoir, and callers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
+use forebay::{Counts, Discard, Event, Instant, LocalLimit, Reservoir, Status};
+use parking_lot::Mutex;
+
+use crate::load::{self, Shift};
+use crate::record::Gauges;
+use crate::world::{FleetLeases, FleetLimit, Ledger, Link, World};
+
+pub(crate) struct Fleet {
+    pub(crate) world: Arc<World>,
+    members: Vec<Mutex<Member>>,
+    limit: LocalLimit,
+    pub(crate) ledger: Option<Arc<Ledger>>,
+}
+
+#[derive(Default)]
+struct Member {
+    incarnation: u32,
+    running: Option<Running>,
+    /// What those before it counted.
+    past: Tally,
+}
+
+#[derive(Clone)]
+struct Running {
+    process: VirtualProcess,
+    reservoir: Reservoir<Link>,
+    /// Takes no more work.
+    stopping: Arc<AtomicBool>,
+}
+
+/// What an instance has counted, over all its incarnations.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) checkouts: u64,
+    pub(crate) empty: u64,
+    pub(crate) refills: u64,
+    pub(crate) refill_failures: u64,
+    pub(crate) discards: [u64; Discard::ALL.len()],
+}
+
+impl Tally {
+    fn and(mut self, counts: &Counts) -> Self {
+        self.checkouts += counts.checkouts;
+        self.empty += counts.empty;
+        self.refills += counts.refills;
+        self.refill_failures += counts.all_failures();
+        for reason in Discard::ALL {
+            self.discards[reason.index()] += counts.discards(reason);
+        }
+        self
+    }
+}
+
+/// How one instance stands.
+pub(crate) struct Standing {
+    pub(crate) size: usize,
+    pub(crate) in_use: usize,
+    pub(crate) tally: Tally,
+}
+
+/// Machines have been up for a while, each for another: no two monotonic clocks agree.
+const LONGEST_UPTIME: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long a graceful stop waits for callers.
+pub(crate) const DRAIN: Duration = Duration::from_secs(30);
+/// How long an instance waits to be filled before it serves, as the reservoir's own start does.
+const FILL: Duration = Duration::from_secs(30);
+
+impl Fleet {
+    pub(crate) fn new(world: Arc<World>) -> Arc<Self> {
+        let scenario = &world.scenario;
+        let members = scenario.services.iter().map(|_| Mutex::default()).collect();
+        Arc::new(Self {
+            members,
+            limit: limit(&world),
+            ledger: scenario.leases.map(|leases| Ledger::new(leases.limit)),
+            world,
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Starts the instance at `place`, if none is running there.
+    pub(crate) fn start(self: &Arc<Self>, place: usize) {
+        let world = &self.world;
+        let service = &world.scenario.services[place];
+        let mut member = self.members[place].lock();
+        if member.running.is_some() {
+            return;
+        }
+        member.incarnation += 1;
+        let incarnation = member.incarnation;
+        let seed = world.seed.fork("instance").fork(&service.name).fork(&incarnation.to_string());
+        let process = world.time.process(self.clock(place));
+        let shared = world.scenario.limiter.shared;
+        let budget = if shared { self.limit.clone() } else { limit(world) };
+        let mut builder = Reservoir::builder(Link::new(Arc::clone(world), place))
+            .config(service.config().seed(seed).place_in_fleet(place as u64))
+            .runtime(process.clone())
+            .limit(Arc::new(FleetLimit::new(Arc::clone(world), place, budget, shared)))
+            .observer(observer(Arc::downgrade(self), place, incarnation));
+        if let Some(ledger) = &self.ledger {
+            builder = builder.leases(Arc::new(FleetLeases::at(world, place, ledger)));
+        }
+        let reservoir = builder.start_empty().expect("the scenario's settings have been checked");
+        let stopping = Arc::new(AtomicBool::new(false));
+        if service.workload.enabled {
+            let shift = Shift::new(Arc::clone(world), place, reservoir.clone(), Arc::clone(&stopping));
+            let (draws, runtime) = (seed.fork("load").draws(), process.clone());
+            process.spawn(Box::pin(async move {
+                shift.reservoir.filled(FILL).await;
+                load::generate(Arc::new(shift), runtime, draws).await;
+            }));
+        }
+        member.running = Some(Running { process, reservoir, stopping });
+        drop(member);
+        world.books.lock().instance_started(place, world.now());
+    }
+
+    fn clock(&self, place: usize) -> ProcessClock {
+        // Of the machine, not of the process: a restart does not set a clock right.
+        let scenario = &self.world.scenario;
+        let mut draws = self.world.seed.fork("clock").fork(&scenario.services[place].name).draws();
+        let skew = i64::try_from(scenario.clocks.skew.as_nanos()).unwrap_or(i64::MAX / 4);
+        let drift = i64::from(scenario.clocks.drift_ppm);
+        let mut either_way = |most: i64| {
+            let drawn = draws.below(2 * most.unsigned_abs() + 1);
+            i64::try_from(drawn).unwrap_or(0) - most
+        };
+        let (wall_ahead, drift) = (either_way(skew), either_way(drift));
+        ProcessClock {
+            uptime: draws.up_to(LONGEST_UPTIME),
+            wall_ahead,
+            drift_ppm: i32::try_from(drift).unwrap_or(0),
+        }
+    }
+
+    /// The process dies where it stands; its sockets with it, its leases not.
+    pub(crate) fn crash(self: &Arc<Self>, place: usize) {
+        let Some(running) = self.bury(place) else { return };
+        self.world.cluster.lock().hang_up(place);
+        running.process.kill();
+        if let Some(ledger) = &self.ledger {
+            ledger.bereave(&self.world, place);
+        }
+    }
+
+    /// The instance takes no more work, finishes what it has, closes everything and ends.
+    ///
+    /// Cancel safe: it can be called again.
+    pub(crate) async fn stop(self: &Arc<Self>, place: usize) {
+        let running = self.members[place].lock().running.clone();
+        let Some(running) = running else { return };
+        running.stopping.store(true, Ordering::Relaxed);
+        running.reservoir.drain(DRAIN).await;
+        // It may have crashed meanwhile.
+        if let Some(running) = self.bury(place) {
+            running.process.kill();
+        }
+    }
+
+    /// Takes the running instance off the list, with what it has counted.
+    fn bury(&self, place: usize) -> Option<Running> {
+        let running = {
+            let mut member = self.members[place].lock();
+            let running = member.running.take()?;
+            member.past = member.past.and(&running.reservoir.status().counts);
+            running
+        };
+        self.world.books.lock().instance_gone(place, self.world.now());
+        Some(running)
+    }
+
+    pub(crate) fn is_running(&self, place: usize) -> bool {
+        self.members[place].lock().running.is_some()
+    }
+
+    /// How the instance stands now, over all its incarnations.
+    pub(crate) fn standing(&self, place: usize) -> Standing {
+        let member = self.members[place].lock();
+        match &member.running {
+            None => Standing { size: 0, in_use: 0, tally: member.past },
+            Some(running) => {
+                let status = running.reservoir.status();
+                Standing {
+                    size: status.size(),
+                    in_use: status.in_use,
+                    tally: member.past.and(&status.counts),
+                }
+            }
+        }
+    }
+
+    /// How many connections are not there that should be.
+    pub(crate) fn missing(&self) -> usize {
+        let services = self.world.scenario.services.iter().enumerate();
+        services.map(|(place, service)| service.target_ready.saturating_sub(self.standing(place).size)).sum()
+    }
+
+    /// How all stand together.
+    pub(crate) fn gauges(&self) -> Gauges {
+        let mut gauges = Gauges::default();
+        for member in &self.members {
+            if let Some(running) = &member.lock().running {
+                let status = running.reservoir.status();
+                gauges.ready += status.ready;
+                gauges.in_use += status.in_use + status.in_care;
+                gauges.opening += status.opening;
+                gauges.waiting += status.waiting;
+            }
+        }
+        gauges
+    }
+
+    /// The present status of this very incarnation, if it still runs.
+    fn status(&self, place: usize, incarnation: u32) -> Option<Status> {
+        let member = self.members[place].lock();
+        (member.incarnation == incarnation).then_some(())?;
+        member.running.as_ref().map(|running| running.reservoir.status())
+    }
+
+    /// Looks at an instance because something changed there.
+    fn heard(&self, place: usize, incarnation: u32, event: &Event<'_>) {
+        // What a dead process still drops is no event of this world.
+        let Some(status) = self.status(place, incarnation) else { return };
+        let now: Instant = self.world.now();
+        let sessions = self.world.cluster.lock().held(place);
+        let mut books = self.world.books.lock();
+        match event {
+            Event::Opened { .. } => books.opened(place, now),
+            Event::OpenFailed { error, .. } => books.open_failed(place, now, error.failure()),
+            Event::Discarded { reason, .. } => books.discarded(place, now, *reason),
+            _ => return,
+        }
+        books.looked(place, now, &status, sessions);
+    }
+}
+
+fn limit(world: &Arc<World>) -> LocalLimit {
+    let limiter = &world.scenario.limiter;
+    LocalLimit::new(limiter.per_second, limiter.burst, Arc::new(world.time.clone()))
+}
+
+fn observer(
+    fleet: Weak<Fleet>,
+    place: usize,
+    incarnation: u32,
+) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
+    move |event: &Event<'_>| {
+        if let Some(fleet) = fleet.upgrade() {
+            fleet.heard(place, incarnation, event);
+        }
+    }
+}

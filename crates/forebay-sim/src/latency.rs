@@ -1,0 +1,101 @@
+//! How long something takes: a distribution.
+
+use std::time::Duration;
+
+use forebay::Draws;
+
+/// A log-normal time, given by its median and its 99th percentile, as operators know them. Equal, they are a constant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Half of all take at most this.
+    pub p50: Duration,
+    /// All but one in a hundred take at most this.
+    pub p99: Duration,
+}
+
+/// How many standard deviations above the mean the 99th percentile of a normal distribution lies.
+const Z99: f64 = 2.326_347_874;
+/// Nothing takes longer than this many: once in thirty thousand it would.
+const Z_MOST: f64 = 4.0;
+
+impl Latency {
+    /// Always the same time.
+    #[must_use]
+    pub const fn constant(time: Duration) -> Self {
+        Self { p50: time, p99: time }
+    }
+
+    /// The longest there is.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        self.at(Z_MOST)
+    }
+
+    /// One such time.
+    pub fn draw(&self, draws: &mut Draws) -> Duration {
+        if self.p99 <= self.p50 {
+            return self.p50;
+        }
+        self.at(normal(draws).min(Z_MOST))
+    }
+
+    fn at(&self, z: f64) -> Duration {
+        if self.p99 <= self.p50 || self.p50.is_zero() {
+            return self.p50;
+        }
+        let sigma = libm::log(self.p99.as_secs_f64() / self.p50.as_secs_f64()) / Z99;
+        self.p50.mul_f64(libm::exp(sigma * z))
+    }
+}
+
+/// A number from zero to one, neither included.
+pub(crate) fn fraction(draws: &mut Draws) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    let bits = (draws.bits() >> 11) as f64;
+    (bits + 0.5) / 9_007_199_254_740_992.0
+}
+
+/// A standard normal number. `libm`, since the platform's own functions differ in their last digits.
+fn normal(draws: &mut Draws) -> f64 {
+    let (u, v) = (fraction(draws), fraction(draws));
+    libm::sqrt(-2.0 * libm::log(u)) * libm::cos(std::f64::consts::TAU * v)
+}
+
+/// A time with this mean until the next of many independent arrivals.
+pub(crate) fn exponential(mean: Duration, draws: &mut Draws) -> Duration {
+    mean.mul_f64(-libm::log(fraction(draws)))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay::Seed;
+
+    use super::*;
+
+    #[test]
+    fn half_are_below_the_median_and_one_in_a_hundred_above_the_99th() {
+        let latency = Latency { p50: Duration::from_millis(15), p99: Duration::from_millis(120) };
+        let mut draws = Seed::new(1).draws();
+        let times: Vec<_> = (0..100_000).map(|_| latency.draw(&mut draws)).collect();
+        let above = |limit: Duration| times.iter().filter(|time| **time > limit).count();
+        assert!((49_000..51_000).contains(&above(latency.p50)), "{}", above(latency.p50));
+        assert!((900..1100).contains(&above(latency.p99)), "{}", above(latency.p99));
+        assert_eq!(above(latency.longest()), 0);
+    }
+
+    #[test]
+    fn a_constant_is_one() {
+        let mut draws = Seed::new(1).draws();
+        let second = Duration::from_secs(1);
+        assert_eq!(Latency::constant(second).draw(&mut draws), second);
+        assert_eq!(Latency::constant(second).longest(), second);
+        assert_eq!(Latency { p50: Duration::ZERO, p99: second }.draw(&mut draws), Duration::ZERO);
+    }
+
+    #[test]
+    fn arrivals_keep_their_mean() {
+        let mut draws = Seed::new(1).draws();
+        let total: Duration = (0..100_000).map(|_| exponential(Duration::from_millis(10), &mut draws)).sum();
+        assert!((990..1010).contains(&total.as_secs()), "{total:?}");
+    }
+}

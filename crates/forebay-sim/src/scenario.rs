@@ -1,0 +1,282 @@
+//! What is to be simulated: a file of keys, each with its default.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::latency::Latency;
+
+mod fault;
+mod problem;
+mod reader;
+mod service;
+mod shipped;
+mod tree;
+
+pub use fault::{Fault, Refusal, Strike, Who};
+pub use problem::{Origin, Problem, ScenarioError};
+use reader::Section;
+pub use service::{Arrivals, Service, Workload};
+pub use shipped::{Shipped, shipped};
+use tree::Node;
+
+/// A whole scenario, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The file it came from.
+    pub name: String,
+    /// What all chance is drawn from.
+    pub seed: u64,
+    /// The cluster's name. Only shown.
+    pub endpoint: String,
+    /// How long the fleet runs, before it is shut down.
+    pub duration: Duration,
+    /// How often its state is written down.
+    pub sample_every: Duration,
+    /// How fast the fleet lets itself open connections.
+    pub limiter: Limiter,
+    /// How many connections the fleet lets itself hold, if that is limited.
+    pub leases: Option<Leases>,
+    /// What must hold.
+    pub asserts: Asserts,
+    /// The database.
+    pub cluster: Cluster,
+    /// The store that leases, and a shared limiter, live in. None: they cost nothing and never fail.
+    pub table: Option<Table>,
+    /// Where tokens come from.
+    pub credentials: Credentials,
+    /// How wrong the instances' clocks are.
+    pub clocks: Clocks,
+    /// What goes wrong, in the order of the file.
+    pub faults: Vec<Fault>,
+    /// Who uses the database, one for each instance.
+    pub services: Vec<Service>,
+}
+
+/// How fast connections may be opened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limiter {
+    /// So many a second,
+    pub per_second: f64,
+    /// of which so many at once.
+    pub burst: u32,
+    /// For the whole fleet together, or for each instance.
+    pub shared: bool,
+}
+
+/// How many connections may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leases {
+    /// By the whole fleet.
+    pub limit: u64,
+    /// How long after its holder's death a lease is free again.
+    pub length: Duration,
+}
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asserts {
+    /// The cluster never sees more connects than this in one second.
+    pub max_connects_per_sec: u64,
+    /// Every instance owns what it should by then.
+    pub converge_within: Duration,
+    /// And goes on owning it for so long.
+    pub stable_for: Duration,
+    /// Reservoirs never close more than this in one second by their own decision.
+    pub max_closures_per_sec: u64,
+    /// No checkout ever ends in "empty".
+    pub zero_empty_events: bool,
+    /// Once converged, and outside disturbances, never more opens than this in one second.
+    pub max_renewals_per_sec: Option<u64>,
+    /// After a disturbance the fleet is whole again within this many times what the limiter allows.
+    pub recover_within: f64,
+}
+
+/// The modelled database cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cluster {
+    /// It admits so many connections a second,
+    pub rate_per_sec: f64,
+    /// so many at once after a quiet time,
+    pub burst: u32,
+    /// and so many in all, if that is limited.
+    pub max_connections: Option<usize>,
+    /// It ends a session this long after its start.
+    pub session_length: Duration,
+    /// How long an open takes.
+    pub open_time: Latency,
+    /// How long a close takes.
+    pub close_time: Duration,
+}
+
+/// The modelled store that a fleet shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Table {
+    /// How long a call takes.
+    pub latency: Latency,
+    /// Which share of the calls fail.
+    pub error_rate: f64,
+}
+
+/// The modelled source of tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Credentials {
+    /// How long a token takes.
+    pub latency: Latency,
+}
+
+/// How wrong clocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clocks {
+    /// The time of day is off by up to this, either way.
+    pub skew: Duration,
+    /// Clocks run too fast or too slowly by up to so many millionths.
+    pub drift_ppm: i32,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+/// More connections or instances than this are a typing error.
+const MOST: usize = 1_000_000;
+
+impl Scenario {
+    /// Reads a scenario. `name` is what errors call the file; each of `settings`, as `path=value`, overrides a key.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, each with its place and key.
+    pub fn parse(name: &str, text: &str, settings: &[String]) -> Result<Self, ScenarioError> {
+        let alone = |problem| ScenarioError { problems: vec![problem] };
+        let mut tree = Node::parse(&Arc::from(name), text).map_err(alone)?;
+        for setting in settings {
+            tree.set(setting).map_err(alone)?;
+        }
+        let mut top = Section::top(&tree);
+        let scenario = Self::read(name, &mut top);
+        top.finish(scenario)
+    }
+
+    fn read(name: &str, top: &mut Section<'_>) -> Self {
+        let limiter = Limiter {
+            per_second: top.number("limiterPerSec", 100.0, 0.001, 1e6),
+            burst: bounded(top.whole("limiterBurst", 1, 1, u64::from(u32::MAX))),
+            shared: top.choice("limiterScope", true, &[("fleet", true), ("instance", false)]),
+        };
+        let duration = top.span("duration", 20 * MINUTE);
+        let cluster = top.section("cluster", Cluster::read);
+        let replicas = top.list("services", |section| Service::read(section, &cluster));
+        if !top.has("services") || replicas.is_empty() {
+            top.complain("services", "at least one service is needed");
+        }
+        let services: Vec<Service> = replicas.into_iter().flatten().collect();
+        top.demand(services.len() <= MOST, "services", || format!("more than {MOST} instances"));
+        for (place, service) in services.iter().enumerate() {
+            if services[..place].iter().any(|other| other.name == service.name) {
+                top.complain(
+                    "services",
+                    format!("two instances are called '{}'; names tell them apart", service.name),
+                );
+                break;
+            }
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and at most a million"
+        )]
+        let per_second = limiter.per_second.ceil() as u64 + u64::from(limiter.burst) - 1;
+        let per_second = if limiter.shared { per_second } else { per_second * services.len() as u64 };
+        Self {
+            name: name.to_owned(),
+            seed: top.whole("seed", 42, 0, u64::MAX),
+            endpoint: top.text("endpoint", "cluster.dsql.us-east-1.on.aws"),
+            duration,
+            sample_every: top.span("sampleEvery", SECOND),
+            limiter,
+            leases: top.has("leases").then(|| top.section("leases", Leases::read)),
+            asserts: Asserts {
+                max_connects_per_sec: top.whole("assertMaxConnectsPerSec", per_second, 0, u64::MAX),
+                converge_within: top.duration("assertConvergeWithin", MINUTE),
+                stable_for: top.duration("assertStableFor", 5 * SECOND),
+                max_closures_per_sec: top.whole("assertMaxClosurePerSec", 200, 0, u64::MAX),
+                zero_empty_events: top.flag("assertZeroEmptyEvents", false),
+                max_renewals_per_sec: top
+                    .has("assertMaxRenewalsPerSec")
+                    .then(|| top.whole("assertMaxRenewalsPerSec", 0, 0, u64::MAX)),
+                recover_within: top.number("assertRecoverWithin", 1.2, 1.0, 1000.0),
+            },
+            cluster,
+            table: top.has("table").then(|| top.section("table", Table::read)),
+            credentials: top.section("credentials", |section| Credentials {
+                latency: latency(section, "latency", Latency::constant(Duration::ZERO)),
+            }),
+            clocks: top.section("clocks", |section| Clocks {
+                skew: section.duration("skew", Duration::ZERO),
+                drift_ppm: i32::try_from(section.whole("driftPpm", 0, 0, 100_000)).unwrap_or(0),
+            }),
+            faults: Fault::read_all(top, duration, &services),
+            services,
+        }
+    }
+
+    /// How many connections the fleet is to own.
+    #[must_use]
+    pub fn target(&self) -> usize {
+        self.services.iter().map(|service| service.target_ready).sum()
+    }
+}
+
+impl Cluster {
+    fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            rate_per_sec: section.number("ratePerSec", 100.0, 0.001, 1e6),
+            burst: bounded(section.whole("burst", 1000, 1, u64::from(u32::MAX))),
+            max_connections: Some(section.count("maxConnections", 10_000, 0, MOST)).filter(|most| *most > 0),
+            session_length: section.span("sessionLength", 60 * MINUTE),
+            // What is seen inside a region.
+            open_time: latency(
+                section,
+                "openTime",
+                Latency { p50: Duration::from_millis(15), p99: Duration::from_millis(120) },
+            ),
+            close_time: section.duration("closeTime", Duration::from_millis(1)),
+        }
+    }
+}
+
+impl Leases {
+    fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            limit: section.whole("limit", 10_000, 1, u64::MAX),
+            length: section.span("length", 2 * MINUTE),
+        }
+    }
+}
+
+impl Table {
+    fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            latency: latency(
+                section,
+                "latency",
+                Latency { p50: Duration::from_millis(4), p99: Duration::from_millis(20) },
+            ),
+            error_rate: section.number("errorRate", 0.0, 0.0, 1.0),
+        }
+    }
+}
+
+/// One duration, or `{p50, p99}`.
+fn latency(section: &mut Section<'_>, key: &'static str, default: Latency) -> Latency {
+    if section.is_scalar(key) {
+        return Latency::constant(section.duration(key, default.p50));
+    }
+    section.section(key, |section| {
+        let latency =
+            Latency { p50: section.duration("p50", default.p50), p99: section.duration("p99", default.p99) };
+        section.demand(latency.p99 >= latency.p50, "p99", || "below p50".to_owned());
+        latency
+    })
+}
+
+fn bounded(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,200 @@
+//! Who uses the database, and how much.
+
+use std::time::Duration;
+
+use forebay::{Config, Lifetime, duration};
+
+use super::reader::Section;
+use super::{Cluster, MINUTE, MOST, SECOND};
+
+/// One instance of a service: a process with one reservoir.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Its name, unlike any other's.
+    pub name: String,
+    /// How many connections it is to own, ready or lent.
+    pub target_ready: usize,
+    /// How many it may own.
+    pub max_open: usize,
+    /// How many more while a connection and its replacement are both there.
+    pub overlap: usize,
+    /// A connection with less than this left is not lent.
+    pub guard_window: Duration,
+    /// How long a connection lives,
+    pub base_lifetime: Duration,
+    /// give or take half of this.
+    pub jitter: Duration,
+    /// When it starts.
+    pub start_delay: Duration,
+    /// How many opens it may have in flight.
+    pub inflight_limit: usize,
+    /// What it does with its connections.
+    pub workload: Workload,
+}
+
+/// What an instance does with its connections.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Anything at all.
+    pub enabled: bool,
+    /// Starts nothing while so many are in use; zero: no such limit.
+    pub max_in_use: usize,
+    /// How long each use takes,
+    pub hold_time: Duration,
+    /// and up to how much longer.
+    pub hold_jitter: Duration,
+    /// When work comes.
+    pub arrivals: Arrivals,
+    /// How long a caller waits for a connection; zero: as long as the reservoir's own settings say.
+    pub max_wait: Duration,
+    /// The share of the peak load at the quietest time of the day; one: the same all day.
+    pub daily_low: f64,
+    /// The time of day of the peak.
+    pub daily_peak: Duration,
+    /// From time to time so many times the load,
+    pub surge_times: f64,
+    /// this often,
+    pub surge_every: Duration,
+    /// for so long.
+    pub surge_length: Duration,
+}
+
+/// When work comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// So many at once, at regular times.
+    Batches {
+        /// How often.
+        every: Duration,
+        /// How many.
+        size: u32,
+    },
+    /// One at a time, independently of each other: a Poisson process.
+    Poisson {
+        /// How many in a second, on average, at peak.
+        per_second: f64,
+    },
+}
+
+impl Service {
+    /// Reads one service of the file: as many instances as it has replicas.
+    pub(super) fn read(section: &mut Section<'_>, cluster: &Cluster) -> Vec<Self> {
+        let name = section.text("name", "");
+        section.demand(!name.is_empty(), "name", || "a service needs a name".to_owned());
+        let replicas = section.whole("replicas", 1, 1, MOST as u64);
+        let target_ready = section.count("targetReady", 50, 1, MOST);
+        let max_open = section.count("maxOpen", target_ready, 1, MOST);
+        let overlap = section.count("overlap", max_open.div_ceil(20), 0, MOST);
+        let guard_window = section.duration("guardWindow", Duration::from_secs(45));
+        let base_lifetime = section.span("baseLifetime", 11 * MINUTE);
+        let jitter = section.duration("jitter", 2 * MINUTE);
+        let start_delay = section.duration("startDelay", Duration::ZERO);
+        let start_step = section.duration("startStep", Duration::ZERO);
+        let inflight_limit = section.count("inflightLimit", 64, 1, MOST);
+        let workload = section.section("workload", Workload::read);
+
+        section.demand(max_open >= target_ready, "maxOpen", || {
+            format!("{max_open} is below targetReady, which is {target_ready}")
+        });
+        section.demand(overlap <= max_open, "overlap", || {
+            format!("{overlap} is above maxOpen, which is {max_open}")
+        });
+        let (shortest, longest) = (base_lifetime.saturating_sub(jitter / 2), base_lifetime + jitter / 2);
+        section.demand(guard_window < shortest, "guardWindow", || {
+            format!(
+                "{} is not below the shortest life (baseLifetime - jitter/2), which is {}",
+                duration::show(guard_window),
+                duration::show(shortest)
+            )
+        });
+        section.demand(longest < cluster.session_length, "baseLifetime", || {
+            format!(
+                "the longest life (baseLifetime + jitter/2), {}, is not below cluster.sessionLength, which is {}",
+                duration::show(longest),
+                duration::show(cluster.session_length)
+            )
+        });
+        (0..replicas)
+            .map(|replica| Self {
+                name: if replicas == 1 { name.clone() } else { format!("{name}-{replica}") },
+                target_ready,
+                max_open,
+                overlap,
+                guard_window,
+                base_lifetime,
+                jitter,
+                start_delay: start_delay
+                    + start_step.saturating_mul(u32::try_from(replica).unwrap_or(u32::MAX)),
+                inflight_limit,
+                workload: workload.clone(),
+            })
+            .collect()
+    }
+
+    /// How old a connection may be when it is lent.
+    #[must_use]
+    pub fn oldest_lent(&self) -> Duration {
+        (self.base_lifetime + self.jitter / 2).saturating_sub(self.guard_window)
+    }
+
+    /// The settings of its reservoir.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        let lifetime = Lifetime::new(self.base_lifetime).jitter(self.jitter).guard_window(self.guard_window);
+        Config::default()
+            .max_open(self.max_open)
+            .target_ready(self.target_ready)
+            .overlap(self.overlap)
+            .lifetime(lifetime)
+            .inflight_limit(self.inflight_limit)
+            // The scenario says when each instance starts.
+            .stagger(Duration::ZERO)
+            // An instance serves once it is filled, however long that takes.
+            .fill_timeout(Duration::from_secs(24 * 3600))
+    }
+}
+
+impl Workload {
+    fn read(section: &mut Section<'_>) -> Self {
+        let batches = Arrivals::Batches {
+            every: section.span("spawnEvery", Duration::from_millis(200)),
+            size: super::bounded(section.whole("arrivalBurst", 5, 1, 1_000_000)),
+        };
+        let arrivals = if section.has("perSecond") {
+            for key in ["spawnEvery", "arrivalBurst"] {
+                let both = section.has(key);
+                section.demand(!both, key, || {
+                    "give either perSecond, or spawnEvery and arrivalBurst".to_owned()
+                });
+            }
+            Arrivals::Poisson { per_second: section.number("perSecond", 1.0, 1e-6, 1e6) }
+        } else {
+            batches
+        };
+        let (daily_low, daily_peak) = section.section("daily", |section| {
+            (section.number("low", 1.0, 0.0, 1.0), section.duration("peakAt", Duration::from_secs(14 * 3600)))
+        });
+        let (surge_times, surge_every, surge_length) = section.section("surge", |section| {
+            let surge = (
+                section.number("times", 1.0, 0.0, 1000.0),
+                section.span("every", 10 * MINUTE),
+                section.span("length", 5 * SECOND),
+            );
+            section.demand(surge.2 < surge.1, "length", || "not below 'every'".to_owned());
+            surge
+        });
+        Self {
+            enabled: section.flag("enabled", false),
+            max_in_use: section.count("maxInUse", 0, 0, MOST),
+            hold_time: section.duration("holdTime", Duration::from_millis(10)),
+            hold_jitter: section.duration("holdJitter", Duration::ZERO),
+            arrivals,
+            max_wait: section.duration("maxWait", Duration::from_secs(10)),
+            daily_low,
+            daily_peak,
+            surge_times,
+            surge_every,
+            surge_length,
+        }
+    }
+}

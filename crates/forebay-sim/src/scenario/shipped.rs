@@ -1,0 +1,50 @@
+//! The scenarios that come with the program.
+
+/// A scenario that comes with the program.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Shipped {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file.
+    pub text: &'static str,
+}
+
+impl Shipped {
+    /// What it is about: the first line of its file.
+    #[must_use]
+    pub fn about(&self) -> &'static str {
+        self.text.lines().next().unwrap_or("").trim_start_matches(['#', ' '])
+    }
+}
+
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        const SHIPPED: &[Shipped] =
+            &[$(Shipped { name: $name, text: include_str!(concat!("../../../../scenarios/", $name, ".yaml")) }),*];
+    };
+}
+
+shipped![
+    "local",
+    "ecs-150wps",
+    "ecs-400wps",
+    "ecs-400wps-capped",
+    "mass-drop",
+    "rolling-restart",
+    "workload-test",
+    "workload-mass-drop",
+    "workload-rolling-restart",
+    "region-10k",
+    "herd",
+    "herd-fleet",
+    "small-fleet",
+    "credential-outage",
+    "cluster-failover",
+];
+
+/// Every scenario that comes with the program.
+#[must_use]
+pub fn shipped() -> &'static [Shipped] {
+    SHIPPED
+}

@@ -1,0 +1,111 @@
+//! Many seeds of one scenario, on all cores.
+
+use std::num::NonZero;
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::outcome::Outcome;
+use crate::run::{Watch, run};
+use crate::scenario::Scenario;
+
+/// What came of many seeds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Seeds {
+    /// How many were run to their end.
+    pub run: u64,
+    /// The lowest seed that failed, and how.
+    pub first_failure: Option<Box<Outcome>>,
+    /// The worst of all that passed or failed.
+    pub worst: Worst,
+    /// It was broken off before all were run.
+    pub broken_off: bool,
+}
+
+/// The worst figure of any seed.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Worst {
+    /// Most connects in one second.
+    pub max_connects_per_sec: u64,
+    /// Most connects in one second in which nothing was wrong.
+    pub max_renewals_per_sec: u64,
+    /// Most callers who found it empty.
+    pub empties: u64,
+    /// Longest time until the fleet was whole.
+    pub time_to_converge: Duration,
+    /// Longest time until it was whole again.
+    pub time_to_recover: Duration,
+    /// Events of all seeds together.
+    pub events: u64,
+    /// Checkouts of all seeds together.
+    pub checkouts: u64,
+}
+
+impl Worst {
+    fn add(&mut self, outcome: &Outcome) {
+        self.max_connects_per_sec = self.max_connects_per_sec.max(outcome.max_connects_per_sec);
+        self.max_renewals_per_sec = self.max_renewals_per_sec.max(outcome.max_renewals_per_sec);
+        self.empties = self.empties.max(outcome.counts.empties);
+        self.time_to_converge = self.time_to_converge.max(outcome.time_to_converge.unwrap_or(Duration::MAX));
+        self.time_to_recover = self.time_to_recover.max(outcome.time_to_recover().unwrap_or_default());
+        self.events += outcome.events;
+        self.checkouts += outcome.counts.checkouts;
+    }
+}
+
+/// Runs every seed of the range, each in a world of its own, on as many threads as there are cores. After a failure,
+/// only lower seeds are still run: the first one is what is wanted.
+///
+/// `progress` is told how many are done, on any thread; `Break` ends the whole.
+pub fn run_seeds(
+    scenario: &Scenario,
+    seeds: RangeInclusive<u64>,
+    progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
+) -> Seeds {
+    let (first, last) = (*seeds.start(), *seeds.end());
+    let broken_off = AtomicBool::new(false);
+    let (next, stop_after) = (AtomicU64::new(0), AtomicU64::new(last));
+    let found = Mutex::new(Seeds { run: 0, first_failure: None, worst: Worst::default(), broken_off: false });
+    let work = || {
+        loop {
+            // Counted from the first: a range may end at the largest number there is.
+            let Some(seed) = first.checked_add(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            if seed > stop_after.load(Ordering::Relaxed) || broken_off.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(outcome) = run(scenario, seed, &mut Interruptible(&broken_off)) else { return };
+            let mut found = found.lock();
+            found.run += 1;
+            found.worst.add(&outcome);
+            let run = found.run;
+            if !outcome.passed() && found.first_failure.as_ref().is_none_or(|failure| failure.seed > seed) {
+                found.first_failure = Some(Box::new(outcome));
+                stop_after.fetch_min(seed, Ordering::Relaxed);
+            }
+            drop(found);
+            if progress(run).is_break() {
+                broken_off.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(work);
+        }
+    });
+    let broken_off = broken_off.load(Ordering::Relaxed);
+    Seeds { broken_off, ..found.into_inner() }
+}
+
+struct Interruptible<'a>(&'a AtomicBool);
+
+impl Watch for Interruptible<'_> {
+    fn progress(&mut self, _passed: Duration) -> ControlFlow<()> {
+        if self.0.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

@@ -1,0 +1,79 @@
+//! The world outside the reservoirs: what they talk to, and who watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::{Runtime, VirtualTime};
+use forebay::{BoxError, Instant, Seed};
+use parking_lot::Mutex;
+
+use crate::books::Books;
+use crate::scenario::Scenario;
+
+mod cluster;
+mod connection;
+mod credentials;
+mod leases;
+mod limit;
+mod table;
+
+pub(crate) use cluster::{Cluster, Refused};
+pub(crate) use connection::Link;
+pub(crate) use credentials::CredentialService;
+pub(crate) use leases::{FleetLeases, Ledger};
+pub(crate) use limit::FleetLimit;
+pub(crate) use table::SharedTable;
+
+/// Everything that is shared by all instances of one run. Each part has its lock, and none is held while calling out.
+pub(crate) struct World {
+    pub(crate) scenario: Arc<Scenario>,
+    pub(crate) time: VirtualTime,
+    pub(crate) start: Instant,
+    pub(crate) seed: Seed,
+    pub(crate) cluster: Mutex<Cluster>,
+    pub(crate) credentials: Mutex<CredentialService>,
+    pub(crate) table: Mutex<SharedTable>,
+    pub(crate) books: Mutex<Books>,
+}
+
+impl World {
+    pub(crate) fn new(scenario: Arc<Scenario>, seed: Seed) -> Arc<Self> {
+        let time = VirtualTime::with_seed(seed.fork("time"));
+        let start = time.now();
+        Arc::new(Self {
+            start,
+            cluster: Mutex::new(Cluster::new(&scenario, seed.fork("cluster"), start)),
+            credentials: Mutex::new(CredentialService::new(&scenario, seed.fork("credentials"))),
+            table: Mutex::new(SharedTable::new(&scenario, seed.fork("table"))),
+            books: Mutex::new(Books::new(&scenario, start)),
+            scenario,
+            time,
+            seed,
+        })
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.time.now()
+    }
+
+    /// Lets true time pass. Cancel safe.
+    pub(crate) async fn pass(&self, duration: Duration) {
+        if !duration.is_zero() {
+            self.time.sleep_until(self.now() + duration).await;
+        }
+    }
+
+    /// One call to the shared store, from the instance at `place`. Cancel safe: a call changes nothing by itself.
+    pub(crate) async fn call_table(&self, place: usize) -> Result<(), BoxError> {
+        if self.scenario.table.is_none() {
+            return Ok(());
+        }
+        if self.cluster.lock().is_cut_off(place) {
+            // Its packets go nowhere: whoever asks must give up.
+            return std::future::pending().await;
+        }
+        let (latency, outcome) = self.table.lock().call();
+        self.pass(latency).await;
+        outcome
+    }
+}

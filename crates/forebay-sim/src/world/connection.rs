@@ -1,0 +1,123 @@
+//! The way from an instance to the cluster, and what it gets there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::{Connect, Failure, Instant, Lifeline, OpenError};
+
+use super::World;
+use super::cluster::Line;
+use crate::scenario::Refusal;
+
+/// Connects one instance to the cluster.
+#[derive(Clone)]
+pub(crate) struct Link {
+    world: Arc<World>,
+    place: usize,
+}
+
+impl Link {
+    pub(crate) fn new(world: Arc<World>, place: usize) -> Self {
+        Self { world, place }
+    }
+}
+
+/// A session as its client sees it. Dropping it closes it.
+pub(crate) struct Connection {
+    world: Arc<World>,
+    session: u64,
+    line: Arc<Line>,
+    /// When the client had it.
+    born: Instant,
+}
+
+impl Connection {
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.line.is_alive()
+    }
+
+    /// How old it is by true time.
+    pub(crate) fn true_age(&self, now: Instant) -> Duration {
+        now.since(self.born)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.world.cluster.lock().close(self.session);
+    }
+}
+
+impl Connect for Link {
+    type Connection = Connection;
+
+    async fn prepare(&self) -> Result<(), OpenError> {
+        let (takes, outcome) = self.world.credentials.lock().token();
+        self.world.pass(takes).await;
+        outcome
+    }
+
+    async fn open(&self, lifeline: Lifeline) -> Result<Connection, OpenError> {
+        let (world, place) = (&self.world, self.place);
+        if world.cluster.lock().is_cut_off(place) {
+            return std::future::pending().await;
+        }
+        let now = world.now();
+        let answer = world.cluster.lock().connect(place, now);
+        world.books.lock().connected(place, now, answer.as_ref().err());
+        let admitted = match answer {
+            Ok(admitted) => admitted,
+            Err(refused) if refused.with == Refusal::Silence => return std::future::pending().await,
+            Err(refused) => {
+                world.pass(refused.takes).await;
+                return Err(refusal(refused.with));
+            }
+        };
+        // Made before the wait: whoever gives up on it closes it.
+        let mut connection = Connection {
+            world: Arc::clone(world),
+            session: admitted.session,
+            line: Arc::clone(&admitted.line),
+            born: now,
+        };
+        admitted.line.attach(lifeline);
+        world.pass(admitted.takes).await;
+        if !connection.is_alive() {
+            return Err(OpenError::new(Failure::Open, "the cluster closed the connection"));
+        }
+        connection.born = world.now();
+        Ok(connection)
+    }
+
+    fn is_usable(&self, connection: &Connection) -> bool {
+        connection.is_alive()
+    }
+
+    async fn close(&self, connection: Connection) {
+        self.world.pass(self.world.scenario.cluster.close_time).await;
+        drop(connection);
+    }
+}
+
+/// What a client makes of a refusal, by the code and text that the cluster gives.
+fn refusal(with: Refusal) -> OpenError {
+    match with {
+        Refusal::TooManyConnections => OpenError::new(
+            Failure::TooManyConnections,
+            "53300: Unable to accept connection, too many open connections.",
+        ),
+        Refusal::RateExceeded => {
+            OpenError::new(Failure::Throttled, "53400: Unable to accept connection, rate exceeded.")
+        }
+        Refusal::WakingUp => OpenError::new(
+            Failure::Open,
+            "Unable to accept connection, waking up cluster, please retry later",
+        ),
+        Refusal::AccessDenied => OpenError::new(Failure::Auth, "Unable to accept connection, access denied"),
+        Refusal::Unreachable | Refusal::Silence => OpenError::new(Failure::Open, "connection refused"),
+    }
+}

@@ -1,0 +1,32 @@
+//! Where tokens come from.
+
+use std::time::Duration;
+
+use forebay::{Draws, Failure, OpenError, Seed};
+
+use crate::latency::Latency;
+use crate::scenario::Scenario;
+
+pub(crate) struct CredentialService {
+    latency: Latency,
+    /// How many outages there are at the moment.
+    pub(crate) outages: u32,
+    draws: Draws,
+}
+
+impl CredentialService {
+    pub(crate) fn new(scenario: &Scenario, seed: Seed) -> Self {
+        Self { latency: scenario.credentials.latency, outages: 0, draws: seed.draws() }
+    }
+
+    /// How long a token takes, and whether there is one.
+    pub(crate) fn token(&mut self) -> (Duration, Result<(), OpenError>) {
+        let latency = self.latency.draw(&mut self.draws);
+        let outcome = if self.outages > 0 {
+            Err(OpenError::new(Failure::Token, "the credential service does not answer"))
+        } else {
+            Ok(())
+        };
+        (latency, outcome)
+    }
+}
