@@ -12,3 +12,4 @@ pub mod peers;
 pub mod pool;
 pub mod race;
 pub mod report;
+pub mod sim;

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use forebay_bench::checkout::{self, Effort, Section, contended};
 use forebay_bench::instructions;
 use forebay_bench::report::Report;
+use forebay_bench::sim;
 
 /// Measures forebay and its peers, side by side in one run.
 #[derive(Parser)]
@@ -26,10 +27,24 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// What a simulated fleet costs to run, and what it shows: herds, recoveries, every shipped scenario.
+    Sim {
+        /// Fewer seeds: about a minute instead of three.
+        #[arg(long)]
+        quick: bool,
+        #[command(flatten)]
+        output: Output,
+    },
     /// How many instructions a checkout takes, counted by valgrind's callgrind.
     Instructions {
         #[command(flatten)]
         output: Output,
+    },
+    /// Run one shipped scenario, and print what that cost this process.
+    #[command(hide = true)]
+    Simulate {
+        /// Which.
+        scenario: String,
     },
     /// Borrow and give back, for a profiler to watch.
     #[command(hide = true)]
@@ -62,6 +77,10 @@ fn main() -> anyhow::Result<()> {
         Command::Checkout { quick, only, output } => {
             output.print(&checkout::run(if quick { Effort::QUICK } else { Effort::FULL }, &only)?);
         }
+        Command::Sim { quick, output } => {
+            output.print(&sim::run(if quick { sim::Effort::QUICK } else { sim::Effort::FULL })?);
+        }
+        Command::Simulate { scenario } => println!("{}", sim::simulate(&scenario)?),
         Command::Instructions { output } => {
             let mut report = Report::new("instructions");
             instructions::measure(&mut report);

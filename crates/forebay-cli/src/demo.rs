@@ -5,7 +5,6 @@ mod bucket;
 mod caller;
 mod comparison;
 mod contest;
-mod ending;
 mod live;
 mod load;
 mod plain;
@@ -20,7 +19,7 @@ mod tally;
 mod view;
 mod wording;
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,8 +29,9 @@ use forebay::Seed;
 use forebay::rt::TokioRuntime;
 
 use self::contest::{Contest, Frame};
-use self::ending::{Ending, Requests};
 use self::scenario::Scenario;
+use crate::ending::{Ending, Requests};
+use crate::output;
 
 /// See a pool and a reservoir under the same load, side by side
 ///
@@ -103,7 +103,7 @@ impl Demo {
         let text = if self.json { record::record(&outcome) } else { comparison::comparison(&outcome) };
         // Callers may still wait; nobody waits for them.
         tokio.shutdown_background();
-        print(&text)?;
+        output::print(&text)?;
         Ok(ending.status())
     }
 
@@ -111,17 +111,6 @@ impl Demo {
     fn is_live(self) -> bool {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         !self.json && !self.plain && !dumb && io::stdout().is_terminal()
-    }
-}
-
-/// Prints to stdout. A reader who has gone away, such as `head`, is no error.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("could not print the figures")
-        }
-        _ => Ok(()),
     }
 }
 

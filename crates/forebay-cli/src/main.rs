@@ -1,6 +1,9 @@
 //! The `forebay` command.
 
 mod demo;
+mod ending;
+mod output;
+mod sim;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,12 +21,14 @@ struct Forebay {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Demo),
+    Sim(sim::Sim),
 }
 
 fn main() -> ExitCode {
     let Forebay { command } = Forebay::parse();
     let outcome = match command {
         Command::Demo(demo) => demo.run(),
+        Command::Sim(sim) => sim.run(),
     };
     outcome.unwrap_or_else(|error| {
         // If even this cannot be written, the exit status still tells.

@@ -34,8 +34,6 @@ pub(crate) struct Judge {
     total: usize,
     /// Since when the fleet has been whole; none while it is not.
     whole_since: Option<Instant>,
-    /// When it became whole for the first time and stayed so.
-    converged: Option<Instant>,
     windows: Vec<Window>,
     /// How many are not closed yet: something is wrong, or the fleet is not whole yet.
     open_windows: usize,
@@ -95,6 +93,7 @@ impl Judge {
                 since: start,
                 deficit: goal,
                 bucket: bucket(scenario, goal),
+                patience: Duration::ZERO,
                 allowed: scenario.asserts.converge_within,
             }),
             ..Window::new("cold_start".to_owned(), start)
@@ -106,7 +105,6 @@ impl Judge {
             below: scenario.services.len(),
             total: 0,
             whole_since: None,
-            converged: None,
             windows: vec![cold_start],
             open_windows: 1,
             active: 0,
@@ -185,31 +183,37 @@ impl Judge {
             None => self.below == 0,
         };
         match (whole, self.whole_since) {
-            (true, None) => self.became_whole(now),
+            (true, None) => self.whole_since = Some(now),
             (false, Some(_)) => self.fell_apart(place, now),
             _ => {}
         }
     }
 
-    fn became_whole(&mut self, now: Instant) {
-        self.whole_since = Some(now);
-        if self.active == 0 {
-            self.close_windows(now);
+    /// Closes all windows if nothing is wrong any more and the fleet has been whole for long enough.
+    fn settle(&mut self, now: Instant, stable_for: Duration) {
+        let Some(since) = self.whole_since else { return };
+        if self.active > 0 || self.open_windows == 0 || now.since(since) < stable_for {
+            return;
         }
+        // Until all have noticed that it is over, what it did is not over.
+        let unnoticed = |window: &Window| {
+            window.healing.is_some_and(|healing| now.since(healing.since) < healing.patience)
+        };
+        if self.windows.iter().any(|window| window.is_open() && unnoticed(window)) {
+            return;
+        }
+        for window in self.windows.iter_mut().filter(|window| window.is_open()) {
+            // It may have been whole before the last thing that was wrong was over.
+            let whole = window.healing.map_or(since, |healing| since.max(healing.since));
+            window.late |= window.is_overdue(whole);
+            window.whole = Some(whole);
+        }
+        self.open_windows = 0;
         self.report_late(now);
     }
 
-    /// Everything that was wrong is over, and the fleet is whole.
-    fn close_windows(&mut self, now: Instant) {
-        for window in self.windows.iter_mut().filter(|window| window.is_open()) {
-            window.late |= window.is_overdue(now);
-            window.whole = Some(now);
-        }
-        self.open_windows = 0;
-    }
-
     fn fell_apart(&mut self, place: usize, now: Instant) {
-        self.settle_convergence(now);
+        self.settle(now, self.scenario.asserts.stable_for);
         self.whole_since = None;
         if !self.is_disturbed() {
             let (name, member) = (self.name(place), &self.members[place]);
@@ -217,15 +221,6 @@ impl Judge {
             self.find(Assertion::Stable, now, || {
                 format!("{name} fell to {size} of {target} ({total} in the fleet) with nothing wrong")
             });
-        }
-    }
-
-    /// Notes that the fleet has been whole for long enough, if so.
-    fn settle_convergence(&mut self, now: Instant) {
-        if let (None, Some(since)) = (self.converged, self.whole_since)
-            && now.since(since) >= self.scenario.asserts.stable_for
-        {
-            self.converged = Some(since);
         }
     }
 
@@ -297,15 +292,11 @@ impl Judge {
         };
         let bucket = bucket(&self.scenario, deficit);
         let open = self.scenario.cluster.open_time.longest();
-        let patience =
-            self.windows.iter().filter(|window| window.is_open()).map(|window| window.patience).max();
-        let allowed =
-            (bucket + open).mul_f64(self.scenario.asserts.recover_within) + patience.unwrap_or_default();
+        let open_windows = self.windows.iter().filter(|window| window.is_open());
+        let patience = open_windows.map(|window| window.patience).max().unwrap_or_default();
+        let allowed = (bucket + open).mul_f64(self.scenario.asserts.recover_within) + patience;
         for window in self.windows.iter_mut().filter(|window| window.is_open()) {
-            window.healing = Some(Healing { since: now, deficit, bucket, allowed });
-        }
-        if self.whole_since.is_some() {
-            self.close_windows(now);
+            window.healing = Some(Healing { since: now, deficit, bucket, patience, allowed });
         }
     }
 
@@ -347,9 +338,10 @@ impl Judge {
         }
         self.second = Second { number, disturbed: self.is_disturbed(), ..Second::default() };
         for window in &mut self.windows {
-            window.late |= window.is_open() && self.active == 0 && window.is_overdue(now);
+            window.late |=
+                window.is_open() && self.active == 0 && self.whole_since.is_none() && window.is_overdue(now);
         }
-        self.settle_convergence(now);
+        self.settle(now, asserts.stable_for);
         self.report_late(now);
     }
 
@@ -373,10 +365,13 @@ impl Judge {
     /// The run is over, before anything is shut down.
     pub(crate) fn finish(&mut self, now: Instant) {
         self.turn_second(now, u64::MAX);
+        let cold = self.windows[0].is_open();
+        // What would have to stay whole for longer than the run lasts has stayed so for as long as it could.
+        self.settle(now, Duration::ZERO);
         if self.whole_since.is_none() && !self.is_disturbed() {
             self.find(Assertion::Stable, now, || "the fleet is not whole at the end".to_owned());
         }
-        if self.converged.is_none() {
+        if cold {
             let stable_for = self.scenario.asserts.stable_for;
             self.find(Assertion::Converges, now, || format!("never whole for {stable_for:?}"));
         }
@@ -405,7 +400,7 @@ impl Judge {
 
     /// How long it took until the fleet was whole for the first time and stayed so.
     pub(crate) fn converged(&self) -> Option<Duration> {
-        self.converged.map(|at| at.since(self.start))
+        self.windows[0].whole.map(|at| at.since(self.start))
     }
 
     /// How each disturbance went; the cold start is not among them.

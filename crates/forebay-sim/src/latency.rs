@@ -61,9 +61,11 @@ fn normal(draws: &mut Draws) -> f64 {
     libm::sqrt(-2.0 * libm::log(u)) * libm::cos(std::f64::consts::TAU * v)
 }
 
-/// A time with this mean until the next of many independent arrivals.
-pub(crate) fn exponential(mean: Duration, draws: &mut Draws) -> Duration {
-    mean.mul_f64(-libm::log(fraction(draws)))
+/// A time until the next of many independent arrivals, of which there are so many in a second.
+pub(crate) fn exponential(per_second: f64, draws: &mut Draws) -> Duration {
+    let nanos = -libm::log(fraction(draws)) * 1e9 / per_second;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturates")]
+    Duration::from_nanos(nanos as u64)
 }
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
     #[test]
     fn arrivals_keep_their_mean() {
         let mut draws = Seed::new(1).draws();
-        let total: Duration = (0..100_000).map(|_| exponential(Duration::from_millis(10), &mut draws)).sum();
+        let total: Duration = (0..100_000).map(|_| exponential(100.0, &mut draws)).sum();
         assert!((990..1010).contains(&total.as_secs()), "{total:?}");
     }
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod books;
+mod date;
 mod director;
 mod fleet;
 mod judge;
@@ -29,6 +30,7 @@ mod seeds;
 mod trace;
 mod world;
 
+pub use date::rfc3339;
 pub use judge::{Assertion, Recovery, Verdict};
 pub use latency::Latency;
 pub use outcome::{Counts, Outcome, Waits};

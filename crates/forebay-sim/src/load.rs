@@ -45,9 +45,7 @@ pub(crate) async fn generate(shift: Arc<Shift>, runtime: VirtualProcess, mut dra
     loop {
         let (pause, batch) = match workload.arrivals {
             Arrivals::Batches { every, size } => (every, size),
-            Arrivals::Poisson { per_second } => {
-                (exponential(Duration::from_secs_f64(1.0 / (per_second * most)), &mut draws), 1)
-            }
+            Arrivals::Poisson { per_second } => (exponential(per_second * most, &mut draws), 1),
         };
         world.pass(pause.max(Duration::from_nanos(1))).await;
         if shift.stopping.load(Ordering::Relaxed) {

@@ -1,1 +1,63 @@
+//! The simulator runs the code that ships: break that code, and the matching assertion fails.
 
+use forebay::sabotage::{Sabotage, during};
+use forebay_sim::{Assertion, Scenario, run};
+
+/// Simulates it as it is, which must break nothing, and then with this broken, which must break that.
+fn notices(what: Sabotage, expected: Assertion, text: &str) {
+    let scenario = Scenario::parse("test.yaml", text, &[]).expect("the scenario makes sense");
+    let simulate = || run(&scenario, scenario.seed, &mut ()).expect("nobody breaks it off");
+    let sound = simulate();
+    assert!(sound.passed(), "as it ships: {sound}");
+    let broken = during(what, simulate);
+    let verdict = broken.verdicts.iter().find(|verdict| verdict.assertion == expected);
+    assert!(verdict.is_some_and(|verdict| !verdict.holds()), "with {what:?} broken: {broken}");
+}
+
+#[test]
+fn a_broken_guard_window() {
+    notices(
+        Sabotage::GuardWindow,
+        Assertion::Lives,
+        "{duration: 25m, services: [{name: a, targetReady: 20, workload: {enabled: true, spawnEvery: 1s, \
+         arrivalBurst: 20, holdTime: 100ms}}]}",
+    );
+}
+
+#[test]
+fn a_broken_bound() {
+    notices(
+        Sabotage::Bound,
+        Assertion::Bound,
+        "{duration: 2m, services: [{name: a, targetReady: 20, workload: {enabled: true, spawnEvery: 1s, \
+         arrivalBurst: 20, holdTime: 900ms}}]}",
+    );
+}
+
+#[test]
+fn a_broken_line() {
+    notices(
+        Sabotage::FirstComeFirstServed,
+        Assertion::FirstComeFirstServed,
+        "{duration: 1m, services: [{name: a, targetReady: 3, workload: {enabled: true, spawnEvery: 1s, \
+         arrivalBurst: 9, holdTime: 50ms, holdJitter: 50ms}}]}",
+    );
+}
+
+#[test]
+fn a_broken_calendar() {
+    notices(
+        Sabotage::Calendar,
+        Assertion::MaxRenewals,
+        "{duration: 40m, assertMaxRenewalsPerSec: 5, services: [{name: a, targetReady: 1000}]}",
+    );
+}
+
+#[test]
+fn leases_that_are_not_released() {
+    notices(
+        Sabotage::LeaseRelease,
+        Assertion::NoLeaks,
+        "{duration: 5m, leases: {limit: 1000}, services: [{name: a, targetReady: 50}]}",
+    );
+}

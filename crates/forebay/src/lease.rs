@@ -133,7 +133,7 @@ pub(crate) struct LeaseDesk {
 /// How long one release may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait between two tries at most.
-const RELEASE_PAUSE: Duration = Duration::from_secs(30);
+const RELEASE_PAUSE: Duration = Duration::from_secs(10);
 
 impl LeaseDesk {
     pub(crate) fn new(

@@ -13,7 +13,8 @@ use crate::time::Instant;
 
 /// Rations opens. A refill takes a [`Permit`] for each, right before it opens.
 pub trait Limit: Send + Sync + 'static {
-    /// Waits for a permit.
+    /// Waits for a permit, for as long as there is a line: the reservoir sets no limit of its own. An implementation that
+    /// asks a store must therefore give up on one that does not answer, or no connection is ever opened again.
     ///
     /// # Cancel safety
     /// If the future is dropped, an implementation must not have spent a permit.

@@ -16,7 +16,7 @@ mod tokio;
 mod virtual_time;
 
 pub use self::tokio::{NoRuntime, TokioRuntime};
-pub use self::virtual_time::{ProcessClock, VirtualProcess, VirtualTime};
+pub use self::virtual_time::{ProcessClock, VirtualProcess, VirtualSleep, VirtualTime};
 
 /// A future that can be handed to a runtime.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -163,10 +163,12 @@ impl<E: Held, W> State<E, W> {
     /// How many usable connections there may be at most: an overlap while replacements and what they replace are
     /// both there.
     fn bound(&self) -> usize {
-        if sabotage::is_on(Sabotage::Bound) {
-            return usize::MAX;
-        }
-        self.max_open + self.retiring.len().min(self.overlap)
+        self.most().saturating_add(self.retiring.len().min(self.overlap))
+    }
+
+    /// How many connections may be owned, an overlap apart.
+    fn most(&self) -> usize {
+        if sabotage::is_on(Sabotage::Bound) { usize::MAX } else { self.max_open }
     }
 
     // The end of a connection.
@@ -301,7 +303,7 @@ impl<E: Held, W> State<E, W> {
             refill_below: if !self.retiring.is_empty() {
                 // What is wanted depends on who is lent: ask each time.
                 u32::MAX
-            } else if owned < self.max_open {
+            } else if owned < self.most() {
                 u32::try_from(self.keep_ready.saturating_sub(self.opening)).unwrap_or(u32::MAX)
             } else {
                 0

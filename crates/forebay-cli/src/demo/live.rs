@@ -8,8 +8,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 
 use super::Run;
 use super::contest::{Contest, Phase};
-use super::ending::{Ending, Requests};
 use super::view::View;
+use crate::ending::{Ending, Requests};
 
 /// How often the view is drawn, and how long a key may go unnoticed.
 const REDRAW: Duration = Duration::from_millis(100);

@@ -7,11 +7,11 @@ use forebay::rt::{Runtime, TokioRuntime};
 
 use super::Run;
 use super::contest::{Contest, Frame, Phase};
-use super::ending::{Ending, Requests};
 use super::pooled::{self, Pooled};
 use super::reserved::{self, Reserved};
 use super::side::Figures;
 use super::wording::{count, millis};
+use crate::ending::{Ending, Requests};
 
 /// How soon a request to end is heard.
 const TICK: Duration = Duration::from_millis(50);

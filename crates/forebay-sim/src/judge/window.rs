@@ -34,6 +34,8 @@ pub(super) struct Healing {
     pub(super) deficit: usize,
     /// How long the limiter takes to admit so many.
     pub(super) bucket: Duration,
+    /// How long reservoirs may take to notice.
+    pub(super) patience: Duration,
     /// How long it may take.
     pub(super) allowed: Duration,
 }

@@ -123,10 +123,12 @@ impl Refusal {
     }
 }
 
-/// The longest pause of a reservoir whose opens fail; of one that gets no token; and the longest it waits for an answer.
-/// Spelled out, and not asked of the reservoir: they are promises.
+/// The longest pause of a reservoir whose opens fail, and of one that gets no token; how long the one open takes that
+/// then goes ahead of the others; and the longest it waits for an answer. Spelled out, and not asked of the reservoir:
+/// they are promises.
 const PAUSE: Duration = Duration::from_secs(10);
 const TOKEN_PAUSE: Duration = Duration::from_secs(1);
+const TRIAL: Duration = Duration::from_secs(1);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,6 +149,8 @@ impl Fault {
     /// The specification's one `scenario`, and then the list of `faults`.
     pub(super) fn read_all(top: &mut Section<'_>, duration: Duration, services: &[Service]) -> Vec<Self> {
         let mut faults = top.section("scenario", Self::read_scenario);
+        // Whoever cuts a run short on the command line knows that the rest of it does not happen.
+        let duration = if top.is_overridden("duration") { Duration::MAX } else { duration };
         faults.extend(top.list("faults", |section| Self::read(section, duration, services)));
         faults
     }
@@ -262,9 +266,13 @@ impl Strike {
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self {
-            Self::Partition { .. } | Self::Refuse { with: Refusal::Silence, .. } => PAUSE + OPEN_TIMEOUT,
-            Self::Refuse { .. } | Self::Failover { .. } | Self::TableOutage { .. } => PAUSE,
-            Self::CredentialOutage { .. } => TOKEN_PAUSE,
+            Self::Partition { .. } | Self::Refuse { with: Refusal::Silence, .. } => {
+                PAUSE + OPEN_TIMEOUT + TRIAL
+            }
+            Self::Refuse { .. } | Self::Failover { .. } => PAUSE + TRIAL,
+            // A lease that could not be given back is, and then one that waits for it is tried for.
+            Self::TableOutage { .. } => PAUSE + PAUSE + TRIAL,
+            Self::CredentialOutage { .. } => TOKEN_PAUSE + TRIAL,
             Self::MassDrop { .. }
             | Self::SlowOpens { .. }
             | Self::Crash { .. }

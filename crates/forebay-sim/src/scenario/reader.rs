@@ -64,6 +64,11 @@ impl<'a> Section<'a> {
         self.entry(key).is_some()
     }
 
+    /// Whether the key is given on the command line.
+    pub(super) fn is_overridden(&mut self, key: &'static str) -> bool {
+        self.entry(key).is_some_and(|entry| matches!(entry.origin, Origin::Set(_)))
+    }
+
     /// Whether the key is given, as a plain value.
     pub(super) fn is_scalar(&mut self, key: &'static str) -> bool {
         self.entry(key).is_some_and(|entry| matches!(entry.node.value, Value::Scalar(_)))

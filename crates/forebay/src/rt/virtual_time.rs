@@ -165,8 +165,10 @@ impl VirtualTime {
         drop(killed);
     }
 
-    fn sleep(&self, at: Instant) -> Task {
-        Box::pin(Sleep { at, timer: None, time: self.clone() })
+    /// As [`sleep_until`](Runtime::sleep_until), for those who need no box.
+    #[must_use = "a sleep does nothing until it is awaited"]
+    pub fn sleep(&self, until: Instant) -> VirtualSleep {
+        VirtualSleep { at: until, timer: None, time: self.clone() }
     }
 }
 
@@ -192,7 +194,7 @@ impl Runtime for VirtualTime {
     }
 
     fn sleep_until(&self, at: Instant) -> Task {
-        self.sleep(at)
+        Box::pin(self.sleep(at))
     }
 
     fn spawn(&self, task: Task) {
@@ -218,13 +220,18 @@ impl Wake for Woken {
     }
 }
 
-struct Sleep {
+/// A future that is done once virtual time has reached a point.
+///
+/// # Cancel safety
+/// Dropping it takes its timer back.
+#[derive(Debug)]
+pub struct VirtualSleep {
     at: Instant,
     timer: Option<Timer>,
     time: VirtualTime,
 }
 
-impl Future for Sleep {
+impl Future for VirtualSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -245,7 +252,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for VirtualSleep {
     fn drop(&mut self) {
         if let Some(timer) = self.timer {
             let waker = self.time.0.queue.lock().timers.cancel(timer);

@@ -51,8 +51,7 @@ impl<E: Held, W> State<E, W> {
 
     /// How many connections ought to be usable with `busy` in use, replacements of retiring ones apart.
     pub(super) fn goal(&self, busy: usize) -> usize {
-        let most = if sabotage::is_on(Sabotage::Bound) { usize::MAX } else { self.max_open };
-        (busy + self.keep_ready.max(self.waiters.len())).min(most)
+        (busy + self.keep_ready.max(self.waiters.len())).min(self.most())
     }
 
     /// Tells the refill task if it is wanted and does not know yet.

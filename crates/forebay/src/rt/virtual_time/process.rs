@@ -37,7 +37,7 @@ pub struct VirtualProcess {
     clock: ProcessClock,
 }
 
-const MILLION: i128 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 
 impl VirtualProcess {
     pub(super) fn new(time: VirtualTime, id: ProcessId, clock: ProcessClock) -> Self {
@@ -54,8 +54,10 @@ impl VirtualProcess {
         if self.clock.drift_ppm == 0 {
             return nanos;
         }
-        let counted = i128::from(nanos) * (MILLION + i128::from(self.clock.drift_ppm)) / MILLION;
-        u64::try_from(counted.max(0)).unwrap_or(u64::MAX)
+        // Asked at each checkout: in parts, so that 64 bits are enough for centuries.
+        let drift = u64::from(self.clock.drift_ppm.unsigned_abs());
+        let gained = nanos / MILLION * drift + nanos % MILLION * drift / MILLION;
+        if self.clock.drift_ppm < 0 { nanos.saturating_sub(gained) } else { nanos + gained }
     }
 
     /// What the true time is when this machine's monotonic clock has reached `local`.
@@ -68,9 +70,10 @@ impl VirtualProcess {
         if self.clock.drift_ppm == 0 {
             return START + Duration::from_nanos(counted);
         }
-        let pace = (MILLION + i128::from(self.clock.drift_ppm)).max(1);
+        let million = i128::from(MILLION);
+        let pace = (million + i128::from(self.clock.drift_ppm)).max(1);
         // Rounded up: a sleep that ends early would find that it has not.
-        let nanos = (i128::from(counted) * MILLION).div_euclid(pace) + 1;
+        let nanos = (i128::from(counted) * million).div_euclid(pace) + 2;
         START + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
@@ -89,7 +92,7 @@ impl Runtime for VirtualProcess {
     }
 
     fn sleep_until(&self, at: Instant) -> Task {
-        self.time.sleep(self.when(at))
+        Box::pin(self.time.sleep(self.when(at)))
     }
 
     fn spawn(&self, task: Task) {

@@ -1,14 +1,15 @@
-//! How a demo ends, and who may ask for it.
+//! How a command ends ahead of time, and who may ask for it.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use forebay::rt::{Runtime, TokioRuntime};
 
-/// Why a demo ended.
+/// Why a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// Its time was up.
+pub(crate) enum Ending {
+    /// It was done.
     Complete,
     /// Its viewer had seen enough.
     Quit,
@@ -20,7 +21,7 @@ pub(super) enum Ending {
 
 impl Ending {
     /// In one word, for records.
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Complete => "complete",
             Self::Quit => "quit",
@@ -30,7 +31,7 @@ impl Ending {
     }
 
     /// The exit status: 128 and the number of the signal, if it was one.
-    pub(super) fn status(self) -> ExitCode {
+    pub(crate) fn status(self) -> ExitCode {
         match self {
             Self::Complete | Self::Quit => ExitCode::SUCCESS,
             Self::Interrupted => ExitCode::from(128 + 2),
@@ -41,11 +42,11 @@ impl Ending {
 
 /// Requests from outside to end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Requests(Arc<OnceLock<Ending>>);
+pub(crate) struct Requests(Arc<OnceLock<Ending>>);
 
 impl Requests {
     /// Listens for signals from now on. They no longer end the process by themselves.
-    pub(super) fn listen(runtime: &TokioRuntime) -> Self {
+    pub(crate) fn listen(runtime: &TokioRuntime) -> Self {
         let requests = Self::default();
         let this = requests.clone();
         runtime.spawn(Box::pin(async move {
@@ -72,8 +73,13 @@ impl Requests {
         let _ = self.0.set(ending);
     }
 
+    /// Whether to go on.
+    pub(crate) fn go_on(&self) -> ControlFlow<()> {
+        if self.asked().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
     /// What was asked for, if anything was.
-    pub(super) fn asked(&self) -> Option<Ending> {
+    pub(crate) fn asked(&self) -> Option<Ending> {
         self.0.get().copied()
     }
 }

@@ -1,0 +1,115 @@
+//! Many seeds: which, and what came of them.
+
+use std::fmt::Write;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use forebay::duration;
+use forebay_sim::Seeds;
+use serde_json::{Value, json};
+
+/// From one seed to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SeedRange {
+    from: u64,
+    to: u64,
+}
+
+impl SeedRange {
+    pub(super) fn seeds(self) -> RangeInclusive<u64> {
+        self.from..=self.to
+    }
+
+    pub(super) fn count(self) -> u64 {
+        (self.to - self.from).saturating_add(1)
+    }
+}
+
+impl FromStr for SeedRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("'{text}' is no range of seeds; expected two numbers, as in 1..1000");
+        let (from, to) = text.split_once("..").ok_or_else(expected)?;
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| expected());
+        let range = Self { from: number(from)?, to: number(to.trim_start_matches('='))? };
+        if range.from > range.to {
+            Err(format!("'{text}' is empty: the first seed is above the last"))
+        } else {
+            Ok(range)
+        }
+    }
+}
+
+/// For a reader.
+pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds, replay: Option<String>) -> String {
+    let mut text = String::new();
+    let worst = &found.worst;
+    let of = if found.run == range.count() { String::new() } else { format!(" of {}", range.count()) };
+    let show = |duration: Duration| {
+        duration::show(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(0)))
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{name}, seeds {} to {}: {}{of} run", range.from, range.to, found.run);
+    let _ = writeln!(
+        text,
+        "  worst of all  {} connects a second, {} in quiet; whole after {}, again after {}; {} empties",
+        worst.max_connects_per_sec,
+        worst.max_renewals_per_sec,
+        show(worst.time_to_converge),
+        show(worst.time_to_recover),
+        worst.empties
+    );
+    let _ = match (&found.first_failure, replay) {
+        (Some(failure), Some(replay)) => {
+            writeln!(
+                text,
+                "\nthe first seed that fails is {}:\n{failure}  replay        {replay}",
+                failure.seed
+            )
+        }
+        _ if found.broken_off => writeln!(text, "  broken off; none failed so far"),
+        _ => writeln!(text, "  all pass"),
+    };
+    text
+}
+
+/// For a program.
+pub(super) fn record(name: &str, range: SeedRange, found: &Seeds, replay: Option<String>) -> Value {
+    let worst = &found.worst;
+    json!({
+        "scenario": name,
+        "seeds": { "from": range.from, "to": range.to },
+        "run": found.run,
+        "passed": found.first_failure.is_none() && !found.broken_off,
+        "broken_off": found.broken_off,
+        "worst": {
+            "max_connects_per_sec": worst.max_connects_per_sec,
+            "max_renewals_per_sec": worst.max_renewals_per_sec,
+            "empties": worst.empties,
+            "time_to_converge": (found.run > 0).then_some(worst.time_to_converge.as_secs_f64()),
+            "time_to_recover": worst.time_to_recover.as_secs_f64(),
+        },
+        "events": worst.events,
+        "checkouts": worst.checkouts,
+        "first_failure": found.first_failure.as_ref().map(|failure| failure.json()),
+        "replay": replay,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_include_both_ends() {
+        let range: SeedRange = "1..1000".parse().unwrap();
+        assert_eq!((range.seeds(), range.count()), (1..=1000, 1000));
+        assert_eq!("7..=7".parse::<SeedRange>().unwrap().count(), 1);
+        assert_eq!(format!("0..{}", u64::MAX).parse::<SeedRange>().unwrap().count(), u64::MAX);
+        for bad in ["", "5", "a..b", "1..", "..9", "9..1", "1..2..3", "-1..4"] {
+            assert!(bad.parse::<SeedRange>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Looks on while a run goes on: moves the bar, writes rows, and minds Ctrl-C.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use forebay::duration;
+use forebay_sim::{Row, Watch};
+
+use super::bar::Bar;
+use crate::ending::Requests;
+
+pub(super) struct Watcher<'a> {
+    bar: &'a Bar,
+    requests: &'a Requests,
+    length: Duration,
+    rows: Option<&'a mut BufWriter<File>>,
+    /// Why rows could not be written.
+    error: Option<io::Error>,
+}
+
+impl<'a> Watcher<'a> {
+    pub(super) fn new(
+        bar: &'a Bar,
+        requests: &'a Requests,
+        length: Duration,
+        rows: Option<&'a mut BufWriter<File>>,
+    ) -> Self {
+        Self { bar, requests, length, rows, error: None }
+    }
+
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.error.map_or(Ok(()), Err)
+    }
+}
+
+impl Watch for Watcher<'_> {
+    fn row(&mut self, row: &Row<'_>) {
+        if let (Some(rows), None) = (&mut self.rows, &self.error)
+            && let Err(error) = writeln!(rows, "{row}")
+        {
+            self.error = Some(error);
+        }
+    }
+
+    fn progress(&mut self, passed: Duration) -> ControlFlow<()> {
+        if self.error.is_some() {
+            return ControlFlow::Break(());
+        }
+        let whole = |duration: Duration| duration::show(Duration::from_secs(duration.as_secs()));
+        self.bar.show(passed.as_secs(), self.length.as_secs(), || {
+            format!("{} of {}", whole(passed), whole(self.length))
+        });
+        self.requests.go_on()
+    }
+}

@@ -1,0 +1,129 @@
+//! Every assertion can fail, and fails for its own reason.
+
+use std::time::Duration;
+
+use forebay_sim::Assertion;
+
+use super::{broken, parse, scenario, simulate};
+
+/// A fleet that breaks exactly these assertions.
+fn breaks(text: &str, expected: &[Assertion]) {
+    let outcome = simulate(&parse(text));
+    assert_eq!(broken(&outcome), expected, "{outcome}");
+}
+
+#[test]
+fn a_calm_fleet_breaks_none() {
+    let outcome = simulate(&scenario("local", &[]));
+    assert!(outcome.passed(), "{outcome}");
+    assert_eq!(outcome.time_to_converge.map(|time| time.as_secs()), Some(2), "200 at 100 a second");
+}
+
+#[test]
+fn more_connects_than_allowed() {
+    breaks(
+        "{duration: 1m, limiterPerSec: 200, assertMaxConnectsPerSec: 100, services: [{name: a, targetReady: 300}]}",
+        &[Assertion::MaxConnects],
+    );
+}
+
+#[test]
+fn a_limiter_in_each_instance_is_none_for_the_fleet() {
+    let outcome = simulate(&parse(
+        "{duration: 2m, limiterPerSec: 50, limiterBurst: 50, limiterScope: instance, cluster: {burst: 100}, \
+         services: [{name: a, replicas: 10, targetReady: 50}]}",
+    ));
+    assert!(broken(&outcome).contains(&Assertion::NoRefusals), "{outcome}");
+    assert!(outcome.counts.refused > 0, "the cluster counts them itself");
+}
+
+#[test]
+fn the_cap_is_the_clusters() {
+    let outcome = simulate(&parse(
+        "{duration: 2m, cluster: {maxConnections: 150}, services: [{name: a, replicas: 4, targetReady: 50}]}",
+    ));
+    let broken = broken(&outcome);
+    assert!(broken.contains(&Assertion::NoRefusals) && broken.contains(&Assertion::Converges), "{outcome}");
+    assert_eq!(outcome.peak_connections, 150);
+}
+
+#[test]
+fn too_slow_a_start() {
+    let text = "{duration: 2m, assertConvergeWithin: 1s, services: [{name: a, targetReady: 300}]}";
+    breaks(text, &[Assertion::Converges]);
+    breaks("{duration: 2s, services: [{name: a, targetReady: 300}]}", &[Assertion::Converges]);
+}
+
+#[test]
+fn more_closes_than_allowed() {
+    breaks("{duration: 20m, assertMaxClosurePerSec: 0, services: [{name: a}]}", &[Assertion::MaxClosures]);
+}
+
+#[test]
+fn more_renewals_than_allowed() {
+    breaks("{duration: 20m, assertMaxRenewalsPerSec: 0, services: [{name: a}]}", &[Assertion::MaxRenewals]);
+}
+
+#[test]
+fn more_callers_than_connections() {
+    breaks(
+        "{duration: 1m, services: [{name: a, targetReady: 2, workload: {enabled: true, spawnEvery: 1s, \
+         arrivalBurst: 10, holdTime: 5s, maxWait: 100ms}}]}",
+        &[Assertion::NoFailedCheckouts],
+    );
+}
+
+#[test]
+fn an_empty_reservoir_is_told_from_an_exhausted_one() {
+    let outcome = simulate(&parse(
+        "{duration: 3m, assertZeroEmptyEvents: true, faults: [{kind: failover, at: 1m, lasting: 20s}], \
+         services: [{name: a, workload: {enabled: true, perSecond: 20, maxWait: 0}}]}",
+    ));
+    assert_eq!(broken(&outcome), [Assertion::ZeroEmpty], "failed, but within a disturbance: {outcome}");
+    assert!(outcome.counts.empties > 0 && outcome.counts.exhausted == 0);
+    let outcome = simulate(&parse(
+        "{duration: 1m, assertZeroEmptyEvents: true, services: [{name: a, targetReady: 2, workload: {enabled: true, \
+         spawnEvery: 1s, arrivalBurst: 10, holdTime: 5s, maxWait: 100ms}}]}",
+    ));
+    assert!(outcome.counts.exhausted > 0 && outcome.counts.empties == 0, "{outcome}");
+}
+
+#[test]
+fn a_session_held_for_longer_than_the_cluster_allows() {
+    let outcome = simulate(&parse(
+        "{duration: 100m, sampleEvery: 1m, services: [{name: a, targetReady: 5, workload: {enabled: true, \
+         spawnEvery: 30m, arrivalBurst: 1, holdTime: 70m}}]}",
+    ));
+    assert!(broken(&outcome).contains(&Assertion::NoAgedSessions), "{outcome}");
+}
+
+#[test]
+fn too_slow_a_recovery() {
+    // Leases of the dead run out late: as long as nobody counts on it, that is too slow.
+    let outcome = simulate(&parse(
+        "{duration: 20m, assertRecoverWithin: 1.0, cluster: {openTime: 2s}, \
+         faults: [{kind: slow_opens, at: 5m, factor: 5, lasting: 10m}, {kind: mass_drop, at: 14m59s, fraction: 1}], \
+         services: [{name: a, targetReady: 20}]}",
+    ));
+    assert_eq!(broken(&outcome), [Assertion::Recovers], "{outcome}");
+}
+
+#[test]
+fn a_fleet_that_does_not_stay_whole() {
+    // Callers hold connections to the end of their lives, so that no replacement can be there in time.
+    let outcome = simulate(&parse(
+        "{duration: 40m, services: [{name: a, targetReady: 5, overlap: 0, workload: {enabled: true, spawnEvery: 10s, \
+         arrivalBurst: 5, maxInUse: 5, holdTime: 12m}}]}",
+    ));
+    assert!(broken(&outcome).contains(&Assertion::Stable), "{outcome}");
+}
+
+#[test]
+fn recovery_is_measured_against_the_limiter() {
+    let outcome = simulate(&scenario("mass-drop", &[]));
+    assert!(outcome.passed(), "{outcome}");
+    let recovery = &outcome.recoveries[0];
+    assert_eq!((recovery.deficit, recovery.bucket), (100, Duration::from_millis(990)));
+    let took = recovery.took.expect("it recovered");
+    assert!(took <= recovery.bucket.mul_f64(1.1), "{took:?}");
+}
