@@ -226,14 +226,14 @@ pub(crate) fn millis(duration: Duration) -> f64 {
 }
 
 /// A duration as a reader wants it: to the millisecond below a minute, to the second above.
-fn about(duration: Duration) -> String {
+pub(crate) fn about(duration: Duration) -> String {
     let unit = if duration < Duration::from_secs(60) { 1_000_000 } else { 1_000_000_000 };
     let rounded = (duration.as_nanos() + unit / 2) / unit * unit;
     duration::show(Duration::from_nanos(u64::try_from(rounded).unwrap_or(u64::MAX)))
 }
 
 /// A number with its thousands apart.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (place, digit) in digits.chars().enumerate() {
