@@ -91,7 +91,9 @@ impl Demo {
             seed: Seed::new(self.seed),
             length: Duration::from_secs(self.seconds.into()),
         };
+        let within_tokio = tokio.enter();
         let requests = Requests::listen(&runtime);
+        drop(within_tokio);
         let contest = Contest::start(run.scenario, run.seed, run.length, runtime.clone())?;
         let ending = if self.is_live() {
             live::show(&contest, run, &requests)?

@@ -45,23 +45,32 @@ impl Ending {
 pub(crate) struct Requests(Arc<OnceLock<Ending>>);
 
 impl Requests {
-    /// Listens for signals from now on. They no longer end the process by themselves.
+    /// Listens for signals from now on. They no longer end the process by themselves. To be called within tokio's
+    /// context, so that the very next signal is heard.
     pub(crate) fn listen(runtime: &TokioRuntime) -> Self {
         let requests = Self::default();
-        let this = requests.clone();
-        runtime.spawn(Box::pin(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                this.ask(Ending::Interrupted);
-            }
-        }));
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
+            for (kind, ending) in [
+                (SignalKind::interrupt(), Ending::Interrupted),
+                (SignalKind::terminate(), Ending::Terminated),
+            ] {
+                if let Ok(mut signals) = signal(kind) {
+                    let this = requests.clone();
+                    runtime.spawn(Box::pin(async move {
+                        signals.recv().await;
+                        this.ask(ending);
+                    }));
+                }
+            }
+        }
+        #[cfg(not(unix))]
+        {
             let this = requests.clone();
             runtime.spawn(Box::pin(async move {
-                if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-                    terminate.recv().await;
-                    this.ask(Ending::Terminated);
+                if tokio::signal::ctrl_c().await.is_ok() {
+                    this.ask(Ending::Interrupted);
                 }
             }));
         }

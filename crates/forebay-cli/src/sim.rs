@@ -99,7 +99,9 @@ impl Sim {
             .build()
             .context("could not listen for signals")?;
         let runtime = TokioRuntime::new(tokio.handle().clone());
+        let within_tokio = tokio.enter();
         let requests = Requests::listen(&runtime);
+        drop(within_tokio);
         if let Some(range) = self.seeds {
             let bar = Bar::new(source.name(), runtime);
             let found = run_seeds(&scenario, range.seeds(), &|done| {
@@ -131,20 +133,11 @@ impl Sim {
                 .and_then(|()| report.flush())
                 .context("could not write the report")?;
         }
-        self.conclude(&source, &outcome)
+        self.conclude(&outcome)
     }
 
-    fn conclude(&self, source: &Source, outcome: &Outcome) -> anyhow::Result<ExitCode> {
-        let replay = self.replay(source, outcome.seed);
-        let text = if self.json {
-            let mut json = outcome.json();
-            json["replay"] = replay.into();
-            format!("{json:#}\n")
-        } else if outcome.passed() {
-            outcome.to_string()
-        } else {
-            format!("{outcome}  replay        {replay}\n")
-        };
+    fn conclude(&self, outcome: &Outcome) -> anyhow::Result<ExitCode> {
+        let text = if self.json { format!("{:#}\n", outcome.json()) } else { outcome.to_string() };
         output::print(&text)?;
         Ok(if outcome.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -156,11 +149,10 @@ impl Sim {
         found: &forebay_sim::Seeds,
         requests: &Requests,
     ) -> anyhow::Result<ExitCode> {
-        let replay = found.first_failure.as_ref().map(|failure| self.replay(source, failure.seed));
         let text = if self.json {
-            format!("{:#}\n", seeds::record(source.name(), range, found, replay))
+            format!("{:#}\n", seeds::record(source.name(), range, found))
         } else {
-            seeds::summary(source.name(), range, found, replay)
+            seeds::summary(source.name(), range, found)
         };
         output::print(&text)?;
         Ok(match (&found.first_failure, found.broken_off) {
@@ -168,15 +160,6 @@ impl Sim {
             (None, true) => requests.asked().map_or(ExitCode::SUCCESS, Ending::status),
             (None, false) => ExitCode::SUCCESS,
         })
-    }
-
-    /// The command that runs this very seed again.
-    fn replay(&self, source: &Source, seed: u64) -> String {
-        let mut command = format!("forebay sim {} --seed {seed}", quoted(source.name()));
-        for setting in &self.settings {
-            command += &format!(" --set {}", quoted(setting));
-        }
-        command
     }
 }
 
@@ -191,26 +174,4 @@ fn list() -> anyhow::Result<ExitCode> {
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(BufWriter::new(file))
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_survive_a_shell() {
-        assert_eq!(quoted("services.0.targetReady=3"), "services.0.targetReady=3");
-        assert_eq!(quoted("a b's"), r"'a b'\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 }

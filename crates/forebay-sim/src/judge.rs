@@ -415,10 +415,9 @@ impl Judge {
 
 /// How long the limiter takes to let so many in.
 fn bucket(scenario: &Scenario, connections: usize) -> Duration {
-    let limiter = &scenario.limiter;
-    let fleet = if limiter.shared { 1 } else { scenario.services.len() };
-    let at_once = (limiter.burst as usize).saturating_mul(fleet);
+    let limiters = if scenario.limiter.shared { 1 } else { scenario.services.len() };
+    let at_once = (scenario.limiter.burst as usize).saturating_mul(limiters);
     #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
-    let (queued, fleet) = (connections.saturating_sub(at_once) as f64, fleet as f64);
-    Duration::from_secs_f64(queued / (limiter.per_second * fleet))
+    let queued = connections.saturating_sub(at_once) as f64;
+    Duration::from_secs_f64(queued / scenario.fleet_rate())
 }

@@ -24,6 +24,7 @@ mod load;
 mod outcome;
 mod page;
 mod record;
+mod replay;
 mod row;
 mod run;
 pub mod scenario;

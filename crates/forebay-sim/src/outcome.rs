@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::judge::{Recovery, Verdict};
 use crate::record::Sample;
+use crate::replay;
 use crate::world::World;
 
 /// What came of a run.
@@ -18,6 +19,8 @@ pub struct Outcome {
     pub scenario: String,
     /// The seed it ran with.
     pub seed: u64,
+    /// The keys that were overridden on the command line, as `path=value`.
+    pub settings: Vec<String>,
     /// The whole course of the run as one number: the same for the same scenario and seed, on every machine.
     pub trace_hash: String,
     /// How many events it was made from.
@@ -28,7 +31,7 @@ pub struct Outcome {
     pub instances: usize,
     /// How many connections they were to own.
     pub target: usize,
-    /// How fast they let themselves open connections.
+    /// How many connections they let themselves open in a second, together.
     pub limiter_per_sec: f64,
     /// The most connects the cluster saw in one second.
     pub max_connects_per_sec: u64,
@@ -104,12 +107,13 @@ impl Outcome {
         Self {
             scenario: scenario.name.clone(),
             seed,
+            settings: scenario.settings.clone(),
             trace_hash: books.trace.hash(),
             events: books.trace.events(),
             virtual_time: scenario.duration,
             instances: scenario.services.len(),
             target: scenario.target(),
-            limiter_per_sec: scenario.limiter.per_second,
+            limiter_per_sec: scenario.fleet_rate(),
             max_connects_per_sec: peaks.connects,
             max_renewals_per_sec: peaks.renewals,
             max_closures_per_sec: peaks.closures,
@@ -139,6 +143,12 @@ impl Outcome {
     #[must_use]
     pub fn passed(&self) -> bool {
         self.verdicts.iter().all(Verdict::holds)
+    }
+
+    /// The command that runs it again.
+    #[must_use]
+    pub fn replay(&self) -> String {
+        replay::command(&self.scenario, self.seed, &self.settings)
     }
 
     /// The longest recovery, and how it compares to what the limiter allows; none if nothing had to recover.
@@ -190,6 +200,7 @@ impl Outcome {
                 "max": millis(self.waits.max),
             },
             "assertions": self.verdicts.iter().map(verdict).collect::<Value>(),
+            "replay": self.replay(),
         })
     }
 }
@@ -321,7 +332,8 @@ impl fmt::Display for Outcome {
             }
         }
         let held = self.verdicts.iter().filter(|verdict| verdict.holds()).count();
-        line("assertions", format!("{held} of {} hold", self.verdicts.len()))
+        line("assertions", format!("{held} of {} hold", self.verdicts.len()))?;
+        if self.passed() { Ok(()) } else { line("replay", self.replay()) }
     }
 }
 

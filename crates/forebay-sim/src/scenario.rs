@@ -24,6 +24,8 @@ use tree::Node;
 pub struct Scenario {
     /// The file it came from.
     pub name: String,
+    /// The keys that were overridden, as `path=value`.
+    pub settings: Vec<String>,
     /// What all chance is drawn from.
     pub seed: u64,
     /// The cluster's name. Only shown.
@@ -150,7 +152,7 @@ impl Scenario {
             tree.set(setting).map_err(alone)?;
         }
         let mut top = Section::top(&tree);
-        let scenario = Self::read(name, &mut top);
+        let scenario = Self { settings: settings.to_vec(), ..Self::read(name, &mut top) };
         top.finish(scenario)
     }
 
@@ -186,6 +188,7 @@ impl Scenario {
         let per_second = if limiter.shared { per_second } else { per_second * services.len() as u64 };
         Self {
             name: name.to_owned(),
+            settings: Vec::new(),
             seed: top.whole("seed", 42, 0, u64::MAX),
             endpoint: top.text("endpoint", "cluster.dsql.us-east-1.on.aws"),
             duration,
@@ -215,6 +218,14 @@ impl Scenario {
             faults: Fault::read_all(top, duration, &services),
             services,
         }
+    }
+
+    /// How many connections the fleet lets itself open in a second.
+    #[must_use]
+    pub fn fleet_rate(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
+        let limiters = if self.limiter.shared { 1.0 } else { self.services.len() as f64 };
+        self.limiter.per_second * limiters
     }
 
     /// How many connections the fleet is to own.

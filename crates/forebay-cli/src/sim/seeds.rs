@@ -43,7 +43,7 @@ impl FromStr for SeedRange {
 }
 
 /// For a reader.
-pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds, replay: Option<String>) -> String {
+pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
     let mut text = String::new();
     let worst = &found.worst;
     let of = if found.run == range.count() { String::new() } else { format!(" of {}", range.count()) };
@@ -61,22 +61,16 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds, replay: Optio
         show(worst.time_to_recover),
         worst.empties
     );
-    let _ = match (&found.first_failure, replay) {
-        (Some(failure), Some(replay)) => {
-            writeln!(
-                text,
-                "\nthe first seed that fails is {}:\n{failure}  replay        {replay}",
-                failure.seed
-            )
-        }
-        _ if found.broken_off => writeln!(text, "  broken off; none failed so far"),
-        _ => writeln!(text, "  all pass"),
+    let _ = match &found.first_failure {
+        Some(failure) => writeln!(text, "\nthe first seed that fails is {}:\n{failure}", failure.seed),
+        None if found.broken_off => writeln!(text, "  broken off; none failed so far"),
+        None => writeln!(text, "  all pass"),
     };
     text
 }
 
 /// For a program.
-pub(super) fn record(name: &str, range: SeedRange, found: &Seeds, replay: Option<String>) -> Value {
+pub(super) fn record(name: &str, range: SeedRange, found: &Seeds) -> Value {
     let worst = &found.worst;
     json!({
         "scenario": name,
@@ -94,7 +88,7 @@ pub(super) fn record(name: &str, range: SeedRange, found: &Seeds, replay: Option
         "events": worst.events,
         "checkouts": worst.checkouts,
         "first_failure": found.first_failure.as_ref().map(|failure| failure.json()),
-        "replay": replay,
+        "replay": found.first_failure.as_ref().map(|failure| failure.replay()),
     })
 }
 

@@ -29,16 +29,6 @@ fn is_invisible(letter: char) -> bool {
     changes_direction || (letter.is_control() && letter != '\n')
 }
 
-/// A word of a command, as a shell reads it.
-pub(super) fn shell_word(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=@%+,".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,13 +42,5 @@ mod tests {
         );
         assert_eq!(escaped("a\u{0}b\u{202e}c\u{7f}"), "a\u{fffd}b\u{fffd}c\u{fffd}");
         assert_eq!(escaped("größe 大"), "größe 大");
-    }
-
-    #[test]
-    fn commands_can_be_pasted() {
-        assert_eq!(shell_word("scenarios/local.yaml"), "scenarios/local.yaml");
-        assert_eq!(shell_word("my run; rm -r ~"), "'my run; rm -r ~'");
-        assert_eq!(shell_word("it's"), r"'it'\''s'");
-        assert_eq!(shell_word(""), "''");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::escape::{Escaped, shell_word};
+use super::escape::Escaped;
 use super::scale::{amount, length};
 use crate::judge::{Recovery, Verdict};
 use crate::outcome::{Outcome, grouped};
@@ -64,11 +64,7 @@ fn facts(outcome: &Outcome) -> String {
 }
 
 fn replay(outcome: &Outcome) -> String {
-    let command = format!("forebay sim {} --seed {}", shell_word(&outcome.scenario), outcome.seed);
-    format!(
-        "<p class=\"replay\">To replay it, with the same settings: <code>{}</code></p>\n",
-        Escaped(&command)
-    )
+    format!("<p class=\"replay\">To replay it: <code>{}</code></p>\n", Escaped(&outcome.replay()))
 }
 
 struct Figure {

@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn what_is_no_yaml_says_where() {
         for (text, expected) in [
-            ("a: [1, 2", "a.yaml:1"),
+            ("a: [1, 2", "no valid YAML"),
             ("a: 1\na: 2", "a.yaml:2: a is given twice; first at a.yaml:1"),
             ("a: 1\n---\nb: 2", "a second document"),
             ("? [x]\n: 1", "a key that is no plain text"),

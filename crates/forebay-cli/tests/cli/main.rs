@@ -1,5 +1,7 @@
 //! The command as its users meet it.
 
+mod sim;
+
 use std::process::{Command, Output};
 
 use serde_json::Value;
