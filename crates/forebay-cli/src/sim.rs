@@ -1,13 +1,13 @@
 //! `forebay sim`: a fleet against a modelled cluster, in virtual time.
 
 mod bar;
+mod draft;
 mod seeds;
 mod source;
 mod watcher;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -16,6 +16,7 @@ use forebay::rt::TokioRuntime;
 use forebay_sim::{Outcome, Row, run, run_seeds, shipped};
 
 use self::bar::Bar;
+use self::draft::{Draft, keep_apart};
 use self::seeds::SeedRange;
 use self::source::Source;
 use self::watcher::Watcher;
@@ -43,9 +44,13 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// Run every seed from one number to another, both included, on all cores
+    /// Run the seeds from one number to another, both included, on all cores, up to the first that fails
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["seed", "out", "report"])]
     seeds: Option<SeedRange>,
+
+    /// Run all seeds, also after one has failed, and count those that do
+    #[arg(long, requires = "seeds")]
+    keep_going: bool,
 
     /// Override a key of the scenario; can be given several times
     #[arg(long = "set", value_name = "PATH=VALUE")]
@@ -89,10 +94,11 @@ impl Sim {
 
     fn simulate(&self) -> anyhow::Result<ExitCode> {
         let source = Source::find(&self.scenario)?;
+        keep_apart(source.name(), &[self.out.as_deref(), self.report.as_deref()])?;
         let scenario = source.scenario(&self.settings)?;
         // Before the work, so that a file that cannot be written is no disappointment after it.
-        let mut rows = self.out.as_deref().map(create).transpose()?;
-        let report = self.report.as_deref().map(create).transpose()?;
+        let mut rows = self.out.as_deref().map(Draft::of).transpose()?;
+        let report = self.report.as_deref().map(Draft::of).transpose()?;
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -104,7 +110,7 @@ impl Sim {
         drop(within_tokio);
         if let Some(range) = self.seeds {
             let bar = Bar::new(source.name(), runtime);
-            let found = run_seeds(&scenario, range.seeds(), &|done| {
+            let found = run_seeds(&scenario, range.seeds(), self.keep_going, &|done| {
                 bar.show(done, range.count(), || format!("{done} of {} seeds", range.count()));
                 requests.go_on()
             });
@@ -120,19 +126,15 @@ impl Sim {
         let broken = watcher.finish();
         bar.clear();
         broken.context("could not write the rows")?;
-        if let Some(mut rows) = rows {
-            rows.flush().context("could not write the rows")?;
-        }
         let Some(outcome) = outcome else {
-            let _ = writeln!(io::stderr(), "broken off; files written so far are incomplete");
+            let _ = writeln!(io::stderr(), "broken off before its end; nothing was written");
             return Ok(requests.asked().map_or(ExitCode::SUCCESS, Ending::status));
         };
         if let Some(mut report) = report {
-            report
-                .write_all(forebay_sim::page(&outcome).as_bytes())
-                .and_then(|()| report.flush())
-                .context("could not write the report")?;
+            report.write_all(forebay_sim::page(&outcome).as_bytes()).context("could not write the report")?;
+            report.finish()?;
         }
+        rows.map_or(Ok(()), Draft::finish)?;
         self.conclude(&outcome)
     }
 
@@ -169,9 +171,4 @@ fn list() -> anyhow::Result<ExitCode> {
         shipped().iter().map(|shipped| format!("{:<width$}  {}\n", shipped.name, shipped.about())).collect();
     output::print(&lines)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
-    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(BufWriter::new(file))
 }

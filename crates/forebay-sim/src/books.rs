@@ -16,10 +16,11 @@ pub(crate) struct Books {
     pub(crate) trace: Trace,
     pub(crate) judge: Judge,
     pub(crate) record: Record,
-    pub(crate) totals: Totals,
+    totals: Totals,
+    counted: Option<Totals>,
     /// What each instance's callers did.
     pub(crate) work: Vec<Work>,
-    /// Waits of all checkouts in microseconds; those without a wait are only counted, and added at the end.
+    /// Waits of all callers, served or not, in microseconds; those without a wait are only counted, and added at the end.
     waits: Histogram<u64>,
     at_once: u64,
 }
@@ -31,7 +32,7 @@ pub(crate) struct Totals {
     pub(crate) refused_by_limits: u64,
     pub(crate) refused_on_purpose: u64,
     pub(crate) opened: u64,
-    pub(crate) open_failures: u64,
+    pub(crate) open_failures: [u64; Failure::ALL.len()],
     pub(crate) checkouts: u64,
     pub(crate) waits: u64,
     pub(crate) empty: u64,
@@ -39,6 +40,8 @@ pub(crate) struct Totals {
     pub(crate) discards: [u64; Discard::ALL.len()],
     pub(crate) aged_sessions: u64,
     pub(crate) broken_work: u64,
+    /// Connections that went down with their instance.
+    pub(crate) crashed: u64,
 }
 
 /// What the callers of one instance did.
@@ -59,6 +62,7 @@ impl Books {
             judge: Judge::new(scenario, start),
             record: Record::new(start),
             totals: Totals::default(),
+            counted: None,
             work: vec![Work::default(); scenario.services.len()],
             waits: Histogram::new_with_max(LONGEST_WAIT, 3).expect("bounds that make sense"),
             at_once: 0,
@@ -93,7 +97,7 @@ impl Books {
     }
 
     pub(crate) fn open_failed(&mut self, place: usize, now: Instant, failure: Failure) {
-        self.totals.open_failures += 1;
+        self.totals.open_failures[failure.index()] += 1;
         self.trace.add(Mark::OpenFailed, now, place, failure.index() as u64);
     }
 
@@ -104,8 +108,15 @@ impl Books {
         self.trace.add(Mark::Discarded, now, place, reason.index() as u64);
     }
 
-    pub(crate) fn looked(&mut self, place: usize, now: Instant, status: &Status, sessions: usize) {
-        self.judge.look(place, now, status, sessions);
+    pub(crate) fn looked(
+        &mut self,
+        place: usize,
+        now: Instant,
+        status: &Status,
+        sessions: usize,
+        leases: u64,
+    ) {
+        self.judge.look(place, now, status, sessions, leases);
     }
 
     pub(crate) fn session_aged(&mut self, place: usize, now: Instant) {
@@ -120,14 +131,9 @@ impl Books {
 
     pub(crate) fn lent(&mut self, place: usize, now: Instant, loan: &Loan) {
         self.totals.checkouts += 1;
+        self.totals.waits += u64::from(!loan.waited.is_zero());
         self.record.lent(loan.waited);
-        if loan.waited.is_zero() {
-            self.at_once += 1;
-        } else {
-            self.totals.waits += 1;
-            let micros = u64::try_from(loan.waited.as_micros()).unwrap_or(u64::MAX);
-            self.waits.saturating_record(micros.clamp(1, LONGEST_WAIT));
-        }
+        self.waited(loan.waited);
         self.trace.add(Mark::Lent, now, place, loan.session);
         self.judge.lent(place, now, loan.number, loan.age, loan.alive);
     }
@@ -138,14 +144,30 @@ impl Books {
         self.trace.add(Mark::Returned, now, place, session);
     }
 
+    fn waited(&mut self, waited: Duration) {
+        if waited.is_zero() {
+            self.at_once += 1;
+        } else {
+            let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+            self.waits.saturating_record(micros.clamp(1, LONGEST_WAIT));
+        }
+    }
+
     pub(crate) fn checkout_failed(&mut self, place: usize, now: Instant, error: &CheckoutError) {
-        match error {
-            CheckoutError::Empty { .. } => self.totals.empty += 1,
-            CheckoutError::Exhausted { .. } => self.totals.exhausted += 1,
+        let waited = match error {
+            CheckoutError::Empty { waited, .. } => {
+                self.totals.empty += 1;
+                *waited
+            }
+            CheckoutError::Exhausted { waited, .. } => {
+                self.totals.exhausted += 1;
+                *waited
+            }
             // The instance is being shut down; whoever came too late is sent elsewhere.
             _ => return,
-        }
-        self.record.failed();
+        };
+        self.waited(waited);
+        self.record.failed(waited);
         self.trace.add(Mark::CheckoutFailed, now, place, 0);
         self.judge.checkout_failed(place, now, error);
     }
@@ -159,12 +181,27 @@ impl Books {
         self.judge.vanished(place, now);
     }
 
+    pub(crate) fn crashed(&mut self, connections: usize) {
+        self.totals.crashed += connections as u64;
+    }
+
+    /// The run is over; what follows is the shutting down, and not counted.
+    pub(crate) fn finish(&mut self, now: Instant) {
+        self.judge.finish(now);
+        self.counted = Some(self.totals);
+    }
+
+    /// What happened until the run was over.
+    pub(crate) fn counted(&self) -> Totals {
+        self.counted.unwrap_or(self.totals)
+    }
+
     pub(crate) fn struck(&mut self, name: String, now: Instant) -> WindowId {
         self.trace.add(Mark::Strike, now, 0, name.len() as u64);
         self.judge.begin(name, now)
     }
 
-    /// The waits of all checkouts, those of zero included, in microseconds.
+    /// The waits of all callers, those of zero included, in microseconds.
     pub(crate) fn waits(&self) -> Histogram<u64> {
         let mut all = self.waits.clone();
         all.saturating_record_n(0, self.at_once);

@@ -146,6 +146,7 @@ impl Fleet {
     /// The process dies where it stands; its sockets with it, its leases not.
     pub(crate) fn crash(self: &Arc<Self>, place: usize) {
         let Some(running) = self.bury(place) else { return };
+        self.world.books.lock().crashed(running.reservoir.status().size());
         self.world.cluster.lock().hang_up(place);
         running.process.kill();
         if let Some(ledger) = &self.ledger {
@@ -233,6 +234,7 @@ impl Fleet {
         let Some(status) = self.status(place, incarnation) else { return };
         let now: Instant = self.world.now();
         let sessions = self.world.cluster.lock().held(place);
+        let leases = self.ledger.as_ref().map_or(0, |ledger| ledger.held() as u64);
         let mut books = self.world.books.lock();
         match event {
             Event::Opened { .. } => books.opened(place, now),
@@ -240,7 +242,7 @@ impl Fleet {
             Event::Discarded { reason, .. } => books.discarded(place, now, *reason),
             _ => return,
         }
-        books.looked(place, now, &status, sessions);
+        books.looked(place, now, &status, sessions, leases);
     }
 }
 

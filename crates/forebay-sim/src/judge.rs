@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use forebay::{CheckoutError, Discard, Instant, Status};
 
-use crate::scenario::Scenario;
+use crate::outcome::about;
+use crate::scenario::{Refusal, Scenario};
 use crate::world::Refused;
 
 mod finding;
@@ -20,7 +21,7 @@ pub use finding::{Assertion, Verdict};
 use order::Order;
 pub use window::Recovery;
 pub(crate) use window::WindowId;
-use window::{Healing, Window};
+use window::{Damage, Late, Windows};
 
 pub(crate) struct Judge {
     scenario: Arc<Scenario>,
@@ -28,17 +29,13 @@ pub(crate) struct Judge {
     members: Vec<Member>,
     /// Where leases leave less than all targets: how many connections the fleet is to have.
     fleet_goal: Option<usize>,
-    /// How many instances have less than their target.
+    /// How many instances have less than they should.
     below: usize,
     /// How many connections all have together.
     total: usize,
-    /// Since when the fleet has been whole; none while it is not.
-    whole_since: Option<Instant>,
-    windows: Vec<Window>,
-    /// How many are not closed yet: something is wrong, or the fleet is not whole yet.
-    open_windows: usize,
-    /// In how many something is wrong still.
-    active: usize,
+    windows: Windows,
+    /// How many leases are held, if they are limited.
+    leases_held: u64,
     /// What follows is the shutting down.
     finished: bool,
     second: Second,
@@ -48,7 +45,8 @@ pub(crate) struct Judge {
 
 struct Member {
     size: usize,
-    target: usize,
+    /// With less than this the fleet is not whole: its target, where nothing caps the fleet.
+    floor: usize,
     order: Order,
 }
 
@@ -73,30 +71,23 @@ pub(crate) struct Peaks {
 /// Where leases leave less than all targets, so much of them is in use at least: what is closed first and opened then
 /// is missing in between, one for each instance.
 const CAPPED_SHARE: f64 = 0.98;
+/// And no instance has less than this share of what would be fair.
+const FAIR_SHARE: f64 = 0.5;
 
 impl Judge {
     pub(crate) fn new(scenario: &Arc<Scenario>, start: Instant) -> Self {
-        let member = |target| Member { size: 0, target, order: Order::default() };
-        let capped = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a share of a count below a million"
-        )]
-        let fleet_goal =
-            capped.filter(|cap| *cap < scenario.target()).map(|cap| (cap as f64 * CAPPED_SHARE) as usize);
+        let cap = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
+        let cap = cap.filter(|cap| *cap < scenario.target());
+        let fleet_goal = cap.map(|cap| share(cap, CAPPED_SHARE));
+        #[allow(clippy::cast_precision_loss, reason = "counts below a million")]
+        let fair = cap.map_or(1.0, |cap| FAIR_SHARE * cap as f64 / scenario.target() as f64);
+        let member = |target| Member { size: 0, floor: share(target, fair), order: Order::default() };
         let goal = fleet_goal.unwrap_or(scenario.target());
-        let cold_start = Window {
-            over: Some(start),
-            healing: Some(Healing {
-                since: start,
-                deficit: goal,
-                bucket: bucket(scenario, goal),
-                patience: Duration::ZERO,
-                allowed: scenario.asserts.converge_within,
-            }),
-            ..Window::new("cold_start".to_owned(), start)
+        let cold_start = Damage {
+            missing: goal,
+            bucket: bucket(scenario, goal),
+            allowed: scenario.asserts.converge_within,
+            patience: Duration::ZERO,
         };
         Self {
             start,
@@ -104,10 +95,8 @@ impl Judge {
             fleet_goal,
             below: scenario.services.len(),
             total: 0,
-            whole_since: None,
-            windows: vec![cold_start],
-            open_windows: 1,
-            active: 0,
+            windows: Windows::new(start, cold_start, scenario.asserts.stable_for),
+            leases_held: 0,
             finished: false,
             second: Second { disturbed: true, ..Second::default() },
             peaks: Peaks::default(),
@@ -131,8 +120,16 @@ impl Judge {
         self.tick(now);
         self.second.connects += 1;
         if let Some(refused) = refused.filter(|refused| refused.by_limits) {
-            let (name, with) = (self.name(place), refused.with.name());
-            self.find(Assertion::NoRefusals, now, || format!("{name} was refused with {with}"));
+            let (name, with) = (self.name(place), refused.with);
+            let remedy = match with {
+                Refusal::TooManyConnections => {
+                    "the cluster is full: keep leases.limit within cluster.maxConnections"
+                }
+                _ => "the bucket is empty: share one limiter, or lower limiterPerSec and limiterBurst",
+            };
+            self.find(Assertion::NoRefusals, now, || {
+                format!("{name} was refused with {}; {remedy}", with.name())
+            });
         }
     }
 
@@ -153,14 +150,17 @@ impl Judge {
         }
     }
 
-    /// How an instance stands now, by its own account and by the cluster's.
-    pub(crate) fn look(&mut self, place: usize, now: Instant, status: &Status, sessions: usize) {
+    /// How an instance stands now, by its own account and by the cluster's, and how many leases the fleet holds.
+    pub(crate) fn look(&mut self, place: usize, now: Instant, status: &Status, sessions: usize, leases: u64) {
         let service = &self.scenario.services[place];
         let bound = service.max_open + service.overlap;
+        self.leases_held = leases;
         if status.owned() > bound || sessions > bound + status.closing {
             let (name, owned, closing) = (self.name(place), status.owned(), status.closing);
             self.find(Assertion::Bound, now, || {
-                format!("{name} owns {owned} and the cluster counts {sessions}, {closing} closing, where {bound} are allowed")
+                format!(
+                    "{name} owns {owned} and the cluster counts {sessions}, {closing} closing, where {bound} are allowed"
+                )
             });
         }
         self.resize(place, now, status.size());
@@ -174,53 +174,43 @@ impl Judge {
 
     fn resize(&mut self, place: usize, now: Instant, size: usize) {
         let member = &mut self.members[place];
-        let (was_below, is_below) = (member.size < member.target, size < member.target);
+        let (was_below, is_below) = (member.size < member.floor, size < member.floor);
         self.total = self.total - member.size + size;
         self.below = self.below + usize::from(is_below) - usize::from(was_below);
         member.size = size;
-        let whole = match self.fleet_goal {
-            Some(goal) => self.total >= goal,
-            None => self.below == 0,
-        };
-        match (whole, self.whole_since) {
-            (true, None) => self.whole_since = Some(now),
-            (false, Some(_)) => self.fell_apart(place, now),
+        let whole = self.below == 0 && self.fleet_goal.is_none_or(|goal| self.total >= goal);
+        match (whole, self.windows.is_whole()) {
+            (true, false) => self.windows.mend(now),
+            (false, true) => self.fell_apart(place, now),
             _ => {}
         }
     }
 
-    /// Closes all windows if nothing is wrong any more and the fleet has been whole for long enough.
-    fn settle(&mut self, now: Instant, stable_for: Duration) {
-        let Some(since) = self.whole_since else { return };
-        if self.active > 0 || self.open_windows == 0 || now.since(since) < stable_for {
+    fn fell_apart(&mut self, place: usize, now: Instant) {
+        let late = self.windows.tear(now);
+        self.report(now, late);
+        if self.is_disturbed() {
             return;
         }
-        // Until all have noticed that it is over, what it did is not over.
-        let unnoticed = |window: &Window| {
-            window.healing.is_some_and(|healing| now.since(healing.since) < healing.patience)
+        let (name, size, target) =
+            (self.name(place), self.members[place].size, self.scenario.services[place].target_ready);
+        let total = self.total;
+        let why = match self.scenario.leases {
+            Some(leases) if self.leases_held >= leases.limit => {
+                format!("all {} leases are held: raise leases.limit, or lower maxOpen", leases.limit)
+            }
+            _ => "nothing was wrong".to_owned(),
         };
-        if self.windows.iter().any(|window| window.is_open() && unnoticed(window)) {
-            return;
-        }
-        for window in self.windows.iter_mut().filter(|window| window.is_open()) {
-            // It may have been whole before the last thing that was wrong was over.
-            let whole = window.healing.map_or(since, |healing| since.max(healing.since));
-            window.late |= window.is_overdue(whole);
-            window.whole = Some(whole);
-        }
-        self.open_windows = 0;
-        self.report_late(now);
+        self.find(Assertion::Stable, now, || {
+            format!("{name} fell to {size} of {target}, {total} in the fleet; {why}")
+        });
     }
 
-    fn fell_apart(&mut self, place: usize, now: Instant) {
-        self.settle(now, self.scenario.asserts.stable_for);
-        self.whole_since = None;
-        if !self.is_disturbed() {
-            let (name, member) = (self.name(place), &self.members[place]);
-            let (size, target, total) = (member.size, member.target, self.total);
-            self.find(Assertion::Stable, now, || {
-                format!("{name} fell to {size} of {target} ({total} in the fleet) with nothing wrong")
-            });
+    /// How many connections the fleet lacks.
+    fn missing(&self) -> usize {
+        match self.fleet_goal {
+            Some(goal) => goal.saturating_sub(self.total),
+            None => self.members.iter().map(|member| member.floor.saturating_sub(member.size)).sum(),
         }
     }
 
@@ -263,41 +253,28 @@ impl Judge {
 
     /// Whether something is wrong, or has been and the fleet is not whole yet.
     pub(crate) fn is_disturbed(&self) -> bool {
-        self.open_windows > 0 || self.finished
+        self.windows.any_open() || self.finished
     }
 
     /// Something goes wrong.
     pub(crate) fn begin(&mut self, name: String, now: Instant) -> WindowId {
         self.tick(now);
         self.second.disturbed = true;
-        self.windows.push(Window::new(name, now));
-        self.open_windows += 1;
-        self.active += 1;
-        WindowId(self.windows.len() - 1)
+        self.windows.begin(name, now)
     }
 
     /// It is over. Once nothing else is wrong either, the fleet heals. `patience` is what else than the limiter may keep
     /// it from that for a while.
     pub(crate) fn over(&mut self, id: WindowId, now: Instant, patience: Duration) {
-        let window = &mut self.windows[id.0];
-        window.over = Some(now);
-        window.patience = patience;
-        self.active -= 1;
-        if self.active > 0 {
+        // What is over only because everything is shut down has not been seen to the end.
+        if self.finished {
             return;
         }
-        let deficit = match self.fleet_goal {
-            Some(goal) => goal.saturating_sub(self.total),
-            None => self.members.iter().map(|member| member.target.saturating_sub(member.size)).sum(),
-        };
-        let bucket = bucket(&self.scenario, deficit);
+        let missing = self.missing();
+        let bucket = bucket(&self.scenario, missing);
         let open = self.scenario.cluster.open_time.longest();
-        let open_windows = self.windows.iter().filter(|window| window.is_open());
-        let patience = open_windows.map(|window| window.patience).max().unwrap_or_default();
-        let allowed = (bucket + open).mul_f64(self.scenario.asserts.recover_within) + patience;
-        for window in self.windows.iter_mut().filter(|window| window.is_open()) {
-            window.healing = Some(Healing { since: now, deficit, bucket, patience, allowed });
-        }
+        let allowed = (bucket + open).mul_f64(self.scenario.asserts.recover_within);
+        self.windows.over(id, now, Damage { missing, bucket, allowed, patience });
     }
 
     // Time.
@@ -337,27 +314,19 @@ impl Judge {
             }
         }
         self.second = Second { number, disturbed: self.is_disturbed(), ..Second::default() };
-        for window in &mut self.windows {
-            window.late |=
-                window.is_open() && self.active == 0 && self.whole_since.is_none() && window.is_overdue(now);
-        }
-        self.settle(now, asserts.stable_for);
-        self.report_late(now);
+        let late = self.windows.tick(now);
+        self.report(now, late);
     }
 
-    /// Complains, once each, about windows that are open for too long.
-    fn report_late(&mut self, now: Instant) {
-        let mut late = Vec::new();
-        for (place, window) in self.windows.iter_mut().enumerate() {
-            if let (true, false, Some(healing)) = (window.late, window.reported, window.healing) {
-                window.reported = true;
-                late.push((place, window.name.clone(), healing));
-            }
-        }
-        for (place, name, Healing { deficit, allowed, .. }) in late {
-            let assertion = if place == 0 { Assertion::Converges } else { Assertion::Recovers };
+    fn report(&mut self, now: Instant, late: Vec<Late>) {
+        for Late { name, is_cold_start, allowed } in late {
+            let assertion = if is_cold_start { Assertion::Converges } else { Assertion::Recovers };
+            let (missing, goal) = (self.missing(), self.fleet_goal.unwrap_or(self.scenario.target()));
             self.find(assertion, now, || {
-                format!("not whole within {allowed:?} of {name}, when {deficit} connections were missing")
+                format!(
+                    "not whole {} after {name} was over; {missing} of {goal} missing still",
+                    about(allowed)
+                )
             });
         }
     }
@@ -365,15 +334,13 @@ impl Judge {
     /// The run is over, before anything is shut down.
     pub(crate) fn finish(&mut self, now: Instant) {
         self.turn_second(now, u64::MAX);
-        let cold = self.windows[0].is_open();
-        // What would have to stay whole for longer than the run lasts has stayed so for as long as it could.
-        self.settle(now, Duration::ZERO);
-        if self.whole_since.is_none() && !self.is_disturbed() {
-            self.find(Assertion::Stable, now, || "the fleet is not whole at the end".to_owned());
-        }
-        if cold {
-            let stable_for = self.scenario.asserts.stable_for;
-            self.find(Assertion::Converges, now, || format!("never whole for {stable_for:?}"));
+        let late = self.windows.finish(now);
+        self.report(now, late);
+        if self.windows.converged().is_none() {
+            let (missing, goal) = (self.missing(), self.fleet_goal.unwrap_or(self.scenario.target()));
+            self.find(Assertion::Converges, now, || {
+                format!("never whole; {missing} of {goal} missing at the end")
+            });
         }
         self.finished = true;
     }
@@ -400,12 +367,12 @@ impl Judge {
 
     /// How long it took until the fleet was whole for the first time and stayed so.
     pub(crate) fn converged(&self) -> Option<Duration> {
-        self.windows[0].whole.map(|at| at.since(self.start))
+        self.windows.converged().map(|at| at.since(self.start))
     }
 
     /// How each disturbance went; the cold start is not among them.
     pub(crate) fn recoveries(&self) -> Vec<Recovery> {
-        self.windows[1..].iter().map(|window| Recovery::of(window, self.start)).collect()
+        self.windows.recoveries(self.start)
     }
 
     pub(crate) fn peaks(&self) -> Peaks {
@@ -420,4 +387,16 @@ fn bucket(scenario: &Scenario, connections: usize) -> Duration {
     #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
     let queued = connections.saturating_sub(at_once) as f64;
     Duration::from_secs_f64(queued / scenario.fleet_rate())
+}
+
+/// A share of a count, rounded down.
+fn share(of: usize, share: f64) -> usize {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of a count below a million"
+    )]
+    let share = (of as f64 * share) as usize;
+    share
 }

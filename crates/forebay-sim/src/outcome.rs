@@ -1,15 +1,19 @@
 //! What came of a run.
 
-use std::fmt;
 use std::time::Duration;
 
-use forebay::{Discard, duration};
-use serde_json::{Value, json};
+use forebay::{Discard, Failure};
 
 use crate::judge::{Recovery, Verdict};
 use crate::record::Sample;
 use crate::replay;
 use crate::world::World;
+
+mod json;
+mod summary;
+mod words;
+
+pub(crate) use words::{about, grouped};
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -19,6 +23,10 @@ pub struct Outcome {
     pub scenario: String,
     /// The seed it ran with.
     pub seed: u64,
+    /// The cluster's name, as the scenario gives it.
+    pub endpoint: String,
+    /// What the scenario makes one wonder about.
+    pub notes: Vec<String>,
     /// The keys that were overridden on the command line, as `path=value`.
     pub settings: Vec<String>,
     /// The whole course of the run as one number: the same for the same scenario and seed, on every machine.
@@ -55,7 +63,7 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
 }
 
-/// Counts of what happened.
+/// Counts of what happened until the run was over; shutting everything down is not counted.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Counts {
@@ -67,8 +75,8 @@ pub struct Counts {
     pub refused_on_purpose: u64,
     /// Connections that became usable.
     pub opened: u64,
-    /// Attempts that failed, for whatever reason.
-    pub open_failures: u64,
+    /// Attempts that failed, by reason, in the order of [`Failure::ALL`].
+    pub open_failures: [u64; Failure::ALL.len()],
     /// Connections handed to callers.
     pub checkouts: u64,
     /// Of those, after a wait.
@@ -79,11 +87,13 @@ pub struct Counts {
     pub exhausted: u64,
     /// Uses that were cut short because the connection died.
     pub broken_work: u64,
+    /// Connections that went down with their instance.
+    pub lost_in_crashes: u64,
     /// Connections discarded, by reason, in the order of [`Discard::ALL`].
     pub discards: [u64; Discard::ALL.len()],
 }
 
-/// How long callers waited: percentiles over all checkouts.
+/// How long callers waited: percentiles over all of them, served or not.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waits {
@@ -101,12 +111,14 @@ impl Outcome {
     pub(crate) fn of(world: &World, seed: u64) -> Self {
         let scenario = &world.scenario;
         let mut books = world.books.lock();
-        let (totals, peaks, waits) = (books.totals, books.judge.peaks(), books.waits());
+        let (totals, peaks, waits) = (books.counted(), books.judge.peaks(), books.waits());
         let wait = |quantile| Duration::from_micros(waits.value_at_quantile(quantile));
         let record = std::mem::replace(&mut books.record, crate::record::Record::new(world.start));
         Self {
             scenario: scenario.name.clone(),
             seed,
+            endpoint: scenario.endpoint.clone(),
+            notes: scenario.notes.clone(),
             settings: scenario.settings.clone(),
             trace_hash: books.trace.hash(),
             events: books.trace.events(),
@@ -131,6 +143,7 @@ impl Outcome {
                 empties: totals.empty,
                 exhausted: totals.exhausted,
                 broken_work: totals.broken_work,
+                lost_in_crashes: totals.crashed,
                 discards: totals.discards,
             },
             waits: Waits { p50: wait(0.5), p99: wait(0.99), p999: wait(0.999), max: wait(1.0) },
@@ -156,196 +169,24 @@ impl Outcome {
     pub fn time_to_recover(&self) -> Option<Duration> {
         self.recoveries.iter().filter_map(|recovery| recovery.took).max()
     }
+}
 
-    /// The whole, without what happened over time, as one JSON object.
+impl Counts {
+    /// Attempts to open that failed, for whatever reason.
     #[must_use]
-    pub fn json(&self) -> Value {
-        let counts = &self.counts;
-        let discards: serde_json::Map<String, Value> = Discard::ALL
-            .iter()
-            .map(|reason| (reason.label().to_owned(), counts.discards[reason.index()].into()))
-            .collect();
-        json!({
-            "scenario": self.scenario,
-            "seed": self.seed,
-            "passed": self.passed(),
-            "trace_hash": self.trace_hash,
-            "events": self.events,
-            "virtual_seconds": seconds(self.virtual_time),
-            "instances": self.instances,
-            "target": self.target,
-            "limiter_per_sec": self.limiter_per_sec,
-            "max_connects_per_sec": self.max_connects_per_sec,
-            "max_renewals_per_sec": self.max_renewals_per_sec,
-            "max_closures_per_sec": self.max_closures_per_sec,
-            "peak_connections": self.peak_connections,
-            "time_to_converge": self.time_to_converge.map(seconds),
-            "time_to_recover": self.time_to_recover().map(seconds),
-            "recoveries": self.recoveries.iter().map(recovery).collect::<Value>(),
-            "connects": counts.connects,
-            "refused": counts.refused,
-            "refused_on_purpose": counts.refused_on_purpose,
-            "opened": counts.opened,
-            "open_failures": counts.open_failures,
-            "checkouts": counts.checkouts,
-            "waits": counts.waits,
-            "empties": counts.empties,
-            "exhausted": counts.exhausted,
-            "broken_work": counts.broken_work,
-            "discards": discards,
-            "wait_ms": {
-                "p50": millis(self.waits.p50),
-                "p99": millis(self.waits.p99),
-                "p999": millis(self.waits.p999),
-                "max": millis(self.waits.max),
-            },
-            "assertions": self.verdicts.iter().map(verdict).collect::<Value>(),
-            "replay": self.replay(),
-        })
+    pub fn all_open_failures(&self) -> u64 {
+        self.open_failures.iter().sum()
     }
-}
 
-fn recovery(recovery: &Recovery) -> Value {
-    json!({
-        "disturbance": recovery.disturbance,
-        "began": seconds(recovery.began),
-        "over": recovery.over.map(seconds),
-        "deficit": recovery.deficit,
-        "bucket_seconds": seconds(recovery.bucket),
-        "allowed_seconds": seconds(recovery.allowed),
-        "took_seconds": recovery.took.map(seconds),
-    })
-}
-
-fn verdict(verdict: &Verdict) -> Value {
-    json!({
-        "name": verdict.assertion.name(),
-        "holds": verdict.holds(),
-        "broken": verdict.broken,
-        "findings": verdict.findings,
-    })
-}
-
-/// Seconds, to the millisecond: more digits would say nothing.
-pub(crate) fn seconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1000.0).round() / 1000.0
-}
-
-/// Milliseconds, to the microsecond.
-pub(crate) fn millis(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1000.0
-}
-
-/// A duration as a reader wants it: to the millisecond below a minute, to the second above.
-pub(crate) fn about(duration: Duration) -> String {
-    let unit = if duration < Duration::from_secs(60) { 1_000_000 } else { 1_000_000_000 };
-    let rounded = (duration.as_nanos() + unit / 2) / unit * unit;
-    duration::show(Duration::from_nanos(u64::try_from(rounded).unwrap_or(u64::MAX)))
-}
-
-/// A number with its thousands apart.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
+    /// Callers who asked for a connection, and got one or not.
+    #[must_use]
+    pub fn callers(&self) -> u64 {
+        self.checkouts + self.failed()
     }
-    grouped
-}
 
-/// The summary that `forebay sim` prints.
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { counts, waits, .. } = self;
-        writeln!(
-            f,
-            "{}, seed {}: {} instances, {} connections, {} of virtual time",
-            self.scenario,
-            self.seed,
-            self.instances,
-            grouped(self.target as u64),
-            about(self.virtual_time)
-        )?;
-        let mut line = |label: &str, text: String| writeln!(f, "  {label:<13} {text}");
-        line("whole after", self.time_to_converge.map_or_else(|| "never".to_owned(), about))?;
-        line(
-            "opened",
-            format!(
-                "{} ({} failed); at most {} connects a second, {} in quiet; at most {} open at a time",
-                grouped(counts.opened),
-                grouped(counts.open_failures),
-                self.max_connects_per_sec,
-                self.max_renewals_per_sec,
-                grouped(self.peak_connections as u64)
-            ),
-        )?;
-        let discards: Vec<String> = Discard::ALL
-            .iter()
-            .filter(|reason| counts.discards[reason.index()] > 0)
-            .map(|reason| format!("{} {}", grouped(counts.discards[reason.index()]), reason.label()))
-            .collect();
-        line("discarded", if discards.is_empty() { "none".to_owned() } else { discards.join(", ") })?;
-        if counts.checkouts + counts.empties + counts.exhausted > 0 {
-            line(
-                "checkouts",
-                format!(
-                    "{}; {} waited, {} found it empty, {} exhausted; wait p50 {}, p99 {}, p99.9 {}, longest {}",
-                    grouped(counts.checkouts),
-                    grouped(counts.waits),
-                    grouped(counts.empties),
-                    grouped(counts.exhausted),
-                    about(waits.p50),
-                    about(waits.p99),
-                    about(waits.p999),
-                    about(waits.max)
-                ),
-            )?;
-        }
-        let kept = 5;
-        for recovery in self.recoveries.iter().take(kept) {
-            let took = recovery
-                .took
-                .map_or_else(|| "not yet whole".to_owned(), |took| format!("whole after {}", about(took)));
-            line(
-                "disturbed",
-                format!(
-                    "at {}: {}; {} missing, {took}, {} allowed",
-                    about(recovery.began),
-                    recovery.disturbance,
-                    grouped(recovery.deficit as u64),
-                    about(recovery.allowed)
-                ),
-            )?;
-        }
-        if self.recoveries.len() > kept {
-            let longest = self.time_to_recover().map_or_else(|| "-".to_owned(), about);
-            line("", format!("and {} more; the longest took {longest}", self.recoveries.len() - kept))?;
-        }
-        line("trace", format!("{} over {} events", self.trace_hash, grouped(self.events)))?;
-        for verdict in self.verdicts.iter().filter(|verdict| !verdict.holds()) {
-            line("FAILED", format!("{}, {} times", verdict.assertion, grouped(verdict.broken)))?;
-            for finding in &verdict.findings {
-                line("", finding.clone())?;
-            }
-        }
-        let held = self.verdicts.iter().filter(|verdict| verdict.holds()).count();
-        line("assertions", format!("{held} of {} hold", self.verdicts.len()))?;
-        if self.passed() { Ok(()) } else { line("replay", self.replay()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_easy_to_read() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!(about(Duration::from_micros(1_234_567)), "1.235s");
-        assert_eq!(about(Duration::from_millis(61_600)), "1m2s");
-        assert_eq!(seconds(Duration::from_micros(1_234_567)).to_string(), "1.235");
+    /// Callers who got nothing.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.empties + self.exhausted
     }
 }

@@ -26,7 +26,7 @@ pub struct Sample {
     pub checkouts: u64,
     /// Checkouts that failed since the sample before.
     pub failed: u64,
-    /// Of the checkouts since the sample before, half waited at most this,
+    /// Of the callers since the sample before, served or not, half waited at most this,
     pub wait_p50: Duration,
     /// all but one in a hundred at most this,
     pub wait_p99: Duration,
@@ -90,8 +90,11 @@ impl Record {
         }
     }
 
-    pub(crate) fn failed(&mut self) {
+    pub(crate) fn failed(&mut self, waited: Duration) {
         self.failed += 1;
+        if !waited.is_zero() {
+            self.waits.push(waited);
+        }
     }
 
     pub(crate) fn sample(&mut self, now: Instant, gauges: Gauges) {
@@ -110,13 +113,13 @@ impl Record {
             wait_p99: Duration::ZERO,
             wait_max: self.waits.last().copied().unwrap_or_default(),
         };
-        let percentile = |percent| self.percentile(sample.checkouts, percent);
+        let percentile = |percent| self.percentile(sample.checkouts + sample.failed, percent);
         let (wait_p50, wait_p99) = (percentile(50), percentile(99));
         self.samples.push(Sample { wait_p50, wait_p99, ..sample });
         self.waits.clear();
     }
 
-    /// The wait that so many percent of `count` checkouts did not exceed. `waits` is sorted, and lacks those of zero.
+    /// The wait that so many percent of `count` callers did not exceed. `waits` is sorted, and lacks those of zero.
     fn percentile(&self, count: u64, percent: u64) -> Duration {
         let above = usize::try_from(count - (count * percent).div_ceil(100)).unwrap_or(usize::MAX);
         let place = self.waits.len().checked_sub(above + 1);

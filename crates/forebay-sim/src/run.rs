@@ -53,7 +53,7 @@ pub fn run(scenario: &Scenario, seed: u64, watch: &mut dyn Watch) -> Option<Outc
         world.time.advance(step);
         passed += step;
     }
-    world.books.lock().judge.finish(world.now());
+    world.books.lock().finish(world.now());
     close_down(&fleet);
     Some(Outcome::of(&world, seed))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::latency::Latency;
 
 mod fault;
+mod notes;
 mod problem;
 mod reader;
 mod service;
@@ -16,7 +17,7 @@ pub use fault::{Fault, Refusal, Strike, Who};
 pub use problem::{Origin, Problem, ScenarioError};
 use reader::Section;
 pub use service::{Arrivals, Service, Workload};
-pub use shipped::{Shipped, shipped};
+pub use shipped::{Shipped, nearest, shipped};
 use tree::Node;
 
 /// A whole scenario, checked.
@@ -26,6 +27,8 @@ pub struct Scenario {
     pub name: String,
     /// The keys that were overridden, as `path=value`.
     pub settings: Vec<String>,
+    /// What makes one wonder, but is no mistake for sure.
+    pub notes: Vec<String>,
     /// What all chance is drawn from.
     pub seed: u64,
     /// The cluster's name. Only shown.
@@ -152,7 +155,8 @@ impl Scenario {
             tree.set(setting).map_err(alone)?;
         }
         let mut top = Section::top(&tree);
-        let scenario = Self { settings: settings.to_vec(), ..Self::read(name, &mut top) };
+        let mut scenario = Self { settings: settings.to_vec(), ..Self::read(name, &mut top) };
+        scenario.notes = notes::notes(&scenario);
         top.finish(scenario)
     }
 
@@ -163,6 +167,11 @@ impl Scenario {
             shared: top.choice("limiterScope", true, &[("fleet", true), ("instance", false)]),
         };
         let duration = top.span("duration", 20 * MINUTE);
+        let sample_every = top.span("sampleEvery", SECOND);
+        let samples = duration.as_nanos() / sample_every.as_nanos().max(1);
+        top.demand(samples <= MOST as u128, "sampleEvery", || {
+            format!("that makes {samples} samples; more than {MOST} are a mistake")
+        });
         let cluster = top.section("cluster", Cluster::read);
         let replicas = top.list("services", |section| Service::read(section, &cluster));
         if !top.has("services") || replicas.is_empty() {
@@ -189,10 +198,11 @@ impl Scenario {
         Self {
             name: name.to_owned(),
             settings: Vec::new(),
+            notes: Vec::new(),
             seed: top.whole("seed", 42, 0, u64::MAX),
-            endpoint: top.text("endpoint", "cluster.dsql.us-east-1.on.aws"),
+            endpoint: top.text("endpoint", "modelled"),
             duration,
-            sample_every: top.span("sampleEvery", SECOND),
+            sample_every,
             limiter,
             leases: top.has("leases").then(|| top.section("leases", Leases::read)),
             asserts: Asserts {

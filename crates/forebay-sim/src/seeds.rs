@@ -19,6 +19,8 @@ pub struct Seeds {
     pub run: u64,
     /// The lowest seed that failed, and how.
     pub first_failure: Option<Box<Outcome>>,
+    /// How many failed of those that were run.
+    pub failed: u64,
     /// The worst of all that passed or failed.
     pub worst: Worst,
     /// It was broken off before all were run.
@@ -58,18 +60,25 @@ impl Worst {
 }
 
 /// Runs every seed of the range, each in a world of its own, on as many threads as there are cores. After a failure,
-/// only lower seeds are still run: the first one is what is wanted.
+/// only lower seeds are still run, to find the first one; all are if `keep_going`.
 ///
 /// `progress` is told how many are done, on any thread; `Break` ends the whole.
 pub fn run_seeds(
     scenario: &Scenario,
     seeds: RangeInclusive<u64>,
+    keep_going: bool,
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
 ) -> Seeds {
     let (first, last) = (*seeds.start(), *seeds.end());
     let broken_off = AtomicBool::new(false);
     let (next, stop_after) = (AtomicU64::new(0), AtomicU64::new(last));
-    let found = Mutex::new(Seeds { run: 0, first_failure: None, worst: Worst::default(), broken_off: false });
+    let found = Mutex::new(Seeds {
+        run: 0,
+        first_failure: None,
+        failed: 0,
+        worst: Worst::default(),
+        broken_off: false,
+    });
     let work = || {
         loop {
             // Counted from the first: a range may end at the largest number there is.
@@ -82,9 +91,12 @@ pub fn run_seeds(
             found.run += 1;
             found.worst.add(&outcome);
             let run = found.run;
+            found.failed += u64::from(!outcome.passed());
             if !outcome.passed() && found.first_failure.as_ref().is_none_or(|failure| failure.seed > seed) {
                 found.first_failure = Some(Box::new(outcome));
-                stop_after.fetch_min(seed, Ordering::Relaxed);
+                if !keep_going {
+                    stop_after.fetch_min(seed, Ordering::Relaxed);
+                }
             }
             drop(found);
             if progress(run).is_break() {

@@ -51,7 +51,11 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
         duration::show(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(0)))
     };
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{name}, seeds {} to {}: {}{of} run", range.from, range.to, found.run);
+    let _ = writeln!(
+        text,
+        "{name}, seeds {} to {}: {}{of} run, {} failed",
+        range.from, range.to, found.run, found.failed
+    );
     let _ = writeln!(
         text,
         "  worst of all  {} connects a second, {} in quiet; whole after {}, again after {}; {} empties",
@@ -76,20 +80,26 @@ pub(super) fn record(name: &str, range: SeedRange, found: &Seeds) -> Value {
         "scenario": name,
         "seeds": { "from": range.from, "to": range.to },
         "run": found.run,
+        "failed": found.failed,
         "passed": found.first_failure.is_none() && !found.broken_off,
         "broken_off": found.broken_off,
         "worst": {
             "max_connects_per_sec": worst.max_connects_per_sec,
             "max_renewals_per_sec": worst.max_renewals_per_sec,
             "empties": worst.empties,
-            "time_to_converge": (found.run > 0).then_some(worst.time_to_converge.as_secs_f64()),
-            "time_to_recover": worst.time_to_recover.as_secs_f64(),
+            "time_to_converge": (found.run > 0).then_some(seconds(worst.time_to_converge)),
+            "time_to_recover": seconds(worst.time_to_recover),
         },
         "events": worst.events,
         "checkouts": worst.checkouts,
         "first_failure": found.first_failure.as_ref().map(|failure| failure.json()),
         "replay": found.first_failure.as_ref().map(|failure| failure.replay()),
     })
+}
+
+/// Seconds, to the millisecond.
+fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use forebay_sim::scenario::nearest;
 use forebay_sim::{Scenario, shipped};
 
 /// A scenario's text and what to call it.
@@ -18,8 +19,9 @@ impl Source {
             return Ok(Self { name: name.to_owned(), text: found.text.to_owned() });
         }
         if !Path::new(name).exists() && !name.contains(['/', '.']) {
+            let hint = nearest(name).map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"));
             bail!(
-                "there is no scenario '{name}'; forebay sim --list shows those that are shipped, or give a YAML file"
+                "there is no scenario '{name}';{hint} forebay sim --list shows those that are shipped, or give a YAML file"
             );
         }
         let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;

@@ -1,7 +1,6 @@
 //! Looks on while a run goes on: moves the bar, writes rows, and minds Ctrl-C.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -9,13 +8,14 @@ use forebay::duration;
 use forebay_sim::{Row, Watch};
 
 use super::bar::Bar;
+use super::draft::Draft;
 use crate::ending::Requests;
 
 pub(super) struct Watcher<'a> {
     bar: &'a Bar,
     requests: &'a Requests,
     length: Duration,
-    rows: Option<&'a mut BufWriter<File>>,
+    rows: Option<&'a mut Draft>,
     /// Why rows could not be written.
     error: Option<io::Error>,
 }
@@ -25,7 +25,7 @@ impl<'a> Watcher<'a> {
         bar: &'a Bar,
         requests: &'a Requests,
         length: Duration,
-        rows: Option<&'a mut BufWriter<File>>,
+        rows: Option<&'a mut Draft>,
     ) -> Self {
         Self { bar, requests, length, rows, error: None }
     }

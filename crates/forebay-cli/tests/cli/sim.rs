@@ -73,7 +73,10 @@ fn what_is_wrong_is_status_2_and_says_what_to_mend() {
     for (arguments, expected) in [
         (&["sim", file][..], "fleet.yaml:4: services[0].guardWindow: 20m0s is not below the shortest life"),
         (&["sim", file], "fleet.yaml:5: services[0].colour: unknown key"),
-        (&["sim", "locl"], "there is no scenario 'locl'; forebay sim --list"),
+        (&["sim", "locl"], "there is no scenario 'locl'; did you mean local? forebay sim --list"),
+        (&["sim", "--keep-going"], "--seeds"),
+        (&["sim", "--out", "same", "--report", "same"], "same is given twice"),
+        (&["sim", file, "--report", file], "is given twice"),
         (&["sim", "nowhere.yaml"], "cannot read nowhere.yaml"),
         (
             &["sim", "--set", "limiterPerSec=fast"],
@@ -121,6 +124,8 @@ fn many_seeds_name_the_first_that_fails() {
     assert_eq!(output.status.code(), Some(1));
     let summary = text(&output.stdout);
     assert!(summary.contains("the first seed that fails is 3"), "{summary}");
+    let all = json(&["sim", "--seeds", "3..6", "--keep-going", "--set", "assertConvergeWithin=1s", "--json"]);
+    assert_eq!((&all["run"], &all["failed"]), (&4.into(), &4.into()));
     assert!(summary.contains("forebay sim local --seed 3 --set assertConvergeWithin=1s"), "{summary}");
 }
 
@@ -131,8 +136,9 @@ fn an_interrupt_ends_it_cleanly() {
     use std::process::Stdio;
 
     let folder = folder("interrupt");
-    let rows = folder.join("rows.csv");
-    let _ = fs::remove_file(&rows);
+    let (rows, part) = (folder.join("rows.csv"), folder.join("rows.csv.part"));
+    fs::write(&rows, "as it was").expect("a file");
+    let _ = fs::remove_file(&part);
     let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
         .args(["sim", "region-10k", "--out", rows.to_str().expect("a plain name")])
         .stdout(Stdio::piped())
@@ -140,7 +146,7 @@ fn an_interrupt_ends_it_cleanly() {
         .spawn()
         .expect("the command starts");
     // It listens for signals before it writes the first row, and rows come through a buffer: at the first, it runs.
-    while fs::metadata(&rows).map_or(0, |file| file.len()) == 0 {
+    while fs::metadata(&part).map_or(0, |file| file.len()) == 0 {
         std::thread::yield_now();
     }
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
@@ -149,5 +155,7 @@ fn an_interrupt_ends_it_cleanly() {
     let mut stderr = String::new();
     child.stderr.take().expect("it was piped").read_to_string(&mut stderr).expect("text");
     assert_eq!(status.code(), Some(130), "{stderr}");
-    assert!(stderr.contains("incomplete"), "{stderr}");
+    assert!(stderr.contains("nothing was written"), "{stderr}");
+    assert_eq!(fs::read_to_string(&rows).expect("the old file"), "as it was");
+    assert!(!part.exists(), "and nothing else is left");
 }

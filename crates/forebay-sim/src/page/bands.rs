@@ -66,7 +66,8 @@ mod tests {
             over: over.map(Duration::from_secs),
             deficit: 0,
             bucket: Duration::ZERO,
-            allowed: Duration::ZERO,
+            allowed: None,
+            late: false,
             took: took.map(Duration::from_secs),
         }
     }

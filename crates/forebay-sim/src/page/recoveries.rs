@@ -36,17 +36,17 @@ pub(super) fn recoveries(recoveries: &[Recovery]) -> String {
          <th scope=\"col\" class=\"number\">allowed</th></tr></thead>\n<tbody>\n",
     );
     for recovery in rows {
-        let late = recovery.took.is_none_or(|took| took > recovery.allowed);
-        let took = recovery.took.map_or_else(|| "not yet whole".to_owned(), about);
+        let took = recovery.took.map_or_else(|| "not judged".to_owned(), about);
+        let allowed = recovery.allowed.map_or_else(|| "–".to_owned(), about);
         let _ = writeln!(
             html,
             "<tr{}><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            if late { " class=\"late\"" } else { "" },
+            if recovery.late { " class=\"late\"" } else { "" },
             Escaped(&recovery.disturbance),
             about(recovery.began),
             grouped(recovery.deficit as u64),
             took,
-            about(recovery.allowed)
+            allowed
         );
     }
     html.push_str("</tbody></table></div>\n</section>\n");
@@ -64,8 +64,9 @@ mod tests {
             over: None,
             deficit: 12_345,
             bucket: Duration::ZERO,
-            allowed: Duration::from_secs(30),
+            allowed: Some(Duration::from_secs(30)),
             took: took.map(Duration::from_secs),
+            late: took.is_none_or(|took| took > 30),
         }
     }
 
@@ -76,7 +77,7 @@ mod tests {
         let html = recoveries(&all);
         assert_eq!(html.matches("<tr").count(), 1 + ROWS);
         assert!(html.contains("The 20 slowest of 1,001"), "{html}");
-        assert!(html.contains("crash &lt;None&gt;") && html.contains("not yet whole"), "{html}");
+        assert!(html.contains("crash &lt;None&gt;") && html.contains("not judged"), "{html}");
         assert!(html.contains("&lt;Some(981)&gt;") && !html.contains("&lt;Some(980)&gt;"), "{html}");
     }
 

@@ -100,7 +100,7 @@ fn key_figures(outcome: &Outcome) -> String {
         figure(
             "Peak open",
             grouped(outcome.peak_connections as u64),
-            format!("{} opened, {} failed", grouped(counts.opened), grouped(counts.open_failures)),
+            format!("{} opened, {} failed", grouped(counts.opened), grouped(counts.all_open_failures())),
         ),
         figure(
             "Refused by the cluster",
@@ -137,11 +137,15 @@ fn longest_recovery(recoveries: &[Recovery]) -> Figure {
         return Figure { name, value: "–".to_owned(), note: "no disturbance".to_owned() };
     }
     if recoveries.iter().any(|recovery| recovery.took.is_none()) {
-        return Figure { name, value: "not yet whole".to_owned(), note: disturbances };
+        return Figure {
+            name,
+            value: "not whole".to_owned(),
+            note: format!("when the run ended; {disturbances}"),
+        };
     }
     let longest = recoveries.iter().max_by_key(|recovery| recovery.took);
-    let (took, allowed) =
-        longest.map_or_else(Default::default, |it| (it.took.unwrap_or_default(), it.allowed));
+    let (took, allowed) = longest
+        .map_or_else(Default::default, |it| (it.took.unwrap_or_default(), it.allowed.unwrap_or_default()));
     Figure { name, value: length(took), note: format!("{} allowed; {disturbances}", length(allowed)) }
 }
 
@@ -159,8 +163,9 @@ mod tests {
             over: None,
             deficit: 0,
             bucket: Duration::ZERO,
-            allowed: Duration::from_secs(allowed),
+            allowed: Some(Duration::from_secs(allowed)),
             took: took.map(Duration::from_secs),
+            late: false,
         };
         let shown = |recoveries: &[Recovery]| {
             let figure = longest_recovery(recoveries);
@@ -173,7 +178,7 @@ mod tests {
         assert_eq!(shown(&two), text("7s", "1m allowed; 2 disturbances"));
         assert_eq!(
             shown(&[recovery(Some(5), 6), recovery(None, 0)]),
-            text("not yet whole", "2 disturbances")
+            text("not whole", "when the run ended; 2 disturbances")
         );
     }
 }

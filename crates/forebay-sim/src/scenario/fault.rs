@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay::duration;
+
 use super::reader::Section;
 use super::service::Service;
 use super::{MINUTE, SECOND};
@@ -151,7 +153,8 @@ impl Fault {
         let mut faults = top.section("scenario", Self::read_scenario);
         // Whoever cuts a run short on the command line knows that the rest of it does not happen.
         let duration = if top.is_overridden("duration") { Duration::MAX } else { duration };
-        faults.extend(top.list("faults", |section| Self::read(section, duration, services)));
+        let has_table = top.has("table");
+        faults.extend(top.list("faults", |section| Self::read(section, duration, services, has_table)));
         faults
     }
 
@@ -173,7 +176,7 @@ impl Fault {
         }
     }
 
-    fn read(section: &mut Section<'_>, duration: Duration, services: &[Service]) -> Self {
+    fn read(section: &mut Section<'_>, duration: Duration, services: &[Service], has_table: bool) -> Self {
         let kinds = [
             ("mass_drop", Kind::MassDrop),
             ("refuse", Kind::Refuse),
@@ -189,7 +192,13 @@ impl Fault {
         let given = section.has("kind");
         section.demand(given, "kind", || "what goes wrong? A fault needs its kind".to_owned());
         let at = section.duration("at", 5 * MINUTE);
-        section.demand(at < duration, "at", || "not before the end of the run".to_owned());
+        section.demand(at < duration, "at", || {
+            format!(
+                "{} is after the end of the run, which lasts {}",
+                duration::show(at),
+                duration::show(duration)
+            )
+        });
         let spread = section.duration("spread", Duration::ZERO);
         let times = super::bounded(section.whole("times", 1, 1, 1_000_000));
         let every = section.span("every", 10 * MINUTE);
@@ -209,7 +218,12 @@ impl Fault {
                 lasting: lasting(section),
             },
             Kind::CredentialOutage => Strike::CredentialOutage { lasting: lasting(section) },
-            Kind::TableOutage => Strike::TableOutage { lasting: lasting(section) },
+            Kind::TableOutage => {
+                section.demand(has_table, "kind", || {
+                    "there is no table that could be away; give the scenario one, as in table: {}".to_owned()
+                });
+                Strike::TableOutage { lasting: lasting(section) }
+            }
             Kind::Crash => Strike::Crash {
                 who: Who::read(section, services),
                 restart_after: section.duration("restartAfter", 10 * SECOND),

@@ -22,6 +22,12 @@ impl<'a> Section<'a> {
         Self::new(String::new(), node)
     }
 
+    /// What `read` makes of a section in which nothing is given.
+    pub(super) fn nothing<T>(read: impl FnOnce(&mut Section<'_>) -> T) -> T {
+        let origin = Origin::Set("nothing".into());
+        read(&mut Section::empty(String::new(), origin))
+    }
+
     fn new(path: String, node: &'a Node) -> Self {
         let mut section = Self::empty(path, node.origin.clone());
         match &node.value {
@@ -111,14 +117,22 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn duration(&mut self, key: &'static str, default: Duration) -> Duration {
-        self.value(key, default, "a duration such as 45s, 1h30m or 100ms", duration::parse)
+        self.value(
+            key,
+            default,
+            "a duration such as 100ms, 45s or 1h30m (units ns, us, ms, s, m, h)",
+            duration::parse,
+        )
     }
 
     /// A duration above zero.
     pub(super) fn span(&mut self, key: &'static str, default: Duration) -> Duration {
-        self.value(key, default, "a duration above zero, such as 45s", |text| {
-            duration::parse(text).filter(|span| !span.is_zero())
-        })
+        self.value(
+            key,
+            default,
+            "a duration above zero, such as 100ms, 45s or 1h30m (units ns, us, ms, s, m, h)",
+            |text| duration::parse(text).filter(|span| !span.is_zero()),
+        )
     }
 
     /// A whole number from `least` to `most`.

@@ -154,6 +154,13 @@ impl Service {
     }
 }
 
+/// Nobody comes.
+impl Default for Workload {
+    fn default() -> Self {
+        Section::nothing(Self::read)
+    }
+}
+
 impl Workload {
     fn read(section: &mut Section<'_>) -> Self {
         let batches = Arrivals::Batches {
@@ -172,7 +179,10 @@ impl Workload {
             batches
         };
         let (daily_low, daily_peak) = section.section("daily", |section| {
-            (section.number("low", 1.0, 0.0, 1.0), section.duration("peakAt", Duration::from_secs(14 * 3600)))
+            let peak_at = section.duration("peakAt", Duration::from_secs(14 * 3600));
+            let within_a_day = peak_at < Duration::from_secs(24 * 3600);
+            section.demand(within_a_day, "peakAt", || "a time of day is below 24h".to_owned());
+            (section.number("low", 1.0, 0.0, 1.0), peak_at)
         });
         let (surge_times, surge_every, surge_length) = section.section("surge", |section| {
             let surge = (
@@ -180,7 +190,13 @@ impl Workload {
                 section.span("every", 10 * MINUTE),
                 section.span("length", 5 * SECOND),
             );
-            section.demand(surge.2 < surge.1, "length", || "not below 'every'".to_owned());
+            section.demand(surge.2 < surge.1, "length", || {
+                format!(
+                    "{} is not shorter than every, which is {}",
+                    duration::show(surge.2),
+                    duration::show(surge.1)
+                )
+            });
             surge
         });
         Self {

@@ -48,3 +48,11 @@ shipped![
 pub fn shipped() -> &'static [Shipped] {
     SHIPPED
 }
+
+/// The shipped scenario whose name is most like this one, if any is.
+#[must_use]
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let distance = |shipped: &Shipped| strsim::damerau_levenshtein(shipped.name, name);
+    let nearest = SHIPPED.iter().min_by_key(|shipped| distance(shipped))?;
+    (distance(nearest) <= nearest.name.len().div_ceil(3)).then_some(nearest.name)
+}

@@ -53,8 +53,13 @@ impl Node {
         let Some((path, value)) = setting.split_once('=') else {
             return Err(problem("", "expected path=value, as in limiterPerSec=50"));
         };
+        if value.trim().is_empty() {
+            return Err(problem(path, "no value"));
+        }
         let mut node = self;
-        for step in path.trim().split('.') {
+        // Errors write a place as `services[0]`; that can be given back as it is.
+        let path = &path.trim().replace('[', ".").replace(']', "");
+        for step in path.split('.') {
             if step.is_empty() {
                 return Err(problem(path, "an empty key; a path is keys joined by dots"));
             }
@@ -95,12 +100,7 @@ impl Node {
         }
         let parsed = Self::parse(&Arc::from("--set"), value)
             .map_err(|error| problem(path, &format!("'{value}' is no YAML: {}", error.text)))?;
-        // An empty document is no value, not an empty map.
-        *node = if value.trim().is_empty() {
-            Self { origin: origin.clone(), value: Value::Nothing }
-        } else {
-            parsed
-        };
+        *node = parsed;
         node.set_origin(&origin);
         Ok(())
     }
@@ -287,6 +287,7 @@ mod tests {
         let mut tree = parse("seed: 7\nservices: [{name: a}, {name: b}]\n").unwrap();
         tree.set("seed=8").unwrap();
         tree.set("scenario.kind=mass_drop").unwrap();
+        tree.set("services[1].targetReady=4").unwrap();
         tree.set("services.b.targetReady=3").unwrap();
         tree.set("services.0.workload={enabled: true}").unwrap();
         assert!(matches!(&at(&tree, "seed").value, Value::Scalar(eight) if eight == "8"));
@@ -301,6 +302,7 @@ mod tests {
             ("services.7.name=x", "no '7' in a list of 2"),
             ("a..b=1", "an empty key"),
             ("seed=[", "no YAML"),
+            ("seed=", "no value"),
         ] {
             let problem = tree.set(setting).expect_err(setting).to_string();
             assert!(problem.contains(expected) && problem.starts_with("--set "), "{setting}: {problem}");

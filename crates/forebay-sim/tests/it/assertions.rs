@@ -127,3 +127,23 @@ fn recovery_is_measured_against_the_limiter() {
     let took = recovery.took.expect("it recovered");
     assert!(took <= recovery.bucket.mul_f64(1.1), "{took:?}");
 }
+
+#[test]
+fn a_fleet_in_which_one_starves_is_not_whole() {
+    // Leases go to whoever comes first; the last to come gets none.
+    let outcome = simulate(&parse(
+        "{duration: 5m, leases: {limit: 60}, services: [{name: first, targetReady: 60}, {name: last, targetReady: 60, \
+         startDelay: 10s}]}",
+    ));
+    assert!(broken(&outcome).contains(&Assertion::Converges), "{outcome}");
+}
+
+#[test]
+fn waits_of_those_who_got_nothing_count() {
+    let outcome = simulate(&parse(
+        "{duration: 1m, services: [{name: a, targetReady: 1, workload: {enabled: true, spawnEvery: 10s, \
+         arrivalBurst: 3, holdTime: 9s, maxWait: 2s}}]}",
+    ));
+    assert!(outcome.counts.exhausted > 0, "{outcome}");
+    assert_eq!(outcome.waits.max.as_millis() / 10, 200, "{outcome}");
+}

@@ -118,7 +118,7 @@ fn what_is_wrong_is_said_with_its_place_and_key() {
         ),
         (
             "services: [{name: a}]\nfaults:\n  - {kind: failover, at: 20m}",
-            "faults[0].at: not before the end of the run",
+            "faults[0].at: 20m0s is after the end of the run, which lasts 20m0s",
         ),
         (
             "services: [{name: a, workload: {perSecond: 3, spawnEvery: 1s}}]",
@@ -126,6 +126,15 @@ fn what_is_wrong_is_said_with_its_place_and_key() {
         ),
         ("services: [{name: a}]\ncluster: {openTime: {p50: 2s, p99: 1s}}", "cluster.openTime.p99: below p50"),
         ("services: [{name: a, targetReady: 5, maxOpen: 4}]", "services[0].maxOpen: 4 is below targetReady"),
+        (
+            "services: [{name: a}]\nfaults:\n  - {kind: table_outage}",
+            "faults[0].kind: there is no table that could be away",
+        ),
+        ("services: [{name: a}]\nsampleEvery: 1ns", "sampleEvery: that makes 1200000000000 samples"),
+        (
+            "services: [{name: a, workload: {daily: {peakAt: 25h}}}]",
+            "services[0].workload.daily.peakAt: a time of day",
+        ),
         ("services: [{name: a, targetReady: [5]}]", "services[0].targetReady: expected a whole number"),
     ] {
         let problems = problems(text);
@@ -180,4 +189,30 @@ fn the_manual_has_every_key() {
     for key in keys {
         assert!(manual.contains(&format!("`{key}`")) || key.starts_with("p50"), "{key} is not in the manual");
     }
+}
+
+#[test]
+fn what_makes_one_wonder_is_noted() {
+    for (text, expected) in [
+        ("services: [{name: a, workload: {perSecond: 5}}]", "the workload of a is not enabled"),
+        ("{leases: {limit: 40}, services: [{name: a}]}", "leases.limit, 40, leaves less than the 50"),
+        (
+            "{leases: {limit: 51}, services: [{name: a}]}",
+            "no room to replace each connection before it goes: that takes 53",
+        ),
+        ("{leases: {limit: 20000}, services: [{name: a}]}", "is more than the cluster holds"),
+        (
+            "{scenario: {kind: mass_drop, dropAt: 21m}, services: [{name: a}]}",
+            "mass_drop at 21m0s comes after the end",
+        ),
+        (
+            "{scenario: {kind: rolling_restart, rollEvery: 11m}, services: [{name: a, replicas: 2}]}",
+            "does not come to all instances",
+        ),
+        ("services: [{name: a, startDelay: 1h}]", "a never starts"),
+    ] {
+        let notes = parse(text).notes;
+        assert!(notes.iter().any(|note| note.contains(expected)), "{text}: {notes:?}");
+    }
+    assert!(parse("services: [{name: a, workload: {enabled: true}}]").notes.is_empty());
 }

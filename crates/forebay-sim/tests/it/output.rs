@@ -99,15 +99,18 @@ fn a_run_can_be_broken_off() {
 
 #[test]
 fn the_first_failing_seed_is_named() {
-    let fine = run_seeds(&scenario("local", &["duration=2m"]), 1..=8, &|_| ControlFlow::Continue(()));
+    let fine = run_seeds(&scenario("local", &["duration=2m"]), 1..=8, false, &|_| ControlFlow::Continue(()));
     assert!(fine.first_failure.is_none() && fine.run == 8 && !fine.broken_off);
     // The fill takes a little longer with some seeds than with others.
     let slow = scenario("local", &["duration=2m", "assertConvergeWithin=2012ms"]);
-    let found = run_seeds(&slow, 1..=64, &|_| ControlFlow::Continue(()));
+    let found = run_seeds(&slow, 1..=64, false, &|_| ControlFlow::Continue(()));
     let failure = found.first_failure.expect("one fails");
     let first = (1..=64).find(|seed| !run(&slow, *seed, &mut ()).expect("nobody breaks it off").passed());
     assert_eq!(Some(failure.seed), first);
     assert!(first > Some(1), "not the very first, or this shows nothing");
-    let broken_off = run_seeds(&slow, 1..=64, &|_| ControlFlow::Break(()));
+    let all = run_seeds(&slow, 1..=64, true, &|_| ControlFlow::Continue(()));
+    assert!(all.run == 64 && all.failed > 1 && all.failed < 64, "{} failed", all.failed);
+    assert_eq!(all.first_failure.map(|failure| failure.seed), first);
+    let broken_off = run_seeds(&slow, 1..=64, false, &|_| ControlFlow::Break(()));
     assert!(broken_off.broken_off && broken_off.run < 64);
 }

@@ -1,0 +1,143 @@
+//! An outcome, for readers: what `forebay sim` prints.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::time::Duration;
+
+use forebay::{Discard, Failure};
+
+use super::words::{about, cause, grouped, plural};
+use super::{Counts, Outcome};
+use crate::judge::Recovery;
+
+/// How many disturbances are told one by one.
+const TOLD: usize = 5;
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}, seed {}: {}, {}, {} of virtual time",
+            self.scenario,
+            self.seed,
+            plural(self.instances as u64, "instance"),
+            plural(self.target as u64, "connection"),
+            about(self.virtual_time)
+        )?;
+        let mut line = |label: &str, text: &str| writeln!(f, "  {label:<13} {text}");
+        for note in &self.notes {
+            line("note", note)?;
+        }
+        line("whole after", &self.time_to_converge.map_or_else(|| "never".to_owned(), about))?;
+        line("opened", &self.opened())?;
+        line("discarded", &discarded(&self.counts))?;
+        if self.counts.callers() > 0 {
+            line("callers", &self.callers())?;
+            line("waits", &self.waited())?;
+        }
+        // What matters most comes first: what was too late, then what took longest.
+        let mut recoveries: Vec<&Recovery> = self.recoveries.iter().collect();
+        recoveries.sort_by_key(|recovery| (!recovery.late, Reverse(recovery.took)));
+        for recovery in recoveries.iter().take(TOLD) {
+            line("disturbed", &recovered(recovery))?;
+        }
+        if recoveries.len() > TOLD {
+            line("", &format!("and {} more, none of them slower", recoveries.len() - TOLD))?;
+        }
+        line("trace", &format!("{} over {}", self.trace_hash, plural(self.events, "event")))?;
+        for verdict in self.verdicts.iter().filter(|verdict| !verdict.holds()) {
+            line("FAILED", &format!("{}, {}", verdict.assertion, plural(verdict.broken, "time")))?;
+            for finding in &verdict.findings {
+                line("", finding)?;
+            }
+        }
+        let held = self.verdicts.iter().filter(|verdict| verdict.holds()).count();
+        line("assertions", &format!("{held} of {} hold", self.verdicts.len()))?;
+        if self.passed() { Ok(()) } else { line("replay", &self.replay()) }
+    }
+}
+
+impl Outcome {
+    fn opened(&self) -> String {
+        let counts = &self.counts;
+        let failures = listed(
+            Failure::ALL.iter().map(|failure| (counts.open_failures[failure.index()], cause(*failure))),
+        );
+        let failed =
+            if failures.is_empty() { "none failed".to_owned() } else { format!("failed: {failures}") };
+        format!(
+            "{} ({failed}); at most {} connects in a second, {} while nothing was wrong; at most {} open",
+            grouped(counts.opened),
+            self.max_connects_per_sec,
+            self.max_renewals_per_sec,
+            grouped(self.peak_connections as u64)
+        )
+    }
+
+    fn callers(&self) -> String {
+        let counts = &self.counts;
+        let mut text = format!("{}; {} waited", grouped(counts.callers()), grouped(counts.waits));
+        if counts.failed() == 0 {
+            text += ", none failed";
+        } else {
+            #[allow(clippy::cast_precision_loss, reason = "for a reader")]
+            let share = 100.0 * counts.failed() as f64 / counts.callers() as f64;
+            text += &format!(
+                ", {} failed ({share:.2} %): {} found it empty, {} found all in use",
+                grouped(counts.failed()),
+                grouped(counts.empties),
+                grouped(counts.exhausted)
+            );
+        }
+        if counts.broken_work > 0 {
+            text += &format!("; {} lost their connection while they used it", grouped(counts.broken_work));
+        }
+        text
+    }
+
+    fn waited(&self) -> String {
+        let waits = &self.waits;
+        if waits.max.is_zero() {
+            return "nobody waited".to_owned();
+        }
+        let [p50, p99, p999, max] = [waits.p50, waits.p99, waits.p999, waits.max].map(about);
+        format!("p50 {p50}, p99 {p99}, p99.9 {p999}, longest {max}")
+    }
+}
+
+fn discarded(counts: &Counts) -> String {
+    let mut list =
+        listed(Discard::ALL.iter().map(|reason| (counts.discards[reason.index()], reason.label())));
+    if list.is_empty() {
+        list = "none".to_owned();
+    }
+    if counts.lost_in_crashes > 0 {
+        list += &format!("; {} more went down with their instance", grouped(counts.lost_in_crashes));
+    }
+    list
+}
+
+/// Counts with what they count, those of zero left out.
+fn listed<'a>(counts: impl Iterator<Item = (u64, &'a str)>) -> String {
+    let counts = counts.filter(|(count, _)| *count > 0);
+    counts.map(|(count, what)| format!("{} {what}", grouped(count))).collect::<Vec<_>>().join(", ")
+}
+
+fn recovered(recovery: &Recovery) -> String {
+    let began = format!("at {}: {}", about(recovery.began), recovery.disturbance);
+    let Some(over) = recovery.over else {
+        return format!("{began}; not over when the run was, and not judged");
+    };
+    let lasted = match over.saturating_sub(recovery.began) {
+        Duration::ZERO => String::new(),
+        lasted => format!(" for {}", about(lasted)),
+    };
+    let missing = plural(recovery.deficit as u64, "connection");
+    let healed = match (recovery.took, recovery.allowed) {
+        (Some(took), Some(allowed)) => format!("whole {} later, {} allowed", about(took), about(allowed)),
+        (None, Some(allowed)) => format!("not whole when the run ended, {} allowed", about(allowed)),
+        (_, None) => "something else went wrong before it was whole".to_owned(),
+    };
+    let late = if recovery.late { "TOO LATE: " } else { "" };
+    format!("{late}{began}{lasted}; {missing} missing then, {healed}")
+}
