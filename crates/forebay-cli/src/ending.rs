@@ -32,10 +32,14 @@ impl Ending {
 
     /// The exit status: 128 and the number of the signal, if it was one.
     pub(crate) fn status(self) -> ExitCode {
+        ExitCode::from(u8::try_from(self.number()).unwrap_or(1))
+    }
+
+    fn number(self) -> i32 {
         match self {
-            Self::Complete | Self::Quit => ExitCode::SUCCESS,
-            Self::Interrupted => ExitCode::from(128 + 2),
-            Self::Terminated => ExitCode::from(128 + 15),
+            Self::Complete | Self::Quit => 0,
+            Self::Interrupted => 128 + 2,
+            Self::Terminated => 128 + 15,
         }
     }
 }
@@ -61,6 +65,9 @@ impl Requests {
                     runtime.spawn(Box::pin(async move {
                         signals.recv().await;
                         this.ask(ending);
+                        // Whoever asks twice does not want to wait for a clean end.
+                        signals.recv().await;
+                        std::process::exit(ending.number());
                     }));
                 }
             }

@@ -7,6 +7,7 @@ mod source;
 mod watcher;
 
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -122,10 +123,19 @@ impl Sim {
         }
         let bar = Bar::new(source.name(), runtime);
         let mut watcher = Watcher::new(&bar, &requests, scenario.duration, rows.as_mut());
-        let outcome = run(&scenario, self.seed.unwrap_or(scenario.seed), &mut watcher);
+        let seed = self.seed.unwrap_or(scenario.seed);
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&scenario, seed, &mut watcher)));
         let broken = watcher.finish();
         bar.clear();
         broken.context("could not write the rows")?;
+        let outcome = ran.unwrap_or_else(|panic| {
+            let _ = writeln!(
+                io::stderr(),
+                "the run panicked, which is a bug; replay it: {}",
+                scenario.replay(seed)
+            );
+            resume_unwind(panic)
+        });
         let Some(outcome) = outcome else {
             let _ = writeln!(io::stderr(), "broken off before its end; nothing was written");
             return Ok(requests.asked().map_or(ExitCode::SUCCESS, Ending::status));

@@ -108,15 +108,8 @@ impl Books {
         self.trace.add(Mark::Discarded, now, place, reason.index() as u64);
     }
 
-    pub(crate) fn looked(
-        &mut self,
-        place: usize,
-        now: Instant,
-        status: &Status,
-        sessions: usize,
-        leases: u64,
-    ) {
-        self.judge.look(place, now, status, sessions, leases);
+    pub(crate) fn looked(&mut self, place: usize, now: Instant, status: &Status, sessions: usize) {
+        self.judge.look(place, now, status, sessions);
     }
 
     pub(crate) fn session_aged(&mut self, place: usize, now: Instant) {
@@ -135,7 +128,7 @@ impl Books {
         self.record.lent(loan.waited);
         self.waited(loan.waited);
         self.trace.add(Mark::Lent, now, place, loan.session);
-        self.judge.lent(place, now, loan.number, loan.age, loan.alive);
+        self.judge.lent(place, now, loan);
     }
 
     pub(crate) fn returned(&mut self, place: usize, now: Instant, session: u64, broken: bool) {
@@ -153,23 +146,15 @@ impl Books {
         }
     }
 
-    pub(crate) fn checkout_failed(&mut self, place: usize, now: Instant, error: &CheckoutError) {
-        let waited = match error {
-            CheckoutError::Empty { waited, .. } => {
-                self.totals.empty += 1;
-                *waited
-            }
-            CheckoutError::Exhausted { waited, .. } => {
-                self.totals.exhausted += 1;
-                *waited
-            }
-            // The instance is being shut down; whoever came too late is sent elsewhere.
-            _ => return,
-        };
-        self.waited(waited);
-        self.record.failed(waited);
-        self.trace.add(Mark::CheckoutFailed, now, place, 0);
-        self.judge.checkout_failed(place, now, error);
+    pub(crate) fn checkout_failed(&mut self, place: usize, now: Instant, plight: &Plight<'_>) {
+        match plight.error {
+            CheckoutError::Empty { .. } => self.totals.empty += 1,
+            _ => self.totals.exhausted += 1,
+        }
+        self.waited(plight.waited);
+        self.record.failed(plight.waited);
+        self.trace.add(Mark::CheckoutFailed, now, place, plight.number);
+        self.judge.checkout_failed(place, now, plight);
     }
 
     pub(crate) fn instance_started(&mut self, place: usize, now: Instant) {
@@ -178,7 +163,7 @@ impl Books {
 
     pub(crate) fn instance_gone(&mut self, place: usize, now: Instant) {
         self.trace.add(Mark::Stopped, now, place, 0);
-        self.judge.vanished(place, now);
+        self.judge.vanished(place);
     }
 
     pub(crate) fn crashed(&mut self, connections: usize) {
@@ -196,9 +181,9 @@ impl Books {
         self.counted.unwrap_or(self.totals)
     }
 
-    pub(crate) fn struck(&mut self, name: String, now: Instant) -> WindowId {
+    pub(crate) fn struck(&mut self, name: String, whom: Option<Vec<usize>>, now: Instant) -> WindowId {
         self.trace.add(Mark::Strike, now, 0, name.len() as u64);
-        self.judge.begin(name, now)
+        self.judge.begin(name, whom, now)
     }
 
     /// The waits of all callers, those of zero included, in microseconds.
@@ -215,6 +200,17 @@ pub(crate) struct Loan {
     pub(crate) number: u64,
     pub(crate) session: u64,
     pub(crate) waited: Duration,
+    /// How old it is, by true time,
     pub(crate) age: Duration,
+    /// and how much is left of it, by its reservoir's.
+    pub(crate) remaining: Option<Duration>,
     pub(crate) alive: bool,
+}
+
+/// A caller who got nothing.
+pub(crate) struct Plight<'a> {
+    /// Which caller of its instance this is.
+    pub(crate) number: u64,
+    pub(crate) waited: Duration,
+    pub(crate) error: &'a CheckoutError,
 }

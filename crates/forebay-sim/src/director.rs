@@ -3,30 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::rt::Runtime;
+use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
 use forebay::{Draws, Instant};
 
 use crate::fleet::Fleet;
 use crate::judge::WindowId;
-use crate::scenario::{Fault, Refusal, Strike, Who};
+use crate::scenario::{Fault, RETRY, Refusal, Strike, Who};
 
-/// Starts every instance at its time, and plays every fault.
-pub(crate) fn direct(fleet: &Arc<Fleet>) {
+/// Starts every instance at its time, and plays every fault, until the theatre it returns is closed.
+pub(crate) fn direct(fleet: &Arc<Fleet>) -> VirtualProcess {
     let world = &fleet.world;
+    let theatre = world.time.process(ProcessClock::default());
     for (place, service) in world.scenario.services.iter().enumerate() {
         let (fleet, delay) = (Arc::clone(fleet), service.start_delay);
-        world.time.spawn(Box::pin(async move {
+        theatre.spawn(Box::pin(async move {
             fleet.world.pass(delay).await;
             fleet.start(place);
         }));
     }
     for (number, fault) in world.scenario.faults.iter().enumerate() {
         let draws = world.seed.fork("fault").fork(&number.to_string()).draws();
-        let stage = Stage { fleet: Arc::clone(fleet), fault: fault.clone(), draws };
-        world.time.spawn(Box::pin(stage.play()));
+        let stage = Stage { fleet: Arc::clone(fleet), fault: fault.clone(), draws, theatre: theatre.clone() };
+        theatre.spawn(Box::pin(stage.play()));
     }
     let cluster_fleet = Arc::clone(fleet);
     world.time.spawn(Box::pin(async move { end_sessions(&cluster_fleet).await }));
+    theatre
 }
 
 /// Ends sessions that have reached their age, as the cluster does.
@@ -35,7 +37,7 @@ async fn end_sessions(fleet: &Arc<Fleet>) {
     loop {
         let now = world.now();
         let (dropped, next) = world.cluster.lock().end_the_old(now);
-        for place in dropped.tell() {
+        for place in world.tell(dropped) {
             world.books.lock().session_aged(place, now);
         }
         world.time.sleep_until(next).await;
@@ -46,6 +48,7 @@ struct Stage {
     fleet: Arc<Fleet>,
     fault: Fault,
     draws: Draws,
+    theatre: VirtualProcess,
 }
 
 impl Stage {
@@ -65,44 +68,47 @@ impl Stage {
         let world = &fleet.world;
         match self.fault.strike.clone() {
             Strike::MassDrop { fraction } => {
-                let window = self.begin("");
+                let window = self.begin("", None);
                 let dropped = world.cluster.lock().drop_some(fraction);
-                dropped.tell();
+                world.tell(dropped);
                 self.over(window);
             }
             Strike::Refuse { with, lasting } => {
-                let window = self.begin(with.name());
+                let window = self.begin(with.name(), None);
                 self.refuse(with, lasting).await;
                 self.over(window);
             }
             Strike::Failover { lasting } => {
-                let window = self.begin("");
+                let window = self.begin("", None);
                 let dropped = {
                     let mut cluster = world.cluster.lock();
                     cluster.refusing.push(Refusal::Unreachable);
                     cluster.drop_some(1.0)
                 };
-                dropped.tell();
+                world.tell(dropped);
                 world.pass(lasting).await;
                 self.accept(Refusal::Unreachable);
                 self.over(window);
             }
             Strike::SlowOpens { times, lasting } => {
-                let window = self.begin("");
-                world.cluster.lock().slowness *= times;
+                let window = self.begin("", None);
+                world.cluster.lock().slowness.push(times);
                 world.pass(lasting).await;
-                world.cluster.lock().slowness /= times;
+                let mut cluster = world.cluster.lock();
+                let place = cluster.slowness.iter().position(|slowness| slowness.total_cmp(&times).is_eq());
+                place.map(|place| cluster.slowness.remove(place));
+                drop(cluster);
                 self.over(window);
             }
             Strike::CredentialOutage { lasting } => {
-                let window = self.begin("");
+                let window = self.begin("", None);
                 world.credentials.lock().outages += 1;
                 world.pass(lasting).await;
                 world.credentials.lock().outages -= 1;
                 self.over(window);
             }
             Strike::TableOutage { lasting } => {
-                let window = self.begin("");
+                let window = self.begin("", None);
                 world.table.lock().outages += 1;
                 world.pass(lasting).await;
                 world.table.lock().outages -= 1;
@@ -110,7 +116,9 @@ impl Stage {
             }
             Strike::Crash { who, restart_after } => {
                 let struck = self.choose(&who);
-                let window = self.begin(&self.names(&struck));
+                // Leases of the dead may be what others lack.
+                let whom = world.scenario.leases.is_none().then(|| struck.clone());
+                let window = self.begin(&self.names(&struck), whom);
                 struck.iter().for_each(|place| fleet.crash(*place));
                 world.pass(restart_after).await;
                 struck.iter().for_each(|place| fleet.start(*place));
@@ -118,10 +126,13 @@ impl Stage {
             }
             Strike::Partition { who, lasting } => {
                 let struck = self.choose(&who);
-                let window = self.begin(&self.names(&struck));
+                let window = self.begin(&self.names(&struck), Some(struck.clone()));
                 struck.iter().for_each(|place| world.cluster.lock().cut_off(*place));
                 world.pass(lasting).await;
-                struck.iter().for_each(|place| world.cluster.lock().reconnect(*place));
+                for place in struck {
+                    let dropped = world.cluster.lock().reconnect(place);
+                    world.tell(dropped);
+                }
                 self.over(window);
             }
             Strike::RollingRestart { each } => self.roll(each).await,
@@ -147,9 +158,9 @@ impl Stage {
     async fn roll(&self, each: Duration) {
         for place in 0..self.fleet.len() {
             let fleet = Arc::clone(&self.fleet);
-            let window = self.begin(&fleet.world.scenario.services[place].name);
+            let window = self.begin(&fleet.world.scenario.services[place].name, Some(vec![place]));
             let over = self.over_later();
-            self.fleet.world.time.spawn(Box::pin(async move {
+            self.theatre.spawn(Box::pin(async move {
                 fleet.stop(place).await;
                 fleet.start(place);
                 over(&fleet, window);
@@ -181,11 +192,12 @@ impl Stage {
         names.join(", ") + &more
     }
 
-    fn begin(&self, whom: &str) -> WindowId {
+    /// Something goes wrong: for these instances, or for all. `details` are for the reader.
+    fn begin(&self, details: &str, whom: Option<Vec<usize>>) -> WindowId {
         let world = &self.fleet.world;
         let name = self.fault.strike.name();
-        let name = if whom.is_empty() { name.to_owned() } else { format!("{name} ({whom})") };
-        world.books.lock().struck(name, world.now())
+        let name = if details.is_empty() { name.to_owned() } else { format!("{name} ({details})") };
+        world.books.lock().struck(name, whom, world.now())
     }
 
     fn over(&self, window: WindowId) {
@@ -193,17 +205,20 @@ impl Stage {
     }
 
     fn over_later(&self) -> impl Fn(&Arc<Fleet>, WindowId) + use<> {
-        let strike = self.fault.strike.clone();
+        let notice = self.fault.strike.patience();
         move |fleet, window| {
             let world = &fleet.world;
-            let leases = match (&strike, world.scenario.leases, &fleet.ledger) {
-                // Leases of the dead are theirs until they run out. Is there enough without them?
-                (Strike::Crash { .. }, Some(leases), Some(ledger)) if ledger.free() < fleet.missing() => {
-                    leases.length
-                }
+            let services = &world.scenario.services;
+            // What died in a caller's hands is replaced when it comes back.
+            let hold =
+                services.iter().map(|service| service.workload.longest_hold()).max().unwrap_or_default();
+            let wanted: usize = services.iter().map(|service| service.target_ready + service.overlap).sum();
+            let leases = match (world.scenario.leases, &world.ledger) {
+                // Leases of the dead are theirs until they run out.
+                (Some(leases), Some(ledger)) if ledger.for_the_living() < wanted => leases.length + RETRY,
                 _ => Duration::ZERO,
             };
-            world.books.lock().judge.over(window, world.now(), strike.patience() + leases);
+            world.books.lock().judge.over(window, world.now(), notice + hold + leases);
         }
     }
 }

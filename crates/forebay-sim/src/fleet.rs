@@ -10,13 +10,14 @@ use parking_lot::Mutex;
 
 use crate::load::{self, Shift};
 use crate::record::Gauges;
-use crate::world::{FleetLeases, FleetLimit, Ledger, Link, World};
+use crate::world::{FleetLeases, FleetLimit, Link, World};
 
 pub(crate) struct Fleet {
     pub(crate) world: Arc<World>,
     members: Vec<Mutex<Member>>,
     limit: LocalLimit,
-    pub(crate) ledger: Option<Arc<Ledger>>,
+    /// No instance is started any more.
+    closing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -31,8 +32,7 @@ struct Member {
 struct Running {
     process: VirtualProcess,
     reservoir: Reservoir<Link>,
-    /// Takes no more work.
-    stopping: Arc<AtomicBool>,
+    shift: Arc<Shift>,
 }
 
 /// What an instance has counted, over all its incarnations.
@@ -76,12 +76,7 @@ impl Fleet {
     pub(crate) fn new(world: Arc<World>) -> Arc<Self> {
         let scenario = &world.scenario;
         let members = scenario.services.iter().map(|_| Mutex::default()).collect();
-        Arc::new(Self {
-            members,
-            limit: limit(&world),
-            ledger: scenario.leases.map(|leases| Ledger::new(leases.limit)),
-            world,
-        })
+        Arc::new(Self { members, limit: limit(&world), closing: AtomicBool::new(false), world })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -93,7 +88,7 @@ impl Fleet {
         let world = &self.world;
         let service = &world.scenario.services[place];
         let mut member = self.members[place].lock();
-        if member.running.is_some() {
+        if member.running.is_some() || self.closing.load(Ordering::Relaxed) {
             return;
         }
         member.incarnation += 1;
@@ -107,20 +102,19 @@ impl Fleet {
             .runtime(process.clone())
             .limit(Arc::new(FleetLimit::new(Arc::clone(world), place, budget, shared)))
             .observer(observer(Arc::downgrade(self), place, incarnation));
-        if let Some(ledger) = &self.ledger {
+        if let Some(ledger) = &world.ledger {
             builder = builder.leases(Arc::new(FleetLeases::at(world, place, ledger)));
         }
         let reservoir = builder.start_empty().expect("the scenario's settings have been checked");
-        let stopping = Arc::new(AtomicBool::new(false));
+        let shift = Arc::new(Shift::new(Arc::clone(world), place, reservoir.clone()));
         if service.workload.enabled {
-            let shift = Shift::new(Arc::clone(world), place, reservoir.clone(), Arc::clone(&stopping));
-            let (draws, runtime) = (seed.fork("load").draws(), process.clone());
+            let (draws, runtime, shift) = (seed.fork("load").draws(), process.clone(), Arc::clone(&shift));
             process.spawn(Box::pin(async move {
                 shift.reservoir.filled(FILL).await;
-                load::generate(Arc::new(shift), runtime, draws).await;
+                load::generate(shift, runtime, draws).await;
             }));
         }
-        member.running = Some(Running { process, reservoir, stopping });
+        member.running = Some(Running { process, reservoir, shift });
         drop(member);
         world.books.lock().instance_started(place, world.now());
     }
@@ -145,27 +139,47 @@ impl Fleet {
 
     /// The process dies where it stands; its sockets with it, its leases not.
     pub(crate) fn crash(self: &Arc<Self>, place: usize) {
-        let Some(running) = self.bury(place) else { return };
-        self.world.books.lock().crashed(running.reservoir.status().size());
-        self.world.cluster.lock().hang_up(place);
-        running.process.kill();
-        if let Some(ledger) = &self.ledger {
-            ledger.bereave(&self.world, place);
+        if let Some(running) = self.bury(place) {
+            self.world.books.lock().crashed(running.reservoir.status().size());
+            self.kill(place, &running);
         }
     }
 
-    /// The instance takes no more work, finishes what it has, closes everything and ends.
+    /// Ends what is left of an instance.
+    fn kill(&self, place: usize, running: &Running) {
+        self.world.cluster.lock().hang_up(place);
+        running.process.kill();
+        if let Some(ledger) = &self.world.ledger {
+            ledger.bereave(&self.world, place);
+        }
+        self.world.recount(place);
+    }
+
+    /// The instance takes no more work, finishes what it has, closes everything and ends. Returns what it could not finish;
+    /// none if it was not running.
     ///
     /// Cancel safe: it can be called again.
-    pub(crate) async fn stop(self: &Arc<Self>, place: usize) {
-        let running = self.members[place].lock().running.clone();
-        let Some(running) = running else { return };
-        running.stopping.store(true, Ordering::Relaxed);
-        running.reservoir.drain(DRAIN).await;
+    pub(crate) async fn stop(self: &Arc<Self>, place: usize) -> Option<String> {
+        let running = self.members[place].lock().running.clone()?;
+        running.shift.stop();
+        let drained = running.reservoir.drain(DRAIN).await;
+        // Callers in line are told at once, but must have a chance to hear it.
+        self.world.pass(Duration::from_millis(1)).await;
+        let at_work = running.shift.at_work();
         // It may have crashed meanwhile.
         if let Some(running) = self.bury(place) {
-            running.process.kill();
+            self.kill(place, &running);
         }
+        let name = &self.world.scenario.services[place].name;
+        let left = !drained.is_complete() || at_work > 0;
+        left.then(|| {
+            format!("{name} ended with {drained:?} and {at_work} callers unanswered or still at work")
+        })
+    }
+
+    /// Lets nobody start any more.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
     }
 
     /// Takes the running instance off the list, with what it has counted.
@@ -200,12 +214,6 @@ impl Fleet {
         }
     }
 
-    /// How many connections are not there that should be.
-    pub(crate) fn missing(&self) -> usize {
-        let services = self.world.scenario.services.iter().enumerate();
-        services.map(|(place, service)| service.target_ready.saturating_sub(self.standing(place).size)).sum()
-    }
-
     /// How all stand together.
     pub(crate) fn gauges(&self) -> Gauges {
         let mut gauges = Gauges::default();
@@ -233,8 +241,7 @@ impl Fleet {
         // What a dead process still drops is no event of this world.
         let Some(status) = self.status(place, incarnation) else { return };
         let now: Instant = self.world.now();
-        let sessions = self.world.cluster.lock().held(place);
-        let leases = self.ledger.as_ref().map_or(0, |ledger| ledger.held() as u64);
+        let sessions = self.world.cluster.lock().known(place);
         let mut books = self.world.books.lock();
         match event {
             Event::Opened { .. } => books.opened(place, now),
@@ -242,7 +249,7 @@ impl Fleet {
             Event::Discarded { reason, .. } => books.discarded(place, now, *reason),
             _ => return,
         }
-        books.looked(place, now, &status, sessions, leases);
+        books.looked(place, now, &status, sessions);
     }
 }
 

@@ -41,4 +41,4 @@ pub use record::Sample;
 pub use row::Row;
 pub use run::{Watch, run};
 pub use scenario::{Scenario, ScenarioError, Shipped, shipped};
-pub use seeds::{Seeds, Worst, run_seeds};
+pub use seeds::{Failed, Seeds, Worst, run_seeds};

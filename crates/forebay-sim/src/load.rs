@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualProcess};
-use forebay::{Draws, Reservoir};
+use forebay::{CheckoutError, Draws, Reservoir};
 
-use crate::books::Loan;
+use crate::books::{Loan, Plight};
 use crate::latency::{exponential, fraction};
 use crate::scenario::{Arrivals, Workload};
 use crate::world::{Link, World};
@@ -17,19 +17,31 @@ pub(crate) struct Shift {
     world: Arc<World>,
     place: usize,
     pub(crate) reservoir: Reservoir<Link>,
-    stopping: Arc<AtomicBool>,
+    stopping: AtomicBool,
     came: AtomicU64,
     at_work: AtomicU64,
 }
 
 impl Shift {
-    pub(crate) fn new(
-        world: Arc<World>,
-        place: usize,
-        reservoir: Reservoir<Link>,
-        stopping: Arc<AtomicBool>,
-    ) -> Self {
-        Self { world, place, reservoir, stopping, came: AtomicU64::new(0), at_work: AtomicU64::new(0) }
+    pub(crate) fn new(world: Arc<World>, place: usize, reservoir: Reservoir<Link>) -> Self {
+        Self {
+            world,
+            place,
+            reservoir,
+            stopping: AtomicBool::new(false),
+            came: AtomicU64::new(0),
+            at_work: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes no more work.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// How many callers wait or use a connection.
+    pub(crate) fn at_work(&self) -> u64 {
+        self.at_work.load(Ordering::Relaxed)
     }
 
     fn workload(&self) -> &Workload {
@@ -104,7 +116,8 @@ async fn work(shift: Arc<Shift>, hold: Duration) {
                 session,
                 waited: now.since(came),
                 age: connection.true_age(now),
-                alive: connection.is_alive(),
+                remaining: connection.remaining(),
+                alive: connection.is_alive() || world.cluster.lock().is_cut_off(place),
             };
             world.books.lock().lent(place, now, &loan);
             world.pass(hold).await;
@@ -112,7 +125,13 @@ async fn work(shift: Arc<Shift>, hold: Duration) {
             drop(connection);
             world.books.lock().returned(place, world.now(), session, broken);
         }
-        Err(error) => world.books.lock().checkout_failed(place, world.now(), &error),
+        // Whoever comes too late to an instance that stops is sent elsewhere.
+        Err(CheckoutError::Closed) if shift.stopping.load(Ordering::Relaxed) => {}
+        Err(error) => {
+            let now = world.now();
+            let plight = Plight { number, waited: now.since(came), error: &error };
+            world.books.lock().checkout_failed(place, now, &plight);
+        }
     }
     shift.at_work.fetch_sub(1, Ordering::Relaxed);
 }

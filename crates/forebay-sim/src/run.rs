@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay::Seed;
 use forebay::rt::Runtime;
+use parking_lot::Mutex;
 
 use crate::director;
 use crate::fleet::{DRAIN, Fleet};
@@ -39,21 +40,28 @@ pub fn run(scenario: &Scenario, seed: u64, watch: &mut dyn Watch) -> Option<Outc
     let fleet = Fleet::new(Arc::clone(&world));
     // Whatever ends the run, tasks and what they hold of each other are let go.
     let _end = ShutDown(&world);
-    director::direct(&fleet);
+    let theatre = director::direct(&fleet);
     let mut passed = Duration::ZERO;
+    let mut next_sample = Duration::ZERO;
+    // Often enough to be interrupted, and not so often that it costs.
+    let longest_step = (scenario.duration / 100_000).max(Duration::from_secs(1));
     loop {
-        sample(&fleet, watch);
+        if passed >= next_sample || passed >= scenario.duration {
+            sample(&fleet, watch);
+            next_sample += scenario.sample_every;
+        }
         if watch.progress(passed).is_break() {
             return None;
         }
         if passed >= scenario.duration {
             break;
         }
-        let step = scenario.sample_every.min(scenario.duration - passed);
+        let step = longest_step.min(next_sample - passed).min(scenario.duration - passed);
         world.time.advance(step);
         passed += step;
     }
     world.books.lock().finish(world.now());
+    theatre.kill();
     close_down(&fleet);
     Some(Outcome::of(&world, seed))
 }
@@ -69,26 +77,44 @@ impl Drop for ShutDown<'_> {
 /// Drains every instance, waits until leases of the dead have run out, and looks at what is left.
 fn close_down(fleet: &Arc<Fleet>) {
     let world = &fleet.world;
+    fleet.close();
+    // Nothing goes wrong any more: what is left over then is left over for ever.
+    world.cluster.lock().behave();
+    world.credentials.lock().outages = 0;
+    world.table.lock().outages = 0;
+    let unfinished = Arc::new(Mutex::new(Vec::new()));
     for place in 0..fleet.len() {
-        // Who cannot reach anybody cannot close anything either.
-        world.cluster.lock().reconnect(place);
-        let fleet = Arc::clone(fleet);
-        world.time.spawn(Box::pin(async move { fleet.stop(place).await }));
+        let dropped = world.cluster.lock().reconnect(place);
+        world.tell(dropped);
+        let (fleet, unfinished) = (Arc::clone(fleet), Arc::clone(&unfinished));
+        let patient = world.scenario.services[place].workload.longest_hold() < DRAIN;
+        world.time.spawn(Box::pin(async move {
+            if let Some(left) = fleet.stop(place).await.filter(|_| patient) {
+                unfinished.lock().push(left);
+            }
+        }));
     }
     let lease = world.scenario.leases.map_or(Duration::ZERO, |leases| leases.length);
     world.time.advance(DRAIN + lease + Duration::from_secs(60));
-    let sessions = world.cluster.lock().reachable();
-    let leases = fleet.ledger.as_ref().map_or(0, |ledger| ledger.held());
-    world.books.lock().judge.left_over(world.now(), sessions, leases);
+    let sessions = world.cluster.lock().live();
+    let leases = world.ledger.as_ref().map_or(0, |ledger| ledger.held());
+    let unfinished = std::mem::take(&mut *unfinished.lock());
+    world.books.lock().judge.left_over(world.now(), sessions, leases, unfinished);
 }
 
 fn sample(fleet: &Arc<Fleet>, watch: &mut dyn Watch) {
     let world = &fleet.world;
     let gauges = fleet.gauges();
     let now = world.now();
+    let oldest: Vec<Duration> = {
+        let books = world.books.lock();
+        (0..fleet.len()).map(|place| books.judge.oldest(place)).collect()
+    };
+    let aged = world.cluster.lock().older_than(now, |place| oldest[place]);
     {
         let mut books = world.books.lock();
         books.judge.tick(now);
+        aged.into_iter().for_each(|(place, age)| books.judge.aged(place, now, age));
         books.record.sample(now, gauges);
     }
     for (place, service) in world.scenario.services.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! What is to be simulated: a file of keys, each with its default.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ mod service;
 mod shipped;
 mod tree;
 
+pub(crate) use fault::RETRY;
 pub use fault::{Fault, Refusal, Strike, Who};
 pub use problem::{Origin, Problem, ScenarioError};
 use reader::Section;
@@ -140,8 +142,10 @@ pub struct Clocks {
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// More connections or instances than this are a typing error.
+/// More connections than this are a typing error.
 const MOST: usize = 1_000_000;
+/// More instances than this would not be simulated in a day.
+const MOST_INSTANCES: u64 = 20_000;
 
 impl Scenario {
     /// Reads a scenario. `name` is what errors call the file; each of `settings`, as `path=value`, overrides a key.
@@ -178,15 +182,13 @@ impl Scenario {
             top.complain("services", "at least one service is needed");
         }
         let services: Vec<Service> = replicas.into_iter().flatten().collect();
-        top.demand(services.len() <= MOST, "services", || format!("more than {MOST} instances"));
-        for (place, service) in services.iter().enumerate() {
-            if services[..place].iter().any(|other| other.name == service.name) {
-                top.complain(
-                    "services",
-                    format!("two instances are called '{}'; names tell them apart", service.name),
-                );
-                break;
-            }
+        top.demand(services.len() as u64 <= MOST_INSTANCES, "services", || {
+            format!("{} instances; more than {MOST_INSTANCES} are a mistake", services.len())
+        });
+        let mut names = BTreeSet::new();
+        if let Some(twice) = services.iter().find(|service| !names.insert(&service.name)) {
+            let name = &twice.name;
+            top.complain("services", format!("two instances are called '{name}'; names tell them apart"));
         }
         #[allow(
             clippy::cast_possible_truncation,
@@ -228,6 +230,12 @@ impl Scenario {
             faults: Fault::read_all(top, duration, &services),
             services,
         }
+    }
+
+    /// The command that runs it with this seed.
+    #[must_use]
+    pub fn replay(&self, seed: u64) -> String {
+        crate::replay::command(&self.name, seed, &self.settings)
     }
 
     /// How many connections the fleet lets itself open in a second.

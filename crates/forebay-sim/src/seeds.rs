@@ -1,7 +1,9 @@
 //! Many seeds of one scenario, on all cores.
 
+use std::any::Any;
 use std::num::NonZero;
 use std::ops::{ControlFlow, RangeInclusive};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,13 +20,27 @@ pub struct Seeds {
     /// How many were run to their end.
     pub run: u64,
     /// The lowest seed that failed, and how.
-    pub first_failure: Option<Box<Outcome>>,
+    pub first_failure: Option<Failed>,
     /// How many failed of those that were run.
     pub failed: u64,
     /// The worst of all that passed or failed.
     pub worst: Worst,
     /// It was broken off before all were run.
     pub broken_off: bool,
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failed {
+    /// Which.
+    pub seed: u64,
+    /// What came of it; none if it panicked.
+    pub outcome: Option<Box<Outcome>>,
+    /// What the panic said, if there was one.
+    pub panic: Option<String>,
+    /// The command that runs it again.
+    pub replay: String,
 }
 
 /// The worst figure of any seed.
@@ -86,16 +102,28 @@ pub fn run_seeds(
             if seed > stop_after.load(Ordering::Relaxed) || broken_off.load(Ordering::Relaxed) {
                 return;
             }
-            let Some(outcome) = run(scenario, seed, &mut Interruptible(&broken_off)) else { return };
+            // A panic is the most valuable find of all: it must not take the others with it.
+            let attempt = AssertUnwindSafe(|| run(scenario, seed, &mut Interruptible(&broken_off)));
+            let ran = catch_unwind(attempt);
             let mut found = found.lock();
+            let failed = match ran {
+                Ok(None) => return,
+                Ok(Some(outcome)) => {
+                    found.worst.add(&outcome);
+                    (!outcome.passed()).then(|| (Some(Box::new(outcome)), None))
+                }
+                Err(panic) => Some((None, Some(words(&*panic)))),
+            };
             found.run += 1;
-            found.worst.add(&outcome);
             let run = found.run;
-            found.failed += u64::from(!outcome.passed());
-            if !outcome.passed() && found.first_failure.as_ref().is_none_or(|failure| failure.seed > seed) {
-                found.first_failure = Some(Box::new(outcome));
-                if !keep_going {
-                    stop_after.fetch_min(seed, Ordering::Relaxed);
+            if let Some((outcome, panic)) = failed {
+                found.failed += 1;
+                if found.first_failure.as_ref().is_none_or(|failure| failure.seed > seed) {
+                    let replay = scenario.replay(seed);
+                    found.first_failure = Some(Failed { seed, outcome, panic, replay });
+                    if !keep_going {
+                        stop_after.fetch_min(seed, Ordering::Relaxed);
+                    }
                 }
             }
             drop(found);
@@ -112,6 +140,13 @@ pub fn run_seeds(
     });
     let broken_off = broken_off.load(Ordering::Relaxed);
     Seeds { broken_off, ..found.into_inner() }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without words").to_owned()
 }
 
 struct Interruptible<'a>(&'a AtomicBool);

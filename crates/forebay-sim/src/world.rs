@@ -17,7 +17,7 @@ mod leases;
 mod limit;
 mod table;
 
-pub(crate) use cluster::{Cluster, Refused};
+pub(crate) use cluster::{Cluster, Dropped, Refused};
 pub(crate) use connection::Link;
 pub(crate) use credentials::CredentialService;
 pub(crate) use leases::{FleetLeases, Ledger};
@@ -33,6 +33,7 @@ pub(crate) struct World {
     pub(crate) cluster: Mutex<Cluster>,
     pub(crate) credentials: Mutex<CredentialService>,
     pub(crate) table: Mutex<SharedTable>,
+    pub(crate) ledger: Option<Arc<Ledger>>,
     pub(crate) books: Mutex<Books>,
 }
 
@@ -48,6 +49,7 @@ impl World {
             cluster: Mutex::new(Cluster::new(&scenario, seed.fork("cluster"), start)),
             credentials: Mutex::new(CredentialService::new(&scenario, seed.fork("credentials"))),
             table: Mutex::new(SharedTable::new(&scenario, seed.fork("table"))),
+            ledger: scenario.leases.map(|leases| Ledger::new(leases.limit, scenario.services.len())),
             books: Mutex::new(Books::new(&scenario, start)),
             scenario,
             time,
@@ -64,6 +66,33 @@ impl World {
         if !duration.is_zero() {
             self.time.sleep(self.now() + duration).await;
         }
+    }
+
+    /// An instance has connected to the cluster, or was refused.
+    fn connected(&self, place: usize, refused: Option<&Refused>) {
+        let now = self.now();
+        let known = self.cluster.lock().known(place);
+        let mut books = self.books.lock();
+        books.connected(place, now, refused);
+        if let Some(ledger) = &self.ledger {
+            books.judge.leased(place, now, known, ledger.held_by(place));
+        }
+    }
+
+    /// How many connections an instance can use has changed.
+    pub(crate) fn recount(&self, place: usize) {
+        let usable = self.cluster.lock().usable(place);
+        let leases = self.ledger.as_ref().map_or(0, |ledger| ledger.held() as u64);
+        self.books.lock().judge.resize(place, self.now(), usable, leases);
+    }
+
+    /// Tells clients of sessions that the cluster has ended, and returns whose they were.
+    pub(crate) fn tell(&self, dropped: Dropped) -> Vec<usize> {
+        // It counts for the fleet from the moment it happens, not when somebody notices.
+        for place in 0..self.scenario.services.len() {
+            self.recount(place);
+        }
+        dropped.tell()
     }
 
     /// One call to the shared store, from the instance at `place`. Cancel safe: a call changes nothing by itself.

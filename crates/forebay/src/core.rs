@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::connect::Connect;
@@ -86,7 +87,9 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) line: Notify,
     /// A connection came or went.
     pub(crate) progress: Notify,
-    closed: watch::Sender<bool>,
+    is_closed: AtomicBool,
+    /// It was closed. Not a `watch`, which wakes in an order of its own choosing.
+    closing: Notify,
 }
 
 impl<C: Connect> Core<C> {
@@ -115,7 +118,8 @@ impl<C: Connect> Core<C> {
             expiry: Notify::new(),
             line: Notify::new(),
             progress: Notify::new(),
-            closed: watch::Sender::new(false),
+            is_closed: AtomicBool::new(false),
+            closing: Notify::new(),
         }
     }
 
@@ -308,9 +312,10 @@ impl<C: Connect> Core<C> {
 
     /// Serves no more callers and discards what is ready. What is lent goes when it comes back.
     pub(crate) fn close(self: &Arc<Self>) {
-        if self.closed.send_replace(true) {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.closing.notify_waiters();
         let wakers = self.ask(State::close);
         wakers.into_iter().for_each(Waker::wake);
         self.observe(&Event::Closed);
@@ -354,8 +359,12 @@ impl<C: Connect> Core<C> {
 
     /// Done once the reservoir is closed. Cancel safe.
     pub(crate) async fn closed(&self) {
-        // The sender lives as long as we do, so waiting cannot fail.
-        drop(self.closed.subscribe().wait_for(|closed| *closed).await);
+        // Asked to be told before looking, so that it cannot be closed in between.
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closed.load(Ordering::Acquire) {
+            closing.await;
+        }
     }
 
     /// Runs `future` for at most `limit`. Cancel safe if `future` is.

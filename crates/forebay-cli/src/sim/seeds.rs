@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay::duration;
-use forebay_sim::Seeds;
+use forebay_sim::{Failed, Seeds};
 use serde_json::{Value, json};
 
 /// From one seed to another, both included.
@@ -66,7 +66,16 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
         worst.empties
     );
     let _ = match &found.first_failure {
-        Some(failure) => writeln!(text, "\nthe first seed that fails is {}:\n{failure}", failure.seed),
+        Some(Failed { seed, outcome: Some(outcome), .. }) => {
+            writeln!(text, "\nthe first seed that fails is {seed}:\n{outcome}")
+        }
+        Some(Failed { seed, panic, replay, .. }) => {
+            let panic = panic.as_deref().unwrap_or_default();
+            writeln!(
+                text,
+                "\nthe first seed that fails is {seed}; it panicked: {panic}\n  replay        {replay}"
+            )
+        }
         None if found.broken_off => writeln!(text, "  broken off; none failed so far"),
         None => writeln!(text, "  all pass"),
     };
@@ -92,8 +101,10 @@ pub(super) fn record(name: &str, range: SeedRange, found: &Seeds) -> Value {
         },
         "events": worst.events,
         "checkouts": worst.checkouts,
-        "first_failure": found.first_failure.as_ref().map(|failure| failure.json()),
-        "replay": found.first_failure.as_ref().map(|failure| failure.replay()),
+        "first_failure": found.first_failure.as_ref().and_then(|failure| Some(failure.outcome.as_ref()?.json())),
+        "first_panic": found.first_failure.as_ref().and_then(|failure| failure.panic.clone()),
+        "first_failing_seed": found.first_failure.as_ref().map(|failure| failure.seed),
+        "replay": found.first_failure.as_ref().map(|failure| failure.replay.clone()),
     })
 }
 

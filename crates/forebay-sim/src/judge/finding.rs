@@ -33,15 +33,19 @@ pub enum Assertion {
     NoAgedSessions,
     /// Callers are served in the order they came.
     FirstComeFirstServed,
-    /// No checkout fails outside disturbances.
+    /// No checkout fails, but where an instance lacks connections in a disturbance.
     NoFailedCheckouts,
+    /// Every caller is answered, one way or the other, by the time it was promised.
+    Answered,
+    /// No connection is open without a lease, where there are leases.
+    Leased,
     /// At the end nothing is open and no lease is held.
     NoLeaks,
 }
 
 impl Assertion {
     /// Every one.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::MaxConnects,
         Self::Converges,
         Self::Stable,
@@ -55,6 +59,8 @@ impl Assertion {
         Self::NoAgedSessions,
         Self::FirstComeFirstServed,
         Self::NoFailedCheckouts,
+        Self::Answered,
+        Self::Leased,
         Self::NoLeaks,
     ];
 
@@ -75,6 +81,8 @@ impl Assertion {
             Self::NoAgedSessions => "noSessionEndedByAge",
             Self::FirstComeFirstServed => "firstComeFirstServed",
             Self::NoFailedCheckouts => "noFailedCheckouts",
+            Self::Answered => "everyCallerAnswered",
+            Self::Leased => "everyConnectionLeased",
             Self::NoLeaks => "nothingLeaked",
         }
     }

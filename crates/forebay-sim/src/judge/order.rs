@@ -16,11 +16,17 @@ pub(super) struct Order {
 impl Order {
     /// A caller is served. Returns whether nobody who came later was served before.
     pub(super) fn serve(&mut self, number: u64, now: Instant) -> bool {
+        let in_order = self.is_in_order(number, now);
+        self.newest = self.newest.max(number);
+        in_order
+    }
+
+    /// A caller gets nothing, or something. Returns whether nobody who came later was served before.
+    pub(super) fn is_in_order(&mut self, number: u64, now: Instant) -> bool {
         if now > self.now {
             self.newest_before = self.newest;
             self.now = now;
         }
-        self.newest = self.newest.max(number);
         number >= self.newest_before
     }
 }
@@ -38,5 +44,9 @@ mod tests {
         assert!(order.serve(2, at(20)));
         assert!(!order.serve(2, at(30)), "number 3 was served earlier");
         assert!(order.serve(4, at(30)));
+        assert!(
+            order.is_in_order(5, at(40)) && !order.is_in_order(3, at(40)),
+            "who gets nothing was overtaken, too"
+        );
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct WindowId(usize);
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     name: String,
+    /// Whom it strikes; none: everybody.
+    whom: Option<Vec<usize>>,
     began: Instant,
     /// When that was over.
     over: Option<Instant>,
@@ -29,9 +31,10 @@ pub(super) struct Window {
 }
 
 impl Window {
-    fn new(name: String, began: Instant) -> Self {
+    fn new(name: String, whom: Option<Vec<usize>>, began: Instant) -> Self {
         Self {
             name,
+            whom,
             began,
             over: None,
             missing: 0,
@@ -59,6 +62,8 @@ pub(super) struct Windows {
     whole_since: Option<Instant>,
     /// By when all have noticed that nothing is wrong any more.
     noticed_by: Instant,
+    /// When all were last closed.
+    closed_at: Instant,
     /// For how long the fleet must stay whole.
     stable_for: Duration,
 }
@@ -92,9 +97,17 @@ impl Windows {
             missing: damage.missing,
             bucket: damage.bucket,
             deadline: Some(start + damage.allowed),
-            ..Window::new("cold_start".to_owned(), start)
+            ..Window::new("cold_start".to_owned(), None, start)
         };
-        Self { list: vec![cold_start], open: 1, active: 0, whole_since: None, noticed_by: start, stable_for }
+        Self {
+            list: vec![cold_start],
+            open: 1,
+            active: 0,
+            whole_since: None,
+            noticed_by: start,
+            closed_at: start,
+            stable_for,
+        }
     }
 
     /// Whether something is wrong, or has been and the fleet is not whole yet.
@@ -102,9 +115,20 @@ impl Windows {
         self.open > 0
     }
 
-    /// Something goes wrong.
-    pub(super) fn begin(&mut self, name: String, now: Instant) -> WindowId {
-        self.list.push(Window::new(name, now));
+    /// Whether that is so for the instance at `place`.
+    pub(super) fn is_open_for(&self, place: usize) -> bool {
+        let struck = |window: &Window| window.whom.as_ref().is_none_or(|whom| whom.contains(&place));
+        self.any_open() && self.list.iter().rev().any(|window| window.is_open() && struck(window))
+    }
+
+    /// Since when nothing has been wrong; none while something is.
+    pub(super) fn quiet_since(&self) -> Option<Instant> {
+        (!self.any_open()).then_some(self.closed_at)
+    }
+
+    /// Something goes wrong, for these instances or for all.
+    pub(super) fn begin(&mut self, name: String, whom: Option<Vec<usize>>, now: Instant) -> WindowId {
+        self.list.push(Window::new(name, whom, now));
         self.open += 1;
         self.active += 1;
         WindowId(self.list.len() - 1)
@@ -122,8 +146,10 @@ impl Windows {
         let open = self.list.iter_mut().filter(|window| window.is_open());
         let patience = open.map(|window| window.patience).max().unwrap_or_default();
         self.noticed_by = now + patience;
+        let deadline = now + patience + damage.allowed;
         for window in self.list.iter_mut().filter(|window| window.is_open()) {
-            window.deadline = Some(now + patience + damage.allowed);
+            // Never less than before: what was promised of the cold start holds.
+            window.deadline = Some(window.deadline.map_or(deadline, |promised| promised.max(deadline)));
         }
     }
 
@@ -150,21 +176,21 @@ impl Windows {
             return if self.active == 0 { self.note_late(overdue) } else { Vec::new() };
         };
         // Until all have noticed that it is over, what it did is not over.
-        if self.active > 0 || now.since(since) < self.stable_for || now < self.noticed_by {
+        if self.open == 0 || self.active > 0 || now.since(since) < self.stable_for || now < self.noticed_by {
             return Vec::new();
         }
-        self.close(since)
+        self.close(since, now)
     }
 
     /// The run is over. What would have to stay whole for longer has stayed so for as long as it could.
     pub(super) fn finish(&mut self, now: Instant) -> Vec<Late> {
         match self.whole_since {
-            Some(since) if self.active == 0 => self.close(since),
+            Some(since) if self.active == 0 => self.close(since, now),
             _ => self.tick(now),
         }
     }
 
-    fn close(&mut self, since: Instant) -> Vec<Late> {
+    fn close(&mut self, since: Instant, now: Instant) -> Vec<Late> {
         if self.open == 0 {
             return Vec::new();
         }
@@ -174,6 +200,7 @@ impl Windows {
             window.whole = Some(window.over.map_or(since, |over| since.max(over)));
         }
         self.open = 0;
+        self.closed_at = now;
         late
     }
 
@@ -284,7 +311,7 @@ mod tests {
     #[test]
     fn a_disturbance_that_tears_nothing_is_over_once_it_is_noticed() {
         let mut windows = calm();
-        let id = windows.begin("outage".to_owned(), at(100));
+        let id = windows.begin("outage".to_owned(), None, at(100));
         windows.over(id, at(120), damage(0, 1, 10));
         windows.tick(at(129));
         assert!(windows.any_open(), "somebody may not have noticed");
@@ -296,9 +323,10 @@ mod tests {
     #[test]
     fn overlapping_disturbances_heal_together_and_are_told_apart() {
         let mut windows = calm();
-        let first = windows.begin("first".to_owned(), at(100));
+        let first = windows.begin("first".to_owned(), Some(vec![1]), at(100));
         windows.tear(at(100));
-        let second = windows.begin("second".to_owned(), at(105));
+        let second = windows.begin("second".to_owned(), Some(vec![2]), at(105));
+        assert!(windows.is_open_for(1) && windows.is_open_for(2) && !windows.is_open_for(3));
         windows.over(first, at(110), damage(40, 10, 0));
         assert!(windows.tick(at(150)).is_empty(), "not while something else is wrong");
         windows.over(second, at(160), damage(70, 20, 0));
@@ -313,14 +341,14 @@ mod tests {
     #[test]
     fn what_is_late_is_said_once_and_remembered() {
         let mut windows = calm();
-        let id = windows.begin("drop".to_owned(), at(100));
+        let id = windows.begin("drop".to_owned(), None, at(100));
         windows.tear(at(100));
         windows.over(id, at(100), damage(50, 3, 0));
         assert!(windows.tick(at(103)).is_empty());
         assert_eq!(windows.tick(at(104)).len(), 1);
         assert!(windows.tick(at(105)).is_empty());
         // Another disturbance gives more time, but does not undo it.
-        let id = windows.begin("again".to_owned(), at(106));
+        let id = windows.begin("again".to_owned(), None, at(106));
         windows.over(id, at(106), damage(50, 100, 0));
         windows.mend(at(110));
         windows.finish(at(111));
@@ -331,7 +359,7 @@ mod tests {
     #[test]
     fn what_the_run_cuts_short_is_not_judged() {
         let mut windows = calm();
-        windows.begin("failover".to_owned(), at(100));
+        windows.begin("failover".to_owned(), None, at(100));
         windows.tear(at(100));
         assert!(windows.finish(at(200)).is_empty());
         let recovery = &windows.recoveries(at(0))[0];

@@ -58,7 +58,11 @@ const fn meaning(assertion: Assertion) -> &'static str {
         Assertion::Lives => "No connection is lent dead, past its life or in its guard window.",
         Assertion::NoAgedSessions => "The cluster never has to end a session for its age.",
         Assertion::FirstComeFirstServed => "Callers are served in the order they came.",
-        Assertion::NoFailedCheckouts => "No checkout fails unless something goes wrong.",
+        Assertion::NoFailedCheckouts => {
+            "No checkout fails, but where an instance lacks connections in a disturbance."
+        }
+        Assertion::Answered => "Every caller is answered by the time it was promised.",
+        Assertion::Leased => "No connection is open without a lease.",
         Assertion::NoLeaks => "At the end nothing is open and no lease is held.",
     }
 }

@@ -133,6 +133,9 @@ const TOKEN_PAUSE: Duration = Duration::from_secs(1);
 const TRIAL: Duration = Duration::from_secs(1);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long it takes at most until something that failed is tried again, and has succeeded.
+pub(crate) const RETRY: Duration = Duration::from_secs(11);
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     ColdStart,
@@ -280,12 +283,10 @@ impl Strike {
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self {
-            Self::Partition { .. } | Self::Refuse { with: Refusal::Silence, .. } => {
-                PAUSE + OPEN_TIMEOUT + TRIAL
-            }
-            Self::Refuse { .. } | Self::Failover { .. } => PAUSE + TRIAL,
+            Self::Partition { .. } | Self::Refuse { with: Refusal::Silence, .. } => RETRY + OPEN_TIMEOUT,
+            Self::Refuse { .. } | Self::Failover { .. } => RETRY,
             // A lease that could not be given back is, and then one that waits for it is tried for.
-            Self::TableOutage { .. } => PAUSE + PAUSE + TRIAL,
+            Self::TableOutage { .. } => PAUSE + RETRY,
             Self::CredentialOutage { .. } => TOKEN_PAUSE + TRIAL,
             Self::MassDrop { .. }
             | Self::SlowOpens { .. }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay::{Config, Lifetime, duration};
 
 use super::reader::Section;
-use super::{Cluster, MINUTE, MOST, SECOND};
+use super::{Cluster, MINUTE, MOST, MOST_INSTANCES, SECOND};
 
 /// One instance of a service: a process with one reservoir.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +81,7 @@ impl Service {
     pub(super) fn read(section: &mut Section<'_>, cluster: &Cluster) -> Vec<Self> {
         let name = section.text("name", "");
         section.demand(!name.is_empty(), "name", || "a service needs a name".to_owned());
-        let replicas = section.whole("replicas", 1, 1, MOST as u64);
+        let replicas = section.whole("replicas", 1, 1, MOST_INSTANCES);
         let target_ready = section.count("targetReady", 50, 1, MOST);
         let max_open = section.count("maxOpen", target_ready, 1, MOST);
         let overlap = section.count("overlap", max_open.div_ceil(20), 0, MOST);
@@ -162,9 +162,20 @@ impl Default for Workload {
 }
 
 impl Workload {
+    /// How long a connection is held at most; not at all if nobody comes.
+    #[must_use]
+    pub fn longest_hold(&self) -> Duration {
+        if self.enabled { self.hold_time + self.hold_jitter } else { Duration::ZERO }
+    }
+
     fn read(section: &mut Section<'_>) -> Self {
         let batches = Arrivals::Batches {
-            every: section.span("spawnEvery", Duration::from_millis(200)),
+            every: section.value(
+                "spawnEvery",
+                Duration::from_millis(200),
+                "a duration of at least 10us",
+                |text| duration::parse(text).filter(|every| *every >= Duration::from_micros(10)),
+            ),
             size: super::bounded(section.whole("arrivalBurst", 5, 1, 1_000_000)),
         };
         let arrivals = if section.has("perSecond") {

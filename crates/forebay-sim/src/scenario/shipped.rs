@@ -35,6 +35,7 @@ shipped![
     "workload-test",
     "workload-mass-drop",
     "workload-rolling-restart",
+    "crowd",
     "region-10k",
     "herd",
     "herd-fleet",

@@ -31,13 +31,19 @@ pub(super) struct Entry {
 
 /// So deep may lists and maps be nested: far deeper than a scenario needs, and no hostile file can exhaust the stack.
 const DEEPEST: usize = 32;
+/// So many values may there be, those that aliases repeat counted each time.
+const MOST: usize = 200_000;
 
 impl Node {
     /// Reads the one document of `text`. An empty one is an empty map.
     pub(super) fn parse(name: &Arc<str>, text: &str) -> Result<Self, Problem> {
         let start = Origin::File { name: Arc::clone(name), line: 1 };
-        let builder =
-            Builder { name: Arc::clone(name), parser: Parser::new_from_str(text), anchors: BTreeMap::new() };
+        let builder = Builder {
+            name: Arc::clone(name),
+            parser: Parser::new_from_str(text),
+            anchors: BTreeMap::new(),
+            values: 0,
+        };
         Ok(builder.document()?.unwrap_or(Self { origin: start, value: Value::Map(Vec::new()) }))
     }
 
@@ -105,6 +111,17 @@ impl Node {
         Ok(())
     }
 
+    /// How many values there are below and including this one, and how deep they go.
+    fn extent(&self) -> (usize, usize) {
+        let below: Vec<(usize, usize)> = match &self.value {
+            Value::Nothing | Value::Scalar(_) => Vec::new(),
+            Value::List(items) => items.iter().map(Self::extent).collect(),
+            Value::Map(entries) => entries.iter().map(|entry| entry.node.extent()).collect(),
+        };
+        let values = below.iter().map(|(values, _)| values).sum::<usize>();
+        (1 + values, 1 + below.iter().map(|(_, height)| *height).max().unwrap_or(0))
+    }
+
     fn is_named(&self, name: &str) -> bool {
         let Value::Map(entries) = &self.value else { return false };
         entries.iter().any(|entry| {
@@ -131,6 +148,7 @@ struct Builder<'a> {
     name: Arc<str>,
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     anchors: BTreeMap<usize, Node>,
+    values: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -186,6 +204,12 @@ impl<'a> Builder<'a> {
             Event::SequenceStart(anchor, _) => (anchor, Value::List(self.items(depth)?)),
             Event::MappingStart(anchor, _) => (anchor, Value::Map(self.entries(depth)?)),
             Event::Alias(anchor) => {
+                let (values, height) = self.anchors.get(&anchor).map_or((0, 0), Node::extent);
+                self.values += values;
+                if depth + height > DEEPEST {
+                    return Err(self.problem(line, format!("nested more than {DEEPEST} deep")));
+                }
+                self.count(line)?;
                 return self
                     .anchors
                     .get(&anchor)
@@ -194,11 +218,17 @@ impl<'a> Builder<'a> {
             }
             _ => return Err(self.problem(line, "the document ends too early")),
         };
+        self.values += 1;
+        self.count(line)?;
         let node = Node { origin: self.origin(line), value };
         if anchor > 0 {
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
+    }
+
+    fn count(&self, line: usize) -> Result<(), Problem> {
+        if self.values > MOST { Err(self.problem(line, format!("more than {MOST} values"))) } else { Ok(()) }
     }
 
     fn items(&mut self, depth: usize) -> Result<Vec<Node>, Problem> {
@@ -280,6 +310,22 @@ mod tests {
     fn anchors_can_be_used_again() {
         let tree = parse("a: &x {b: 1}\nc: *x\n").unwrap();
         assert!(matches!(&at(at(&tree, "c"), "b").value, Value::Scalar(one) if one == "1"));
+    }
+
+    #[test]
+    fn aliases_of_aliases_end_somewhere() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..9 {
+            let below = format!("*a{}, ", level - 1).repeat(10);
+            text += &format!("a{level}: &a{level} [{below}]\n");
+        }
+        let problem = parse(&text).expect_err("a billion values").to_string();
+        assert!(problem.contains("more than 200000 values"), "{problem}");
+        let mut text = "a0: &a0 [x]\n".to_owned();
+        for level in 1..60 {
+            text += &format!("a{level}: &a{level} [*a{}]\n", level - 1);
+        }
+        assert!(parse(&text).expect_err("a deep one").to_string().contains("deep"));
     }
 
     #[test]

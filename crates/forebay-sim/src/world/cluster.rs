@@ -22,17 +22,21 @@ pub(crate) struct Cluster {
     max_connections: Option<usize>,
     session_length: Duration,
     open_time: Latency,
-    /// Opens take so many times as long at the moment.
-    pub(crate) slowness: f64,
+    /// Opens take so many times as long at the moment, all factors together.
+    pub(crate) slowness: Vec<f64>,
     /// How it refuses everybody at the moment, the latest reason last.
     pub(crate) refusing: Vec<Refusal>,
     /// Sessions by number; the lowest is the oldest.
     sessions: BTreeMap<u64, Session>,
     next: u64,
-    /// How many sessions each instance has.
+    /// How many sessions each instance has,
     held: Vec<usize>,
-    /// Instances that do not reach the cluster.
+    /// and how many of those it can use: opened, alive, and not being closed.
+    usable: Vec<usize>,
+    /// Instances that do not reach the cluster,
     cut_off: BTreeSet<usize>,
+    /// and sessions of theirs that ended, of which they have not heard.
+    untold: BTreeMap<usize, Vec<Arc<Line>>>,
     peak: usize,
     draws: Draws,
 }
@@ -41,8 +45,19 @@ struct Session {
     place: usize,
     began: Instant,
     line: Arc<Line>,
+    stage: Stage,
+}
+
+/// How far a session has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Opening,
+    /// Its client has it.
+    Open,
+    /// Its client closes it.
+    Closing,
     /// Its client is gone, and could not say so.
-    abandoned: bool,
+    Abandoned,
 }
 
 /// What both ends of a session know.
@@ -114,23 +129,33 @@ impl Cluster {
             max_connections: rules.max_connections,
             session_length: rules.session_length,
             open_time: rules.open_time,
-            slowness: 1.0,
+            slowness: Vec::new(),
             refusing: Vec::new(),
             sessions: BTreeMap::new(),
             next: 0,
             held: vec![0; scenario.services.len()],
+            usable: vec![0; scenario.services.len()],
+            untold: BTreeMap::new(),
             cut_off: BTreeSet::new(),
             peak: 0,
             draws: seed.draws(),
         }
     }
 
-    /// Somebody connects.
-    pub(crate) fn connect(&mut self, place: usize, now: Instant) -> Result<Admitted, Refused> {
-        let takes = self.open_time.draw(&mut self.draws).mul_f64(self.slowness);
+    /// Somebody connects, with a good token or without one.
+    pub(crate) fn connect(
+        &mut self,
+        place: usize,
+        has_token: bool,
+        now: Instant,
+    ) -> Result<Admitted, Refused> {
+        let takes = scaled(self.open_time.draw(&mut self.draws), self.slowness.iter().product());
         let refused = |with, by_limits| Err(Refused { with, by_limits, takes });
         if let Some(with) = self.refusing.last() {
             return refused(*with, false);
+        }
+        if !has_token {
+            return refused(Refusal::AccessDenied, true);
         }
         if self.max_connections.is_some_and(|most| self.sessions.len() >= most) {
             return refused(Refusal::TooManyConnections, true);
@@ -142,20 +167,38 @@ impl Cluster {
         let (session, line) = (self.next, Arc::new(Line::default()));
         self.next += 1;
         let began = now;
-        self.sessions.insert(session, Session { place, began, line: Arc::clone(&line), abandoned: false });
+        let stage = Stage::Opening;
+        self.sessions.insert(session, Session { place, began, line: Arc::clone(&line), stage });
         self.held[place] += 1;
         self.peak = self.peak.max(self.sessions.len());
         Ok(Admitted { session, line, takes })
     }
 
-    /// A client closes a session, or is gone.
-    pub(crate) fn close(&mut self, session: u64) {
+    /// A client has its session.
+    pub(crate) fn deliver(&mut self, session: u64) {
+        self.advance(session, Stage::Open);
+    }
+
+    /// A client begins to close its session.
+    pub(crate) fn begin_close(&mut self, session: u64) {
+        self.advance(session, Stage::Closing);
+    }
+
+    fn advance(&mut self, session: u64, stage: Stage) {
         if let Some(found) = self.sessions.get_mut(&session) {
-            if self.cut_off.contains(&found.place) {
-                found.abandoned = true;
-            } else {
-                self.remove(session);
-            }
+            self.usable[found.place] -= usize::from(found.stage == Stage::Open);
+            found.stage = stage;
+            self.usable[found.place] += usize::from(stage == Stage::Open);
+        }
+    }
+
+    /// A client has closed its session, or is gone.
+    pub(crate) fn close(&mut self, session: u64) {
+        let Some(found) = self.sessions.get(&session) else { return };
+        if self.cut_off.contains(&found.place) {
+            self.advance(session, Stage::Abandoned);
+        } else {
+            self.remove(session);
         }
     }
 
@@ -163,6 +206,7 @@ impl Cluster {
         let removed = self.sessions.remove(&session)?;
         removed.line.end();
         self.held[removed.place] -= 1;
+        self.usable[removed.place] -= usize::from(removed.stage == Stage::Open);
         Some(removed)
     }
 
@@ -207,10 +251,15 @@ impl Cluster {
     fn end(&mut self, doomed: Vec<u64>) -> Dropped {
         let mut dropped = Vec::new();
         for session in doomed {
-            if let Some(removed) = self.remove(session)
-                && !removed.abandoned
-            {
-                dropped.push((removed.place, removed.line));
+            let Some(Session { place, line, stage, .. }) = self.remove(session) else { continue };
+            if stage == Stage::Abandoned {
+                continue;
+            }
+            if self.cut_off.contains(&place) {
+                // Word of it gets no further than any other packet.
+                self.untold.entry(place).or_default().push(line);
+            } else {
+                dropped.push((place, line));
             }
         }
         Dropped(dropped)
@@ -221,32 +270,57 @@ impl Cluster {
         self.cut_off.insert(place);
     }
 
-    /// It can again; what it could not say is now known.
-    pub(crate) fn reconnect(&mut self, place: usize) {
+    /// It can again; what either side could not say is now known.
+    pub(crate) fn reconnect(&mut self, place: usize) -> Dropped {
         self.cut_off.remove(&place);
-        let gone: Vec<u64> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.place == place && session.abandoned)
-            .map(|(id, _)| *id)
-            .collect();
+        let of_the_gone = |session: &Session| session.place == place && session.stage == Stage::Abandoned;
+        let gone: Vec<u64> =
+            self.sessions.iter().filter(|(_, session)| of_the_gone(session)).map(|(id, _)| *id).collect();
         for session in gone {
             self.remove(session);
         }
+        let untold = self.untold.remove(&place).unwrap_or_default();
+        Dropped(untold.into_iter().map(|line| (place, line)).collect())
     }
 
     pub(crate) fn is_cut_off(&self, place: usize) -> bool {
         self.cut_off.contains(&place)
     }
 
-    /// How many sessions an instance has.
-    pub(crate) fn held(&self, place: usize) -> usize {
-        self.held[place]
+    /// How many sessions an instance can use.
+    pub(crate) fn usable(&self, place: usize) -> usize {
+        self.usable[place]
     }
 
-    /// How many sessions there are whose clients are not cut off.
-    pub(crate) fn reachable(&self) -> usize {
-        self.sessions.values().filter(|session| !self.cut_off.contains(&session.place)).count()
+    /// How many sessions an instance has that it knows of.
+    pub(crate) fn known(&self, place: usize) -> usize {
+        let abandoned = |session: &&Session| session.place == place && session.stage == Stage::Abandoned;
+        // Few have any, and then only for a while.
+        let abandoned =
+            if self.cut_off.is_empty() { 0 } else { self.sessions.values().filter(abandoned).count() };
+        self.held[place] - abandoned
+    }
+
+    /// The instances of sessions that are older than `longest` says for theirs.
+    pub(crate) fn older_than(
+        &self,
+        now: Instant,
+        longest: impl Fn(usize) -> Duration,
+    ) -> Vec<(usize, Duration)> {
+        let sessions = self.sessions.values().filter(|session| session.stage != Stage::Abandoned);
+        let aged = sessions.map(|session| (session.place, now.since(session.began)));
+        aged.filter(|(place, age)| *age > longest(*place)).collect()
+    }
+
+    /// How many sessions there are.
+    pub(crate) fn live(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Takes back every failure it was told to show.
+    pub(crate) fn behave(&mut self) {
+        self.refusing.clear();
+        self.slowness.clear();
     }
 
     /// How many sessions there were at most.
@@ -254,6 +328,14 @@ impl Cluster {
         self.peak
     }
 }
+
+/// So many times as long, and never longer than anybody waits.
+fn scaled(time: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(time.as_secs_f64() * factor).map_or(AGES, |time| time.min(AGES))
+}
+
+/// Longer than any run.
+const AGES: Duration = Duration::from_secs(1 << 32);
 
 #[cfg(test)]
 mod tests {
@@ -269,42 +351,49 @@ mod tests {
     #[test]
     fn a_burst_then_the_rate() {
         let (mut cluster, start) = cluster(&["cluster.burst=3", "cluster.ratePerSec=10"]);
-        let admitted = (0..5).filter(|_| cluster.connect(0, start).is_ok()).count();
+        let admitted = (0..5).filter(|_| cluster.connect(0, true, start).is_ok()).count();
         assert_eq!(admitted, 3);
         let later = start + Duration::from_millis(250);
-        let outcomes: Vec<bool> = (0..3).map(|_| cluster.connect(0, later).is_ok()).collect();
+        let outcomes: Vec<bool> = (0..3).map(|_| cluster.connect(0, true, later).is_ok()).collect();
         assert_eq!(outcomes, [true, true, false]);
-        let Err(refused) = cluster.connect(0, later) else { panic!("admitted") };
+        let Err(refused) = cluster.connect(0, true, later) else { panic!("admitted") };
         assert_eq!((refused.with, refused.by_limits), (Refusal::RateExceeded, true));
     }
 
     #[test]
     fn the_cap_counts_what_is_open() {
         let (mut cluster, start) = cluster(&["cluster.maxConnections=2"]);
-        let first = cluster.connect(0, start).map_err(|_| "refused").unwrap();
-        cluster.connect(1, start).map_err(|_| "refused").unwrap();
-        let Err(refused) = cluster.connect(0, start) else { panic!("admitted") };
+        let first = cluster.connect(0, true, start).map_err(|_| "refused").unwrap();
+        cluster.connect(1, true, start).map_err(|_| "refused").unwrap();
+        let Err(refused) = cluster.connect(0, true, start) else { panic!("admitted") };
         assert_eq!((refused.with, refused.by_limits), (Refusal::TooManyConnections, true));
         cluster.close(first.session);
-        assert!(!first.line.is_alive() && cluster.connect(0, start).is_ok());
+        assert!(!first.line.is_alive() && cluster.connect(0, true, start).is_ok());
+    }
+
+    #[test]
+    fn nobody_comes_in_without_a_token() {
+        let (mut cluster, start) = cluster(&[]);
+        let Err(refused) = cluster.connect(0, false, start) else { panic!("admitted") };
+        assert_eq!((refused.with, refused.by_limits), (Refusal::AccessDenied, true));
     }
 
     #[test]
     fn exactly_the_share_is_dropped() {
         let (mut cluster, start) = cluster(&[]);
         let lines: Vec<_> =
-            (0..100).map(|_| cluster.connect(0, start).map_err(|_| "refused").unwrap().line).collect();
+            (0..100).map(|_| cluster.connect(0, true, start).map_err(|_| "refused").unwrap().line).collect();
         assert_eq!(cluster.drop_some(0.3).tell().len(), 30);
         assert_eq!(lines.iter().filter(|line| line.is_alive()).count(), 70);
-        assert_eq!((cluster.held(0), cluster.peak()), (70, 100));
+        assert_eq!((cluster.held[0], cluster.peak()), (70, 100));
     }
 
     #[test]
     fn sessions_end_at_their_age() {
         let (mut cluster, start) = cluster(&[]);
         let later = start + Duration::from_secs(60);
-        let young = cluster.connect(0, start).map_err(|_| "refused").unwrap();
-        let old = cluster.connect(1, later).map_err(|_| "refused").unwrap();
+        let young = cluster.connect(0, true, start).map_err(|_| "refused").unwrap();
+        let old = cluster.connect(1, true, later).map_err(|_| "refused").unwrap();
         let hour = Duration::from_secs(3600);
         let (dropped, next) = cluster.end_the_old(start + hour);
         assert_eq!((dropped.tell(), next), (vec![0], later + hour));
@@ -314,11 +403,14 @@ mod tests {
     #[test]
     fn who_is_cut_off_keeps_its_sessions_until_it_is_back() {
         let (mut cluster, start) = cluster(&[]);
-        let session = cluster.connect(0, start).map_err(|_| "refused").unwrap().session;
+        let session = cluster.connect(0, true, start).map_err(|_| "refused").unwrap().session;
         cluster.cut_off(0);
+        let other = cluster.connect(0, true, start).map_err(|_| "refused").unwrap();
+        cluster.deliver(other.session);
         cluster.close(session);
-        assert_eq!((cluster.held(0), cluster.reachable()), (1, 0));
-        cluster.reconnect(0);
-        assert_eq!(cluster.held(0), 0);
+        assert_eq!((cluster.held[0], cluster.known(0), cluster.usable(0)), (2, 1, 1));
+        assert!(cluster.drop_some(1.0).tell().is_empty(), "it cannot be told");
+        assert_eq!((cluster.live(), cluster.usable(0), other.line.is_alive()), (0, 0, false));
+        assert_eq!(cluster.reconnect(0).tell(), [0], "it is told when it is back");
     }
 }

@@ -1,6 +1,7 @@
 //! The way from an instance to the cluster, and what it gets there.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::{Connect, Failure, Instant, Lifeline, OpenError};
@@ -14,17 +15,23 @@ use crate::scenario::Refusal;
 pub(crate) struct Link {
     world: Arc<World>,
     place: usize,
+    /// Until when its token is good.
+    token_until: Arc<AtomicU64>,
 }
+
+/// How long a token is good for.
+const TOKEN_LIFE: Duration = Duration::from_secs(15 * 60);
 
 impl Link {
     pub(crate) fn new(world: Arc<World>, place: usize) -> Self {
-        Self { world, place }
+        Self { world, place, token_until: Arc::default() }
     }
 }
 
 /// A session as its client sees it. Dropping it closes it.
 pub(crate) struct Connection {
     world: Arc<World>,
+    place: usize,
     session: u64,
     line: Arc<Line>,
     /// When the client had it.
@@ -49,6 +56,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.world.cluster.lock().close(self.session);
+        self.world.recount(self.place);
     }
 }
 
@@ -58,6 +66,9 @@ impl Connect for Link {
     async fn prepare(&self) -> Result<(), OpenError> {
         let (takes, outcome) = self.world.credentials.lock().token();
         self.world.pass(takes).await;
+        if outcome.is_ok() {
+            self.token_until.store((self.world.now() + TOKEN_LIFE).as_nanos(), Ordering::Relaxed);
+        }
         outcome
     }
 
@@ -67,8 +78,9 @@ impl Connect for Link {
             return std::future::pending().await;
         }
         let now = world.now();
-        let answer = world.cluster.lock().connect(place, now);
-        world.books.lock().connected(place, now, answer.as_ref().err());
+        let has_token = now.as_nanos() < self.token_until.load(Ordering::Relaxed);
+        let answer = world.cluster.lock().connect(place, has_token, now);
+        world.connected(place, answer.as_ref().err());
         let admitted = match answer {
             Ok(admitted) => admitted,
             Err(refused) if refused.with == Refusal::Silence => return std::future::pending().await,
@@ -80,6 +92,7 @@ impl Connect for Link {
         // Made before the wait: whoever gives up on it closes it.
         let mut connection = Connection {
             world: Arc::clone(world),
+            place,
             session: admitted.session,
             line: Arc::clone(&admitted.line),
             born: now,
@@ -90,6 +103,8 @@ impl Connect for Link {
             return Err(OpenError::new(Failure::Open, "the cluster closed the connection"));
         }
         connection.born = world.now();
+        world.cluster.lock().deliver(connection.session);
+        world.recount(place);
         Ok(connection)
     }
 
@@ -98,6 +113,8 @@ impl Connect for Link {
     }
 
     async fn close(&self, connection: Connection) {
+        self.world.cluster.lock().begin_close(connection.session);
+        self.world.recount(self.place);
         self.world.pass(self.world.scenario.cluster.close_time).await;
         drop(connection);
     }

@@ -13,7 +13,28 @@ use super::World;
 pub(crate) struct Ledger {
     limit: usize,
     leases: LocalLeases,
-    holders: Mutex<BTreeMap<LeaseId, usize>>,
+    holders: Mutex<Holders>,
+}
+
+/// Who holds what.
+struct Holders {
+    by_lease: BTreeMap<LeaseId, usize>,
+    counts: Vec<usize>,
+    /// Leases of the dead.
+    orphans: usize,
+}
+
+impl Holders {
+    fn note(&mut self, id: LeaseId, place: usize) {
+        self.by_lease.insert(id, place);
+        self.counts[place] += 1;
+    }
+
+    fn forget(&mut self, id: &LeaseId) {
+        if let Some(place) = self.by_lease.remove(id) {
+            self.counts[place] -= 1;
+        }
+    }
 }
 
 /// One instance's access to the leases.
@@ -32,13 +53,20 @@ impl FleetLeases {
 }
 
 impl Ledger {
-    pub(crate) fn new(limit: u64) -> Arc<Self> {
+    pub(crate) fn new(limit: u64, instances: usize) -> Arc<Self> {
         let count = usize::try_from(limit).unwrap_or(usize::MAX);
-        Arc::new(Self { limit: count, leases: LocalLeases::new(limit), holders: Mutex::default() })
+        let holders = Holders { by_lease: BTreeMap::new(), counts: vec![0; instances], orphans: 0 };
+        Arc::new(Self { limit: count, leases: LocalLeases::new(limit), holders: Mutex::new(holders) })
     }
 
-    pub(crate) fn free(&self) -> usize {
-        self.limit.saturating_sub(self.leases.held())
+    /// How many are left for the living.
+    pub(crate) fn for_the_living(&self) -> usize {
+        self.limit.saturating_sub(self.holders.lock().orphans)
+    }
+
+    /// How many an instance holds.
+    pub(crate) fn held_by(&self, place: usize) -> usize {
+        self.holders.lock().counts[place]
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -50,9 +78,11 @@ impl Ledger {
         let Some(rules) = world.scenario.leases else { return };
         let orphans: Vec<LeaseId> = {
             let mut holders = self.holders.lock();
-            let orphans =
-                holders.iter().filter(|(_, holder)| **holder == place).map(|(id, _)| id.clone()).collect();
-            holders.retain(|_, holder| *holder != place);
+            let theirs = holders.by_lease.iter().filter(|(_, holder)| **holder == place);
+            let orphans: Vec<LeaseId> = theirs.map(|(id, _)| id.clone()).collect();
+            holders.by_lease.retain(|_, holder| *holder != place);
+            holders.counts[place] = 0;
+            holders.orphans += orphans.len();
             orphans
         };
         let (ledger, world) = (Arc::clone(self), Arc::clone(world));
@@ -62,6 +92,7 @@ impl Ledger {
             for orphan in orphans {
                 // In memory, and by its own number: it cannot fail.
                 drop(ledger.leases.release(&orphan).await);
+                ledger.holders.lock().orphans -= 1;
             }
         }));
     }
@@ -72,7 +103,7 @@ impl Leases for FleetLeases {
         Box::pin(async {
             self.world.call_table(self.place).await.map_err(LeaseError::Unavailable)?;
             let id = self.ledger.leases.acquire().await?;
-            self.ledger.holders.lock().insert(id.clone(), self.place);
+            self.ledger.holders.lock().note(id.clone(), self.place);
             Ok(id)
         })
     }
@@ -80,7 +111,7 @@ impl Leases for FleetLeases {
     fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>> {
         Box::pin(async {
             self.world.call_table(self.place).await?;
-            self.ledger.holders.lock().remove(id);
+            self.ledger.holders.lock().forget(id);
             self.ledger.leases.release(id).await
         })
     }

@@ -51,7 +51,12 @@ struct Inner {
 struct Queue {
     tasks: Tasks,
     timers: Timers,
+    /// How often tasks have run since time last passed.
+    steps: u64,
 }
+
+/// Nobody does so much in one instant, unless two tasks wake each other for ever.
+const LIVELOCK: u64 = 20_000_000;
 
 /// An hour past the origin, so that an instant "an hour ago" exists.
 const START: Instant = Instant::from_nanos(3_600_000_000_000);
@@ -102,6 +107,9 @@ impl VirtualTime {
     }
 
     /// Lets `duration` pass, running whatever becomes due, and leaves the clock there.
+    ///
+    /// # Panics
+    /// If tasks wake each other for ever, so that time cannot pass: a livelock.
     pub fn advance(&self, duration: Duration) {
         let until = self.now() + duration;
         loop {
@@ -111,6 +119,7 @@ impl VirtualTime {
             }
         }
         self.0.now.store(until.as_nanos(), Ordering::Relaxed);
+        self.0.queue.lock().steps = 0;
         self.settle();
     }
 
@@ -133,7 +142,13 @@ impl VirtualTime {
 
     /// Runs one task, if one can run.
     fn step(&self) -> bool {
-        let Some((id, mut running)) = self.0.queue.lock().tasks.next() else { return false };
+        let (next, steps) = {
+            let mut queue = self.0.queue.lock();
+            queue.steps += 1;
+            (queue.tasks.next(), queue.steps)
+        };
+        let Some((id, mut running)) = next else { return false };
+        assert!(steps < LIVELOCK, "livelock: tasks wake each other for ever, at {:?}", self.now());
         // Taken out while it runs, so that a task which wakes or spawns finds no lock held.
         let pending = running.poll().is_pending();
         if pending {
@@ -148,7 +163,9 @@ impl VirtualTime {
     /// Jumps to the next timer that is not after `limit` and wakes it.
     fn jump(&self, limit: Instant) -> bool {
         let Some((at, waker)) = self.0.queue.lock().timers.pop(limit) else { return false };
-        self.0.now.fetch_max(at.as_nanos(), Ordering::Relaxed);
+        if self.0.now.fetch_max(at.as_nanos(), Ordering::Relaxed) < at.as_nanos() {
+            self.0.queue.lock().steps = 0;
+        }
         waker.wake();
         true
     }

@@ -15,9 +15,12 @@ pub(crate) fn start<C: Connect>(
     connection: Option<C::Connection>,
     lease: Option<HeldLease>,
 ) {
-    let mut slot = Occupied { core: Arc::clone(core), key, lease };
-    core.runtime.spawn(Box::pin(async move {
-        let core = Arc::clone(&slot.core);
+    close(Occupied { core: Arc::clone(core), key, lease, retried: false }, connection);
+}
+
+fn close<C: Connect>(mut slot: Occupied<C>, connection: Option<C::Connection>) {
+    let core = Arc::clone(&slot.core);
+    core.runtime.clone().spawn(Box::pin(async move {
         if let Some(connection) = connection {
             let limit = core.config.lock().close_timeout;
             if core.within(limit, core.connector.close(connection)).await.is_none() {
@@ -37,14 +40,17 @@ struct Occupied<C: Connect> {
     core: Arc<Core<C>>,
     key: Key,
     lease: Option<HeldLease>,
+    /// This is the second attempt. There is no third: a runtime that is gone drops each at once.
+    retried: bool,
 }
 
 impl<C: Connect> Drop for Occupied<C> {
     fn drop(&mut self) {
         let lease = self.lease.take().filter(|lease| !lease.is_released());
-        if lease.is_some() && std::thread::panicking() {
+        if lease.is_some() && std::thread::panicking() && !self.retried {
             // The connector's close panicked, and the connection is gone with it: only the lease is left to do.
-            return start(&self.core, self.key, None, lease);
+            let again = Self { core: Arc::clone(&self.core), key: self.key, lease, retried: true };
+            return close(again, None);
         }
         drop(lease);
         self.core.ask(|state| state.reclaimed(self.key));
