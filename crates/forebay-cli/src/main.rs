@@ -1,6 +1,11 @@
 //! The `forebay` command.
 
 mod demo;
+#[cfg(feature = "dsql-local")]
+mod dsql_local;
+#[cfg(not(feature = "dsql-local"))]
+#[path = "dsql_local_absent.rs"]
+mod dsql_local;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,12 +23,14 @@ struct Forebay {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Demo),
+    DsqlLocal(Box<dsql_local::DsqlLocal>),
 }
 
 fn main() -> ExitCode {
     let Forebay { command } = Forebay::parse();
     let outcome = match command {
         Command::Demo(demo) => demo.run(),
+        Command::DsqlLocal(dsql_local) => dsql_local.run(),
     };
     outcome.unwrap_or_else(|error| {
         // If even this cannot be written, the exit status still tells.

@@ -1,0 +1,390 @@
+//! What is said between login and goodbye: the simple and the extended protocol.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::engine::{Call, Description, Engine, Rows};
+use crate::error::SqlError;
+use crate::faults::Blow;
+use crate::race::{self, First};
+use crate::sessions::{Ending, Phase};
+use crate::shared::Shared;
+use crate::statement::{Kind, Statement};
+use crate::transaction::{Outcome, Transactions};
+use crate::wire::Format;
+use crate::wire::backend::Severity;
+use crate::wire::frontend::{Message, Named};
+use crate::wire::stream::{Broken, Wire};
+
+/// How many prepared statements, and how many portals, a session may have.
+const NAMED: usize = 10_000;
+
+/// How a conversation ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client left, or broke the protocol.
+    Left,
+    /// The session's time was up.
+    Expired,
+    /// A fault closed the socket.
+    Dropped,
+}
+
+/// One session.
+pub(crate) struct Conversation<E: Engine, S> {
+    shared: Arc<Shared>,
+    wire: Wire<S>,
+    transactions: Transactions<E>,
+    statements: BTreeMap<String, Arc<Prepared>>,
+    portals: BTreeMap<String, Portal>,
+    /// After an error, messages are skipped until the next Sync.
+    skipping: bool,
+}
+
+struct Prepared {
+    statement: Statement,
+    types: Vec<u32>,
+    description: Arc<Description>,
+}
+
+struct Portal {
+    prepared: Arc<Prepared>,
+    values: Vec<Option<Bytes>>,
+    formats: Vec<Format>,
+    results: Vec<Format>,
+    /// What it gave and the client has not yet fetched, and the tag for the end.
+    pending: Option<(Rows, Outcome)>,
+}
+
+/// What ends a conversation from within.
+enum Stop {
+    Broken,
+    Hangup,
+    Terminate,
+}
+
+impl From<Broken> for Stop {
+    fn from(_: Broken) -> Self {
+        Self::Broken
+    }
+}
+
+impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
+    pub(crate) fn new(shared: Arc<Shared>, wire: Wire<S>, transactions: Transactions<E>) -> Self {
+        Self {
+            shared,
+            wire,
+            transactions,
+            statements: BTreeMap::new(),
+            portals: BTreeMap::new(),
+            skipping: false,
+        }
+    }
+
+    /// Serves until one side has enough. Cancelled, it leaves nothing open.
+    pub(crate) async fn run(mut self, ending: &Ending) -> End {
+        loop {
+            match self.next(ending).await {
+                Ok(Some(message)) => match self.answer(message).await {
+                    Ok(()) => {}
+                    Err(Stop::Hangup) => return End::Dropped,
+                    Err(Stop::Broken | Stop::Terminate) => return End::Left,
+                },
+                Ok(None) => return End::Expired,
+                Err(_) => return End::Left,
+            }
+        }
+    }
+
+    /// The next message; none if the session's time is up.
+    async fn next(&mut self, ending: &Ending) -> Result<Option<(u8, Bytes)>, Broken> {
+        loop {
+            let open = self.transactions.began();
+            if ending.has_reached(Phase::Expired) && open.is_none() {
+                // What was answered is still delivered: the client saw it happen before the end.
+                self.wire.flush().await?;
+                return Ok(None);
+            }
+            if let Some(message) = self.wire.buffered()? {
+                return Ok(Some(message));
+            }
+            self.wire.flush().await?;
+            let limit = self.shared.sessions.limits().transaction_life;
+            let over = async {
+                match open {
+                    None => ending.reached(Phase::Expired).await,
+                    // A transaction begun before the end may finish, but not outlive its own limit.
+                    Some(began) => {
+                        ending.reached(Phase::Expired).await;
+                        self.shared.clock.sleep_until(began.saturating_add(limit)).await;
+                    }
+                }
+            };
+            match race::first(self.wire.more(), over).await {
+                First::Left(more) => more?,
+                First::Right(()) => return Ok(None),
+            }
+        }
+    }
+
+    async fn answer(&mut self, (tag, body): (u8, Bytes)) -> Result<(), Stop> {
+        let message = match Message::parse(tag, body) {
+            Ok(message) => message,
+            Err(error) => {
+                self.wire.replies.error(Severity::Fatal, &error);
+                self.wire.flush().await?;
+                return Err(Stop::Terminate);
+            }
+        };
+        if self.skipping && !matches!(message, Message::Sync | Message::Terminate) {
+            return Ok(());
+        }
+        let result = match message {
+            Message::Query(sql) => return self.query(&sql).await,
+            Message::Sync => return self.sync().await,
+            Message::Terminate => return Err(Stop::Terminate),
+            Message::Flush => {
+                self.wire.flush().await?;
+                Ok(())
+            }
+            Message::Copy => Ok(()),
+            Message::Parse { name, sql, types } => self.parse(name, &sql, types).await,
+            Message::Bind { portal, statement, formats, values, results } => {
+                self.bind(portal, &statement, formats, values, results)
+            }
+            Message::Describe { kind: Named::Statement, name } => self.describe_statement(&name),
+            Message::Describe { kind: Named::Portal, name } => self.describe_portal(&name),
+            Message::Execute { portal, limit } => self.execute(&portal, limit).await,
+            Message::Close { kind, name } => {
+                match kind {
+                    Named::Statement => drop(self.statements.remove(&name)),
+                    Named::Portal => drop(self.portals.remove(&name)),
+                }
+                self.wire.replies.closed();
+                Ok(())
+            }
+            Message::FunctionCall => Err(SqlError::unsupported("function calls are not supported").into()),
+            Message::Password(_) => Err(SqlError::protocol("a password was not asked for").into()),
+        };
+        self.wire.flush_if_full().await?;
+        match result {
+            Ok(()) => Ok(()),
+            Err(Blow::Hangup) => Err(Stop::Hangup),
+            Err(Blow::Error(error)) => {
+                self.skipping = true;
+                self.wire.replies.error(Severity::Error, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// The simple protocol: several statements, one transaction for all that are not in one of their own.
+    async fn query(&mut self, sql: &str) -> Result<(), Stop> {
+        self.portals.clear();
+        let statements = Statement::split(sql);
+        let mut result = Ok(());
+        for statement in &statements {
+            result = self.simple(statement).await;
+            self.wire.flush_if_full().await?;
+            if result.is_err() {
+                break;
+            }
+        }
+        if result.is_ok() {
+            result = self.transactions.finish().await;
+        }
+        match result {
+            Err(Blow::Hangup) => return Err(Stop::Hangup),
+            Err(Blow::Error(error)) => self.wire.replies.error(Severity::Error, &error),
+            Ok(()) => {}
+        }
+        self.wire.replies.ready(self.transactions.readiness());
+        Ok(())
+    }
+
+    async fn simple(&mut self, statement: &Statement) -> Result<(), Blow> {
+        if statement.kind() == Kind::Empty {
+            self.wire.replies.empty_query();
+            return Ok(());
+        }
+        let description = match self.transactions.describe(statement, &[]).await {
+            Ok(description) => description,
+            Err(error) => {
+                let blow = error.into();
+                self.transactions.fail(&blow).await;
+                return Err(blow);
+            }
+        };
+        let call = Call { statement, description: &description, values: &[], formats: &[], results: &[] };
+        let mut rows = Rows::default();
+        let outcome = self.transactions.run(call, &mut rows).await?;
+        if let Some(columns) = &description.columns {
+            self.wire.replies.columns(columns, &[]);
+        }
+        self.deliver(&mut rows, 0);
+        self.conclude(&outcome);
+        Ok(())
+    }
+
+    fn deliver(&mut self, rows: &mut Rows, limit: usize) {
+        let (data, _) = rows.take(limit);
+        if self.wire.replies.0.is_empty() {
+            self.wire.replies.0 = data;
+        } else {
+            self.wire.replies.0.extend_from_slice(&data);
+        }
+    }
+
+    fn conclude(&mut self, outcome: &Outcome) {
+        let replies = &mut self.wire.replies;
+        if let Some(warning) = &outcome.warning {
+            replies.error(Severity::Warning, warning);
+        }
+        replies.complete(&outcome.tag);
+        if let Some((name, value)) = &outcome.changed {
+            replies.parameter(name, value);
+        }
+    }
+
+    async fn sync(&mut self) -> Result<(), Stop> {
+        self.skipping = false;
+        match self.transactions.finish().await {
+            Ok(()) => {}
+            Err(Blow::Hangup) => return Err(Stop::Hangup),
+            Err(Blow::Error(error)) => self.wire.replies.error(Severity::Error, &error),
+        }
+        if self.transactions.began().is_none() {
+            self.portals.clear();
+        }
+        self.wire.replies.ready(self.transactions.readiness());
+        Ok(())
+    }
+
+    async fn parse(&mut self, name: String, sql: &str, types: Vec<u32>) -> Result<(), Blow> {
+        let mut statements = Statement::split(sql);
+        let (Some(statement), true) = (statements.pop(), statements.is_empty()) else {
+            let error = SqlError::new("42601", "cannot insert multiple commands into a prepared statement");
+            return self.failed(error).await;
+        };
+        if !name.is_empty() && self.statements.contains_key(&name) {
+            let error = SqlError::new("42P05", format!("prepared statement \"{name}\" already exists"));
+            return self.failed(error).await;
+        }
+        if self.statements.len() >= NAMED {
+            return self.failed(SqlError::new("54000", "too many prepared statements in one session")).await;
+        }
+        match self.transactions.describe(&statement, &types).await {
+            Ok(description) => {
+                self.statements.insert(name, Arc::new(Prepared { statement, types, description }));
+                self.wire.replies.parsed();
+                Ok(())
+            }
+            Err(error) => self.failed(error).await,
+        }
+    }
+
+    async fn failed(&mut self, error: SqlError) -> Result<(), Blow> {
+        let blow = error.into();
+        self.transactions.fail(&blow).await;
+        Err(blow)
+    }
+
+    fn bind(
+        &mut self,
+        portal: String,
+        statement: &str,
+        formats: Vec<Format>,
+        values: Vec<Option<Bytes>>,
+        results: Vec<Format>,
+    ) -> Result<(), Blow> {
+        let prepared = self.statement(statement)?;
+        let wanted = prepared.description.parameters.len();
+        if values.len() != wanted {
+            return Err(SqlError::protocol(format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {wanted}",
+                values.len()
+            ))
+            .into());
+        }
+        if self.portals.len() >= NAMED {
+            return Err(SqlError::new("54000", "too many portals in one session").into());
+        }
+        self.portals.insert(portal, Portal { prepared, values, formats, results, pending: None });
+        self.wire.replies.bound();
+        Ok(())
+    }
+
+    fn statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+        let unknown = || SqlError::new("26000", format!("prepared statement \"{name}\" does not exist"));
+        self.statements.get(name).cloned().ok_or_else(unknown)
+    }
+
+    fn describe_statement(&mut self, name: &str) -> Result<(), Blow> {
+        let prepared = self.statement(name)?;
+        self.wire.replies.parameter_types(&prepared.description.parameters);
+        match &prepared.description.columns {
+            Some(columns) => self.wire.replies.columns(columns, &[]),
+            None => self.wire.replies.no_columns(),
+        }
+        Ok(())
+    }
+
+    fn describe_portal(&mut self, name: &str) -> Result<(), Blow> {
+        let portal = self.portals.get(name).ok_or_else(|| unknown_portal(name))?;
+        match &portal.prepared.description.columns {
+            Some(columns) => self.wire.replies.columns(columns, &portal.results),
+            None => self.wire.replies.no_columns(),
+        }
+        Ok(())
+    }
+
+    async fn execute(&mut self, name: &str, limit: usize) -> Result<(), Blow> {
+        let portal = self.portals.get_mut(name).ok_or_else(|| unknown_portal(name))?;
+        let prepared = portal.prepared.clone();
+        if prepared.statement.kind() == Kind::Empty {
+            self.wire.replies.empty_query();
+            return Ok(());
+        }
+        let (mut rows, outcome) = match portal.pending.take() {
+            Some(pending) => pending,
+            None => {
+                let call = Call {
+                    statement: &prepared.statement,
+                    description: &prepared.description,
+                    values: &portal.values,
+                    formats: &portal.formats,
+                    results: &portal.results,
+                };
+                let mut rows = Rows::default();
+                let outcome = self.transactions.run(call, &mut rows).await?;
+                (rows, outcome)
+            }
+        };
+        self.deliver(&mut rows, limit);
+        if rows.count() > 0 {
+            self.wire.replies.suspended();
+            if let Some(portal) = self.portals.get_mut(name) {
+                portal.pending = Some((rows, outcome));
+            }
+        } else {
+            self.conclude(&outcome);
+        }
+        Ok(())
+    }
+}
+
+fn unknown_portal(name: &str) -> SqlError {
+    SqlError::new("34000", format!("portal \"{name}\" does not exist"))
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("statement", &self.statement)
+            .field("types", &self.types)
+            .finish_non_exhaustive()
+    }
+}
