@@ -186,15 +186,12 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         self.portals.clear();
         let statements = Statement::split(sql);
         let mut result = Ok(());
-        for statement in &statements {
-            result = self.simple(statement).await;
+        for (index, statement) in statements.iter().enumerate() {
+            result = self.simple(statement, index + 1 == statements.len()).await;
             self.wire.flush_if_full().await?;
             if result.is_err() {
                 break;
             }
-        }
-        if result.is_ok() {
-            result = self.transactions.finish().await;
         }
         match result {
             Err(Blow::Hangup) => return Err(Stop::Hangup),
@@ -205,7 +202,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         Ok(())
     }
 
-    async fn simple(&mut self, statement: &Statement) -> Result<(), Blow> {
+    async fn simple(&mut self, statement: &Statement, last: bool) -> Result<(), Blow> {
         if statement.kind() == Kind::Empty {
             self.wire.replies.empty_query();
             return Ok(());
@@ -221,6 +218,10 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         let call = Call { statement, description: &description, values: &[], formats: &[], results: &[] };
         let mut rows = Rows::default();
         let outcome = self.transactions.run(call, &mut rows).await?;
+        if last {
+            // Before its answer: nobody shall read UPDATE 1 of what was not committed.
+            self.transactions.finish().await?;
+        }
         if let Some(columns) = &description.columns {
             self.wire.replies.columns(columns, &[]);
         }

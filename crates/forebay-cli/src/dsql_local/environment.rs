@@ -18,8 +18,6 @@ impl Environment {
             ("AWS_REGION", cluster.region().to_owned()),
             ("AWS_ACCESS_KEY_ID", key.access_key_id.clone()),
             ("AWS_SECRET_ACCESS_KEY", key.secret_access_key.clone()),
-            // Empty unless the key has one: another's must not be left over from the shell.
-            ("AWS_SESSION_TOKEN", key.session_token.clone().unwrap_or_default()),
             ("PGHOST", cluster.endpoint().to_owned()),
             // The endpoint's name need not resolve.
             ("PGHOSTADDR", address.ip().to_string()),
@@ -29,6 +27,9 @@ impl Environment {
             ("PGSSLMODE", "verify-full".to_owned()),
             ("PGSSLROOTCERT", cluster.ca_file().display().to_string()),
         ];
+        if let Some(token) = &key.session_token {
+            variables.push(("AWS_SESSION_TOKEN", token.clone()));
+        }
         if let Some(control) = cluster.control_address() {
             variables.push(("DSQL_LOCAL_CONTROL", format!("http://{control}")));
         }
@@ -37,7 +38,11 @@ impl Environment {
 
     /// For a shell to evaluate.
     pub(super) fn shell(&self) -> String {
-        self.variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect()
+        let exports = self.variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        // Another key's must not be left over from the shell.
+        let leftover = self.variables.iter().all(|(name, _)| *name != "AWS_SESSION_TOKEN");
+        let unset = leftover.then(|| "unset AWS_SESSION_TOKEN\n".to_owned());
+        unset.into_iter().chain(exports).collect()
     }
 
     /// For programs: one line.
