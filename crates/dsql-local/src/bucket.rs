@@ -95,14 +95,14 @@ mod tests {
         ) {
             let mut bucket = Bucket::new(rate, burst, Duration::ZERO);
             // A reference that thinks differently: the earliest time at which each token may be taken (GCRA).
-            let step = 1_000_000_000_u128; // in units of 1/rate ns
-            let mut empty_until: i128 = -(i128::from(burst) * step as i128);
+            let step = 1_000_000_000_i128; // in units of 1/rate ns
+            let mut empty_until: i128 = -(i128::from(burst) * step);
             let mut now = 0_u64;
             for gap in gaps {
                 now += gap;
                 let scaled = i128::from(now) * i128::from(rate);
-                let floor = scaled - i128::from(burst) * step as i128;
-                let next = empty_until.max(floor) + step as i128;
+                let floor = scaled - i128::from(burst) * step;
+                let next = empty_until.max(floor) + step;
                 let allowed = next <= scaled;
                 if allowed { empty_until = next; }
                 prop_assert_eq!(bucket.take(Duration::from_nanos(now)), allowed);

@@ -227,11 +227,9 @@ impl Faults {
                         answer = Err(error);
                     }
                 }
-                Kind::Throttle { .. } => {
-                    if active.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
-                        active.hits += 1;
-                        answer = Err(SqlError::rate_exceeded());
-                    }
+                Kind::Throttle { .. } if active.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) => {
+                    active.hits += 1;
+                    answer = Err(SqlError::rate_exceeded());
                 }
                 Kind::Wake { time } => {
                     let awake_at = *active.awake_at.get_or_insert(now.saturating_add(time));

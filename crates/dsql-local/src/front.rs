@@ -163,7 +163,7 @@ impl<E: Engine> Front<E> {
         }
     }
 
-    /// From a fresh socket to a session; none if the client only wanted to cancel something.
+    /// From a fresh socket to a session; none if the client only wanted to cancel something, or was told why not.
     async fn log_in(&self, mut socket: TcpStream) -> Result<Option<Session<E>>, &'static str> {
         let negotiated = match self.negotiate(&mut socket).await {
             Ok(Negotiated::Tls { direct }) => direct,
@@ -172,7 +172,8 @@ impl<E: Engine> Front<E> {
                 let mut wire = Wire::new(socket, self.patience());
                 let error = SqlError::new("28000", "unable to accept connection, TLS is required")
                     .hint("connect with sslmode=verify-full");
-                return Err(tell(&mut wire, error).await);
+                self.tell(&mut wire, &error).await;
+                return Ok(None);
             }
             Err(Refused::Untold(reason)) => return Err(reason),
             Err(Refused::Told(error)) => return Err(error.code),
@@ -185,9 +186,20 @@ impl<E: Engine> Front<E> {
         match self.start_up(&mut wire).await {
             Ok(Some((transactions, admitted))) => Ok(Some((wire, transactions, admitted))),
             Ok(None) => Ok(None),
-            Err(Refused::Told(error)) => Err(tell(&mut wire, error).await),
+            Err(Refused::Told(error)) => {
+                self.tell(&mut wire, &error).await;
+                Ok(None)
+            }
             Err(Refused::Untold(reason)) => Err(reason),
         }
+    }
+
+    /// Says no. It is counted first: whoever was told finds it counted.
+    async fn tell<S: AsyncRead + AsyncWrite + Unpin>(&self, wire: &mut Wire<S>, error: &SqlError) {
+        self.shared.tally.refused(error.code);
+        wire.replies.error(Severity::Fatal, error);
+        // A client that is gone has its answer.
+        drop(wire.flush().await);
     }
 
     fn patience(&self) -> Patience {
@@ -270,8 +282,8 @@ impl<E: Engine> Front<E> {
         let number = u32::try_from(admitted.id() & u64::from(u32::MAX >> 1)).unwrap_or(0);
         // Cancelling does nothing here, so its key need not be secret.
         wire.replies.key(number, 0);
+        // The conversation sends all this: by then the session is counted.
         wire.replies.ready(Readiness::Idle);
-        wire.flush().await?;
         let transactions = Transactions::new(self.shared.clone(), self.engine.session(), settings);
         Ok(Some((transactions, admitted)))
     }
@@ -316,11 +328,3 @@ enum Negotiated {
 
 type Admission<E> = (Transactions<E>, Admitted);
 type Session<E> = (Wire<TlsStream<TcpStream>>, Transactions<E>, Admitted);
-
-/// Says no, and how that is counted.
-async fn tell<S: AsyncRead + AsyncWrite + Unpin>(wire: &mut Wire<S>, error: SqlError) -> &'static str {
-    wire.replies.error(Severity::Fatal, &error);
-    // A client that is gone has its answer.
-    drop(wire.flush().await);
-    error.code
-}

@@ -13,7 +13,7 @@ use crate::clock::{Clock, Moment};
 use crate::config::Limits;
 use crate::counters::Counters;
 use crate::error::SqlError;
-use crate::race;
+use crate::race::{self, First};
 
 /// Every session there is.
 #[derive(Debug)]
@@ -133,7 +133,10 @@ impl Sessions {
             let (due, next) = self.due(clock.now());
             due.iter().for_each(|ending| ending.reach(Phase::Expired));
             match next {
-                Some(next) => drop(race::first(clock.sleep_until(next), earlier).await),
+                Some(next) => {
+                    let (First::Left(()) | First::Right(())) =
+                        race::first(clock.sleep_until(next), earlier).await;
+                }
                 None => earlier.await,
             }
         }
@@ -280,7 +283,7 @@ mod tests {
             clock.advance(Duration::from_secs(60));
             late.ending.reached(Phase::Expired).await;
         };
-        assert!(matches!(race::first(watch, sessions.expire(&clock)).await, race::First::Left(())));
+        assert!(matches!(race::first(watch, sessions.expire(&clock)).await, First::Left(())));
     }
 
     #[tokio::test]
@@ -298,6 +301,6 @@ mod tests {
             clock.advance(Duration::from_secs(1));
             short.ending.reached(Phase::Expired).await;
         };
-        assert!(matches!(race::first(watch, sessions.expire(&clock)).await, race::First::Left(())));
+        assert!(matches!(race::first(watch, sessions.expire(&clock)).await, First::Left(())));
     }
 }

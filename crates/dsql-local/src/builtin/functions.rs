@@ -52,7 +52,7 @@ pub(super) fn register(
     connection.create_scalar_function("gen_random_uuid", 0, fresh, move |_| {
         Ok(random_uuid(uuids.fetch_add(1, Ordering::Relaxed)))
     })?;
-    connection.create_scalar_function("pg_bool", 1, pure, |context| truth(context))?;
+    connection.create_scalar_function("pg_bool", 1, pure, truth)?;
     connection.create_scalar_function("pg_bytea", 1, pure, |context| match context.get_raw(0) {
         ValueRef::Text(text) => {
             let bytes = std::str::from_utf8(text).ok().and_then(bytea);
