@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use dsql_local::{Cluster, Config, Credentials};
 
 fn start() -> Cluster {
-    Cluster::start(Config { credentials: vec![Credentials::new("AKIDINTEROP", "x")], ..Config::default() }).unwrap()
+    Cluster::start(Config { credentials: vec![Credentials::new("AKIDINTEROP", "x")], ..Config::default() })
+        .unwrap()
 }
 
 fn client(program: &str, cluster: &Cluster) -> Command {
@@ -27,7 +28,8 @@ fn output(command: &mut Command) -> Output {
 }
 
 fn psql(cluster: &Cluster, sql: &str) -> (String, String) {
-    let output = output(client("psql", cluster).args(["-X", "-A", "-t", "-v", "VERBOSITY=verbose", "-c", sql]));
+    let output =
+        output(client("psql", cluster).args(["-X", "-A", "-t", "-v", "VERBOSITY=verbose", "-c", sql]));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
     (text(output.stdout), text(output.stderr))
 }
@@ -74,10 +76,13 @@ fn pgbench_runs_its_own_script_and_ours_in_every_mode() {
         assert!(problem.is_empty(), "{sql}: {problem}");
     }
     let script = std::env::temp_dir().join(format!("dsql-local-interop-{}.sql", std::process::id()));
-    fs::write(&script, "\\set n random(1, 100)\nSELECT abalance FROM pgbench_accounts WHERE aid = :n;\n").unwrap();
+    fs::write(&script, "\\set n random(1, 100)\nSELECT abalance FROM pgbench_accounts WHERE aid = :n;\n")
+        .unwrap();
     for mode in ["simple", "extended", "prepared"] {
         for flags in [&["-f", script.to_str().unwrap()][..], &["-b", "tpcb-like"]] {
-            let bench = output(client("pgbench", &cluster).args(["-n", "-c", "4", "-t", "20", "-M", mode]).args(flags));
+            let bench = output(
+                client("pgbench", &cluster).args(["-n", "-c", "4", "-t", "20", "-M", mode]).args(flags),
+            );
             let said = String::from_utf8_lossy(&bench.stdout).into_owned();
             let problems = String::from_utf8_lossy(&bench.stderr).into_owned();
             assert!(bench.status.success(), "{mode} {flags:?}: {problems}");
@@ -86,6 +91,9 @@ fn pgbench_runs_its_own_script_and_ours_in_every_mode() {
     }
     fs::remove_file(script).unwrap();
     // Money is neither made nor lost.
-    let sums = psql(&cluster, "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)");
+    let sums = psql(
+        &cluster,
+        "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)",
+    );
     assert_eq!(sums, ("t".into(), String::new()));
 }

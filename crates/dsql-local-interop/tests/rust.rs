@@ -78,19 +78,33 @@ async fn sqlx_reads_and_writes() {
     let cluster = start(None);
     let options = options(&cluster, "admin").password(&token("localhost", None, true).await);
     let mut connection = PgConnection::connect_with(&options).await.unwrap();
-    sqlx::query("CREATE TABLE t (id bigint PRIMARY KEY, name text, ok bool)").execute(&mut connection).await.unwrap();
+    sqlx::query("CREATE TABLE t (id bigint PRIMARY KEY, name text, ok bool)")
+        .execute(&mut connection)
+        .await
+        .unwrap();
     for id in 0..10_i64 {
         let insert = sqlx::query("INSERT INTO t (id, name, ok) VALUES ($1, $2, $3)");
-        let done = insert.bind(id).bind(format!("n{id}")).bind(id % 2 == 0).execute(&mut connection).await.unwrap();
+        let done =
+            insert.bind(id).bind(format!("n{id}")).bind(id % 2 == 0).execute(&mut connection).await.unwrap();
         assert_eq!(done.rows_affected(), 1);
     }
     let mut transaction = connection.begin().await.unwrap();
     sqlx::query("DELETE FROM t").execute(&mut *transaction).await.unwrap();
     transaction.rollback().await.unwrap();
-    let rows = sqlx::query("SELECT id, name, ok FROM t WHERE ok ORDER BY id").fetch_all(&mut connection).await.unwrap();
+    let rows = sqlx::query("SELECT id, name, ok FROM t WHERE ok ORDER BY id")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
     assert_eq!(rows.len(), 5);
-    assert_eq!((rows[1].get::<i64, _>(0), rows[1].get::<String, _>(1), rows[1].get::<bool, _>(2)), (2, "n2".into(), true));
-    let optional = sqlx::query("SELECT id FROM t WHERE id = $1").bind(77_i64).fetch_optional(&mut connection).await.unwrap();
+    assert_eq!(
+        (rows[1].get::<i64, _>(0), rows[1].get::<String, _>(1), rows[1].get::<bool, _>(2)),
+        (2, "n2".into(), true)
+    );
+    let optional = sqlx::query("SELECT id FROM t WHERE id = $1")
+        .bind(77_i64)
+        .fetch_optional(&mut connection)
+        .await
+        .unwrap();
     assert!(optional.is_none());
 }
 
@@ -129,7 +143,10 @@ fn awss_connector_needs_only_the_environment() {
         .env("AWS_ACCESS_KEY_ID", KEY)
         .env("AWS_SECRET_ACCESS_KEY", SECRET)
         .env("PGSSLROOTCERT", cluster.ca_file())
-        .env("ADDRESS", format!("postgres://admin@localhost:{}/postgres?region=us-east-1", cluster.address().port()))
+        .env(
+            "ADDRESS",
+            format!("postgres://admin@localhost:{}/postgres?region=us-east-1", cluster.address().port()),
+        )
         .output()
         .unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::{ErrorCode, ffi};
@@ -39,9 +38,7 @@ pub struct Builtin {
 
 struct Inner {
     database: Database,
-    clock: Arc<Clock>,
     result_limit: usize,
-    statement_life: Duration,
     plans: Mutex<BTreeMap<Key, Arc<Known>>>,
 }
 
@@ -62,18 +59,13 @@ impl Builtin {
         READERS + 1 + 2
     }
 
-    /// An empty database in that directory. A statement may give so many bytes of rows and run for so long.
+    /// An empty database in that directory. A statement may give so many bytes of rows.
     ///
     /// # Errors
     /// If its files cannot be made.
-    pub fn open(
-        directory: &Path,
-        clock: Arc<Clock>,
-        result_limit: usize,
-        statement_life: Duration,
-    ) -> Result<Self, Error> {
-        let database = Database::open(directory, &clock)?;
-        let inner = Inner { database, clock, result_limit, statement_life, plans: Mutex::default() };
+    pub fn open(directory: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
+        let database = Database::open(directory, &clock, result_limit)?;
+        let inner = Inner { database, result_limit, plans: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
@@ -88,7 +80,7 @@ impl Engine for Builtin {
     type Session = BuiltinSession;
 
     fn session(&self) -> BuiltinSession {
-        BuiltinSession { inner: self.inner.clone(), writer: None }
+        BuiltinSession { inner: self.inner.clone(), writer: None, changed_schema: false }
     }
 }
 
@@ -96,6 +88,8 @@ impl Engine for Builtin {
 pub struct BuiltinSession {
     inner: Arc<Inner>,
     writer: Option<Box<Writer>>,
+    /// Whether plans made meanwhile are void at its end.
+    changed_schema: bool,
 }
 
 impl fmt::Debug for BuiltinSession {
@@ -114,6 +108,9 @@ impl Session for BuiltinSession {
         if known.plan.sql.is_empty() {
             return Ok(0);
         }
+        if known.description.columns != call.description.columns {
+            return Err(SqlError::unsupported("cached plan must not change result type"));
+        }
         if known.plan.writes && self.writer.is_none() {
             self.writer = Some(Box::new(self.inner.database.writer().await?));
         }
@@ -124,6 +121,7 @@ impl Session for BuiltinSession {
             self.inner.run(reader.conn()?, &known, call, rows)?
         };
         if known.plan.ddl {
+            self.changed_schema = true;
             self.inner.plans.lock().clear();
         }
         Ok(changed)
@@ -134,22 +132,26 @@ impl Session for BuiltinSession {
     }
 
     async fn commit(&mut self) -> Result<(), SqlError> {
-        match self.writer.take() {
-            Some(writer) => writer.commit().map_err(|error| translate(&error, self.inner.statement_life)),
-            None => Ok(()),
-        }
+        let committed = self.writer.take().map_or(Ok(()), |writer| writer.commit());
+        self.forget_plans();
+        committed.map_err(|error| translate(&error))
     }
 
     async fn rollback(&mut self) -> Result<(), SqlError> {
-        if self.writer.take().is_some() {
-            // It may have been made while a table existed that now does not.
-            self.inner.plans.lock().clear();
-        }
+        drop(self.writer.take());
+        self.forget_plans();
         Ok(())
     }
 }
 
 impl BuiltinSession {
+    /// At the end of a transaction that changed the schema: others saw the old one until now, or will again.
+    fn forget_plans(&mut self) {
+        if std::mem::take(&mut self.changed_schema) {
+            self.inner.plans.lock().clear();
+        }
+    }
+
     async fn known(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Known>, SqlError> {
         let key = (statement.text().clone(), types.to_vec());
         if let Some(known) = self.inner.plans.lock().get(&key) {
@@ -161,7 +163,7 @@ impl BuiltinSession {
         } else {
             plan(self.inner.database.reader().await?.conn()?, &key)
         };
-        let known = Arc::new(known.map_err(|error| error.into_sql(self.inner.statement_life))?);
+        let known = Arc::new(known.map_err(Unplanned::into_sql)?);
         let mut plans = self.inner.plans.lock();
         if plans.len() >= PLANS {
             plans.clear();
@@ -178,10 +180,10 @@ enum Unplanned {
 }
 
 impl Unplanned {
-    fn into_sql(self, life: Duration) -> SqlError {
+    fn into_sql(self) -> SqlError {
         match self {
             Self::Sql(error) => error,
-            Self::Sqlite(error) => translate(&error, life),
+            Self::Sqlite(error) => translate(&error),
         }
     }
 }
@@ -245,8 +247,8 @@ fn columns_of(conn: &Conn, table: &str) -> rusqlite::Result<Vec<(String, Type)>>
 
 impl Inner {
     fn run(&self, conn: &Conn, known: &Known, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
-        conn.until(self.clock.now().saturating_add(self.statement_life));
-        let fail = |error: rusqlite::Error| translate(&error, self.statement_life);
+        conn.until(call.deadline);
+        let fail = |error: rusqlite::Error| translate(&error);
         let mut statement = conn.sqlite.prepare_cached(&known.plan.sql).map_err(fail)?;
         for (index, (value, of)) in call.values.iter().zip(&known.plan.parameters).enumerate() {
             let value = match value {
@@ -292,7 +294,7 @@ impl Inner {
 }
 
 /// SQLite's complaints as PostgreSQL would word them.
-fn translate(error: &rusqlite::Error, life: Duration) -> SqlError {
+fn translate(error: &rusqlite::Error) -> SqlError {
     let rusqlite::Error::SqliteFailure(failure, message) = error else {
         return match error {
             rusqlite::Error::SqlInputError { msg, .. } => worded(msg),
@@ -301,7 +303,7 @@ fn translate(error: &rusqlite::Error, life: Duration) -> SqlError {
     };
     let message = message.clone().unwrap_or_else(|| failure.to_string());
     let code = match (failure.code, failure.extended_code) {
-        (ErrorCode::OperationInterrupted, _) => return SqlError::too_old(life),
+        (ErrorCode::OperationInterrupted, _) => return SqlError::overdue(),
         (_, ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
             return SqlError::new("23505", "duplicate key value violates unique constraint").detail(message);
         }

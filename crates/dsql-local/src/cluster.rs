@@ -48,9 +48,8 @@ impl Cluster {
     /// If a setting makes no sense, an address is taken, or a file cannot be written.
     pub fn start(config: Config) -> Result<Self, Error> {
         let result_limit = config.result_limit;
-        let transaction_life = config.limits.transaction_life;
         Self::start_with(config, Builtin::threads(), |directory, clock| {
-            Builtin::open(directory, clock, result_limit, transaction_life)
+            Builtin::open(directory, clock, result_limit)
         })
     }
 
@@ -207,6 +206,8 @@ impl Cluster {
     }
 
     fn clean(&mut self) {
+        // Time is up for whatever statement still runs, so that its thread can end.
+        self.shared.clock.advance(Duration::MAX);
         self.threads.stop(PATIENCE);
         if self.shared.config.ca_file.is_some() {
             // Somebody else may have removed it: then it is gone, as it should be.

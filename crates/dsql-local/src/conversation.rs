@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::clock::Moment;
 use crate::engine::{Call, Description, Engine, Rows};
 use crate::error::SqlError;
 use crate::faults::Blow;
@@ -19,8 +20,12 @@ use crate::wire::backend::Severity;
 use crate::wire::frontend::{Message, Named};
 use crate::wire::stream::{Broken, Wire};
 
-/// How many prepared statements, and how many portals, a session may have.
-const NAMED: usize = 10_000;
+/// How many prepared statements a session may have.
+const STATEMENTS: usize = 10_000;
+/// How many portals.
+const PORTALS: usize = 100;
+/// How many bytes of either.
+const HELD: usize = 64 << 20;
 
 /// How a conversation ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,9 +49,9 @@ pub(crate) struct Conversation<E: Engine, S> {
     skipping: bool,
 }
 
+#[derive(Debug)]
 struct Prepared {
     statement: Statement,
-    types: Vec<u32>,
     description: Arc<Description>,
 }
 
@@ -57,6 +62,14 @@ struct Portal {
     results: Vec<Format>,
     /// What it gave and the client has not yet fetched, and the tag for the end.
     pending: Option<(Rows, Outcome)>,
+}
+
+impl Portal {
+    /// How many bytes it keeps.
+    fn held(&self) -> usize {
+        let values: usize = self.values.iter().flatten().map(Bytes::len).sum();
+        values + self.pending.as_ref().map_or(0, |(rows, _)| rows.size())
+    }
 }
 
 /// What ends a conversation from within.
@@ -85,7 +98,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     /// Serves until one side has enough. Cancelled, it leaves nothing open.
-    pub(crate) async fn run(mut self, ending: &Ending) -> End {
+    pub(crate) async fn run(&mut self, ending: &Ending) -> End {
         loop {
             match self.next(ending).await {
                 Ok(Some(message)) => match self.answer(message).await {
@@ -112,13 +125,13 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                 return Ok(Some(message));
             }
             self.wire.flush().await?;
-            let limit = self.shared.sessions.limits().transaction_life;
             let over = async {
                 match open {
                     None => ending.reached(Phase::Expired).await,
                     // A transaction begun before the end may finish, but not outlive its own limit.
                     Some(began) => {
                         ending.reached(Phase::Expired).await;
+                        let limit = self.shared.sessions.limits().transaction_life;
                         self.shared.clock.sleep_until(began.saturating_add(limit)).await;
                     }
                 }
@@ -170,11 +183,19 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             Message::Password(_) => Err(SqlError::protocol("a password was not asked for").into()),
         };
         self.wire.flush_if_full().await?;
+        self.skipping = result.is_err();
+        self.report(result).await
+    }
+
+    /// Tells the client of an error, which also fails the transaction.
+    async fn report(&mut self, result: Result<(), Blow>) -> Result<(), Stop> {
+        if let Err(blow) = &result {
+            self.transactions.fail(blow).await;
+        }
         match result {
             Ok(()) => Ok(()),
             Err(Blow::Hangup) => Err(Stop::Hangup),
             Err(Blow::Error(error)) => {
-                self.skipping = true;
                 self.wire.replies.error(Severity::Error, &error);
                 Ok(())
             }
@@ -193,11 +214,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                 break;
             }
         }
-        match result {
-            Err(Blow::Hangup) => return Err(Stop::Hangup),
-            Err(Blow::Error(error)) => self.wire.replies.error(Severity::Error, &error),
-            Ok(()) => {}
-        }
+        self.report(result).await?;
         self.wire.replies.ready(self.transactions.readiness());
         Ok(())
     }
@@ -207,15 +224,15 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             self.wire.replies.empty_query();
             return Ok(());
         }
-        let description = match self.transactions.describe(statement, &[]).await {
-            Ok(description) => description,
-            Err(error) => {
-                let blow = error.into();
-                self.transactions.fail(&blow).await;
-                return Err(blow);
-            }
+        let description = self.transactions.describe(statement, &[]).await?;
+        let call = Call {
+            statement,
+            description: &description,
+            values: &[],
+            formats: &[],
+            results: &[],
+            deadline: Moment::MAX,
         };
-        let call = Call { statement, description: &description, values: &[], formats: &[], results: &[] };
         let mut rows = Rows::default();
         let outcome = self.transactions.run(call, &mut rows).await?;
         if last {
@@ -252,11 +269,8 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
 
     async fn sync(&mut self) -> Result<(), Stop> {
         self.skipping = false;
-        match self.transactions.finish().await {
-            Ok(()) => {}
-            Err(Blow::Hangup) => return Err(Stop::Hangup),
-            Err(Blow::Error(error)) => self.wire.replies.error(Severity::Error, &error),
-        }
+        let finished = self.transactions.finish().await;
+        self.report(finished).await?;
         if self.transactions.began().is_none() {
             self.portals.clear();
         }
@@ -267,30 +281,23 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     async fn parse(&mut self, name: String, sql: &str, types: Vec<u32>) -> Result<(), Blow> {
         let mut statements = Statement::split(sql);
         let (Some(statement), true) = (statements.pop(), statements.is_empty()) else {
-            let error = SqlError::new("42601", "cannot insert multiple commands into a prepared statement");
-            return self.failed(error).await;
+            return Err(
+                SqlError::new("42601", "cannot insert multiple commands into a prepared statement").into()
+            );
         };
         if !name.is_empty() && self.statements.contains_key(&name) {
-            let error = SqlError::new("42P05", format!("prepared statement \"{name}\" already exists"));
-            return self.failed(error).await;
+            return Err(
+                SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")).into()
+            );
         }
-        if self.statements.len() >= NAMED {
-            return self.failed(SqlError::new("54000", "too many prepared statements in one session")).await;
+        let held: usize = self.statements.values().map(|prepared| prepared.statement.text().len()).sum();
+        if self.statements.len() >= STATEMENTS || held + sql.len() > HELD {
+            return Err(SqlError::new("54000", "too many prepared statements in one session").into());
         }
-        match self.transactions.describe(&statement, &types).await {
-            Ok(description) => {
-                self.statements.insert(name, Arc::new(Prepared { statement, types, description }));
-                self.wire.replies.parsed();
-                Ok(())
-            }
-            Err(error) => self.failed(error).await,
-        }
-    }
-
-    async fn failed(&mut self, error: SqlError) -> Result<(), Blow> {
-        let blow = error.into();
-        self.transactions.fail(&blow).await;
-        Err(blow)
+        let description = self.transactions.describe(&statement, &types).await?;
+        self.statements.insert(name, Arc::new(Prepared { statement, description }));
+        self.wire.replies.parsed();
+        Ok(())
     }
 
     fn bind(
@@ -310,12 +317,19 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             ))
             .into());
         }
-        if self.portals.len() >= NAMED {
-            return Err(SqlError::new("54000", "too many portals in one session").into());
-        }
+        let portal_held = values.iter().flatten().map(Bytes::len).sum();
+        self.portals.remove(&portal);
+        self.make_room(portal_held)?;
         self.portals.insert(portal, Portal { prepared, values, formats, results, pending: None });
         self.wire.replies.bound();
         Ok(())
+    }
+
+    /// Whether so many bytes more may be kept in portals.
+    fn make_room(&self, more: usize) -> Result<(), SqlError> {
+        let held: usize = self.portals.values().map(Portal::held).sum();
+        let full = self.portals.len() >= PORTALS || held + more > HELD;
+        if full { Err(SqlError::new("54000", "too much is kept in portals of one session")) } else { Ok(()) }
     }
 
     fn statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
@@ -358,6 +372,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                     values: &portal.values,
                     formats: &portal.formats,
                     results: &portal.results,
+                    deadline: Moment::MAX,
                 };
                 let mut rows = Rows::default();
                 let outcome = self.transactions.run(call, &mut rows).await?;
@@ -366,6 +381,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         };
         self.deliver(&mut rows, limit);
         if rows.count() > 0 {
+            self.make_room(rows.size())?;
             self.wire.replies.suspended();
             if let Some(portal) = self.portals.get_mut(name) {
                 portal.pending = Some((rows, outcome));
@@ -379,13 +395,4 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
 
 fn unknown_portal(name: &str) -> SqlError {
     SqlError::new("34000", format!("portal \"{name}\" does not exist"))
-}
-
-impl std::fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared")
-            .field("statement", &self.statement)
-            .field("types", &self.types)
-            .finish_non_exhaustive()
-    }
 }

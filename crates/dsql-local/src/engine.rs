@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::clock::Moment;
 use crate::error::SqlError;
 use crate::statement::Statement;
 use crate::wire::Format;
@@ -87,4 +88,6 @@ pub struct Call<'a> {
     pub formats: &'a [Format],
     /// The formats that the columns shall have, by the same rule.
     pub results: &'a [Format],
+    /// When it must have ended, by the emulator's clock; if it has not, it fails with [`SqlError::overdue`].
+    pub deadline: Moment,
 }

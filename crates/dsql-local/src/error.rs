@@ -73,6 +73,15 @@ impl SqlError {
         Self { detail: Some(detail.into()), ..self }
     }
 
+    /// The code of [`SqlError::overdue`].
+    pub(crate) const DEADLINE: &'static str = "57014";
+
+    /// A statement did not end before its deadline. The front tells the client which limit that was.
+    #[must_use]
+    pub fn overdue() -> Self {
+        Self::new(Self::DEADLINE, "the statement did not end in time")
+    }
+
     /// Something this database does not do.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new("0A000", message)

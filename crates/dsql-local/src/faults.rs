@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::bucket::Bucket;
 use crate::clock::Moment;
@@ -92,6 +94,8 @@ pub(crate) struct Faults {
     list: Mutex<List>,
     /// How long the list is: nobody takes the lock while there are none.
     len: AtomicUsize,
+    /// Tells those that wait for the end of a fault to look again.
+    shorter: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -137,7 +141,7 @@ fn unit(chance: &mut Xoshiro256PlusPlus) -> f64 {
 
 impl Faults {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, list: Mutex::default(), len: AtomicUsize::new(0) }
+        Self { seed, list: Mutex::default(), len: AtomicUsize::new(0), shorter: Notify::new() }
     }
 
     /// Adds one, behind the others. Returns its number.
@@ -167,12 +171,20 @@ impl Faults {
     }
 
     fn retain(&self, keep: impl FnMut(&Active) -> bool) -> bool {
-        let mut list = self.list.lock();
-        let before = list.active.len();
-        let mut keep = keep;
-        list.active.retain(|active| keep(active));
-        self.len.store(list.active.len(), Ordering::Release);
-        list.active.len() < before
+        let fewer = {
+            let mut list = self.list.lock();
+            let before = list.active.len();
+            list.active.retain(keep);
+            self.len.store(list.active.len(), Ordering::Release);
+            list.active.len() < before
+        };
+        self.shorter.notify_waiters();
+        fewer
+    }
+
+    /// Waits until a fault is ended after this call.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.shorter.notified()
     }
 
     /// The list, for people and programs.

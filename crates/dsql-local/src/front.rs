@@ -141,24 +141,28 @@ impl<E: Engine> Front<E> {
         };
         count(&self.shared.tally.accepted);
         let ending = admitted.ending.clone();
-        let conversation = Conversation::<E, _>::new(self.shared.clone(), wire, transactions);
+        let mut conversation = Conversation::<E, _>::new(self.shared.clone(), wire, transactions);
         match race::first(ending.reached(Phase::Severed), conversation.run(&ending)).await {
             First::Left(()) | First::Right(End::Dropped) => count(&self.shared.tally.severed),
             First::Right(End::Expired) => count(&self.shared.tally.expired),
             First::Right(End::Left) => {}
         }
-        // Whoever hears that a connection is closed may count on its place being free.
+        // In this order: whoever sees the socket closed may count on its place being free.
         drop(admitted);
+        drop(conversation);
     }
 
     /// Holds a socket and says nothing, for as long as that fault lasts and the client stays.
     async fn keep_silent(&self, mut socket: TcpStream) {
         self.shared.tally.refused("silence");
         let mut ignored = [0; 64];
-        while self.shared.faults.silent() {
-            match clock::within(Duration::from_millis(100), socket.read(&mut ignored)).await {
-                None | Some(Ok(1..)) => {}
-                Some(Ok(0) | Err(_)) => return,
+        loop {
+            let changed = self.shared.faults.changed();
+            if !self.shared.faults.silent() {
+                return;
+            }
+            if let First::Left(Ok(0) | Err(_)) = race::first(socket.read(&mut ignored), changed).await {
+                return;
             }
         }
     }

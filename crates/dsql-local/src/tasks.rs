@@ -8,6 +8,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::Error;
 
+/// Deep enough for the deepest statement that is read at all.
+const STACK: usize = 16 << 20;
+
 /// A runtime of its own: the emulator serves tests of any kind, also those with a single thread that blocks.
 pub(crate) struct Threads {
     runtime: Option<Runtime>,
@@ -25,6 +28,8 @@ impl Threads {
         let runtime = Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("dsql-local")
+            // Statements are read by recursion; what is not used costs nothing.
+            .thread_stack_size(STACK)
             .enable_all()
             .build()
             .map_err(Error::Threads)?;

@@ -82,41 +82,6 @@ impl<E: Engine> Transactions<E> {
 
     /// Runs a statement. Outside of an explicit transaction, all up to the next [`finish`](Self::finish) share one.
     pub(crate) async fn run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
-        let result = self.try_run(call, rows).await;
-        if let Err(blow) = &result {
-            self.fail(blow).await;
-        }
-        result
-    }
-
-    /// A statement failed before it could be run: that, too, fails the transaction.
-    pub(crate) async fn fail(&mut self, blow: &Blow) {
-        count(&self.shared.tally.errors);
-        if matches!(blow, Blow::Error(SqlError { code: "40001", .. })) {
-            count(&self.shared.tally.conflicts);
-        }
-        self.state = match self.state {
-            State::Open { explicit: true, began, .. } => State::Failed { began },
-            State::Failed { began } => State::Failed { began },
-            State::Idle | State::Open { explicit: false, .. } => State::Idle,
-        };
-        // What it held must not wait for the client to say ROLLBACK. If undoing fails, nothing was done either.
-        drop(self.session.rollback().await);
-    }
-
-    /// Commits what was done outside of an explicit transaction: at the end of a query, or at a Sync.
-    pub(crate) async fn finish(&mut self) -> Result<(), Blow> {
-        if let State::Open { explicit: false, .. } = self.state {
-            let result = self.commit().await;
-            if let Err(blow) = &result {
-                self.fail(blow).await;
-            }
-            return result;
-        }
-        Ok(())
-    }
-
-    async fn try_run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
         let statement = call.statement;
         if statement.kind() != Kind::Empty {
             count(&self.shared.tally.statements);
@@ -148,6 +113,29 @@ impl<E: Engine> Transactions<E> {
         }
     }
 
+    /// Whatever went wrong: the transaction has failed. Must be told of every error that the client is told.
+    pub(crate) async fn fail(&mut self, blow: &Blow) {
+        count(&self.shared.tally.errors);
+        if matches!(blow, Blow::Error(SqlError { code: "40001", .. })) {
+            count(&self.shared.tally.conflicts);
+        }
+        self.state = match self.state {
+            State::Open { explicit: true, began, .. } => State::Failed { began },
+            State::Failed { began } => State::Failed { began },
+            State::Idle | State::Open { explicit: false, .. } => State::Idle,
+        };
+        // What it held must not wait for the client to say ROLLBACK. If undoing fails, nothing was done either.
+        drop(self.session.rollback().await);
+    }
+
+    /// Commits what was done outside of an explicit transaction: at the end of a query, or at a Sync.
+    pub(crate) async fn finish(&mut self) -> Result<(), Blow> {
+        match self.state {
+            State::Open { explicit: false, .. } => self.commit().await,
+            _ => Ok(()),
+        }
+    }
+
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
         self.check_age()?;
         let (delay, blow) = self.shared.faults.on_statement();
@@ -158,7 +146,12 @@ impl<E: Engine> Transactions<E> {
         if self.state == State::Idle {
             self.open(false).await?;
         }
-        let changed = self.session.execute(call, rows).await?;
+        let limit = self.shared.sessions.limits().transaction_life;
+        let deadline = self.began().unwrap_or_default().saturating_add(limit);
+        let changed = self.session.execute(Call { deadline, ..call }, rows).await.map_err(|error| {
+            // The engine only knows that time was up.
+            if error.code == SqlError::DEADLINE { SqlError::too_old(limit) } else { error }
+        })?;
         if let State::Open { wrote, .. } = &mut self.state {
             *wrote |= call.description.writes;
         }

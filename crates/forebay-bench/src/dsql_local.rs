@@ -76,6 +76,12 @@ fn raise_descriptors(report: &mut Report) {
 async fn connects(report: &mut Report) -> anyhow::Result<()> {
     progress("processor time of a connect");
     let server = Server::start()?;
+    report.goal(
+        "from the start of the server until it listens",
+        server.started_in.as_secs_f64(),
+        Bound::AtMost(1.0),
+        "s",
+    );
     let client = Client::new(&server)?;
     // So that caches and threads are warm, and nothing is measured that happens once.
     hold(&client, 200).await?;

@@ -93,7 +93,7 @@ struct Serve {
     #[command(flatten)]
     figures: Figures,
     /// How fast its clock runs: 60 lets an hour pass in a minute, 0 stops it.
-    #[arg(long, default_value_t = Speed::REAL)]
+    #[arg(long, default_value_t = Speed::REAL, allow_negative_numbers = true)]
     speed: Speed,
     /// By which clock tokens expire.
     #[arg(long, value_enum, default_value_t = Which::Machine)]

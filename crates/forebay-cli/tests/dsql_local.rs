@@ -34,13 +34,15 @@ impl Place {
 
     fn credentials(&self) -> String {
         let path = self.0.join("credentials");
-        fs::write(&path, "[default]\naws_access_key_id = AKIDTEST\naws_secret_access_key = it's secret\n").unwrap();
+        fs::write(&path, "[default]\naws_access_key_id = AKIDTEST\naws_secret_access_key = it's secret\n")
+            .unwrap();
         path.to_str().unwrap().to_owned()
     }
 
     fn entries(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -54,7 +56,8 @@ impl Drop for Place {
 
 /// A server that makes its files in `place`, and what it says first.
 fn start(place: &Place, arguments: &[&str]) -> (Child, String) {
-    let mut child = command(arguments).env("TMPDIR", &place.0).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child =
+        command(arguments).env("TMPDIR", &place.0).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut output = BufReader::new(child.stdout.take().expect("its output"));
     let mut said = String::new();
     // The last line is the one that tells where the control port is.
@@ -76,14 +79,22 @@ fn it_starts_prints_what_to_export_and_leaves_nothing_behind() {
     for signal in ["-INT", "-TERM"] {
         let place = Place::new(signal);
         let file = place.credentials();
-        let (mut child, said) =
-            start(&place, &["--port", "0", "--credentials-file", &file, "--print-env", "--control-port", "0"]);
+        let (mut child, said) = start(
+            &place,
+            &["--port", "0", "--credentials-file", &file, "--print-env", "--control-port", "0"],
+        );
         // What a shell makes of it.
-        let script = format!("{said}\nprintf '%s\\n' \"$AWS_ACCESS_KEY_ID\" \"$AWS_SECRET_ACCESS_KEY\" \"$PGPORT\" \"$PGSSLROOTCERT\"");
+        let script = format!(
+            "{said}\nprintf '%s\\n' \"$AWS_ACCESS_KEY_ID\" \"$AWS_SECRET_ACCESS_KEY\" \"$PGPORT\" \"$PGSSLROOTCERT\""
+        );
         let shell = Command::new("sh").args(["-c", &script]).output().expect("a shell");
         let shell: Vec<&str> = text(&shell.stdout).lines().collect();
         assert_eq!(shell[..2], ["AKIDTEST", "it's secret"]);
-        assert!(Path::new(shell[3]).exists() && shell[3].starts_with(place.0.to_str().unwrap()), "{}", shell[3]);
+        assert!(
+            Path::new(shell[3]).exists() && shell[3].starts_with(place.0.to_str().unwrap()),
+            "{}",
+            shell[3]
+        );
         TcpStream::connect(("127.0.0.1", shell[2].parse().unwrap())).expect("it listens");
         stop(&mut child, signal);
         assert_eq!(place.entries(), ["credentials"]);
@@ -94,7 +105,8 @@ fn it_starts_prints_what_to_export_and_leaves_nothing_behind() {
 fn json_tells_programs_where_it_is_and_the_authority_goes_where_it_is_told() {
     let place = Place::new("json");
     let ca = place.0.join("my-ca.pem");
-    let (mut child, said) = start(&place, &["--json", "--control-port", "0", "--ca-file", ca.to_str().unwrap()]);
+    let (mut child, said) =
+        start(&place, &["--json", "--control-port", "0", "--ca-file", ca.to_str().unwrap()]);
     let said: Value = serde_json::from_str(&said).expect("one object");
     assert_eq!((&said["CLUSTER_ENDPOINT"], &said["REGION"]), (&"localhost".into(), &"us-east-1".into()));
     assert!(fs::read_to_string(&ca).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
@@ -104,9 +116,13 @@ fn json_tells_programs_where_it_is_and_the_authority_goes_where_it_is_told() {
 
 #[test]
 fn a_token_is_one_line() {
-    let token = run(&["token", "--role", "app", "--endpoint", "abc.dsql.eu-west-1.on.aws", "--region", "eu-west-1"]);
+    let token =
+        run(&["token", "--role", "app", "--endpoint", "abc.dsql.eu-west-1.on.aws", "--region", "eu-west-1"]);
     let token = text(&token.stdout);
-    assert!(token.starts_with("abc.dsql.eu-west-1.on.aws/?Action=DbConnect&") && token.lines().count() == 1, "{token}");
+    assert!(
+        token.starts_with("abc.dsql.eu-west-1.on.aws/?Action=DbConnect&") && token.lines().count() == 1,
+        "{token}"
+    );
     assert!(token.contains("%2Feu-west-1%2Fdsql%2Faws4_request&"), "{token}");
 }
 
@@ -132,7 +148,8 @@ fn bad_usage_is_a_clear_error() {
 /// Every flag and every counter is in the manual page, and every command of it that can be run alone runs.
 #[test]
 fn the_manual_page_knows_every_flag() {
-    let manual = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap();
+    let manual =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap();
     for arguments in [&["--help"][..], &["token", "--help"]] {
         let help = run(arguments);
         let flags = text(&help.stdout).split_whitespace().filter(|word| word.starts_with("--"));
@@ -145,7 +162,8 @@ fn the_manual_page_knows_every_flag() {
 /// The commands of the manual page, as a reader would type them, against a server started as it says.
 #[test]
 fn the_manual_pages_commands_work() {
-    let manual = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap();
+    let manual =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap();
     let place = Place::new("manual");
     let (mut child, said) = start(&place, &["--print-env", "--control-port", "0"]);
     let blocks = manual.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
@@ -153,7 +171,12 @@ fn the_manual_pages_commands_work() {
     assert!(tested.len() >= 2, "the manual page shows how to use the control port");
     for block in tested {
         let script = format!("set -e\n{said}\n{block}");
-        let mut shell = Command::new("bash").args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut shell = Command::new("bash")
+            .args(["-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut problems = String::new();
         shell.stderr.take().unwrap().read_to_string(&mut problems).unwrap();
         assert!(shell.wait().unwrap().success(), "{block}\n{problems}");

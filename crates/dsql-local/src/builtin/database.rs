@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
+use rusqlite::limits::Limit;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::functions;
@@ -45,7 +46,7 @@ impl Conn {
         // Nothing outlives the process, so nothing need reach the disk.
         sqlite.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON; \
-             PRAGMA case_sensitive_like = ON; PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY;",
+             PRAGMA case_sensitive_like = ON; PRAGMA cache_size = -2048;",
         )?;
         sqlite.set_prepared_statement_cache_capacity(CACHE);
         rusqlite::vtab::series::load_module(&sqlite)?;
@@ -109,10 +110,17 @@ impl Drop for Writer {
 }
 
 impl Database {
-    pub(super) fn open(directory: &Path, clock: &Arc<Clock>) -> Result<Self, Error> {
+    pub(super) fn open(directory: &Path, clock: &Arc<Clock>, value_limit: usize) -> Result<Self, Error> {
         let path: PathBuf = directory.join("builtin.sqlite");
         let uuids = Arc::default();
-        let open = || Conn::open(&path, clock, &uuids).map_err(|error| Error::Engine(error.to_string()));
+        let limit = i32::try_from(value_limit).unwrap_or(i32::MAX);
+        let open = || {
+            let conn = Conn::open(&path, clock, &uuids)?;
+            // A value that could never be sent need not be made.
+            conn.sqlite.set_limit(Limit::SQLITE_LIMIT_LENGTH, limit)?;
+            Ok(conn)
+        };
+        let open = || open().map_err(|error: rusqlite::Error| Error::Engine(error.to_string()));
         let writer = open()?;
         let readers = (0..READERS).map(|_| open()).collect::<Result<Vec<_>, Error>>()?;
         Ok(Self {

@@ -9,6 +9,7 @@ use sqlparser::ast::{
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::infer::{Catalog, Item, Scope, folded, is_plain};
 use super::types::Type;
@@ -16,6 +17,9 @@ use crate::error::SqlError;
 
 /// How deep expressions may be nested: more would be an attack on the stack.
 const DEPTH: usize = 50;
+
+/// How many tokens a chain such as 1 + 1 + 1 may have: it makes a tree as deep, which is walked by recursion.
+const CHAIN: usize = 2_000;
 
 /// A statement, ready for SQLite.
 #[derive(Debug)]
@@ -60,10 +64,14 @@ impl Plan {
 
 fn parse(sql: &str) -> Result<Ast, SqlError> {
     let dialect = PostgreSqlDialect {};
-    let parser = Parser::new(&dialect).with_recursion_limit(DEPTH).try_with_sql(sql);
-    let statement = parser.and_then(|mut parser| {
+    let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
+    let statement = tokens.map_err(ParserError::from).and_then(|tokens| {
+        if longest_chain(tokens.iter().map(|token| &token.token)) > CHAIN {
+            return Err(ParserError::RecursionLimitExceeded);
+        }
+        let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);
         let statement = parser.parse_statement()?;
-        parser.expect_token(&sqlparser::tokenizer::Token::EOF)?;
+        parser.expect_token(&Token::EOF)?;
         Ok(statement)
     });
     statement.map_err(|error| match error {
@@ -72,6 +80,25 @@ fn parse(sql: &str) -> Result<Ast, SqlError> {
             SqlError::new("42601", format!("syntax error: {text}"))
         }
     })
+}
+
+/// The most tokens between two commas on one level of parentheses: no tree that they make is deeper.
+fn longest_chain<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
+    let (mut levels, mut longest) = (vec![0_usize], 0);
+    for token in tokens {
+        match token {
+            Token::LParen | Token::LBracket => levels.push(0),
+            Token::RParen | Token::RBracket if levels.len() > 1 => drop(levels.pop()),
+            Token::Comma => levels.last_mut().into_iter().for_each(|level| *level = 0),
+            Token::Whitespace(_) => continue,
+            _ => {}
+        }
+        if let Some(level) = levels.last_mut() {
+            *level += 1;
+            longest = longest.max(*level);
+        }
+    }
+    longest
 }
 
 /// The columns of a statement, whether it writes, and whether it changes the schema.
@@ -449,6 +476,19 @@ mod tests {
         assert_eq!(refusal("CREATE TABLE x AS SELECT 1"), "0A000: unsupported statement: CreateTableAs");
         assert!(refusal("CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'").starts_with("0A000"));
         assert!(refusal("SELEC 1").starts_with("42601: syntax error"));
-        assert!(refusal(&format!("SELECT {}1", "(".repeat(10_000))).starts_with("54001"));
+        for deep in [
+            format!("SELECT {}1", "(".repeat(10_000)),
+            format!("SELECT 1{}", " + 1".repeat(1_000_000)),
+            format!("SELECT (1){}", " + (1)".repeat(100_000)),
+            format!("SELECT 1{}", "::int".repeat(100_000)),
+            format!("SELECT 1{}", " UNION SELECT 1".repeat(100_000)),
+            format!("SELECT a{}", "[1]".repeat(100_000)),
+            format!("SELECT {}1", "NOT ".repeat(100_000)),
+        ] {
+            assert!(refusal(&deep).starts_with("54001"), "{}", &deep[..20]);
+        }
+        // As long as that may be, it is walked without harm.
+        assert!(plan(&format!("SELECT 1{}", " + 1".repeat(990))).is_ok());
+        assert!(plan(&format!("SELECT 1{}", ", 1".repeat(100_000))).is_ok());
     }
 }

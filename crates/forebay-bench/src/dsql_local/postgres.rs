@@ -145,7 +145,7 @@ fn owner() -> anyhow::Result<Option<(u32, u32)>> {
     }
     let number = |flag: &str| -> anyhow::Result<u32> {
         let output = Command::new("id").args([flag, USER]).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().parse().context("there is no user postgres")?)
+        String::from_utf8_lossy(&output.stdout).trim().parse().context("there is no user postgres")
     };
     Ok(Some((number("-u")?, number("-g")?)))
 }

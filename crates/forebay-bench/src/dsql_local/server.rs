@@ -11,6 +11,8 @@ use anyhow::{Context, ensure};
 use dsql_local::{Cluster, Config, Credentials, Limits};
 use serde_json::{Value, json};
 
+use crate::clock::Stopwatch;
+
 /// A server, stopped on drop.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -18,6 +20,8 @@ pub(super) struct Server {
     pub(super) address: SocketAddr,
     pub(super) ca_file: PathBuf,
     pub(super) token: String,
+    /// How long it took from its start until it listened.
+    pub(super) started_in: Duration,
 }
 
 /// Serves until its input ends: so it never outlives whoever started it.
@@ -38,6 +42,7 @@ pub fn serve() -> anyhow::Result<()> {
 
 impl Server {
     pub(super) fn start() -> anyhow::Result<Self> {
+        let watch = Stopwatch::start();
         let mut child = Command::new(env::current_exe()?)
             .arg("dsql-local-serve")
             .stdin(Stdio::piped())
@@ -52,6 +57,7 @@ impl Server {
             address: text("address")?.parse()?,
             ca_file: text("ca_file")?.into(),
             token: text("token")?,
+            started_in: watch.elapsed(),
             child,
         })
     }
