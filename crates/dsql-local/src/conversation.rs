@@ -225,6 +225,9 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             return Ok(());
         }
         let description = self.transactions.describe(statement, &[]).await?;
+        if !description.parameters.is_empty() {
+            return Err(SqlError::new("42P02", "there is no parameter $1").into());
+        }
         let call = Call {
             statement,
             description: &description,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -208,7 +207,7 @@ impl<E: Engine> Front<E> {
 
     fn patience(&self) -> Patience {
         let config = &self.shared.config;
-        Patience { message_limit: config.message_limit, write_timeout: config.write_timeout }
+        Patience { message_limit: PASSWORD_LIMIT, write_timeout: config.write_timeout }
     }
 
     async fn negotiate(&self, socket: &mut TcpStream) -> Result<Negotiated, Refused> {
@@ -277,6 +276,7 @@ impl<E: Engine> Front<E> {
             return Err(SqlError::new("3D000", format!("database \"{database}\" does not exist")).into());
         }
 
+        wire.trust(self.shared.config.message_limit);
         let settings = Settings::from_startup(&parameters);
         wire.replies.authenticated();
         for name in REPORTED {
@@ -302,7 +302,7 @@ impl<E: Engine> Front<E> {
         wire.replies.ask_for_password();
         wire.flush().await?;
         let (tag, body) = wire.message().await?;
-        let Message::Password(password) = password(tag, body)? else {
+        let Message::Password(password) = Message::parse(tag, body)? else {
             return Err(SqlError::protocol("expected a password").into());
         };
         let token = password.strip_suffix(&[0]).and_then(|token| std::str::from_utf8(token).ok());
@@ -315,13 +315,6 @@ impl<E: Engine> Front<E> {
         };
         Ok(verdict?)
     }
-}
-
-fn password(tag: u8, body: Bytes) -> Result<Message, SqlError> {
-    if body.len() > PASSWORD_LIMIT {
-        return Err(SqlError::access_denied());
-    }
-    Message::parse(tag, body)
 }
 
 enum Negotiated {

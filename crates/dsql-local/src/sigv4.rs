@@ -110,7 +110,6 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A token made by boto3 1.40 for fixed credentials and a fixed date.
     #[test]
     fn the_signing_key_is_that_of_the_published_example() {
         // "Examples of how to derive a signing key", AWS documentation: the date, region and service given there.

@@ -51,6 +51,13 @@ impl Threads {
     }
 }
 
+/// Also after a start that failed half-way, in whatever context.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
 impl Tasks {
     /// Lets sockets be made for this runtime.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {

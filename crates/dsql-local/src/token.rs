@@ -288,6 +288,25 @@ mod tests {
         }
     }
 
+    /// Made by boto3 1.44 at this very date: signer and verifier cannot share a mistake.
+    #[test]
+    fn tokens_of_another_signer_are_good() {
+        let scope = "AKIDEXAMPLE%2F20260202%2Fus-east-1%2Fdsql%2Faws4_request&X-Amz-Date=20260202T024000Z&X-Amz-Expires=900";
+        let plain = format!(
+            "{HOST}/?Action=DbConnect&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={scope}&X-Amz-SignedHeaders=host\
+             &X-Amz-Signature=e77f55e49a4ff700ab507e5c3bab71130f774e33dfa21f92c54fce169dd0e632"
+        );
+        assert_eq!(gate().check(&plain, "app", NOW), Ok(()));
+        assert_eq!(sign(&keys(), HOST, "us-east-1", Action::Connect, NOW, LIFE), plain);
+        let temporary = format!(
+            "{HOST}/?Action=DbConnectAdmin&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={scope}&X-Amz-SignedHeaders=host\
+             &X-Amz-Security-Token=one%2Ftwo%2Bthree%3D\
+             &X-Amz-Signature=92c93e3df378246777383f950cf17192ce4c1762d3d10c073c0bd6d7edbd6e64"
+        );
+        let gate = Gatekeeper { keys: vec![keys().with_session_token("one/two+three=")], ..gate() };
+        assert_eq!(gate.check(&temporary, "admin", NOW), Ok(()));
+    }
+
     #[test]
     fn one_second_too_old_is_too_old_and_gets_the_hint() {
         assert_eq!(gate().check(&token(), "admin", NOW + LIFE), Ok(()));

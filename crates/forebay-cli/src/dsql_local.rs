@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,7 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use dsql_local::{
     Action, Cluster, Config, Credentials, Fault, Limits, RefuseWhen, Speed, TokenClock, duration,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use environment::Environment;
 
@@ -224,17 +225,7 @@ impl Serve {
                 out.write_all(text.as_bytes())?;
                 out.flush()?;
             }
-            let mut stopped = std::pin::pin!(async {
-                let (one, other) = (interrupt.recv(), terminate.recv());
-                let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
-                std::future::poll_fn(|context| {
-                    let done =
-                        one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready();
-                    if done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-                })
-                .await;
-            });
-            stopped.as_mut().await;
+            either(&mut interrupt, &mut terminate).await;
             cluster.stop();
             Ok(ExitCode::SUCCESS)
         })
@@ -279,4 +270,13 @@ impl Serve {
             ..Config::default()
         }
     }
+}
+
+/// Waits for one of two signals.
+async fn either(one: &mut Signal, other: &mut Signal) {
+    std::future::poll_fn(|context| match (one.poll_recv(context), other.poll_recv(context)) {
+        (Poll::Pending, Poll::Pending) => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
 }

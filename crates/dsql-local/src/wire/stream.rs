@@ -52,6 +52,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Self { stream, input: BytesMut::new(), replies: Replies::default(), patience }
     }
 
+    /// Takes longer messages from now on: the client is known.
+    pub(crate) fn trust(&mut self, message_limit: usize) {
+        self.patience.message_limit = message_limit;
+    }
+
     pub(crate) fn stream(&self) -> &S {
         &self.stream
     }

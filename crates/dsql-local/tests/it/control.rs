@@ -91,10 +91,13 @@ async fn it_signs_tokens() {
 }
 
 #[tokio::test]
-async fn a_control_port_for_everyone_is_refused() {
+async fn a_start_that_makes_no_sense_is_refused_in_words() {
     let open = Config { control: Some("0.0.0.0:0".parse().unwrap()), ..config() };
     let problem = Cluster::start(open).err().unwrap().to_string();
     assert!(problem.contains("loopback"), "{problem}");
+    let taken = start(config());
+    let problem = Cluster::start(Config { listen: taken.address(), ..config() }).err().unwrap().to_string();
+    assert!(problem.contains("cannot listen on 127.0.0.1"), "{problem}");
     let keyless = Cluster::start(Config { credentials: vec![], ..config() }).err().unwrap().to_string();
     assert!(keyless.contains("--credentials-file"), "{keyless}");
 }

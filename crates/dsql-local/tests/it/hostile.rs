@@ -70,12 +70,15 @@ async fn inside_tls_too() {
     startup.extend(b"user\0admin\0\0");
     startup[3] = u8::try_from(startup.len()).unwrap();
     let huge_password = [startup.clone(), vec![b'p', 0x7f, 0xff, 0xff, 0xff]].concat();
+    // A message that a session may send, but nobody before.
+    let long_password = [startup.clone(), vec![b'p', 0, 0x20, 0, 0]].concat();
     let not_a_password = [startup.clone(), vec![b'Q', 0, 0, 0, 6, b'x', 0]].concat();
     for packet in [
         vec![0x7f, 0xff, 0xff, 0xff],
         vec![0xff; 9],
         vec![0, 0, 0, 9, 0, 3, 0, 0, 1],
         huge_password,
+        long_password,
         not_a_password,
     ] {
         let mut stream = tls(&cluster, "localhost").await.unwrap();

@@ -153,6 +153,7 @@ async fn what_dsql_refuses_is_refused_and_errors_have_codes() {
         ("SELEC 1", "42601"),
         ("INSERT INTO t VALUES (NULL)", "23502"),
         ("SHOW lc_collate", "42704"),
+        ("SELECT $1", "42P02"),
     ] {
         assert_eq!(code(&client.simple_query(sql).await.err().unwrap()), expected, "{sql}");
     }
