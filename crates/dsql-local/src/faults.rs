@@ -59,6 +59,8 @@ enum Stage {
     Connect,
     Statement,
     Commit,
+    /// When the commit is durable.
+    AfterCommit,
 }
 
 /// What hits a session.
@@ -282,6 +284,11 @@ impl Faults {
             }
             Kind::Unavailable { at: Stage::Commit } if fate.before.is_none() && active.strikes() => {
                 fate.before = Some(Blow::Error(SqlError::unavailable()));
+            }
+            Kind::Unavailable { at: Stage::AfterCommit }
+                if fate.before.is_none() && fate.after.is_none() && active.strikes() =>
+            {
+                fate.after = Some(Blow::Error(SqlError::unavailable()));
             }
             Kind::Drop { after_commit: false } if fate.before.is_none() && active.strikes() => {
                 fate.before = Some(Blow::Hangup);

@@ -208,6 +208,7 @@ impl Serve {
         let (print_env, json) = (self.print_env, self.json);
         let keys = self.keys.read()?;
         let key = keys.first().cloned().context("no key to sign with")?;
+        raise_descriptors(self.figures.connections)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             // Before anything is made that a signal would leave behind.
@@ -270,6 +271,23 @@ impl Serve {
             ..Config::default()
         }
     }
+}
+
+/// As many descriptors as this process may have; says so if connections will need more.
+fn raise_descriptors(connections: u32) -> anyhow::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // The limit that may not be raised is the one that counts, whether or not the other one could be.
+    let (Ok(()) | Err(_)) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    if let Some(maximum) = maximum.filter(|maximum| *maximum < u64::from(connections) + 100) {
+        let advice =
+            format!("raise it (ulimit -Hn {}), or allow fewer (--connections)", u64::from(connections) + 100);
+        writeln!(
+            std::io::stderr(),
+            "forebay: {maximum} descriptors are too few for {connections} connections: {advice}"
+        )?;
+    }
+    Ok(())
 }
 
 /// Waits for one of two signals.

@@ -60,7 +60,7 @@ fn start(place: &Place, arguments: &[&str]) -> (Child, String) {
         command(arguments).env("TMPDIR", &place.0).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut output = BufReader::new(child.stdout.take().expect("its output"));
     let mut said = String::new();
-    // The last line is the one that tells where the control port is.
+    // The control port is the last thing it tells.
     while !said.contains("DSQL_LOCAL_CONTROL") {
         assert!(output.read_line(&mut said).expect("it is read") > 0, "it ended: {said}");
     }

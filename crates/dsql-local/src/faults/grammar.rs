@@ -10,7 +10,7 @@ use super::{Fault, Kind, Refusal, Stage};
 /// Every kind, and which keys it takes beside `n` and `p`.
 const KINDS: &str = "refuse:how=close|53300|53400|denied|waking  throttle:rate=N,burst=N  delay:at=connect|statement|commit,for=TIME  \
 wake:for=TIME  silent  sever:fraction=F,after=TIME  drop:at=before-commit|after-commit  \
-unavailable:at=statement|commit  conflict  stale-schema; each takes n=TIMES and p=PROBABILITY";
+unavailable:at=statement|commit|after-commit  conflict  stale-schema; each takes n=TIMES and p=PROBABILITY";
 
 impl FromStr for Fault {
     type Err = String;
@@ -43,7 +43,12 @@ fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, S
             burst: take(given, "burst", number)?.unwrap_or(1),
         },
         "delay" => Kind::Delay {
-            at: take(given, "at", stage)?.unwrap_or(Stage::Connect),
+            at: match take(given, "at", stage)?.unwrap_or(Stage::Connect) {
+                Stage::AfterCommit => {
+                    return Err("'delay' strikes at=connect, at=statement or at=commit".to_owned());
+                }
+                at => at,
+            },
             time: take(given, "for", duration)?.ok_or_else(|| needed("for"))?,
         },
         "wake" => Kind::Wake { time: take(given, "for", duration)?.ok_or_else(|| needed("for"))? },
@@ -63,7 +68,7 @@ fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, S
         "unavailable" => {
             let at = take(given, "at", stage)?.unwrap_or(Stage::Statement);
             if at == Stage::Connect {
-                return Err("'unavailable' strikes at=statement or at=commit".to_owned());
+                return Err("'unavailable' strikes at=statement, at=commit or at=after-commit".to_owned());
             }
             Kind::Unavailable { at }
         }
@@ -106,7 +111,8 @@ fn stage(text: &str) -> Result<Stage, String> {
         "connect" => Ok(Stage::Connect),
         "statement" => Ok(Stage::Statement),
         "commit" => Ok(Stage::Commit),
-        _ => Err(format!("'{text}' is none of connect, statement and commit")),
+        "after-commit" => Ok(Stage::AfterCommit),
+        _ => Err(format!("'{text}' is none of connect, statement, commit and after-commit")),
     }
 }
 
@@ -136,6 +142,7 @@ impl fmt::Display for Fault {
             Stage::Connect => "connect",
             Stage::Statement => "statement",
             Stage::Commit => "commit",
+            Stage::AfterCommit => "after-commit",
         };
         let (kind, mut keys) = match &self.kind {
             Kind::Refuse(refusal) => {
@@ -189,6 +196,7 @@ mod tests {
             "sever:fraction=0.5,after=60s",
             "drop:at=after-commit,n=1",
             "unavailable:at=commit",
+            "unavailable:at=after-commit",
             "conflict:p=0.25",
             "stale-schema",
         ];
@@ -206,6 +214,7 @@ mod tests {
             ("conflict:when=now", "'conflict' takes no 'when'"),
             ("delay", "'delay' needs for"),
             ("delay:for=5", "'5' is no duration"),
+            ("delay:at=after-commit,for=1s", "'delay' strikes"),
             ("drop:at=noon", "neither before-commit"),
             ("delay:for", "not KEY=VALUE"),
         ] {

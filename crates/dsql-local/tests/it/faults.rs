@@ -148,11 +148,15 @@ async fn a_server_can_be_unavailable_or_behind_the_schema() {
     assert_eq!((code(&error), told(&error).1.as_str()), ("XX000", "server unavailable"));
     inject(&cluster, "unavailable:at=commit,n=1");
     assert_eq!(code(&client.execute("INSERT INTO t VALUES (1)", &[]).await.err().unwrap()), "XX000");
+    assert_eq!(count(&cluster).await, 0);
+    // The same words, though it is durable.
+    inject(&cluster, "unavailable:at=after-commit,n=1");
+    assert_eq!(code(&client.execute("INSERT INTO t VALUES (1)", &[]).await.err().unwrap()), "XX000");
+    assert_eq!(count(&cluster).await, 1);
     inject(&cluster, "stale-schema:n=1");
     let error = client.simple_query("SELECT 1").await.err().unwrap();
     assert_eq!(told(&error).1, "schema has been updated by another transaction (OC001)");
     client.simple_query("SELECT 1").await.unwrap();
-    assert_eq!(count(&cluster).await, 0);
 }
 
 #[tokio::test]

@@ -39,6 +39,13 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) fn start(config: Config) -> Cluster {
+    // Thousands of sockets, both ends of each in this process.
+    static RAISED: OnceLock<()> = OnceLock::new();
+    RAISED.get_or_init(|| {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    });
     Cluster::start(config).unwrap()
 }
 

@@ -1,11 +1,14 @@
 //! What a client must know to connect.
 
+use std::net::SocketAddr;
+
 use dsql_local::{Cluster, Credentials};
 use serde_json::json;
 
 /// Names and values, in the order in which people want them.
 pub(super) struct Environment {
     variables: Vec<(&'static str, String)>,
+    address: SocketAddr,
 }
 
 impl Environment {
@@ -19,21 +22,23 @@ impl Environment {
             ("AWS_ACCESS_KEY_ID", key.access_key_id.clone()),
             ("AWS_SECRET_ACCESS_KEY", key.secret_access_key.clone()),
             ("PGHOST", cluster.endpoint().to_owned()),
-            // The endpoint's name need not resolve.
-            ("PGHOSTADDR", address.ip().to_string()),
             ("PGPORT", address.port().to_string()),
             ("PGUSER", "admin".to_owned()),
             ("PGDATABASE", "postgres".to_owned()),
             ("PGSSLMODE", "verify-full".to_owned()),
             ("PGSSLROOTCERT", cluster.ca_file().display().to_string()),
         ];
+        // Another name need not resolve. For localhost it would only mislead clients that take it for the host.
+        if cluster.endpoint() != "localhost" {
+            variables.push(("PGHOSTADDR", address.ip().to_string()));
+        }
         if let Some(token) = &key.session_token {
             variables.push(("AWS_SESSION_TOKEN", token.clone()));
         }
         if let Some(control) = cluster.control_address() {
             variables.push(("DSQL_LOCAL_CONTROL", format!("http://{control}")));
         }
-        Self { variables }
+        Self { variables, address }
     }
 
     /// For a shell to evaluate.
@@ -62,10 +67,9 @@ impl Environment {
             address => address,
         };
         format!(
-            "listening on {}:{} as {}, region {}\nauthority  {}\ncontrol    {control}\nstop it with Ctrl-C; \
+            "listening on {} as {}, region {}\nauthority  {}\ncontrol    {control}\nstop it with Ctrl-C; \
              --print-env prints what a client must export\n",
-            value("PGHOSTADDR"),
-            value("PGPORT"),
+            self.address,
             value("CLUSTER_ENDPOINT"),
             value("REGION"),
             value("PGSSLROOTCERT"),
