@@ -8,5 +8,6 @@ mod faults;
 mod harness;
 mod hostile;
 mod protocol;
+mod seam;
 mod sql;
 mod tokens;
