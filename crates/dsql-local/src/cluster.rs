@@ -74,8 +74,7 @@ impl Cluster {
         let engine = Arc::new(engine(directory.path(), clock.clone())?);
         let shared = Arc::new(Shared::new(config, clock, threads.tasks().clone())?);
         let ca_file = shared.config.ca_file.clone().unwrap_or_else(|| directory.path().join("ca.pem"));
-        let written = std::fs::write(&ca_file, &shared.identity.ca_pem);
-        written.map_err(|source| Error::File { path: ca_file.clone(), source })?;
+        write_authority(&ca_file, &shared.identity.ca_pem)?;
 
         let cluster = Self {
             address: address(&listener),
@@ -229,6 +228,16 @@ impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+/// Writes a certificate: over an older one, but not over anything else, as it is removed at the end.
+fn write_authority(path: &Path, pem: &str) -> Result<(), Error> {
+    let foreign = std::fs::read(path).is_ok_and(|found| !found.starts_with(b"-----BEGIN CERTIFICATE-----"));
+    if foreign {
+        let problem = format!("{} is there and is no certificate: give another --ca-file", path.display());
+        return Err(Error::Setting(problem));
+    }
+    std::fs::write(path, pem).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Error> {

@@ -95,6 +95,13 @@ async fn a_start_that_makes_no_sense_is_refused_in_words() {
     let open = Config { control: Some("0.0.0.0:0".parse().unwrap()), ..config() };
     let problem = Cluster::start(open).err().unwrap().to_string();
     assert!(problem.contains("loopback"), "{problem}");
+    let precious = std::env::temp_dir().join(format!("dsql-local-it-{}", std::process::id()));
+    std::fs::write(&precious, "a letter").unwrap();
+    let problem =
+        Cluster::start(Config { ca_file: Some(precious.clone()), ..config() }).err().unwrap().to_string();
+    assert!(problem.contains("is no certificate"), "{problem}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "a letter");
+    std::fs::remove_file(&precious).unwrap();
     let taken = start(config());
     let problem = Cluster::start(Config { listen: taken.address(), ..config() }).err().unwrap().to_string();
     assert!(problem.contains("cannot listen on 127.0.0.1"), "{problem}");
