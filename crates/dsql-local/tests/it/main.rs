@@ -1,5 +1,9 @@
 //! The emulator as clients see it.
-#![allow(clippy::disallowed_methods, reason = "tests drive real sockets with tokio's own tools")]
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "tests drive real sockets with tokio's own tools"
+)]
 
 mod admission;
 mod control;
