@@ -127,6 +127,7 @@ fn shape(ast: &Ast, scope: &Scope<'_>) -> Result<(Option<Vec<Item>>, bool, bool)
         | Ast::Revoke(_)
         | Ast::Comment { .. } => (None, true, true),
         Ast::Deallocate { .. } => (None, false, false),
+        Ast::Call(function) if waits_for_job(function) => (None, false, false),
         other => {
             let text = other.to_string();
             let words: Vec<&str> = text.split_whitespace().take(2).collect();
@@ -149,10 +150,16 @@ fn ignored(ast: &Ast) -> bool {
         | Ast::Grant(_)
         | Ast::Revoke(_)
         | Ast::Comment { .. }
-        | Ast::Deallocate { .. } => true,
+        | Ast::Deallocate { .. }
+        | Ast::Call(_) => true,
         Ast::Drop { object_type, .. } => matches!(object_type, ObjectType::Schema | ObjectType::Role),
         _ => false,
     }
+}
+
+/// An index is there as soon as its job has a number: nothing to wait for.
+fn waits_for_job(function: &Function) -> bool {
+    folded(&function.name) == "wait_for_job"
 }
 
 /// Column definitions in a form that keeps PostgreSQL's type in SQLite's catalog.

@@ -194,4 +194,5 @@ async fn indexes_are_built_by_jobs() {
     client.simple_query("CREATE TABLE t (n int)").await.unwrap();
     let job = client.query_one("CREATE INDEX ASYNC t_n ON t (n)", &[]).await.unwrap();
     assert_eq!(job.columns()[0].name(), "job_id");
+    client.simple_query("CALL sys.wait_for_job('builtin-done')").await.unwrap();
 }
