@@ -9,6 +9,8 @@ mod functions;
 mod infer;
 mod numeric;
 mod plan;
+mod rewrite;
+mod syntax;
 mod types;
 
 use std::collections::BTreeMap;

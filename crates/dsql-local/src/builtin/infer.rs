@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use sqlparser::ast::{
     AssignmentTarget, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
     Insert, LimitClause, ObjectName, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement,
-    TableFactor, TableWithJoins, UnaryOperator, Value, Visit, Visitor, visit_expressions,
+    TableFactor, UnaryOperator, Value, Visit, Visitor, visit_expressions,
 };
 
 use super::types::Type;
@@ -391,9 +391,4 @@ fn arguments(function: &Function) -> Vec<&Expr> {
         _ => None,
     });
     plain.collect()
-}
-
-/// Whether a table expression is a join or a single table: SQLite updates the latter only.
-pub(super) fn is_plain(table: &TableWithJoins) -> bool {
-    table.joins.is_empty()
 }
