@@ -33,6 +33,10 @@ impl Plan {
         let scope = Scope::of(&ast, catalog, given);
         let (items, writes, ddl) = shape(&ast, &scope)?;
         let count = scope.parameters.keys().next_back().copied().unwrap_or(0);
+        // The protocol counts them in 16 bits.
+        if count > usize::from(u16::MAX) {
+            return Err(SqlError::new("42P02", format!("there is no parameter ${count}")));
+        }
         let parameter =
             |number: usize| scope.parameters.get(&number).copied().flatten().unwrap_or(Type::Text);
         let parameters = (1..=count).map(parameter).collect();
@@ -108,6 +112,7 @@ fn waits_for_job(function: &Function) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn plan(sql: &str) -> Result<Plan, SqlError> {
         let catalog = |table: &str| match table {
@@ -204,6 +209,7 @@ mod tests {
         assert_eq!(refusal("CREATE TABLE x (id serial)"), "42704: type \"serial\" does not exist");
         assert_eq!(refusal("CREATE TABLE x AS SELECT 1"), "0A000: unsupported statement: CreateTableAs");
         assert!(refusal("CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'").starts_with("0A000"));
+        assert_eq!(refusal("SELECT $99999999999"), "42P02: there is no parameter $99999999999");
         assert!(refusal("SELEC 1").starts_with("42601: syntax error"));
         for deep in [
             format!("SELECT {}1", "(".repeat(10_000)),
@@ -220,4 +226,78 @@ mod tests {
         assert!(plan(&format!("SELECT 1{}", " + 1".repeat(990))).is_ok());
         assert!(plan(&format!("SELECT 1{}", ", 1".repeat(100_000))).is_ok());
     }
+
+    proptest! {
+        /// Words in any order: an answer or an error, never a panic.
+        #[test]
+        fn nothing_panics(words in proptest::collection::vec(proptest::sample::select(WORDS), 1..14)) {
+            drop(plan(&words.join(" ")));
+        }
+    }
+
+    const WORDS: &[&str] = &[
+        "SELECT",
+        "INSERT INTO",
+        "UPDATE",
+        "DELETE FROM",
+        "CREATE TABLE",
+        "ALTER TABLE",
+        "DROP",
+        "t",
+        "x",
+        "(",
+        ")",
+        ",",
+        "*",
+        "FROM",
+        "WHERE",
+        "SET",
+        "VALUES",
+        "RETURNING",
+        "$1",
+        "$2",
+        "$0",
+        "$99999999999",
+        "'a'",
+        "E'\\\\'",
+        "$$b$$",
+        "1",
+        "1.5",
+        "::int",
+        "::interval",
+        "::uuid[]",
+        "CAST",
+        "AS",
+        "=",
+        "<",
+        "||",
+        "AND",
+        "NOT",
+        "IN",
+        "BETWEEN",
+        "LIKE",
+        "ILIKE",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "END",
+        "NULL",
+        "count",
+        "generate_series(1, 2)",
+        "ORDER BY",
+        "LIMIT",
+        "FOR UPDATE",
+        "UNION",
+        "WITH",
+        "ON CONFLICT",
+        "DO UPDATE",
+        "é",
+        "\"q\"",
+        "now()",
+        "current_user",
+        "extract(year from now())",
+        "interval '1 day'",
+        ".",
+        "[",
+    ];
 }
