@@ -62,9 +62,21 @@ struct Place {
     /// The host name that clients connect to and sign tokens for, such as abc.dsql.us-east-1.on.aws.
     #[arg(long, value_name = "NAME", default_value = "localhost")]
     endpoint: String,
-    /// The region that tokens are signed for.
-    #[arg(long, default_value = "us-east-1")]
-    region: String,
+    /// The region that tokens are signed for. Default: the one in the endpoint's name, or else us-east-1.
+    #[arg(long)]
+    region: Option<String>,
+}
+
+impl Place {
+    fn region(&self) -> String {
+        // {cluster}.dsql{suffix}.{region}.on.aws
+        let parts: Vec<&str> = self.endpoint.split('.').collect();
+        let named = match parts[..] {
+            [_, service, region, "on", "aws"] if service.starts_with("dsql") => region,
+            _ => "us-east-1",
+        };
+        self.region.clone().unwrap_or_else(|| named.to_owned())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -195,7 +207,7 @@ impl Token {
         if self.expires_in > dsql_local::LONGEST_LIFE || self.expires_in.as_secs() == 0 {
             anyhow::bail!("a token is good for at least a second and at most a week (168h)");
         }
-        let Place { endpoint, region } = &self.place;
+        let (endpoint, region) = (&self.place.endpoint, &self.place.region());
         let action = Action::for_role(&self.role);
         let token = dsql_local::sign_now(key, endpoint, region, action, self.expires_in);
         writeln!(std::io::stdout(), "{token}")?;
@@ -244,8 +256,8 @@ impl Serve {
             Which::Emulator => TokenClock::Emulator,
         };
         Config {
+            region: self.place.region(),
             endpoint: self.place.endpoint,
-            region: self.place.region,
             listen: SocketAddr::new(self.listen, self.port),
             control: self.control_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             credentials,
