@@ -144,11 +144,28 @@ fn bad_usage_is_a_clear_error() {
     }
 }
 
-/// Every flag and every counter is in the manual page, and every command of it that can be run alone runs.
+fn manual() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap()
+}
+
+#[test]
+fn the_manual_page_knows_every_counter_and_its_faults_are_faults() {
+    let manual = manual();
+    for name in dsql_local::Counters::default().json().as_object().unwrap().keys() {
+        assert!(manual.contains(&format!("`{name}`")), "{name}");
+    }
+    let faults = manual.split("## Faults").nth(1).unwrap().split("\n## ").next().unwrap();
+    let faults: Vec<&str> =
+        faults.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(faults.len(), 10);
+    for fault in faults {
+        assert_eq!(fault.parse::<dsql_local::Fault>().err(), None, "{fault}");
+    }
+}
+
 #[test]
 fn the_manual_page_knows_every_flag() {
-    let manual =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap();
+    let manual = manual();
     for arguments in [&["--help"][..], &["token", "--help"]] {
         let help = run(arguments);
         let flags = text(&help.stdout).split_whitespace().filter(|word| word.starts_with("--"));
@@ -161,8 +178,7 @@ fn the_manual_page_knows_every_flag() {
 /// The commands of the manual page, as a reader would type them, against a server started as it says.
 #[test]
 fn the_manual_pages_commands_work() {
-    let manual =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap();
+    let manual = manual();
     let place = Place::new("manual");
     let (mut child, said) = start(&place, &["--print-env", "--control-port", "0"]);
     let blocks = manual.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());

@@ -30,6 +30,9 @@ def tokens():
     for negotiation in ["postgres", "direct"]:
         with connect(token(), sslnegotiation=negotiation) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
+    # A newer protocol than the server's is negotiated down.
+    with connect(token(), max_protocol_version="latest") as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
     with connect(token(admin=False), user="app") as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
     for user, password in [("app", token()), ("admin", token(admin=False)), ("admin", "nonsense")]:
@@ -75,6 +78,15 @@ def statements():
         with connection.pipeline():
             cursors = [connection.execute("SELECT %s::int * 2", (n,)) for n in range(20)]
         assert [cursor.fetchone()[0] for cursor in cursors] == [2 * n for n in range(20)]
+        try:
+            with connection.pipeline():
+                connection.execute("INSERT INTO t (n) VALUES (%s)", (99,))
+                connection.execute("INSERT INTO nowhere VALUES (1)")
+                connection.execute("INSERT INTO t (n) VALUES (%s)", (100,))
+            raise AssertionError("there is no such table")
+        except psycopg.errors.UndefinedTable:
+            pass
+        # One failed, so nothing of the pipeline was kept.
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (10,)
         try:
             with connection.cursor().copy("COPY t FROM STDIN"):

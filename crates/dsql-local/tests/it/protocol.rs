@@ -87,6 +87,18 @@ async fn cancel_requests_are_taken_and_ignored() {
 }
 
 #[tokio::test]
+async fn a_client_that_asks_for_gss_first_may_still_have_tls() {
+    let cluster = start(config());
+    let mut client = socket(cluster.address()).await;
+    let mut answer = [0];
+    for (request, expected) in [([0, 0, 0, 8, 4, 210, 22, 48], b'N'), ([0, 0, 0, 8, 4, 210, 22, 47], b'S')] {
+        client.write_all(&request).await.unwrap();
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer[0], expected);
+    }
+}
+
+#[tokio::test]
 async fn without_tls_there_is_an_explanation() {
     let cluster = start(config());
     let address = cluster.address();
