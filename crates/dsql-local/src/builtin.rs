@@ -17,16 +17,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rusqlite::{ErrorCode, ffi};
+use tokio::task::block_in_place;
 
 use crate::clock::Clock;
 use crate::engine::{Call, Description, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::statement::Statement;
 use crate::wire::Format;
-use database::{Conn, Database, READERS, Writer};
+use database::{Conn, Database, Haste, Writer};
 use plan::Plan;
 use types::Type;
 
@@ -52,15 +54,11 @@ struct Known {
     plan: Plan,
     description: Arc<Description>,
     types: Vec<Type>,
+    /// Whether it took more than a moment before.
+    slow: AtomicBool,
 }
 
 impl Builtin {
-    /// How many threads it wants: more than it can block.
-    #[must_use]
-    pub fn threads() -> usize {
-        READERS + 1 + 2
-    }
-
     /// An empty database in that directory. A statement may give so many bytes of rows.
     ///
     /// # Errors
@@ -117,10 +115,11 @@ impl Session for BuiltinSession {
             self.writer = Some(Box::new(self.inner.database.writer().await?));
         }
         let changed = if let Some(writer) = &mut self.writer {
-            self.inner.run(writer.conn(), &known, call, rows)?
+            // In no haste: SQLite undoes the whole transaction if a write is interrupted.
+            block_in_place(|| self.inner.run(writer.conn(), &known, call, rows, Haste::None))?
         } else {
             let reader = self.inner.database.reader().await?;
-            self.inner.run(reader.conn()?, &known, call, rows)?
+            self.inner.read(reader.conn()?, &known, call, rows)?
         };
         if known.plan.ddl {
             self.changed_schema = true;
@@ -213,7 +212,7 @@ fn plan(conn: &Conn, (text, types): &Key) -> Result<Known, Unplanned> {
         column_types = described.iter().map(|(_, of)| *of).collect();
         description.columns = Some(described.into_iter().map(|(name, of)| of.column(name)).collect());
     }
-    Ok(Known { plan, description: Arc::new(description), types: column_types })
+    Ok(Known { plan, description: Arc::new(description), types: column_types, slow: AtomicBool::new(false) })
 }
 
 /// SQLite knows how many columns `*` stands for; the text knows PostgreSQL's names and the types of expressions.
@@ -248,8 +247,29 @@ fn columns_of(conn: &Conn, table: &str) -> rusqlite::Result<Vec<(String, Type)>>
 }
 
 impl Inner {
-    fn run(&self, conn: &Conn, known: &Known, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
-        conn.until(call.deadline);
+    /// Runs a read at once; if that takes more than a moment, once more, where it may block.
+    fn read(&self, conn: &Conn, known: &Known, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        if !known.slow.load(Ordering::Relaxed) {
+            match self.run(conn, known, call, rows, Haste::Moment) {
+                Err(error) if error == SqlError::overdue() => {
+                    known.slow.store(true, Ordering::Relaxed);
+                    rows.clear();
+                }
+                other => return other,
+            }
+        }
+        block_in_place(|| self.run(conn, known, call, rows, Haste::None))
+    }
+
+    fn run(
+        &self,
+        conn: &Conn,
+        known: &Known,
+        call: Call<'_>,
+        rows: &mut Rows,
+        haste: Haste,
+    ) -> Result<u64, SqlError> {
+        conn.until(call.deadline, haste);
         let fail = |error: rusqlite::Error| translate(&error);
         let mut statement = conn.sqlite.prepare_cached(&known.plan.sql).map_err(fail)?;
         for (index, (value, of)) in call.values.iter().zip(&known.plan.parameters).enumerate() {

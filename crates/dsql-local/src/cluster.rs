@@ -48,24 +48,21 @@ impl Cluster {
     /// If a setting makes no sense, an address is taken, or a file cannot be written.
     pub fn start(config: Config) -> Result<Self, Error> {
         let result_limit = config.result_limit;
-        Self::start_with(config, Builtin::threads(), |directory, clock| {
-            Builtin::open(directory, clock, result_limit)
-        })
+        Self::start_with(config, |directory, clock| Builtin::open(directory, clock, result_limit))
     }
 
-    /// Starts one over another engine, on so many threads, which it may not block for long all at once.
+    /// Starts one over another engine, which may block a thread only inside of `tokio::task::block_in_place`.
     ///
     /// # Errors
     /// If a setting makes no sense, an address is taken, a file cannot be written, or the engine cannot be made.
     pub fn start_with<E: Engine>(
         config: Config,
-        workers: usize,
         engine: impl FnOnce(&Path, Arc<Clock>) -> Result<E, Error>,
     ) -> Result<Self, Error> {
         config.check()?;
         let directory = tempfile::Builder::new().prefix("dsql-local-").tempdir();
         let directory = directory.map_err(|source| Error::File { path: std::env::temp_dir(), source })?;
-        let threads = Threads::start(workers)?;
+        let threads = Threads::start()?;
         let (listener, control) = {
             let _context = threads.tasks().enter();
             (listen(config.listen)?, config.control.map(listen).transpose()?)

@@ -24,7 +24,9 @@ pub(crate) struct Tasks {
 }
 
 impl Threads {
-    pub(crate) fn start(workers: usize) -> Result<Self, Error> {
+    pub(crate) fn start() -> Result<Self, Error> {
+        // A single one would leave the sockets alone while it hands over to another.
+        let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         let runtime = Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("dsql-local")

@@ -1,11 +1,11 @@
 //! SQLite's connections: some that read, one that writes.
 //!
-//! Statements run on the runtime's threads, of which there are more than connections here: whatever statements do, threads
-//! are left for the front.
+//! A statement runs on the thread that read it, for a moment; one that takes longer must not keep the runtime from its
+//! sockets, and is run where it may block.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use crate::clock::{self, Clock};
 use crate::error::{Error, SqlError};
 
 /// How many read at once.
-pub(super) const READERS: usize = 2;
+const READERS: usize = 4;
 /// How many virtual-machine steps SQLite takes between looks at the clock.
 const STEPS: i32 = 10_000;
 /// How many translated statements a connection keeps.
@@ -38,6 +38,8 @@ pub(super) struct Conn {
     pub(super) sqlite: Connection,
     /// When the running statement must end, in nanoseconds of the emulator's time.
     deadline: Arc<AtomicU64>,
+    /// How many more looks at the clock the running statement may take.
+    looks: Arc<AtomicU32>,
 }
 
 impl Conn {
@@ -52,16 +54,31 @@ impl Conn {
         rusqlite::vtab::series::load_module(&sqlite)?;
         functions::register(&sqlite, clock, uuids)?;
         let deadline = Arc::new(AtomicU64::new(u64::MAX));
-        let (clock, limit) = (clock.clone(), deadline.clone());
-        let overdue = move || clock.now().as_nanos() > u128::from(limit.load(Ordering::Relaxed));
+        let looks = Arc::new(AtomicU32::new(u32::MAX));
+        let (clock, limit, left) = (clock.clone(), deadline.clone(), looks.clone());
+        let overdue = move || {
+            let left = left.fetch_sub(1, Ordering::Relaxed);
+            left <= 1 || clock.now().as_nanos() > u128::from(limit.load(Ordering::Relaxed))
+        };
         sqlite.progress_handler(STEPS, Some(overdue));
-        Ok(Self { sqlite, deadline })
+        Ok(Self { sqlite, deadline, looks })
     }
 
-    /// Gives the next statement until then.
-    pub(super) fn until(&self, deadline: Duration) {
+    /// Gives the next statement until then; in haste, only a moment of that.
+    pub(super) fn until(&self, deadline: Duration, haste: Haste) {
+        // SQLite counts the steps of a statement over all its runs, so the first look may come at once.
+        self.looks.store(if haste == Haste::Moment { 2 } else { u32::MAX }, Ordering::Relaxed);
         self.deadline.store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
+}
+
+/// How long a statement may keep its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// For some thousand steps.
+    Moment,
+    /// Until its deadline.
+    None,
 }
 
 /// A reader, for one statement.
@@ -94,7 +111,7 @@ impl Writer {
     }
 
     pub(super) fn commit(self) -> Result<(), rusqlite::Error> {
-        self.guard.until(Duration::MAX);
+        self.guard.until(Duration::MAX, Haste::None);
         self.guard.sqlite.execute_batch("COMMIT")
     }
 }
@@ -102,7 +119,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.guard.sqlite.is_autocommit() {
-            self.guard.until(Duration::MAX);
+            self.guard.until(Duration::MAX, Haste::None);
             // If even this fails, the next BEGIN says so.
             drop(self.guard.sqlite.execute_batch("ROLLBACK"));
         }

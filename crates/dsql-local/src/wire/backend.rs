@@ -211,6 +211,11 @@ impl Rows {
         }
     }
 
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
     /// How many rows there are.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -65,7 +65,7 @@ impl Session for ScribeSession {
 fn start() -> (Cluster, Log) {
     let log = Log::default();
     let engine = Scribe(log.clone());
-    (Cluster::start_with(config(), 2, |_, _| Ok(engine)).unwrap(), log)
+    (Cluster::start_with(config(), |_, _| Ok(engine)).unwrap(), log)
 }
 
 fn said(log: &Log) -> Vec<String> {

@@ -170,11 +170,35 @@ async fn a_result_that_is_too_large_is_an_error() {
     client.simple_query("SELECT 1").await.unwrap();
 }
 
+const ENDLESS: &str =
+    "WITH RECURSIVE x (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELECT count(*) FROM x";
+
+#[tokio::test]
+async fn statements_that_never_end_do_not_stop_the_front() {
+    let cluster = start(config());
+    let mut busy = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let client = connect(&cluster).await;
+        busy.spawn(async move { client.simple_query(ENDLESS).await.err().unwrap() });
+    }
+    eventually("all of them", || cluster.counters().statements == 6).await;
+    // Every reader is taken; connecting and what needs no engine go on.
+    for _ in 0..20 {
+        connect(&cluster).await.simple_query("SHOW server_version").await.unwrap();
+    }
+    while !busy.is_empty() {
+        cluster.clock().advance(std::time::Duration::from_secs(301));
+        let ended = tokio::time::timeout(std::time::Duration::from_millis(10), busy.join_next()).await;
+        if let Ok(Some(error)) = ended {
+            assert_eq!(code(&error.unwrap()), "54000");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_statement_that_never_ends_is_ended_by_the_clock() {
     let cluster = start(config());
     let client = connect(&cluster).await;
-    let endless = "WITH RECURSIVE x (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELECT count(*) FROM x";
     let advance = async {
         eventually("the statement", || cluster.counters().statements == 1).await;
         // It may only just be about to start, so the clock moves until it has ended.
@@ -183,7 +207,7 @@ async fn a_statement_that_never_ends_is_ended_by_the_clock() {
             tokio::task::yield_now().await;
         }
     };
-    let (outcome, ()) = tokio::join!(client.simple_query(endless), advance);
+    let (outcome, ()) = tokio::join!(client.simple_query(ENDLESS), advance);
     assert_eq!(code(&outcome.err().unwrap()), "54000");
 }
 
