@@ -2,9 +2,8 @@
 
 use clap::{Args, Parser, Subcommand};
 use forebay_bench::checkout::{self, Effort, Section, contended};
-use forebay_bench::instructions;
 use forebay_bench::report::Report;
-use forebay_bench::sim;
+use forebay_bench::{dsql_local, instructions, sim};
 
 /// Measures forebay and its peers, side by side in one run.
 #[derive(Parser)]
@@ -46,6 +45,17 @@ enum Command {
         /// Which.
         scenario: String,
     },
+    /// What the local Aurora DSQL costs: memory when idle, processor time of a connect, statements a second.
+    DsqlLocal {
+        /// Measure less.
+        #[arg(long)]
+        quick: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// The server that is measured: the above starts it.
+    #[command(hide = true)]
+    DsqlLocalServe,
     /// Borrow and give back, for a profiler to watch.
     #[command(hide = true)]
     Spin {
@@ -87,6 +97,11 @@ fn main() -> anyhow::Result<()> {
             report.machine.look_again();
             output.print(&report);
         }
+        Command::DsqlLocal { quick, output } => {
+            let effort = if quick { dsql_local::Effort::QUICK } else { dsql_local::Effort::FULL };
+            output.print(&dsql_local::run(effort)?);
+        }
+        Command::DsqlLocalServe => dsql_local::serve()?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
     }

@@ -1,6 +1,11 @@
 //! The `forebay` command.
 
 mod demo;
+#[cfg(feature = "dsql-local")]
+mod dsql_local;
+#[cfg(not(feature = "dsql-local"))]
+#[path = "dsql_local_absent.rs"]
+mod dsql_local;
 mod ending;
 mod output;
 mod sim;
@@ -22,6 +27,7 @@ struct Forebay {
 enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
+    DsqlLocal(Box<dsql_local::DsqlLocal>),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +35,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Demo(demo) => demo.run(),
         Command::Sim(sim) => sim.run(),
+        Command::DsqlLocal(dsql_local) => dsql_local.run(),
     };
     outcome.unwrap_or_else(|error| {
         // If even this cannot be written, the exit status still tells.

@@ -166,14 +166,15 @@ impl Fleet {
         // Callers in line are told at once, but must have a chance to hear it.
         self.world.pass(Duration::from_millis(1)).await;
         let at_work = running.shift.at_work();
+        let leases = self.world.ledger.as_ref().map_or(0, |ledger| ledger.held_by(place));
         // It may have crashed meanwhile.
         if let Some(running) = self.bury(place) {
             self.kill(place, &running);
         }
         let name = &self.world.scenario.services[place].name;
-        let left = !drained.is_complete() || at_work > 0;
+        let left = !drained.is_complete() || at_work > 0 || leases > 0;
         left.then(|| {
-            format!("{name} ended with {drained:?} and {at_work} callers unanswered or still at work")
+            format!("{name} ended with {drained:?}, {leases} leases, and {at_work} callers unanswered or still at work")
         })
     }
 

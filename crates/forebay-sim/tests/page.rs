@@ -157,7 +157,7 @@ fn a_page_that_does_everything_wrong() {
 fn a_quiet_run() {
     for seen in look(&local(&["duration=5m"]), "quiet") {
         assert_eq!(drawn(&seen), ["connections", "connects", "discards"]);
-        assert!(seen.text().contains("All 13 assertions hold"), "{}", seen.text());
+        assert!(seen.text().contains("All 14 assertions hold"), "{}", seen.text());
         assert!(seen.text().contains("Nobody asked for a connection."), "{}", seen.text());
         let pointed = &seen.report["pointed"][1];
         assert_eq!(pointed["hairs"], 3, "{pointed:#}");
@@ -195,7 +195,7 @@ fn a_disturbed_run() {
 fn a_failed_run() {
     let outcome = local(&["duration=3m", "assertConvergeWithin=1s"]);
     for seen in look(&outcome, "failed") {
-        assert!(seen.text().contains("1 of 13 assertions failed"), "{}", seen.text());
+        assert!(seen.text().contains("1 of 14 assertions failed"), "{}", seen.text());
         let finding = &outcome.verdicts.iter().find(|verdict| !verdict.holds()).expect("failed").findings[0];
         assert_eq!(
             seen.text().matches(finding.as_str()).count(),

@@ -113,3 +113,12 @@ fn an_interrupt_ends_it_early_and_still_tells() {
     assert!(record["measured_seconds"].as_f64().is_some_and(|seconds| seconds < 600.0), "{record:#}");
     assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
 }
+
+#[cfg(not(feature = "dsql-local"))]
+#[test]
+fn what_was_left_out_says_how_to_get_it() {
+    let refused = forebay(&["dsql-local", "--port", "5433"]);
+    let problem = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(problem.contains("--features dsql-local -- dsql-local --port 5433"), "{problem}");
+}

@@ -27,7 +27,7 @@ fn alone_it_runs_local() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let summary = text(&output.stdout);
     assert!(summary.starts_with("local, seed 42: 4 instances, 200 connections"), "{summary}");
-    assert!(summary.contains("13 of 13 hold") && output.stderr.is_empty(), "{summary}");
+    assert!(summary.contains("14 of 14 hold") && output.stderr.is_empty(), "{summary}");
 }
 
 #[test]

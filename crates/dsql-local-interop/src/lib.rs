@@ -1,0 +1,1 @@
+//! dsql-local against clients that others wrote; all of it is in `tests/`.

@@ -1,0 +1,358 @@
+//! The engine that needs nothing installed: SQLite, in this process.
+//!
+//! For connection-level work, demos and load. It has one writer at a time; a transaction's reads see what was last
+//! committed until its first write; conflicts come only from faults. The types on the wire are PostgreSQL's.
+
+mod database;
+mod dates;
+mod functions;
+mod infer;
+mod numeric;
+mod plan;
+mod rewrite;
+mod syntax;
+mod types;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rusqlite::{ErrorCode, ffi};
+use tokio::task::block_in_place;
+
+use crate::clock::Clock;
+use crate::engine::{Call, Description, Engine, Oid, Rows, Session};
+use crate::error::{Error, SqlError};
+use crate::statement::Statement;
+use crate::wire::Format;
+use database::{Conn, Database, Haste, Writer};
+use plan::Plan;
+use types::Type;
+
+/// How many plans are kept.
+const PLANS: usize = 1_024;
+
+/// The engine.
+pub struct Builtin {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    database: Database,
+    result_limit: usize,
+    plans: Mutex<BTreeMap<Key, Arc<Known>>>,
+}
+
+/// A statement with the types its client knows.
+type Key = (Arc<str>, Vec<Oid>);
+
+/// A plan and what it comes to.
+struct Known {
+    plan: Plan,
+    description: Arc<Description>,
+    types: Vec<Type>,
+    /// Whether it took more than a moment before.
+    slow: AtomicBool,
+}
+
+impl Builtin {
+    /// An empty database in that directory. A statement may give so many bytes of rows.
+    ///
+    /// # Errors
+    /// If its files cannot be made.
+    pub fn open(directory: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
+        let database = Database::open(directory, &clock, result_limit)?;
+        let inner = Inner { database, result_limit, plans: Mutex::default() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+impl fmt::Debug for Builtin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builtin").finish_non_exhaustive()
+    }
+}
+
+impl Engine for Builtin {
+    type Session = BuiltinSession;
+
+    fn session(&self) -> BuiltinSession {
+        BuiltinSession { inner: self.inner.clone(), writer: None, changed_schema: false }
+    }
+}
+
+/// A connection's view: nothing but the writer, while it has it.
+pub struct BuiltinSession {
+    inner: Arc<Inner>,
+    writer: Option<Box<Writer>>,
+    /// Whether plans made meanwhile are void at its end.
+    changed_schema: bool,
+}
+
+impl fmt::Debug for BuiltinSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltinSession").field("writing", &self.writer.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Session for BuiltinSession {
+    async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
+        Ok(self.known(statement, types).await?.description.clone())
+    }
+
+    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        let known = self.known(call.statement, &call.description.parameters).await?;
+        if known.plan.sql.is_empty() {
+            return Ok(0);
+        }
+        if known.description.columns != call.description.columns {
+            return Err(SqlError::unsupported("cached plan must not change result type"));
+        }
+        if known.plan.writes && self.writer.is_none() {
+            self.writer = Some(Box::new(self.inner.database.writer().await?));
+        }
+        let changed = if let Some(writer) = &mut self.writer {
+            // In no haste: SQLite undoes the whole transaction if a write is interrupted.
+            block_in_place(|| self.inner.run(writer.conn(), &known, call, rows, Haste::None))?
+        } else {
+            let reader = self.inner.database.reader().await?;
+            self.inner.read(reader.conn()?, &known, call, rows)?
+        };
+        if known.plan.ddl {
+            self.changed_schema = true;
+            self.inner.plans.lock().clear();
+        }
+        Ok(changed)
+    }
+
+    async fn begin(&mut self) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    async fn commit(&mut self) -> Result<(), SqlError> {
+        let committed = self.writer.take().map_or(Ok(()), |writer| writer.commit());
+        self.forget_plans();
+        committed.map_err(|error| translate(&error))
+    }
+
+    async fn rollback(&mut self) -> Result<(), SqlError> {
+        drop(self.writer.take());
+        self.forget_plans();
+        Ok(())
+    }
+}
+
+impl BuiltinSession {
+    /// At the end of a transaction that changed the schema: others saw the old one until now, or will again.
+    fn forget_plans(&mut self) {
+        if std::mem::take(&mut self.changed_schema) {
+            self.inner.plans.lock().clear();
+        }
+    }
+
+    async fn known(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Known>, SqlError> {
+        let key = (statement.text().clone(), types.to_vec());
+        if let Some(known) = self.inner.plans.lock().get(&key) {
+            return Ok(known.clone());
+        }
+        // Inside a transaction only its own connection knows the tables it made.
+        let known = if let Some(writer) = &mut self.writer {
+            plan(writer.conn(), &key)
+        } else {
+            plan(self.inner.database.reader().await?.conn()?, &key)
+        };
+        let known = Arc::new(known.map_err(Unplanned::into_sql)?);
+        let mut plans = self.inner.plans.lock();
+        if plans.len() >= PLANS {
+            plans.clear();
+        }
+        plans.insert(key, known.clone());
+        Ok(known)
+    }
+}
+
+/// What can go wrong while planning.
+enum Unplanned {
+    Sql(SqlError),
+    Sqlite(rusqlite::Error),
+}
+
+impl Unplanned {
+    fn into_sql(self) -> SqlError {
+        match self {
+            Self::Sql(error) => error,
+            Self::Sqlite(error) => translate(&error),
+        }
+    }
+}
+
+fn plan(conn: &Conn, (text, types): &Key) -> Result<Known, Unplanned> {
+    let catalog = |table: &str| columns_of(conn, table).unwrap_or_default();
+    let given: Vec<Option<Type>> = types.iter().map(|oid| Type::from_oid(*oid)).collect();
+    let plan = Plan::make(text, &given, &catalog).map_err(Unplanned::Sql)?;
+    let mut description = Description {
+        parameters: plan.parameters.iter().map(|of| of.oid()).collect(),
+        columns: None,
+        writes: plan.writes,
+    };
+    let mut column_types = Vec::new();
+    if let Some(items) = &plan.items {
+        let columns = if plan.job {
+            items.iter().flatten().map(|(name, _)| (name.clone(), None)).collect()
+        } else {
+            let statement = conn.sqlite.prepare(&plan.sql).map_err(Unplanned::Sqlite)?;
+            let columns = statement.columns();
+            let declared = |column: &rusqlite::Column<'_>| column.decl_type().and_then(Type::from_declared);
+            columns.iter().map(|column| (column.name().to_owned(), declared(column))).collect::<Vec<_>>()
+        };
+        let described = merge(columns, items);
+        column_types = described.iter().map(|(_, of)| *of).collect();
+        description.columns = Some(described.into_iter().map(|(name, of)| of.column(name)).collect());
+    }
+    Ok(Known { plan, description: Arc::new(description), types: column_types, slow: AtomicBool::new(false) })
+}
+
+/// SQLite knows how many columns `*` stands for; the text knows PostgreSQL's names and the types of expressions.
+fn merge(columns: Vec<(String, Option<Type>)>, items: &[infer::Item]) -> Vec<(String, Type)> {
+    let stars = items.iter().filter(|item| item.is_none()).count();
+    let aligned: Vec<infer::Item> = match stars {
+        0 => items.to_vec(),
+        1 => {
+            let width = (columns.len() + 1).saturating_sub(items.len());
+            let spread = |item: &infer::Item| match item {
+                Some(_) => vec![item.clone()],
+                None => vec![None; width],
+            };
+            items.iter().flat_map(spread).collect()
+        }
+        _ => vec![None; columns.len()],
+    };
+    let mut aligned = aligned.into_iter();
+    let merged = columns.into_iter().map(|(name, declared)| {
+        let (name, inferred) = aligned.next().flatten().unwrap_or((name, None));
+        (name, inferred.or(declared).unwrap_or(Type::Text))
+    });
+    merged.collect()
+}
+
+fn columns_of(conn: &Conn, table: &str) -> rusqlite::Result<Vec<(String, Type)>> {
+    let mut statement = conn.sqlite.prepare_cached("SELECT name, type FROM pragma_table_info(?1)")?;
+    let rows =
+        statement.query_map([table], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    rows.map(|row| row.map(|(name, declared)| (name, Type::from_declared(&declared).unwrap_or(Type::Text))))
+        .collect()
+}
+
+impl Inner {
+    /// Runs a read at once; if that takes more than a moment, once more, where it may block.
+    fn read(&self, conn: &Conn, known: &Known, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        if !known.slow.load(Ordering::Relaxed) {
+            match self.run(conn, known, call, rows, Haste::Moment) {
+                Err(error) if error == SqlError::overdue() => {
+                    known.slow.store(true, Ordering::Relaxed);
+                    rows.clear();
+                }
+                other => return other,
+            }
+        }
+        block_in_place(|| self.run(conn, known, call, rows, Haste::None))
+    }
+
+    fn run(
+        &self,
+        conn: &Conn,
+        known: &Known,
+        call: Call<'_>,
+        rows: &mut Rows,
+        haste: Haste,
+    ) -> Result<u64, SqlError> {
+        conn.until(call.deadline, haste);
+        let fail = |error: rusqlite::Error| translate(&error);
+        let mut statement = conn.sqlite.prepare_cached(&known.plan.sql).map_err(fail)?;
+        for (index, (value, of)) in call.values.iter().zip(&known.plan.parameters).enumerate() {
+            let value = match value {
+                Some(bytes) => of.decode(bytes, Format::of(call.formats, index))?,
+                None => rusqlite::types::Value::Null,
+            };
+            statement.raw_bind_parameter(index + 1, value).map_err(fail)?;
+        }
+        let mut fetched = statement.raw_query();
+        let mut changed = 0;
+        while let Some(row) = fetched.next().map_err(fail)? {
+            changed += 1;
+            if known.plan.job {
+                continue;
+            }
+            rows.begin();
+            for (index, of) in known.types.iter().enumerate() {
+                match row.get_ref(index).map_err(fail)? {
+                    rusqlite::types::ValueRef::Null => rows.null(),
+                    value => rows.field(|out| of.encode(value, Format::of(call.results, index), out))?,
+                }
+            }
+            rows.end();
+            if rows.size() > self.result_limit {
+                return Err(SqlError::new("53200", "out of memory").detail(format!(
+                    "the builtin engine gives at most {} bytes of rows for a statement",
+                    self.result_limit
+                )));
+            }
+        }
+        drop(fetched);
+        drop(statement);
+        if known.plan.job {
+            rows.begin();
+            rows.field::<SqlError>(|out| {
+                out.extend_from_slice(b"builtin-done");
+                Ok(())
+            })?;
+            rows.end();
+        }
+        Ok(if known.plan.items.is_none() || changed == 0 { conn.sqlite.changes() } else { changed })
+    }
+}
+
+/// SQLite's complaints as PostgreSQL would word them.
+fn translate(error: &rusqlite::Error) -> SqlError {
+    let rusqlite::Error::SqliteFailure(failure, message) = error else {
+        return match error {
+            rusqlite::Error::SqlInputError { msg, .. } => worded(msg),
+            other => SqlError::new("XX000", other.to_string()),
+        };
+    };
+    let message = message.clone().unwrap_or_else(|| failure.to_string());
+    let code = match (failure.code, failure.extended_code) {
+        (ErrorCode::OperationInterrupted, _) => return SqlError::overdue(),
+        (_, ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
+            return SqlError::new("23505", "duplicate key value violates unique constraint").detail(message);
+        }
+        (_, ffi::SQLITE_CONSTRAINT_NOTNULL) => "23502",
+        (_, ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => "23503",
+        (_, ffi::SQLITE_CONSTRAINT_CHECK) => "23514",
+        (ErrorCode::ConstraintViolation, _) => "23000",
+        (ErrorCode::DiskFull, _) => "53100",
+        (ErrorCode::OutOfMemory | ErrorCode::TooBig, _) => "53200",
+        _ => return worded(&message),
+    };
+    SqlError::new(code, message)
+}
+
+fn worded(message: &str) -> SqlError {
+    let rest = |prefix: &str| message.strip_prefix(prefix);
+    if let Some(table) = rest("no such table: ") {
+        return SqlError::new("42P01", format!("relation \"{table}\" does not exist"));
+    }
+    if let Some(column) = rest("no such column: ") {
+        return SqlError::new("42703", format!("column \"{column}\" does not exist"));
+    }
+    if let Some(function) = rest("no such function: ") {
+        return SqlError::new("42883", format!("function {function} does not exist"));
+    }
+    if let Some((table, _)) = rest("table ").and_then(|rest| rest.split_once(" already exists")) {
+        return SqlError::new("42P07", format!("relation \"{}\" already exists", table.trim_matches('"')));
+    }
+    SqlError::new("42601", message)
+}

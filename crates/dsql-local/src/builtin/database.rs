@@ -1,0 +1,171 @@
+//! SQLite's connections: some that read, one that writes.
+//!
+//! A statement runs on the thread that read it, for a moment; one that takes longer must not keep the runtime from its
+//! sockets, and is run where it may block.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use rusqlite::limits::Limit;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+
+use super::functions;
+use crate::clock::{self, Clock};
+use crate::error::{Error, SqlError};
+
+/// How many read at once.
+const READERS: usize = 4;
+/// How many virtual-machine steps SQLite takes between looks at the clock.
+const STEPS: i32 = 10_000;
+/// How many translated statements a connection keeps.
+const CACHE: usize = 256;
+/// How long to wait for the writer, in real time, before giving up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The database of a cluster.
+pub(super) struct Database {
+    readers: Mutex<Vec<Conn>>,
+    free: Arc<Semaphore>,
+    writer: Arc<tokio::sync::Mutex<Conn>>,
+}
+
+/// A connection whose statements end in time.
+pub(super) struct Conn {
+    pub(super) sqlite: Connection,
+    /// When the running statement must end, in nanoseconds of the emulator's time.
+    deadline: Arc<AtomicU64>,
+    /// How many more looks at the clock the running statement may take.
+    looks: Arc<AtomicU32>,
+}
+
+impl Conn {
+    fn open(path: &Path, clock: &Arc<Clock>, uuids: &Arc<AtomicU64>) -> Result<Self, rusqlite::Error> {
+        let sqlite = Connection::open(path)?;
+        // Nothing outlives the process, so nothing need reach the disk.
+        sqlite.execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON; \
+             PRAGMA case_sensitive_like = ON; PRAGMA cache_size = -2048;",
+        )?;
+        sqlite.set_prepared_statement_cache_capacity(CACHE);
+        rusqlite::vtab::series::load_module(&sqlite)?;
+        functions::register(&sqlite, clock, uuids)?;
+        let deadline = Arc::new(AtomicU64::new(u64::MAX));
+        let looks = Arc::new(AtomicU32::new(u32::MAX));
+        let (clock, limit, left) = (clock.clone(), deadline.clone(), looks.clone());
+        let overdue = move || {
+            let left = left.fetch_sub(1, Ordering::Relaxed);
+            left <= 1 || clock.now().as_nanos() > u128::from(limit.load(Ordering::Relaxed))
+        };
+        sqlite.progress_handler(STEPS, Some(overdue));
+        Ok(Self { sqlite, deadline, looks })
+    }
+
+    /// Gives the next statement until then; in haste, only a moment of that.
+    pub(super) fn until(&self, deadline: Duration, haste: Haste) {
+        // SQLite counts the steps of a statement over all its runs, so the first look may come at once.
+        self.looks.store(if haste == Haste::Moment { 2 } else { u32::MAX }, Ordering::Relaxed);
+        self.deadline.store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// How long a statement may keep its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// For some thousand steps.
+    Moment,
+    /// Until its deadline.
+    None,
+}
+
+/// A reader, for one statement.
+pub(super) struct Reader<'a> {
+    database: &'a Database,
+    conn: Option<Conn>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Reader<'_> {
+    pub(super) fn conn(&self) -> Result<&Conn, SqlError> {
+        self.conn.as_ref().ok_or_else(|| SqlError::new("XX000", "the engine lost a connection"))
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.database.readers.lock().extend(self.conn.take());
+    }
+}
+
+/// The writer, for one transaction, which is undone unless it was committed.
+pub(super) struct Writer {
+    guard: OwnedMutexGuard<Conn>,
+}
+
+impl Writer {
+    pub(super) fn conn(&self) -> &Conn {
+        &self.guard
+    }
+
+    pub(super) fn commit(self) -> Result<(), rusqlite::Error> {
+        self.guard.until(Duration::MAX, Haste::None);
+        self.guard.sqlite.execute_batch("COMMIT")
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.guard.sqlite.is_autocommit() {
+            self.guard.until(Duration::MAX, Haste::None);
+            // If even this fails, the next BEGIN says so.
+            drop(self.guard.sqlite.execute_batch("ROLLBACK"));
+        }
+    }
+}
+
+impl Database {
+    pub(super) fn open(directory: &Path, clock: &Arc<Clock>, value_limit: usize) -> Result<Self, Error> {
+        let path: PathBuf = directory.join("builtin.sqlite");
+        let uuids = Arc::default();
+        let limit = i32::try_from(value_limit).unwrap_or(i32::MAX);
+        let open = || {
+            let conn = Conn::open(&path, clock, &uuids)?;
+            // A value that could never be sent need not be made.
+            conn.sqlite.set_limit(Limit::SQLITE_LIMIT_LENGTH, limit)?;
+            Ok(conn)
+        };
+        let open = || open().map_err(|error: rusqlite::Error| Error::Engine(error.to_string()));
+        let writer = open()?;
+        let readers = (0..READERS).map(|_| open()).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Self {
+            free: Arc::new(Semaphore::new(readers.len())),
+            readers: Mutex::new(readers),
+            writer: Arc::new(tokio::sync::Mutex::new(writer)),
+        })
+    }
+
+    /// A connection to read with, as soon as one is free.
+    pub(super) async fn reader(&self) -> Result<Reader<'_>, SqlError> {
+        let permit = self.free.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| SqlError::new("57P01", "the engine has stopped"))?;
+        let conn = self.readers.lock().pop();
+        Ok(Reader { database: self, conn, _permit: permit })
+    }
+
+    /// The connection to write with, in a transaction of its own.
+    pub(super) async fn writer(&self) -> Result<Writer, SqlError> {
+        let Some(guard) = clock::within(PATIENCE, self.writer.clone().lock_owned()).await else {
+            return Err(SqlError::change_conflict().detail(format!(
+                "the builtin engine has one writer, and another transaction has kept it for {} s",
+                PATIENCE.as_secs()
+            )));
+        };
+        let writer = Writer { guard };
+        let begun = writer.guard.sqlite.execute_batch("BEGIN IMMEDIATE");
+        begun.map_err(|error| SqlError::new("XX000", error.to_string()))?;
+        Ok(writer)
+    }
+}

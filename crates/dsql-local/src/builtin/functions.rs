@@ -1,0 +1,109 @@
+//! Functions that PostgreSQL has and SQLite has not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Error};
+
+use super::dates;
+use super::types::{bytea, hyphenated};
+use crate::clock::Clock;
+use crate::settings;
+use crate::sigv4::hex;
+
+/// What `version()` says.
+const VERSION: &str = "PostgreSQL 16";
+
+/// Makes them known to a connection. `uuids` is shared by all of them.
+pub(super) fn register(
+    connection: &Connection,
+    clock: &Arc<Clock>,
+    uuids: &Arc<AtomicU64>,
+) -> rusqlite::Result<()> {
+    let pure = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    let fresh = FunctionFlags::SQLITE_UTF8;
+    for (name, text) in [
+        ("version", VERSION),
+        ("current_database", "postgres"),
+        ("current_schema", "public"),
+        ("current_user", "admin"),
+        ("session_user", "admin"),
+    ] {
+        connection.create_scalar_function(name, 0, pure, move |_| Ok(text))?;
+    }
+    connection.create_scalar_function("pg_backend_pid", 0, pure, |_| Ok(1))?;
+    connection.create_scalar_function("current_setting", 1, pure, |context| {
+        let name: String = context.get(0)?;
+        settings::default_value(&name).ok_or_else(|| {
+            Error::UserFunctionError(format!("unrecognized configuration parameter \"{name}\"").into())
+        })
+    })?;
+    for name in ["now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"] {
+        let clock = clock.clone();
+        connection.create_scalar_function(name, 0, fresh, move |_| {
+            Ok(dates::timestamp(dates::since_1970(clock.date()), true))
+        })?;
+    }
+    let uuids = uuids.clone();
+    connection.create_scalar_function("gen_random_uuid", 0, fresh, move |_| {
+        Ok(random_uuid(uuids.fetch_add(1, Ordering::Relaxed)))
+    })?;
+    connection.create_scalar_function("pg_bool", 1, pure, truth)?;
+    connection.create_scalar_function("pg_bytea", 1, pure, |context| match context.get_raw(0) {
+        ValueRef::Text(text) => {
+            let bytes = std::str::from_utf8(text).ok().and_then(bytea);
+            bytes.map(Value::Blob).ok_or_else(|| Error::UserFunctionError("invalid hexadecimal data".into()))
+        }
+        other => Ok(other.into()),
+    })
+}
+
+/// Text that means true or false, as a number; anything else as it is.
+fn truth(context: &Context<'_>) -> rusqlite::Result<Value> {
+    let text = match context.get_raw(0) {
+        ValueRef::Text(text) => String::from_utf8_lossy(text).trim().to_ascii_lowercase(),
+        other => return Ok(other.into()),
+    };
+    match text.as_str() {
+        "t" | "true" | "y" | "yes" | "on" | "1" => Ok(Value::Integer(1)),
+        "f" | "false" | "n" | "no" | "off" | "0" => Ok(Value::Integer(0)),
+        _ => {
+            Err(Error::UserFunctionError(format!("invalid input syntax for type boolean: \"{text}\"").into()))
+        }
+    }
+}
+
+/// The `number`th UUID of this emulator: random in form, the same in every run.
+fn random_uuid(number: u64) -> String {
+    let mut raw = [0; 16];
+    Xoshiro256PlusPlus::seed_from_u64(number).fill_bytes(&mut raw);
+    raw[6] = (raw[6] & 0x0f) | 0x40;
+    raw[8] = (raw[8] & 0x3f) | 0x80;
+    hyphenated(&hex(&raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Speed;
+
+    #[test]
+    fn functions_answer_as_postgresql_does() {
+        let connection = Connection::open_in_memory().unwrap();
+        register(&connection, &Arc::new(Clock::new(Speed::STOPPED)), &Arc::default()).unwrap();
+        let one =
+            |sql: &str| connection.query_row(&format!("SELECT {sql}"), [], |row| row.get::<_, String>(0));
+        assert_eq!(one("current_database()").unwrap(), "postgres");
+        assert_eq!(one("current_setting('server_version_num')").unwrap(), "160015");
+        assert!(one("current_setting('lc_collate')").is_err());
+        assert_eq!(one("CAST(pg_bool('yes') AS TEXT)").unwrap(), "1");
+        assert!(one("now()").unwrap().ends_with("+00"));
+        let (first, second) = (one("gen_random_uuid()").unwrap(), one("gen_random_uuid()").unwrap());
+        assert_ne!(first, second);
+        assert_eq!((first.len(), &first[14..15]), (36, "4"));
+    }
+}

@@ -1,0 +1,246 @@
+//! PostgreSQL's dialect into SQLite's, on the tree of a statement.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    AlterTableOperation, BinaryOperator, CastKind, ColumnDef, ColumnOption, DataType, Expr, Function,
+    FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart,
+    Query, Statement as Ast, TableAlias, TableFactor, Value, VisitMut, VisitorMut,
+};
+
+use super::infer::folded;
+use super::plan::unsupported;
+use super::syntax;
+use super::types::Type;
+use crate::error::SqlError;
+
+/// Rewrites a statement. Returns whether it wanted to lock rows.
+///
+/// # Errors
+/// If SQLite has nothing like it.
+pub(super) fn to_sqlite(ast: &mut Ast) -> Result<bool, SqlError> {
+    definition(ast)?;
+    let mut rewrite = Rewrite { locks: false, problem: None };
+    let (ControlFlow::Continue(()) | ControlFlow::Break(())) = VisitMut::visit(ast, &mut rewrite);
+    rewrite.problem.map_or(Ok(rewrite.locks), Err)
+}
+
+/// Column definitions in a form that keeps PostgreSQL's type in SQLite's catalog.
+fn definition(ast: &mut Ast) -> Result<(), SqlError> {
+    match ast {
+        Ast::CreateTable(table) => {
+            strip(&mut table.name);
+            table.columns.iter_mut().try_for_each(column)
+        }
+        Ast::CreateIndex(index) => {
+            index.r#async = false;
+            index.concurrently = false;
+            index.using = None;
+            index.include.clear();
+            if index.name.is_none() {
+                let columns: Vec<String> =
+                    index.columns.iter().map(|column| column.column.expr.to_string()).collect();
+                let name = format!("{}_{}_idx", folded(&index.table_name), columns.join("_"));
+                let name = name.replace(|letter: char| !letter.is_alphanumeric(), "_");
+                index.name = Some(ObjectName::from(vec![Ident::new(name)]));
+            }
+            strip(&mut index.table_name);
+            Ok(())
+        }
+        Ast::AlterTable(table) => {
+            strip(&mut table.name);
+            for operation in &mut table.operations {
+                match operation {
+                    AlterTableOperation::AddColumn { column_def, .. } => column(column_def)?,
+                    AlterTableOperation::RenameColumn { .. }
+                    | AlterTableOperation::RenameTable { .. }
+                    | AlterTableOperation::DropColumn { .. } => {}
+                    other => return Err(unsupported(&format!("ALTER TABLE {other}"))),
+                }
+            }
+            Ok(())
+        }
+        Ast::CreateView(view) => {
+            strip(&mut view.name);
+            Ok(())
+        }
+        Ast::Drop { names, cascade, restrict, .. } => {
+            (*cascade, *restrict) = (false, false);
+            names.iter_mut().for_each(strip);
+            if names.len() > 1 { Err(unsupported("DROP of several things at once")) } else { Ok(()) }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn column(column: &mut ColumnDef) -> Result<(), SqlError> {
+    let of = Type::from_sql(&column.data_type)?;
+    column.data_type = DataType::Custom(ObjectName::from(vec![Ident::new(of.name())]), vec![]);
+    for option in &mut column.options {
+        match &mut option.option {
+            // SQLite wants parentheses around anything that is no literal.
+            ColumnOption::Default(expr) if !matches!(expr, Expr::Value(_)) => {
+                *expr = Expr::Nested(Box::new(expr.clone()));
+            }
+            ColumnOption::Generated { generation_expr: None, .. } | ColumnOption::Identity(_) => {
+                return Err(unsupported("identity columns"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the last part of a name: there is one schema.
+fn strip(name: &mut ObjectName) {
+    if let Some(last) = name.0.pop() {
+        *name = ObjectName(vec![last]);
+    }
+}
+
+struct Rewrite {
+    /// Whether rows were to be locked.
+    locks: bool,
+    problem: Option<SqlError>,
+}
+
+impl VisitorMut for Rewrite {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        // There is one writer: whoever wants to lock becomes it.
+        self.locks |= !query.locks.is_empty();
+        query.locks.clear();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> ControlFlow<()> {
+        strip(relation);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, alias, args: Some(_), .. } = factor
+            && folded(name) == "generate_series"
+        {
+            // SQLite calls the column `value`, PostgreSQL by the alias of the table.
+            let alias = alias.take();
+            let table =
+                alias.as_ref().map_or_else(|| "generate_series".to_owned(), |alias| alias.name.value.clone());
+            let column = alias
+                .as_ref()
+                .and_then(|alias| alias.columns.first().map(|column| column.name.value.clone()));
+            let column = column.unwrap_or_else(|| table.clone());
+            match syntax::parse(&format!("SELECT value AS \"{column}\" FROM {factor}")) {
+                Ok(Ast::Query(subquery)) => {
+                    let alias = TableAlias {
+                        explicit: true,
+                        name: Ident::with_quote('"', table),
+                        columns: vec![],
+                        at: None,
+                    };
+                    *factor =
+                        TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
+                }
+                Ok(_) => {}
+                Err(problem) => self.problem = Some(problem),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Err(problem) = rewrite(expr) {
+            self.problem.get_or_insert(problem);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
+    match expr {
+        Expr::Cast { kind, expr: inner, data_type, .. } => {
+            *kind = CastKind::Cast;
+            let of = Type::from_sql(data_type)?;
+            let inner = inner.clone();
+            *expr = match of {
+                Type::Bool => call("pg_bool", &inner),
+                Type::Bytea => call("pg_bytea", &inner),
+                _ => cast(inner, of),
+            };
+        }
+        Expr::TypedString(typed) => {
+            let of = Type::from_sql(&typed.data_type)?;
+            *expr = cast(Box::new(Expr::Value(typed.value.clone())), of);
+        }
+        Expr::Value(value) => match &mut value.value {
+            Value::Placeholder(name) => {
+                if let Some(number) = name.strip_prefix('$') {
+                    *name = format!("?{number}");
+                }
+            }
+            Value::EscapedStringLiteral(text) => {
+                value.value = Value::SingleQuotedString(text.replace('\'', "''"))
+            }
+            Value::DollarQuotedString(text) => {
+                value.value = Value::SingleQuotedString(text.value.replace('\'', "''"));
+            }
+            _ => {}
+        },
+        Expr::ILike { negated, expr: inner, pattern, escape_char, .. } => {
+            *expr = Expr::Like {
+                negated: *negated,
+                any: false,
+                expr: Box::new(call("lower", inner)),
+                pattern: Box::new(call("lower", pattern)),
+                escape_char: escape_char.take(),
+            };
+        }
+        // SQLite has no name for the schema of functions, and wants their parentheses.
+        Expr::Function(function) => {
+            strip(&mut function.name);
+            if let Some(ObjectNamePart::Identifier(name)) = function.name.0.first_mut()
+                && name.value.eq_ignore_ascii_case("current_timestamp")
+            {
+                *name = Ident::new("now");
+            }
+            if matches!(function.args, FunctionArguments::None) {
+                let list = FunctionArgumentList { duplicate_treatment: None, args: vec![], clauses: vec![] };
+                function.args = FunctionArguments::List(list);
+            }
+        }
+        Expr::CompoundIdentifier(parts) if parts.len() > 2 => {
+            parts.drain(..parts.len() - 2);
+        }
+        Expr::Substring { shorthand, .. } => *shorthand = true,
+        Expr::BinaryOp { op: op @ BinaryOperator::PGCustomBinaryOperator(_), .. } => {
+            return Err(unsupported(&format!("operator {op}")));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn cast(inner: Box<Expr>, of: Type) -> Expr {
+    let storage = DataType::Custom(ObjectName::from(vec![Ident::new(of.storage())]), vec![]);
+    Expr::Cast { kind: CastKind::Cast, expr: inner, data_type: storage, format: None }
+}
+
+fn call(name: &str, argument: &Expr) -> Expr {
+    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(argument.clone()))];
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args,
+            clauses: vec![],
+        }),
+        within_group: vec![],
+        filter: None,
+        null_treatment: None,
+        over: None,
+    })
+}

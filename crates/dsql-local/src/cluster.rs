@@ -1,0 +1,253 @@
+//! A running emulator.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::builtin::Builtin;
+use crate::clock::Clock;
+use crate::config::{Config, Limits};
+use crate::control;
+use crate::counters::Counters;
+use crate::credentials::Credentials;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::faults::Fault;
+use crate::front::Front;
+use crate::shared::Shared;
+use crate::tasks::Threads;
+use crate::token::{self, Action};
+
+/// How long threads may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A burst of connects must not wait for a client's second attempt at TCP; the kernel may allow less.
+const BACKLOG: u32 = 4_096;
+/// As long as the tokens of the cloud's own tools.
+const TOKEN_LIFE: Duration = Duration::from_secs(900);
+
+/// A local Aurora DSQL cluster. It runs on threads of its own until it is stopped or dropped, and leaves nothing behind.
+pub struct Cluster {
+    shared: Arc<Shared>,
+    threads: Threads,
+    address: SocketAddr,
+    control: Option<SocketAddr>,
+    ca_file: PathBuf,
+    /// Removed with all that is in it.
+    directory: Option<TempDir>,
+}
+
+impl Cluster {
+    /// Starts one over the built-in engine.
+    ///
+    /// # Errors
+    /// If a setting makes no sense, an address is taken, or a file cannot be written.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let result_limit = config.result_limit;
+        Self::start_with(config, |directory, clock| Builtin::open(directory, clock, result_limit))
+    }
+
+    /// Starts one over another engine, which may block a thread only inside of `tokio::task::block_in_place`.
+    ///
+    /// # Errors
+    /// If a setting makes no sense, an address is taken, a file cannot be written, or the engine cannot be made.
+    pub fn start_with<E: Engine>(
+        config: Config,
+        engine: impl FnOnce(&Path, Arc<Clock>) -> Result<E, Error>,
+    ) -> Result<Self, Error> {
+        config.check()?;
+        let directory = tempfile::Builder::new().prefix("dsql-local-").tempdir();
+        let directory = directory.map_err(|source| Error::File { path: std::env::temp_dir(), source })?;
+        let threads = Threads::start()?;
+        let (listener, control) = {
+            let _context = threads.tasks().enter();
+            (listen(config.listen)?, config.control.map(listen).transpose()?)
+        };
+        let clock = Arc::new(Clock::new(config.speed));
+        let engine = Arc::new(engine(directory.path(), clock.clone())?);
+        let shared = Arc::new(Shared::new(config, clock, threads.tasks().clone())?);
+        let ca_file = shared.config.ca_file.clone().unwrap_or_else(|| directory.path().join("ca.pem"));
+        write_authority(&ca_file, &shared.identity.ca_pem)?;
+
+        let cluster = Self {
+            address: address(&listener),
+            control: control.as_ref().map(address),
+            shared,
+            threads,
+            ca_file,
+            directory: Some(directory),
+        };
+        cluster.run(listener, control, engine);
+        Ok(cluster)
+    }
+
+    fn run<E: Engine>(&self, listener: TcpListener, control: Option<TcpListener>, engine: Arc<E>) {
+        let tasks = self.threads.tasks();
+        tasks.spawn(Front::new(self.shared.clone(), engine).accept(listener));
+        if let Some(control) = control {
+            tasks.spawn(control::serve(self.shared.clone(), control));
+        }
+        let shared = self.shared.clone();
+        tasks.spawn(async move { shared.sessions.expire(&shared.clock).await });
+        for fault in self.shared.config.faults.clone() {
+            self.shared.inject(fault);
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where its control port is.
+    #[must_use]
+    pub fn control_address(&self) -> Option<SocketAddr> {
+        self.control
+    }
+
+    /// The host name that clients connect to and sign tokens for.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.shared.config.endpoint
+    }
+
+    /// The region that tokens are signed for.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.shared.config.region
+    }
+
+    /// The certificate of its authority, for clients to verify with.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.shared.identity.ca_pem
+    }
+
+    /// The file with that certificate.
+    #[must_use]
+    pub fn ca_file(&self) -> &Path {
+        &self.ca_file
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
+    /// The figures of admission.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.shared.sessions.limits()
+    }
+
+    /// Changes the figures of admission from now on.
+    pub fn set_limits(&self, limits: Limits) {
+        self.shared.sessions.set_limits(limits, self.shared.clock.now());
+    }
+
+    /// Fills the bucket of new connections to the brim.
+    pub fn refill(&self) {
+        self.shared.sessions.refill(self.shared.clock.now());
+    }
+
+    /// Accepts other keys from now on. Sessions that are there stay.
+    pub fn set_credentials(&self, credentials: Vec<Credentials>) {
+        self.shared.gate.write().keys = credentials;
+    }
+
+    /// Adds a fault. Returns its number; 0 for one that severs sockets, which is not listed.
+    pub fn inject(&self, fault: Fault) -> u64 {
+        self.shared.inject(fault)
+    }
+
+    /// Ends a fault; whether there was one of that number.
+    pub fn heal(&self, id: u64) -> bool {
+        self.shared.faults.remove(id)
+    }
+
+    /// Ends all faults.
+    pub fn heal_all(&self) {
+        self.shared.faults.clear();
+    }
+
+    /// Closes a fraction of the sockets, without a word. Returns how many.
+    pub fn sever(&self, fraction: f64) -> u64 {
+        self.shared.sever(fraction)
+    }
+
+    /// A token for a role, signed with the first key, good for 15 minutes from the date by which tokens are judged.
+    #[must_use]
+    pub fn token(&self, role: &str) -> Option<String> {
+        let gate = self.shared.gate.read();
+        let key = gate.keys.first()?;
+        let date = self.shared.token_date();
+        Some(token::sign(key, &gate.host, &gate.region, Action::for_role(role), date, TOKEN_LIFE))
+    }
+
+    /// Closes every socket, ends every thread and removes every file it made.
+    pub fn stop(mut self) {
+        self.clean();
+    }
+
+    fn clean(&mut self) {
+        // Time is up for whatever statement still runs, so that its thread can end.
+        self.shared.clock.advance(Duration::MAX);
+        self.threads.stop(PATIENCE);
+        if self.shared.config.ca_file.is_some() {
+            // Somebody else may have removed it: then it is gone, as it should be.
+            drop(std::fs::remove_file(&self.ca_file));
+        }
+        drop(self.directory.take());
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.directory.is_some() {
+            self.clean();
+        }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Writes a certificate: over an older one, but not over anything else, as it is removed at the end.
+fn write_authority(path: &Path, pem: &str) -> Result<(), Error> {
+    let foreign = std::fs::read(path).is_ok_and(|found| !found.starts_with(b"-----BEGIN CERTIFICATE-----"));
+    if foreign {
+        let problem = format!("{} is there and is no certificate: give another --ca-file", path.display());
+        return Err(Error::Setting(problem));
+    }
+    std::fs::write(path, pem).map_err(|source| Error::File { path: path.to_owned(), source })
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let listener = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listener().map_err(|source| Error::Listen { address, source })
+}
+
+fn address(listener: &TcpListener) -> SocketAddr {
+    // A socket that listens has an address.
+    listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0)))
+}

@@ -1,0 +1,283 @@
+//! The control port: HTTP on loopback, for tests and people that are not in this process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::clock::{self, Speed};
+use crate::config::{Limits, RefuseWhen};
+use crate::faults::{Fault, duration};
+use crate::shared::Shared;
+use crate::token::{self, Action};
+
+/// How long a request may take, in real time.
+const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_LIMIT: usize = 64 * 1024;
+const AT_ONCE: usize = 64;
+const HELP: &str = "\
+GET    /counters             what happened, as JSON
+GET    /metrics              the same for Prometheus
+GET    /limits               the figures of admission
+POST   /limits?NAME=VALUE    changes some: connections, per_second, burst, session_life, transaction_life,
+                             refuse (before-auth, after-auth), refusal_costs (true, false)
+POST   /refill               fills the bucket of new connections
+GET    /clock                the emulator's clock
+POST   /clock?advance=1h     moves it forward; speed=60 changes how fast it runs
+GET    /faults               the list of faults
+POST   /faults               adds those in the body, one a line: conflict:p=0.1
+DELETE /faults               ends all of them; /faults/3 only that one
+GET    /token?role=admin     a connect token
+";
+
+/// An answer: a status, a type and a body.
+struct Answer(&'static str, &'static str, String);
+
+impl Answer {
+    fn json(value: &Value) -> Self {
+        Self("200 OK", "application/json", format!("{value:#}\n"))
+    }
+
+    fn text(text: String) -> Self {
+        Self("200 OK", "text/plain; charset=utf-8", text)
+    }
+
+    fn problem(status: &'static str, problem: &str) -> Self {
+        Self(status, "application/json", format!("{:#}\n", json!({ "error": problem })))
+    }
+}
+
+/// Serves for ever.
+pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok((socket, _)) = listener.accept().await else {
+            clock::pause(Duration::from_millis(10)).await;
+            continue;
+        };
+        let served = shared.clone();
+        shared.tasks.spawn(async move {
+            // Too slow or gone: either way there is nobody to tell.
+            drop(clock::within(PATIENCE, converse(&served, socket)).await);
+            drop(place);
+        });
+    }
+}
+
+async fn converse(shared: &Arc<Shared>, mut socket: TcpStream) -> std::io::Result<()> {
+    let mut input = Vec::new();
+    let answer = loop {
+        match understand(&input) {
+            Ok(Some(request)) => break respond(shared, &request),
+            Err(problem) => break Answer::problem("400 Bad Request", problem),
+            Ok(None) if input.len() > REQUEST_LIMIT => {
+                break Answer::problem("413 Content Too Large", "a request has at most 64 KiB");
+            }
+            Ok(None) => {}
+        }
+        if socket.read_buf(&mut input).await? == 0 {
+            return Ok(());
+        }
+    };
+    let Answer(status, kind, body) = answer;
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await?;
+    socket.write_all(body.as_bytes()).await?;
+    socket.shutdown().await
+}
+
+struct Request {
+    method: String,
+    path: String,
+    query: BTreeMap<String, String>,
+    body: String,
+}
+
+/// The request in `input`, if it is all there.
+fn understand(input: &[u8]) -> Result<Option<Request>, &'static str> {
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut request = httparse::Request::new(&mut headers);
+    let httparse::Status::Complete(head) = request.parse(input).map_err(|_| "not HTTP/1.1")? else {
+        return Ok(None);
+    };
+    let header = |name: &str| {
+        request
+            .headers
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case(name))
+            .map(|header| header.value)
+    };
+    if header("origin").is_some() {
+        return Err("a web page has no business here");
+    }
+    let length =
+        header("content-length").map_or(Some(0), |text| std::str::from_utf8(text).ok()?.trim().parse().ok());
+    let length: usize = length.ok_or("a Content-Length that is no number")?;
+    let Some(body) = input[head..].get(..length) else { return Ok(None) };
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| "not UTF-8");
+    let (path, query) =
+        request.path.unwrap_or("/").split_once('?').unwrap_or((request.path.unwrap_or("/"), ""));
+    let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let query = pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (decoded(name), decoded(value)));
+    Ok(Some(Request {
+        method: request.method.unwrap_or("").to_owned(),
+        path: path.trim_end_matches('/').to_owned(),
+        query: query.collect(),
+        body: text(body)?,
+    }))
+}
+
+fn respond(shared: &Arc<Shared>, request: &Request) -> Answer {
+    let path: Vec<&str> = request.path.split('/').skip(1).collect();
+    let outcome = match (request.method.as_str(), path.as_slice()) {
+        ("GET", []) => Ok(Answer::text(HELP.to_owned())),
+        ("GET", ["counters"]) => Ok(Answer::json(&shared.counters().json())),
+        ("GET", ["metrics"]) => Ok(Answer::text(shared.counters().prometheus())),
+        ("GET", ["limits"]) => Ok(limits(shared)),
+        ("POST", ["limits"]) => change_limits(shared.sessions.limits(), &request.query).map(|changed| {
+            shared.sessions.set_limits(changed, shared.clock.now());
+            limits(shared)
+        }),
+        ("POST", ["refill"]) => {
+            shared.sessions.refill(shared.clock.now());
+            Ok(limits(shared))
+        }
+        ("GET", ["clock"]) => Ok(show_clock(shared)),
+        ("POST", ["clock"]) => change_clock(shared, &request.query).map(|()| show_clock(shared)),
+        ("GET", ["faults"]) => Ok(Answer::json(&shared.faults.json())),
+        ("POST", ["faults"]) => add_faults(shared, &request.body),
+        ("DELETE", ["faults"]) => {
+            shared.faults.clear();
+            Ok(Answer::json(&shared.faults.json()))
+        }
+        ("DELETE", ["faults", id]) => match id.parse() {
+            Ok(id) if shared.faults.remove(id) => Ok(Answer::json(&shared.faults.json())),
+            _ => Err(format!("there is no fault {id}; GET /faults lists them")),
+        },
+        ("GET", ["token"]) => token(shared, &request.query),
+        _ => return Answer::problem("404 Not Found", "there is nothing here; GET / lists what there is"),
+    };
+    outcome.unwrap_or_else(|problem| Answer::problem("400 Bad Request", &problem))
+}
+
+fn limits(shared: &Shared) -> Answer {
+    let now = shared.clock.now();
+    let limits = shared.sessions.limits();
+    Answer::json(&json!({
+        "connections": limits.connections,
+        "per_second": limits.per_second,
+        "burst": limits.burst,
+        "session_life_seconds": limits.session_life.as_secs_f64(),
+        "transaction_life_seconds": limits.transaction_life.as_secs_f64(),
+        "refuse": if limits.refuse == RefuseWhen::BeforeAuth { "before-auth" } else { "after-auth" },
+        "refusal_costs": limits.refusal_costs,
+        "tokens": shared.sessions.tokens(now),
+    }))
+}
+
+fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result<Limits, String> {
+    fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+        text.parse().map_err(|_| format!("'{text}' will not do: give a whole number, or true or false"))
+    }
+    for (name, value) in query {
+        match name.as_str() {
+            "connections" => limits.connections = number(value)?,
+            "per_second" => limits.per_second = number(value)?,
+            "burst" => limits.burst = number(value)?,
+            "session_life" => limits.session_life = duration(value)?,
+            "transaction_life" => limits.transaction_life = duration(value)?,
+            "refusal_costs" => limits.refusal_costs = number(value)?,
+            "refuse" => {
+                limits.refuse = match value.as_str() {
+                    "before-auth" => RefuseWhen::BeforeAuth,
+                    "after-auth" => RefuseWhen::AfterAuth,
+                    _ => return Err(format!("'{value}' is neither before-auth nor after-auth")),
+                }
+            }
+            _ => return Err(format!("there is no limit '{name}'; GET / lists them")),
+        }
+    }
+    Ok(limits)
+}
+
+fn show_clock(shared: &Shared) -> Answer {
+    Answer::json(&json!({
+        "seconds_since_start": shared.clock.now().as_secs_f64(),
+        "seconds_since_1970": shared.clock.date().as_secs_f64(),
+        "speed": shared.clock.speed().to_string(),
+    }))
+}
+
+fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(), String> {
+    // All is read before anything is changed.
+    let speed = query.get("speed").map(|text| text.parse::<Speed>()).transpose()?;
+    let advance = query.get("advance").map(|text| duration(text)).transpose()?;
+    if let Some(name) = query.keys().find(|name| !matches!(name.as_str(), "speed" | "advance")) {
+        return Err(format!("a clock has no '{name}': give advance=1h or speed=60"));
+    }
+    speed.into_iter().for_each(|speed| shared.clock.set_speed(speed));
+    advance.into_iter().for_each(|by| shared.clock.advance(by));
+    Ok(())
+}
+
+fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Answer, String> {
+    let lines = body.lines().map(str::trim).filter(|line| !line.is_empty());
+    // All or none.
+    let faults = lines.map(str::parse).collect::<Result<Vec<Fault>, String>>()?;
+    if faults.is_empty() {
+        return Err("no fault in the body; for example: conflict:p=0.1".to_owned());
+    }
+    let ids: Vec<u64> = faults.into_iter().map(|fault| shared.inject(fault)).collect();
+    Ok(Answer::json(&json!({ "ids": ids })))
+}
+
+fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Answer, String> {
+    let role = query.get("role").map_or("admin", String::as_str);
+    let gate = shared.gate.read();
+    let key = gate.keys.first().ok_or("there are no credentials to sign with")?;
+    let life = Duration::from_secs(900);
+    let token = token::sign(key, &gate.host, &gate.region, Action::for_role(role), shared.token_date(), life);
+    Ok(Answer::text(format!("{token}\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_for_its_body() {
+        let whole = b"POST /faults?a=b%20c HTTP/1.1\r\nContent-Length: 8\r\n\r\nconflict";
+        assert!(understand(&whole[..whole.len() - 1]).unwrap().is_none());
+        let request = understand(whole).unwrap().unwrap();
+        assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/faults"));
+        assert_eq!((request.query["a"].as_str(), request.body.as_str()), ("b c", "conflict"));
+        assert!(understand(b"GET / HTTP/1.1\r\nOrigin: http://x\r\n\r\n").is_err());
+        assert!(understand(b"\x16\x03\x01").is_err());
+    }
+
+    #[test]
+    fn limits_change_together_or_not_at_all() {
+        let query = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let changed =
+            change_limits(Limits::default(), &query(&[("burst", "5"), ("refuse", "after-auth")])).unwrap();
+        assert_eq!((changed.burst, changed.refuse), (5, RefuseWhen::AfterAuth));
+        assert!(
+            change_limits(Limits::default(), &query(&[("bursts", "5")])).unwrap_err().contains("no limit")
+        );
+        assert!(change_limits(Limits::default(), &query(&[("burst", "-5")])).is_err());
+    }
+}

@@ -1,0 +1,421 @@
+//! Faults on demand: a list that composes. Delays add up; of several refusals the first listed wins.
+
+mod grammar;
+
+pub use grammar::duration;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::bucket::Bucket;
+use crate::clock::Moment;
+use crate::error::SqlError;
+
+/// Something that shall go wrong. Written as `KIND:KEY=VALUE,...`; see the manual page for the list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    kind: Kind,
+    /// How likely it is each time.
+    probability: f64,
+    /// How often it happens before it is used up; none: for ever.
+    times: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Refuse(Refusal),
+    Throttle { per_second: u32, burst: u32 },
+    Delay { at: Stage, time: Duration },
+    Wake { time: Duration },
+    Silent,
+    Sever { fraction: f64, after: Duration },
+    Drop { after_commit: bool },
+    Unavailable { at: Stage },
+    Conflict,
+    StaleSchema,
+}
+
+/// How a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// Without a word, before TLS.
+    Close,
+    TooMany,
+    Rate,
+    Denied,
+    Waking,
+}
+
+/// Where in a session's life a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Connect,
+    Statement,
+    Commit,
+    /// When the commit is durable.
+    AfterCommit,
+}
+
+/// What hits a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    Error(SqlError),
+    /// The socket is closed without a word.
+    Hangup,
+}
+
+/// What happens to a new socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Welcome {
+    Proceed,
+    Close,
+    Silence,
+}
+
+/// What happens to a commit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) delay: Duration,
+    /// Instead of the commit.
+    pub(crate) before: Option<Blow>,
+    /// After it, though it is durable.
+    pub(crate) after: Option<Blow>,
+}
+
+/// The list.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    seed: u64,
+    list: Mutex<List>,
+    /// How long the list is: nobody takes the lock while there are none.
+    len: AtomicUsize,
+    /// Tells those that wait for the end of a fault to look again.
+    shorter: Notify,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    next: u64,
+    active: Vec<Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    id: u64,
+    fault: Fault,
+    hits: u64,
+    chance: Xoshiro256PlusPlus,
+    /// For throttles.
+    bucket: Option<Bucket>,
+    /// For wakes: when the cluster is awake, once somebody has knocked.
+    awake_at: Option<Moment>,
+}
+
+impl Active {
+    fn spent(&self) -> bool {
+        self.fault.times.is_some_and(|times| self.hits >= times)
+    }
+
+    /// Draws whether it strikes this time.
+    fn strikes(&mut self) -> bool {
+        if self.spent() {
+            return false;
+        }
+        let strikes = self.fault.probability >= 1.0 || unit(&mut self.chance) < self.fault.probability;
+        self.hits += u64::from(strikes);
+        strikes
+    }
+}
+
+/// Evenly from [0, 1).
+fn unit(chance: &mut Xoshiro256PlusPlus) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let draw = (chance.next_u64() >> 11) as f64;
+    draw / (1_u64 << 53) as f64
+}
+
+impl Faults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, list: Mutex::default(), len: AtomicUsize::new(0), shorter: Notify::new() }
+    }
+
+    /// Adds one, behind the others. Returns its number.
+    pub(crate) fn add(&self, fault: Fault, now: Moment) -> u64 {
+        let mut list = self.list.lock();
+        list.next += 1;
+        let id = list.next;
+        // Each fault draws from a stream of its own, so that one more in the list changes nothing for the others.
+        let chance = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let bucket = match fault.kind {
+            Kind::Throttle { per_second, burst } => Some(Bucket::new(per_second, burst, now)),
+            _ => None,
+        };
+        list.active.push(Active { id, fault, hits: 0, chance, bucket, awake_at: None });
+        self.len.store(list.active.len(), Ordering::Release);
+        id
+    }
+
+    /// Ends one; whether there was one.
+    pub(crate) fn remove(&self, id: u64) -> bool {
+        self.retain(|active| active.id != id)
+    }
+
+    /// Ends all.
+    pub(crate) fn clear(&self) {
+        self.retain(|_| false);
+    }
+
+    fn retain(&self, keep: impl FnMut(&Active) -> bool) -> bool {
+        let fewer = {
+            let mut list = self.list.lock();
+            let before = list.active.len();
+            list.active.retain(keep);
+            self.len.store(list.active.len(), Ordering::Release);
+            list.active.len() < before
+        };
+        self.shorter.notify_waiters();
+        fewer
+    }
+
+    /// Waits until a fault is ended after this call.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.shorter.notified()
+    }
+
+    /// The list, for people and programs.
+    pub(crate) fn json(&self) -> Value {
+        let list = self.list.lock();
+        let shown = list.active.iter().map(|active| {
+            json!({ "id": active.id, "fault": active.fault.to_string(), "hits": active.hits, "spent": active.spent() })
+        });
+        shown.collect()
+    }
+
+    /// Whether sockets are to be left without an answer.
+    pub(crate) fn silent(&self) -> bool {
+        !self.idle() && self.list.lock().active.iter().any(|active| active.fault.kind == Kind::Silent)
+    }
+
+    fn idle(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    /// A socket was accepted: how long to wait, and what then.
+    pub(crate) fn on_accept(&self) -> (Duration, Welcome) {
+        let mut answer = (Duration::ZERO, Welcome::Proceed);
+        self.each(|kind, active| match kind {
+            Kind::Delay { at: Stage::Connect, time } if active.strikes() => answer.0 += time,
+            Kind::Refuse(Refusal::Close) if answer.1 == Welcome::Proceed && active.strikes() => {
+                answer.1 = Welcome::Close;
+            }
+            Kind::Silent if answer.1 == Welcome::Proceed && active.strikes() => answer.1 = Welcome::Silence,
+            _ => {}
+        });
+        answer
+    }
+
+    /// A client asks to be admitted.
+    pub(crate) fn on_admission(&self, now: Moment) -> Result<(), SqlError> {
+        let mut answer = Ok(());
+        self.each(|kind, active| {
+            if answer.is_err() {
+                return;
+            }
+            match kind {
+                Kind::Refuse(refusal) => {
+                    let error = match refusal {
+                        Refusal::Close => return,
+                        Refusal::TooMany => SqlError::too_many_connections(),
+                        Refusal::Rate => SqlError::rate_exceeded(),
+                        Refusal::Denied => SqlError::access_denied(),
+                        Refusal::Waking => SqlError::waking_up(),
+                    };
+                    if active.strikes() {
+                        answer = Err(error);
+                    }
+                }
+                Kind::Throttle { .. } if active.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) => {
+                    active.hits += 1;
+                    answer = Err(SqlError::rate_exceeded());
+                }
+                Kind::Wake { time } => {
+                    let awake_at = *active.awake_at.get_or_insert(now.saturating_add(time));
+                    if now < awake_at {
+                        active.hits += 1;
+                        answer = Err(SqlError::waking_up());
+                    }
+                }
+                _ => {}
+            }
+        });
+        answer
+    }
+
+    /// A statement is about to run: how long to wait, and what hits it.
+    pub(crate) fn on_statement(&self) -> (Duration, Option<Blow>) {
+        let mut answer = (Duration::ZERO, None);
+        self.each(|kind, active| match kind {
+            Kind::Delay { at: Stage::Statement, time } if active.strikes() => answer.0 += time,
+            Kind::Unavailable { at: Stage::Statement } if answer.1.is_none() && active.strikes() => {
+                answer.1 = Some(Blow::Error(SqlError::unavailable()));
+            }
+            Kind::StaleSchema if answer.1.is_none() && active.strikes() => {
+                answer.1 = Some(Blow::Error(SqlError::schema_conflict()));
+            }
+            _ => {}
+        });
+        answer
+    }
+
+    /// A transaction is about to commit. Only one that wrote can conflict.
+    pub(crate) fn on_commit(&self, wrote: bool) -> Fate {
+        let mut fate = Fate::default();
+        self.each(|kind, active| match kind {
+            Kind::Delay { at: Stage::Commit, time } if active.strikes() => fate.delay += time,
+            Kind::Conflict if wrote && fate.before.is_none() && active.strikes() => {
+                fate.before = Some(Blow::Error(SqlError::change_conflict()));
+            }
+            Kind::Unavailable { at: Stage::Commit } if fate.before.is_none() && active.strikes() => {
+                fate.before = Some(Blow::Error(SqlError::unavailable()));
+            }
+            Kind::Unavailable { at: Stage::AfterCommit }
+                if fate.before.is_none() && fate.after.is_none() && active.strikes() =>
+            {
+                fate.after = Some(Blow::Error(SqlError::unavailable()));
+            }
+            Kind::Drop { after_commit: false } if fate.before.is_none() && active.strikes() => {
+                fate.before = Some(Blow::Hangup);
+            }
+            Kind::Drop { after_commit: true }
+                if fate.before.is_none() && fate.after.is_none() && active.strikes() =>
+            {
+                fate.after = Some(Blow::Hangup);
+            }
+            _ => {}
+        });
+        // A commit that does not happen cannot be followed by anything.
+        fate.after = fate.after.filter(|_| fate.before.is_none());
+        fate
+    }
+
+    /// Which of `count` sockets a fraction of them is: the same ones for the same seed.
+    pub(crate) fn choose(&self, fraction: f64, count: usize) -> Vec<bool> {
+        if fraction >= 1.0 {
+            return vec![true; count];
+        }
+        let mut chance = {
+            let mut list = self.list.lock();
+            list.next += 1;
+            Xoshiro256PlusPlus::seed_from_u64(self.seed ^ list.next.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        };
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let mut wanted = (fraction * count as f64).round() as usize;
+        // Exactly that many: each in turn is taken with the chance that is left for it.
+        (0..count)
+            .map(|index| {
+                #[allow(clippy::cast_precision_loss, reason = "some thousands")]
+                let taken = unit(&mut chance) * ((count - index) as f64) < wanted as f64;
+                wanted -= usize::from(taken);
+                taken
+            })
+            .collect()
+    }
+
+    fn each(&self, mut look: impl FnMut(Kind, &mut Active)) {
+        if !self.idle() {
+            self.list.lock().active.iter_mut().for_each(|active| look(active.fault.kind, active));
+        }
+    }
+}
+
+impl Fault {
+    /// For a fault that strikes once, at a time, and not a session: which fraction of the sockets, and after how long.
+    pub(crate) fn sever(&self) -> Option<(f64, Duration)> {
+        match self.kind {
+            Kind::Sever { fraction, after } => Some((fraction, after)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(list: &[&str]) -> Faults {
+        let faults = Faults::new(7);
+        for fault in list {
+            faults.add(fault.parse().unwrap(), Duration::ZERO);
+        }
+        faults
+    }
+
+    #[test]
+    fn delays_add_up_and_the_first_refusal_wins() {
+        let faults = faults(&[
+            "delay:at=connect,for=100ms",
+            "refuse:how=53300,n=1",
+            "refuse:how=waking,n=1",
+            "delay:for=50ms",
+        ]);
+        assert_eq!(faults.on_accept(), (Duration::from_millis(150), Welcome::Proceed));
+        assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::too_many_connections()));
+        assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::waking_up()));
+        assert_eq!(faults.on_admission(Duration::ZERO), Ok(()));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_conflicts_whatever_else_is_listed() {
+        let run = |list: &[&str]| {
+            let faults = faults(list);
+            (0..200).map(|_| faults.on_commit(true).before.is_some()).collect::<Vec<_>>()
+        };
+        let alone = run(&["conflict:p=0.25"]);
+        assert_eq!(alone, run(&["conflict:p=0.25", "delay:at=commit,p=0.5,for=1ms"]));
+        let struck = alone.iter().filter(|struck| **struck).count();
+        assert!((30..70).contains(&struck), "{struck}");
+        assert_eq!(faults(&["conflict"]).on_commit(false), Fate::default());
+    }
+
+    #[test]
+    fn a_cluster_wakes_after_the_first_knock() {
+        let faults = faults(&["wake:for=30s"]);
+        let at = Duration::from_secs;
+        assert_eq!(faults.on_admission(at(100)), Err(SqlError::waking_up()));
+        assert_eq!(faults.on_admission(at(129)), Err(SqlError::waking_up()));
+        assert_eq!(faults.on_admission(at(130)), Ok(()));
+    }
+
+    #[test]
+    fn a_throttle_is_a_bucket_of_its_own() {
+        let faults = faults(&["throttle:rate=2,burst=1"]);
+        let admitted = |ms| faults.on_admission(Duration::from_millis(ms)).is_ok();
+        assert_eq!([admitted(0), admitted(499), admitted(500)], [true, false, true]);
+    }
+
+    #[test]
+    fn a_fraction_is_exact_and_repeatable() {
+        let chosen = faults(&[]).choose(0.3, 1_000);
+        assert_eq!(chosen.iter().filter(|taken| **taken).count(), 300);
+        assert_eq!(chosen, faults(&[]).choose(0.3, 1_000));
+        assert_eq!(faults(&[]).choose(1.0, 3), [true; 3]);
+        assert_eq!(faults(&[]).choose(0.0, 3), [false; 3]);
+    }
+
+    #[test]
+    fn a_commit_is_dropped_before_or_after_but_not_both() {
+        let both = faults(&["drop:at=after-commit,n=1", "drop:at=before-commit,n=1"]);
+        let first = both.on_commit(true);
+        assert_eq!((first.before.is_some(), first.after.is_some()), (true, false));
+        assert_eq!(both.on_commit(true), Fate::default());
+        both.clear();
+        assert_eq!(both.json(), json!([]));
+    }
+}

@@ -1,0 +1,234 @@
+//! How faults are written: `KIND:KEY=VALUE,...`, the same in flags, on the control port and in code.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{Fault, Kind, Refusal, Stage};
+
+/// Every kind, and which keys it takes beside `n` and `p`.
+const KINDS: &str = "refuse:how=close|53300|53400|denied|waking  throttle:rate=N,burst=N  delay:at=connect|statement|commit,for=TIME  \
+wake:for=TIME  silent  sever:fraction=F,after=TIME  drop:at=before-commit|after-commit  \
+unavailable:at=statement|commit|after-commit  conflict  stale-schema; each takes n=TIMES and p=PROBABILITY";
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, keys) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
+        let mut given = BTreeMap::new();
+        for pair in keys.split(',').filter(|pair| !pair.trim().is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is not KEY=VALUE"))?;
+            given.insert(key.trim().to_owned(), value.trim().to_owned());
+        }
+        let fault = Self {
+            probability: take(&mut given, "p", probability)?.unwrap_or(1.0),
+            times: take(&mut given, "n", |text| number(text).map(u64::from))?,
+            kind: read_kind(kind, &mut given)?,
+        };
+        match given.first_key_value() {
+            Some((key, _)) => Err(format!("'{kind}' takes no '{key}'; there are: {KINDS}")),
+            None => Ok(fault),
+        }
+    }
+}
+
+fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, String> {
+    let needed = |key: &str| format!("'{kind}' needs {key}; there are: {KINDS}");
+    Ok(match kind {
+        "refuse" => Kind::Refuse(take(given, "how", refusal)?.unwrap_or(Refusal::Close)),
+        "throttle" => Kind::Throttle {
+            per_second: take(given, "rate", number)?.ok_or_else(|| needed("rate"))?,
+            burst: take(given, "burst", number)?.unwrap_or(1),
+        },
+        "delay" => Kind::Delay {
+            at: match take(given, "at", stage)?.unwrap_or(Stage::Connect) {
+                Stage::AfterCommit => {
+                    return Err("'delay' strikes at=connect, at=statement or at=commit".to_owned());
+                }
+                at => at,
+            },
+            time: take(given, "for", duration)?.ok_or_else(|| needed("for"))?,
+        },
+        "wake" => Kind::Wake { time: take(given, "for", duration)?.ok_or_else(|| needed("for"))? },
+        "silent" => Kind::Silent,
+        "sever" => Kind::Sever {
+            fraction: take(given, "fraction", probability)?.unwrap_or(1.0),
+            after: take(given, "after", duration)?.unwrap_or_default(),
+        },
+        "drop" => Kind::Drop {
+            after_commit: take(given, "at", |text| match text {
+                "before-commit" => Ok(false),
+                "after-commit" => Ok(true),
+                _ => Err(format!("'{text}' is neither before-commit nor after-commit")),
+            })?
+            .ok_or_else(|| needed("at"))?,
+        },
+        "unavailable" => {
+            let at = take(given, "at", stage)?.unwrap_or(Stage::Statement);
+            if at == Stage::Connect {
+                return Err("'unavailable' strikes at=statement, at=commit or at=after-commit".to_owned());
+            }
+            Kind::Unavailable { at }
+        }
+        "conflict" => Kind::Conflict,
+        "stale-schema" => Kind::StaleSchema,
+        _ => return Err(format!("there is no fault '{kind}'; there are: {KINDS}")),
+    })
+}
+
+fn take<T>(
+    given: &mut BTreeMap<String, String>,
+    key: &str,
+    read: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    given.remove(key).map(|value| read(&value)).transpose()
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| format!("'{text}' is no number from 0 to 1"))
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("'{text}' is no whole number"))
+}
+
+fn refusal(text: &str) -> Result<Refusal, String> {
+    match text {
+        "close" => Ok(Refusal::Close),
+        "53300" => Ok(Refusal::TooMany),
+        "53400" => Ok(Refusal::Rate),
+        "denied" => Ok(Refusal::Denied),
+        "waking" => Ok(Refusal::Waking),
+        _ => Err(format!("'{text}' is none of close, 53300, 53400, denied and waking")),
+    }
+}
+
+fn stage(text: &str) -> Result<Stage, String> {
+    match text {
+        "connect" => Ok(Stage::Connect),
+        "statement" => Ok(Stage::Statement),
+        "commit" => Ok(Stage::Commit),
+        "after-commit" => Ok(Stage::AfterCommit),
+        _ => Err(format!("'{text}' is none of connect, statement, commit and after-commit")),
+    }
+}
+
+/// A duration as people write it: `250ms`, `1.5s`, `60m`, `1h`.
+///
+/// # Errors
+/// If it is none.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let problem = || format!("'{text}' is no duration: write 250ms, 1.5s, 60m or 1h");
+    let (digits, unit) =
+        text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(problem)?);
+    let factor = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err(problem()),
+    };
+    let count: f64 = digits.parse().map_err(|_| problem())?;
+    Duration::try_from_secs_f64(count * factor).map_err(|_| problem())
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = |at: Stage| match at {
+            Stage::Connect => "connect",
+            Stage::Statement => "statement",
+            Stage::Commit => "commit",
+            Stage::AfterCommit => "after-commit",
+        };
+        let (kind, mut keys) = match &self.kind {
+            Kind::Refuse(refusal) => {
+                let how = match refusal {
+                    Refusal::Close => "close",
+                    Refusal::TooMany => "53300",
+                    Refusal::Rate => "53400",
+                    Refusal::Denied => "denied",
+                    Refusal::Waking => "waking",
+                };
+                ("refuse", vec![format!("how={how}")])
+            }
+            Kind::Throttle { per_second, burst } => {
+                ("throttle", vec![format!("rate={per_second}"), format!("burst={burst}")])
+            }
+            Kind::Delay { at, time } => {
+                ("delay", vec![format!("at={}", stage(*at)), format!("for={}s", time.as_secs_f64())])
+            }
+            Kind::Wake { time } => ("wake", vec![format!("for={}s", time.as_secs_f64())]),
+            Kind::Silent => ("silent", vec![]),
+            Kind::Sever { fraction, after } => {
+                ("sever", vec![format!("fraction={fraction}"), format!("after={}s", after.as_secs_f64())])
+            }
+            Kind::Drop { after_commit } => {
+                ("drop", vec![format!("at={}-commit", if *after_commit { "after" } else { "before" })])
+            }
+            Kind::Unavailable { at } => ("unavailable", vec![format!("at={}", stage(*at))]),
+            Kind::Conflict => ("conflict", vec![]),
+            Kind::StaleSchema => ("stale-schema", vec![]),
+        };
+        keys.extend(self.times.map(|times| format!("n={times}")));
+        keys.extend((self.probability < 1.0).then(|| format!("p={}", self.probability)));
+        f.write_str(kind)?;
+        if keys.is_empty() { Ok(()) } else { write!(f, ":{}", keys.join(",")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_written_again() {
+        let list = [
+            "refuse:how=53300,n=5",
+            "refuse:how=close,p=0.5",
+            "throttle:rate=5,burst=2",
+            "delay:at=statement,for=0.25s,p=0.1",
+            "wake:for=30s",
+            "silent:n=3",
+            "sever:fraction=0.5,after=60s",
+            "drop:at=after-commit,n=1",
+            "unavailable:at=commit",
+            "unavailable:at=after-commit",
+            "conflict:p=0.25",
+            "stale-schema",
+        ];
+        for text in list {
+            assert_eq!(text.parse::<Fault>().map(|fault| fault.to_string()), Ok(text.to_owned()));
+        }
+        assert_eq!("delay:for=250ms".parse::<Fault>().unwrap().to_string(), "delay:at=connect,for=0.25s");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_explained() {
+        for (text, part) in [
+            ("explode", "there is no fault 'explode'; there are: refuse"),
+            ("conflict:p=2", "'2' is no number from 0 to 1"),
+            ("conflict:when=now", "'conflict' takes no 'when'"),
+            ("delay", "'delay' needs for"),
+            ("delay:for=5", "'5' is no duration"),
+            ("delay:at=after-commit,for=1s", "'delay' strikes"),
+            ("drop:at=noon", "neither before-commit"),
+            ("delay:for", "not KEY=VALUE"),
+        ] {
+            let problem = text.parse::<Fault>().unwrap_err();
+            assert!(problem.contains(part), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("60m"), duration("1h"));
+        for bad in ["", "s", "-1s", "1e400s", "1 week", "NaNs"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

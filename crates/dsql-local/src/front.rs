@@ -1,0 +1,327 @@
+//! The way in: accepting sockets, TLS, start-up and login.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::clock;
+use crate::config::RefuseWhen;
+use crate::conversation::{Conversation, End};
+use crate::counters::count;
+use crate::engine::Engine;
+use crate::error::SqlError;
+use crate::faults::Welcome;
+use crate::race::{self, First};
+use crate::sessions::{Admitted, Phase};
+use crate::settings::{REPORTED, Settings};
+use crate::shared::Shared;
+use crate::tls;
+use crate::transaction::Transactions;
+use crate::wire::backend::{Readiness, Severity};
+use crate::wire::frontend::{Message, Opening};
+use crate::wire::stream::{Broken, Patience, Wire};
+
+/// The longest password message: a token with a large session token in it has some 2 KB.
+const PASSWORD_LIMIT: usize = 64 * 1024;
+/// The first byte of a TLS record that begins a handshake.
+const HANDSHAKE: u8 = 0x16;
+/// How long to wait when descriptors run out: until some have been closed.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// The front of a cluster.
+pub(crate) struct Front<E: Engine> {
+    shared: Arc<Shared>,
+    engine: Arc<E>,
+    acceptor: TlsAcceptor,
+    logging_in: Arc<AtomicUsize>,
+}
+
+impl<E: Engine> Clone for Front<E> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            engine: self.engine.clone(),
+            acceptor: self.acceptor.clone(),
+            logging_in: self.logging_in.clone(),
+        }
+    }
+}
+
+/// A socket that has not logged in yet, counted.
+struct LoggingIn(Arc<AtomicUsize>);
+
+impl Drop for LoggingIn {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Why a login came to nothing.
+enum Refused {
+    /// The client is told.
+    Told(SqlError),
+    /// The client is not told; for the count, why.
+    Untold(&'static str),
+}
+
+impl From<SqlError> for Refused {
+    fn from(error: SqlError) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl From<Broken> for Refused {
+    fn from(broken: Broken) -> Self {
+        Self::Untold(match broken {
+            Broken::Gone => "gone",
+            Broken::Garbage(_) => "garbage",
+            Broken::Stuck => "stuck",
+            Broken::Io(_) => "broken",
+        })
+    }
+}
+
+impl From<std::io::Error> for Refused {
+    fn from(error: std::io::Error) -> Self {
+        Broken::Io(error).into()
+    }
+}
+
+impl<E: Engine> Front<E> {
+    pub(crate) fn new(shared: Arc<Shared>, engine: Arc<E>) -> Self {
+        let acceptor = TlsAcceptor::from(shared.identity.server.clone());
+        Self { shared, engine, acceptor, logging_in: Arc::default() }
+    }
+
+    /// Accepts for ever.
+    pub(crate) async fn accept(self, listener: TcpListener) {
+        loop {
+            let Ok((socket, _)) = listener.accept().await else {
+                // Out of descriptors, or a client that was gone already.
+                clock::pause(BREATH).await;
+                continue;
+            };
+            count(&self.shared.tally.sockets);
+            let place = LoggingIn(self.logging_in.clone());
+            if self.logging_in.fetch_add(1, Ordering::AcqRel) >= self.shared.config.login_limit {
+                self.shared.tally.refused("crowded");
+                continue;
+            }
+            let front = self.clone();
+            self.shared.tasks.spawn(async move { front.serve(socket, place).await });
+        }
+    }
+
+    async fn serve(self, socket: TcpStream, place: LoggingIn) {
+        let (delay, welcome) = self.shared.faults.on_accept();
+        self.shared.clock.sleep(delay).await;
+        match welcome {
+            Welcome::Proceed => {}
+            Welcome::Close => return self.shared.tally.refused("closed"),
+            Welcome::Silence => return self.keep_silent(socket).await,
+        }
+        // Small answers must not wait for each other.
+        if socket.set_nodelay(true).is_err() {
+            return self.shared.tally.refused("gone");
+        }
+        // Boxed, so that a session's task is not as large as a login for all its life.
+        let login = Box::pin(clock::within(self.shared.config.login_timeout, self.log_in(socket))).await;
+        drop(place);
+        let (wire, transactions, admitted) = match login {
+            Some(Ok(Some(session))) => session,
+            Some(Ok(None)) => return,
+            Some(Err(reason)) => return self.shared.tally.refused(reason),
+            None => return self.shared.tally.refused("timeout"),
+        };
+        count(&self.shared.tally.accepted);
+        let ending = admitted.ending.clone();
+        let mut conversation = Conversation::<E, _>::new(self.shared.clone(), wire, transactions);
+        match race::first(ending.reached(Phase::Severed), conversation.run(&ending)).await {
+            First::Left(()) | First::Right(End::Dropped) => count(&self.shared.tally.severed),
+            First::Right(End::Expired) => count(&self.shared.tally.expired),
+            First::Right(End::Left) => {}
+        }
+        // In this order: whoever sees the socket closed may count on its place being free.
+        drop(admitted);
+        drop(conversation);
+    }
+
+    /// Holds a socket and says nothing, for as long as that fault lasts and the client stays.
+    async fn keep_silent(&self, mut socket: TcpStream) {
+        self.shared.tally.refused("silence");
+        let mut ignored = [0; 64];
+        loop {
+            let changed = self.shared.faults.changed();
+            if !self.shared.faults.silent() {
+                return;
+            }
+            if let First::Left(Ok(0) | Err(_)) = race::first(socket.read(&mut ignored), changed).await {
+                return;
+            }
+        }
+    }
+
+    /// From a fresh socket to a session; none if the client only wanted to cancel something, or was told why not.
+    async fn log_in(&self, mut socket: TcpStream) -> Result<Option<Session<E>>, &'static str> {
+        let negotiated = match self.negotiate(&mut socket).await {
+            Ok(Negotiated::Tls { direct }) => direct,
+            Ok(Negotiated::Cancel) => return Ok(None),
+            Ok(Negotiated::Plain) => {
+                let mut wire = Wire::new(socket, self.patience());
+                let error = SqlError::new("28000", "unable to accept connection, TLS is required")
+                    .hint("connect with sslmode=verify-full");
+                self.tell(&mut wire, &error).await;
+                return Ok(None);
+            }
+            Err(Refused::Untold(reason)) => return Err(reason),
+            Err(Refused::Told(error)) => return Err(error.code),
+        };
+        let Ok(stream) = self.acceptor.accept(socket).await else { return Err("tls") };
+        if negotiated && stream.get_ref().1.alpn_protocol() != Some(tls::ALPN) {
+            return Err("alpn");
+        }
+        let mut wire = Wire::new(stream, self.patience());
+        match self.start_up(&mut wire).await {
+            Ok(Some((transactions, admitted))) => Ok(Some((wire, transactions, admitted))),
+            Ok(None) => Ok(None),
+            Err(Refused::Told(error)) => {
+                self.tell(&mut wire, &error).await;
+                Ok(None)
+            }
+            Err(Refused::Untold(reason)) => Err(reason),
+        }
+    }
+
+    /// Says no. It is counted first: whoever was told finds it counted.
+    async fn tell<S: AsyncRead + AsyncWrite + Unpin>(&self, wire: &mut Wire<S>, error: &SqlError) {
+        self.shared.tally.refused(error.code);
+        wire.replies.error(Severity::Fatal, error);
+        // A client that is gone has its answer.
+        drop(wire.flush().await);
+    }
+
+    fn patience(&self) -> Patience {
+        let config = &self.shared.config;
+        Patience { message_limit: PASSWORD_LIMIT, write_timeout: config.write_timeout }
+    }
+
+    async fn negotiate(&self, socket: &mut TcpStream) -> Result<Negotiated, Refused> {
+        let mut first = [0];
+        if socket.peek(&mut first).await? == 0 {
+            return Err(Refused::Untold("gone"));
+        }
+        if first == [HANDSHAKE] {
+            return Ok(Negotiated::Tls { direct: true });
+        }
+        // A client may ask for GSS first and, refused, for TLS.
+        for _ in 0..2 {
+            let mut head = [0; 4];
+            socket.read_exact(&mut head).await?;
+            let length = Opening::length(head).map_err(Broken::from)?;
+            let mut body = vec![0; length];
+            socket.read_exact(&mut body).await?;
+            match Opening::parse(&body).map_err(Broken::from)? {
+                Opening::Tls => {
+                    socket.write_all(b"S").await?;
+                    return Ok(Negotiated::Tls { direct: false });
+                }
+                Opening::Gss => socket.write_all(b"N").await?,
+                Opening::Cancel => return Ok(Negotiated::Cancel),
+                Opening::Startup { .. } => return Ok(Negotiated::Plain),
+            }
+        }
+        Err(Refused::Untold("garbage"))
+    }
+
+    async fn start_up(&self, wire: &mut Wire<TlsStream<TcpStream>>) -> Result<Option<Admission<E>>, Refused> {
+        let mut head = [0; 4];
+        head.copy_from_slice(&wire.exactly(4).await?);
+        let length = Opening::length(head).map_err(Broken::from)?;
+        let body = wire.exactly(length).await?;
+        let (minor, parameters) = match Opening::parse(&body).map_err(Broken::from)? {
+            Opening::Startup { minor, parameters } => (minor, parameters),
+            Opening::Cancel => return Ok(None),
+            Opening::Tls | Opening::Gss => return Err(Refused::Untold("garbage")),
+        };
+        if wire.stream().get_ref().1.server_name().is_none() {
+            return Err(SqlError::no_sni().into());
+        }
+        let unknown: Vec<&str> = parameters
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .filter(|name| name.starts_with("_pq_."))
+            .collect();
+        if minor > 0 || !unknown.is_empty() {
+            wire.replies.negotiate(&unknown);
+        }
+        let parameter =
+            |name: &str| parameters.iter().find(|(given, _)| given == name).map(|(_, value)| value);
+        let role = parameter("user")
+            .ok_or_else(|| SqlError::new("28000", "no PostgreSQL user name specified in startup packet"))?;
+
+        let early = self.shared.sessions.limits().refuse == RefuseWhen::BeforeAuth;
+        let mut admitted = if early { Some(self.admit()?) } else { None };
+        self.authenticate(wire, role).await?;
+        let admitted = match admitted.take() {
+            Some(admitted) => admitted,
+            None => self.admit()?,
+        };
+        let database = parameter("database").unwrap_or(role);
+        if database != "postgres" {
+            return Err(SqlError::new("3D000", format!("database \"{database}\" does not exist")).into());
+        }
+
+        wire.trust(self.shared.config.message_limit);
+        let settings = Settings::from_startup(&parameters);
+        wire.replies.authenticated();
+        for name in REPORTED {
+            let (name, value) = settings.show(name)?;
+            wire.replies.parameter(name, value);
+        }
+        let number = u32::try_from(admitted.id() & u64::from(u32::MAX >> 1)).unwrap_or(0);
+        // Cancelling does nothing here, so its key need not be secret.
+        wire.replies.key(number, 0);
+        // The conversation sends all this: by then the session is counted.
+        wire.replies.ready(Readiness::Idle);
+        let transactions = Transactions::new(self.shared.clone(), self.engine.session(), settings);
+        Ok(Some((transactions, admitted)))
+    }
+
+    fn admit(&self) -> Result<Admitted, SqlError> {
+        let now = self.shared.clock.now();
+        self.shared.faults.on_admission(now).inspect_err(|_| self.shared.sessions.charge_refusal(now))?;
+        self.shared.sessions.admit(&self.shared.clock)
+    }
+
+    async fn authenticate(&self, wire: &mut Wire<TlsStream<TcpStream>>, role: &str) -> Result<(), Refused> {
+        wire.replies.ask_for_password();
+        wire.flush().await?;
+        let (tag, body) = wire.message().await?;
+        let Message::Password(password) = Message::parse(tag, body)? else {
+            return Err(SqlError::protocol("expected a password").into());
+        };
+        let token = password.strip_suffix(&[0]).and_then(|token| std::str::from_utf8(token).ok());
+        let date = self.shared.token_date();
+        let verdict = match token {
+            Some(token) => {
+                self.shared.gate.read().check(token, role, date).map_err(|denial| denial.refusal())
+            }
+            None => Err(SqlError::access_denied()),
+        };
+        Ok(verdict?)
+    }
+}
+
+enum Negotiated {
+    Tls { direct: bool },
+    Plain,
+    Cancel,
+}
+
+type Admission<E> = (Transactions<E>, Admitted);
+type Session<E> = (Wire<TlsStream<TcpStream>>, Transactions<E>, Admitted);

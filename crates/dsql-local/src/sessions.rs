@@ -1,0 +1,306 @@
+//! Who may come in, who is in, and when each must go. One lock decides and counts, so the counts are exact.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::bucket::Bucket;
+use crate::clock::{Clock, Moment};
+use crate::config::Limits;
+use crate::counters::Counters;
+use crate::error::SqlError;
+use crate::race::{self, First};
+
+/// Every session there is.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    book: Mutex<Book>,
+    /// Tells the expiry that an earlier end was booked.
+    earlier: Notify,
+}
+
+#[derive(Debug)]
+struct Book {
+    limits: Limits,
+    bucket: Bucket,
+    next: u64,
+    /// By number, which is the order of birth.
+    live: BTreeMap<u64, Life>,
+    ends: BTreeSet<(Moment, u64)>,
+    high_water: u64,
+    /// Of those that have ended.
+    longest: Duration,
+}
+
+#[derive(Debug)]
+struct Life {
+    began: Moment,
+    ending: Arc<Ending>,
+}
+
+/// A place among the live, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    sessions: Arc<Sessions>,
+    clock: Arc<Clock>,
+    id: u64,
+    end: Moment,
+    pub(crate) ending: Arc<Ending>,
+}
+
+impl Sessions {
+    pub(crate) fn new(limits: Limits, now: Moment) -> Self {
+        let book = Book {
+            limits,
+            bucket: Bucket::new(limits.per_second, limits.burst, now),
+            next: 0,
+            live: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            high_water: 0,
+            longest: Duration::ZERO,
+        };
+        Self { book: Mutex::new(book), earlier: Notify::new() }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.book.lock().limits
+    }
+
+    pub(crate) fn set_limits(&self, limits: Limits, now: Moment) {
+        let mut book = self.book.lock();
+        book.bucket.reshape(limits.per_second, limits.burst, now);
+        book.limits = limits;
+    }
+
+    /// Whole tokens in the bucket.
+    pub(crate) fn tokens(&self, now: Moment) -> u32 {
+        self.book.lock().bucket.level(now)
+    }
+
+    /// Fills the bucket.
+    pub(crate) fn refill(&self, now: Moment) {
+        self.book.lock().bucket.fill(now);
+    }
+
+    /// Lets one more in, or says why not.
+    pub(crate) fn admit(self: &Arc<Self>, clock: &Arc<Clock>) -> Result<Admitted, SqlError> {
+        let (id, end, ending, first) = {
+            let mut book = self.book.lock();
+            // Read under the lock, so that the bucket never sees an older time after a newer one.
+            let now = clock.now();
+            let limits = book.limits;
+            if book.live.len() >= usize::try_from(limits.connections).unwrap_or(usize::MAX) {
+                if limits.refusal_costs {
+                    book.bucket.take(now);
+                }
+                return Err(SqlError::too_many_connections());
+            }
+            if !book.bucket.take(now) {
+                // There is nothing left that a refusal could cost: a bucket has no debts.
+                return Err(SqlError::rate_exceeded());
+            }
+            book.next += 1;
+            let id = book.next;
+            let end = now.saturating_add(limits.session_life);
+            let ending = Arc::new(Ending::default());
+            book.live.insert(id, Life { began: now, ending: ending.clone() });
+            book.ends.insert((end, id));
+            book.high_water = book.high_water.max(u64::try_from(book.live.len()).unwrap_or(u64::MAX));
+            (id, end, ending, book.ends.first() == Some(&(end, id)))
+        };
+        if first {
+            self.earlier.notify_one();
+        }
+        Ok(Admitted { sessions: self.clone(), clock: clock.clone(), id, end, ending })
+    }
+
+    /// Spends a token for a connection that was refused elsewhere, if that is how it shall be.
+    pub(crate) fn charge_refusal(&self, now: Moment) {
+        let mut book = self.book.lock();
+        if book.limits.refusal_costs {
+            book.bucket.take(now);
+        }
+    }
+
+    /// Ends sessions when their time is up: one timer for all of them.
+    pub(crate) async fn expire(&self, clock: &Clock) {
+        loop {
+            let earlier = self.earlier.notified();
+            let (due, next) = self.due(clock.now());
+            due.iter().for_each(|ending| ending.reach(Phase::Expired));
+            match next {
+                Some(next) => {
+                    let (First::Left(()) | First::Right(())) =
+                        race::first(clock.sleep_until(next), earlier).await;
+                }
+                None => earlier.await,
+            }
+        }
+    }
+
+    fn due(&self, now: Moment) -> (Vec<Arc<Ending>>, Option<Moment>) {
+        let mut book = self.book.lock();
+        let mut due = Vec::new();
+        while let Some(&(end, id)) = book.ends.first() {
+            if end > now {
+                return (due, Some(end));
+            }
+            book.ends.pop_first();
+            due.extend(book.live.get(&id).map(|life| life.ending.clone()));
+        }
+        (due, None)
+    }
+
+    /// Severs some of the live sessions; `choose` says which of so many. Returns how many there were.
+    pub(crate) fn sever(&self, choose: impl FnOnce(usize) -> Vec<bool>) -> u64 {
+        let live: Vec<_> = self.book.lock().live.values().map(|life| life.ending.clone()).collect();
+        let chosen = choose(live.len());
+        let severed = live.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+        severed.map(|(ending, _)| ending.reach(Phase::Severed)).fold(0, |count, ()| count + 1)
+    }
+
+    /// Fills in what is known here.
+    pub(crate) fn read(&self, now: Moment, counters: Counters) -> Counters {
+        let book = self.book.lock();
+        let oldest = book.live.first_key_value().map(|(_, life)| now.saturating_sub(life.began));
+        Counters {
+            live: u64::try_from(book.live.len()).unwrap_or(u64::MAX),
+            live_high_water: book.high_water,
+            longest_live: book.longest.max(oldest.unwrap_or_default()),
+            ..counters
+        }
+    }
+}
+
+impl Admitted {
+    /// Its number.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut book = self.sessions.book.lock();
+        let now = self.clock.now();
+        if let Some(life) = book.live.remove(&self.id) {
+            book.longest = book.longest.max(now.saturating_sub(life.began));
+        }
+        book.ends.remove(&(self.end, self.id));
+    }
+}
+
+/// How far a session is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Its time is up: it goes as soon as no transaction is open.
+    Expired = 1,
+    /// It goes at once.
+    Severed,
+}
+
+/// Word of a session's end.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    phase: AtomicU8,
+    changed: Notify,
+}
+
+impl Ending {
+    pub(crate) fn has_reached(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase as u8
+    }
+
+    fn reach(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until that phase is reached.
+    ///
+    /// # Cancel safety
+    /// Can be dropped at any time.
+    pub(crate) async fn reached(&self, phase: Phase) {
+        loop {
+            let changed = self.changed.notified();
+            if self.has_reached(phase) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Speed;
+
+    fn sessions(limits: Limits) -> (Arc<Sessions>, Arc<Clock>) {
+        (Arc::new(Sessions::new(limits, Duration::ZERO)), Arc::new(Clock::new(Speed::STOPPED)))
+    }
+
+    #[test]
+    fn the_cap_counts_who_is_there_and_a_place_comes_back() {
+        let (sessions, clock) = sessions(Limits { connections: 2, ..Limits::default() });
+        let first = sessions.admit(&clock).unwrap();
+        let _second = sessions.admit(&clock).unwrap();
+        assert_eq!(sessions.admit(&clock).unwrap_err(), SqlError::too_many_connections());
+        clock.advance(Duration::from_secs(5));
+        drop(first);
+        let _third = sessions.admit(&clock).unwrap();
+        clock.advance(Duration::from_secs(1));
+        let counters = sessions.read(clock.now(), Counters::default());
+        assert_eq!((counters.live, counters.live_high_water), (2, 2));
+        assert_eq!(counters.longest_live, Duration::from_secs(6));
+    }
+
+    #[test]
+    fn a_refusal_costs_a_token_only_if_it_shall() {
+        for (refusal_costs, left) in [(false, 999), (true, 998)] {
+            let (sessions, clock) = sessions(Limits { connections: 1, refusal_costs, ..Limits::default() });
+            let _only = sessions.admit(&clock).unwrap();
+            assert!(sessions.admit(&clock).is_err());
+            assert_eq!(sessions.tokens(clock.now()), left);
+        }
+    }
+
+    #[tokio::test]
+    async fn sessions_end_when_their_time_is_up_and_not_before() {
+        let (sessions, clock) = sessions(Limits::default());
+        let early = sessions.admit(&clock).unwrap();
+        clock.advance(Duration::from_secs(60));
+        let late = sessions.admit(&clock).unwrap();
+        let watch = async {
+            clock.advance(Duration::from_secs(3_540));
+            early.ending.reached(Phase::Expired).await;
+            assert!(!late.ending.has_reached(Phase::Expired));
+            assert!(!early.ending.has_reached(Phase::Severed));
+            clock.advance(Duration::from_secs(60));
+            late.ending.reached(Phase::Expired).await;
+        };
+        assert!(matches!(race::first(watch, sessions.expire(&clock)).await, First::Left(())));
+    }
+
+    #[tokio::test]
+    async fn a_shorter_life_for_newcomers_wakes_the_expiry() {
+        let (sessions, clock) = sessions(Limits::default());
+        let _long = sessions.admit(&clock).unwrap();
+        let watch = async {
+            tokio::task::yield_now().await;
+            sessions.set_limits(
+                Limits { session_life: Duration::from_secs(1), ..Limits::default() },
+                clock.now(),
+            );
+            let short = sessions.admit(&clock).unwrap();
+            tokio::task::yield_now().await;
+            clock.advance(Duration::from_secs(1));
+            short.ending.reached(Phase::Expired).await;
+        };
+        assert!(matches!(race::first(watch, sessions.expire(&clock)).await, First::Left(())));
+    }
+}

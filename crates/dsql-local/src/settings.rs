@@ -1,0 +1,169 @@
+//! The settings of a session: what SHOW shows and SET may set.
+
+use std::collections::BTreeMap;
+
+use crate::error::SqlError;
+use crate::statement::Statement;
+
+/// A setting: its name as shown, its value, and whether a session may change it.
+const KNOWN: &[(&str, &str, bool)] = &[
+    ("application_name", "", true),
+    ("bytea_output", "hex", true),
+    ("client_encoding", "UTF8", true),
+    ("client_min_messages", "notice", true),
+    ("DateStyle", "ISO, MDY", true),
+    ("default_transaction_isolation", "repeatable read", false),
+    ("default_transaction_read_only", "off", false),
+    ("extra_float_digits", "1", true),
+    ("in_hot_standby", "off", false),
+    ("integer_datetimes", "on", false),
+    ("IntervalStyle", "postgres", true),
+    // As the real one says, though it means nothing.
+    ("max_connections", "20", false),
+    ("search_path", "\"$user\", public", true),
+    ("server_encoding", "UTF8", false),
+    ("server_version", "16.15", false),
+    ("server_version_num", "160015", false),
+    ("standard_conforming_strings", "on", true),
+    ("TimeZone", "UTC", true),
+    ("transaction_isolation", "repeatable read", false),
+    ("transaction_read_only", "off", false),
+];
+
+/// What is reported to every client when it has connected.
+pub(crate) const REPORTED: &[&str] = &[
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "in_hot_standby",
+    "integer_datetimes",
+    "IntervalStyle",
+    "server_encoding",
+    "server_version",
+    "standard_conforming_strings",
+    "TimeZone",
+];
+
+fn known(name: &str) -> Option<&'static (&'static str, &'static str, bool)> {
+    // SQL has its own spelling for two of them.
+    let name = match name.to_ascii_lowercase().as_str() {
+        "time zone" => "timezone".to_owned(),
+        "names" => "client_encoding".to_owned(),
+        other => other.to_owned(),
+    };
+    KNOWN.iter().find(|(known, ..)| known.eq_ignore_ascii_case(&name))
+}
+
+/// What a setting is, unless a session changed it.
+#[must_use]
+pub(crate) fn default_value(name: &str) -> Option<&'static str> {
+    known(name).map(|(_, value, _)| *value)
+}
+
+/// A session's settings; only what differs from the defaults takes room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings(BTreeMap<&'static str, String>);
+
+impl Settings {
+    /// What the client asked for when it connected. What is not known is ignored, as the real service does.
+    pub(crate) fn from_startup(parameters: &[(String, String)]) -> Self {
+        let settable = parameters.iter().filter_map(|(name, value)| {
+            known(name).filter(|(.., settable)| *settable).map(|(name, ..)| (*name, value.clone()))
+        });
+        Self(settable.filter(|(name, value)| default_value(name) != Some(value)).collect())
+    }
+
+    /// A setting's name as shown, and its value.
+    pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
+        let (name, default, _) = known(name).ok_or_else(|| {
+            SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
+        })?;
+        Ok((name, self.0.get(name).map_or(*default, String::as_str)))
+    }
+
+    /// Runs a SET or a RESET. Returns what changed, if clients are told of it.
+    pub(crate) fn set(&mut self, statement: &Statement) -> Result<Option<(&'static str, String)>, SqlError> {
+        let mut text = statement.text().trim();
+        for word in ["SET", "RESET", "SESSION", "LOCAL"] {
+            text = strip(text, word).unwrap_or(text);
+        }
+        let reset = statement.word(0) == "RESET";
+        if reset && text.eq_ignore_ascii_case("all") {
+            self.0.clear();
+            return Ok(None);
+        }
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.trim(), value.trim()),
+            None => assignment(text),
+        };
+        let name = name.trim_matches('"');
+        let value = value.trim().trim_matches('\'');
+        let refused =
+            || SqlError::unsupported(format!("setting configuration parameter \"{name}\" not supported"));
+        let (name, default, settable) = known(name).ok_or_else(refused)?;
+        if !settable {
+            return Err(refused());
+        }
+        let value = if reset || value.eq_ignore_ascii_case("default") { default } else { value };
+        if *name == "client_encoding"
+            && !matches!(value.to_ascii_uppercase().as_str(), "UTF8" | "UTF-8" | "UNICODE")
+        {
+            return Err(SqlError::unsupported(format!("client_encoding must be UTF8, not \"{value}\"")));
+        }
+        let value = if *name == "client_encoding" { default } else { value }.to_owned();
+        self.0.insert(name, value.clone());
+        Ok(REPORTED.contains(name).then_some((*name, value)))
+    }
+}
+
+/// `a TO b`, `TIME ZONE b`, `NAMES b`; or a lone name.
+fn assignment(text: &str) -> (&str, &str) {
+    if strip(text, "TIME").and_then(|rest| strip(rest, "ZONE")).is_some() {
+        let end = text.len() - strip(text, "TIME").and_then(|rest| strip(rest, "ZONE")).map_or(0, str::len);
+        return ("time zone", &text[end..]);
+    }
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (name, strip(rest.trim_start(), "TO").unwrap_or(rest))
+}
+
+/// What follows a keyword and the space behind it.
+fn strip<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let head = text.get(..word.len())?;
+    let rest = &text[word.len()..];
+    (head.eq_ignore_ascii_case(word) && rest.starts_with(char::is_whitespace)).then(|| rest.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(settings: &mut Settings, sql: &str) -> Result<Option<(&'static str, String)>, String> {
+        settings.set(&Statement::split(sql)[0]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_spelling_of_set() {
+        let mut settings = Settings::default();
+        for sql in [
+            "SET application_name = 'a'",
+            "set session application_name to 'a'",
+            "SET LOCAL application_name TO a",
+        ] {
+            assert_eq!(set(&mut settings, sql), Ok(Some(("application_name", "a".to_owned()))), "{sql}");
+        }
+        assert_eq!(set(&mut settings, "SET TIME ZONE 'UTC'"), Ok(Some(("TimeZone", "UTC".to_owned()))));
+        assert_eq!(settings.show("APPLICATION_NAME").unwrap(), ("application_name", "a"));
+        assert_eq!(set(&mut settings, "RESET ALL"), Ok(None));
+        assert_eq!(settings.show("application_name").unwrap(), ("application_name", ""));
+    }
+
+    #[test]
+    fn most_settings_cannot_be_set() {
+        let mut settings = Settings::default();
+        let refusal = set(&mut settings, "SET statement_timeout = 5").unwrap_err();
+        assert_eq!(refusal, "0A000: setting configuration parameter \"statement_timeout\" not supported");
+        assert!(set(&mut settings, "SET client_encoding TO 'LATIN1'").is_err());
+        let unknown = settings.show("lc_collate").unwrap_err().to_string();
+        assert_eq!(unknown, "42704: unrecognized configuration parameter \"lc_collate\"");
+    }
+}

@@ -1,0 +1,334 @@
+//! Statements: where one ends and the next begins, and what kind each is, without understanding all of SQL.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// As many leading words as any rule looks at.
+const WORDS: usize = 6;
+
+/// One statement of a query.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Statement {
+    text: Arc<str>,
+    kind: Kind,
+    words: Vec<String>,
+}
+
+/// What a statement does, as far as the front must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Nothing.
+    Empty,
+    /// Opens a transaction.
+    Begin,
+    /// Ends one, for good.
+    Commit,
+    /// Ends one, undone.
+    Rollback,
+    /// Changes a setting of the session.
+    Set,
+    /// Shows one.
+    Show,
+    /// Reads.
+    Select,
+    /// Changes rows.
+    Dml,
+    /// Changes the schema or who may do what.
+    Ddl,
+    /// Anything else.
+    Other,
+}
+
+impl Statement {
+    /// Every statement of a query; at least one, which may be empty.
+    #[must_use]
+    pub fn split(query: &str) -> Vec<Self> {
+        let mut statements = Vec::new();
+        let mut rest = query;
+        loop {
+            let (statement, end) = scan(rest);
+            let more = end < rest.len();
+            if !statement.text.is_empty() || (!more && statements.is_empty()) {
+                statements.push(statement);
+            }
+            if !more {
+                return statements;
+            }
+            rest = &rest[end + 1..];
+        }
+    }
+
+    /// Its text, without surrounding space and without a semicolon.
+    #[must_use]
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether it begins with these words, in capitals.
+    #[must_use]
+    pub fn begins(&self, words: &[&str]) -> bool {
+        self.words.len() >= words.len() && self.words.iter().zip(words).all(|(own, word)| own == word)
+    }
+
+    /// Whether this word, in capitals, is among the first few.
+    #[must_use]
+    pub fn mentions(&self, word: &str) -> bool {
+        self.words.iter().any(|own| own == word)
+    }
+
+    /// The `index`th word, in capitals.
+    #[must_use]
+    pub fn word(&self, index: usize) -> &str {
+        self.words.get(index).map_or("", String::as_str)
+    }
+
+    /// What the client is told when it is done.
+    #[must_use]
+    pub fn tag(&self, rows: u64) -> String {
+        let verb = self.word(0);
+        match self.kind {
+            Kind::Select => format!("SELECT {rows}"),
+            Kind::Dml if verb == "INSERT" || self.mentions("INSERT") => format!("INSERT 0 {rows}"),
+            Kind::Dml => {
+                let verb = ["UPDATE", "DELETE", "MERGE"].into_iter().find(|verb| self.mentions(verb));
+                format!("{} {rows}", verb.unwrap_or("UPDATE"))
+            }
+            Kind::Begin if verb == "START" => "START TRANSACTION".to_owned(),
+            Kind::Begin => "BEGIN".to_owned(),
+            Kind::Commit => "COMMIT".to_owned(),
+            Kind::Rollback => "ROLLBACK".to_owned(),
+            Kind::Set if verb == "RESET" => "RESET".to_owned(),
+            Kind::Ddl if matches!(verb, "CREATE" | "DROP" | "ALTER") => {
+                let noise = ["OR", "REPLACE", "UNIQUE", "TEMP", "TEMPORARY", "RECURSIVE"];
+                let mut nouns = self.words[1..].iter().filter(|word| !noise.contains(&word.as_str()));
+                format!("{verb} {}", nouns.next().map_or("", String::as_str))
+            }
+            _ => verb.to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({:?})", self.kind, self.text)
+    }
+}
+
+/// The first statement of `sql`, and where it ends: at a semicolon or at the end.
+fn scan(sql: &str) -> (Statement, usize) {
+    let bytes = sql.as_bytes();
+    let (mut at, mut depth, mut begin) = (0_usize, 0_usize, None);
+    let mut words: Vec<String> = Vec::new();
+    let mut verb = None;
+    while let Some(&byte) = bytes.get(at) {
+        let next = bytes.get(at + 1).copied();
+        match byte {
+            b';' => break,
+            b'-' if next == Some(b'-') => {
+                at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at);
+                continue;
+            }
+            b'/' if next == Some(b'*') => {
+                at = comment_end(bytes, at);
+                continue;
+            }
+            _ if byte.is_ascii_whitespace() => {
+                at += 1;
+                continue;
+            }
+            _ => {}
+        }
+        begin = begin.or(Some(at));
+        match byte {
+            b'\'' => at = quoted_end(bytes, at, b'\'', false),
+            b'"' => at = quoted_end(bytes, at, b'"', false),
+            b'$' => at = dollar_end(sql, at),
+            b'(' => (depth, at) = (depth + 1, at + 1),
+            b')' => (depth, at) = (depth.saturating_sub(1), at + 1),
+            _ if is_word(byte) && !byte.is_ascii_digit() => {
+                let end = word_end(bytes, at);
+                let word = &sql[at..end];
+                if bytes.get(end) == Some(&b'\'') && word.eq_ignore_ascii_case("e") {
+                    at = quoted_end(bytes, end, b'\'', true);
+                    continue;
+                }
+                if depth == 0 {
+                    let upper = (words.len() < WORDS || verb.is_none()).then(|| word.to_ascii_uppercase());
+                    if let Some(upper) = upper {
+                        verb = verb.or_else(|| {
+                            (words.is_empty() || words[0] == "WITH").then(|| verb_kind(&upper))?
+                        });
+                        if words.len() < WORDS || (words[0] == "WITH" && verb_kind(&upper).is_some()) {
+                            words.push(upper);
+                        }
+                    }
+                }
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    let end = at.min(sql.len());
+    let text: Arc<str> = begin.map_or("", |begin| sql[begin..end].trim_end()).into();
+    let kind = if text.is_empty() { Kind::Empty } else { kind(&words, verb) };
+    (Statement { text, kind, words }, end)
+}
+
+/// What a query that may begin with WITH comes to.
+fn verb_kind(word: &str) -> Option<Kind> {
+    match word {
+        "SELECT" | "VALUES" | "TABLE" => Some(Kind::Select),
+        "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Some(Kind::Dml),
+        _ => None,
+    }
+}
+
+fn kind(words: &[String], verb: Option<Kind>) -> Kind {
+    if let Some(kind) = verb {
+        return kind;
+    }
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
+    match word(0) {
+        // A query in parentheses has no word outside of them.
+        "" => Kind::Select,
+        "BEGIN" => Kind::Begin,
+        "START" if word(1) == "TRANSACTION" => Kind::Begin,
+        "COMMIT" | "END" if word(1) != "PREPARED" => Kind::Commit,
+        "ROLLBACK" if !words.iter().any(|word| word == "TO" || word == "PREPARED") => Kind::Rollback,
+        "ABORT" => Kind::Rollback,
+        "SET" | "RESET" => Kind::Set,
+        "SHOW" => Kind::Show,
+        "CREATE" | "ALTER" | "DROP" | "GRANT" | "REVOKE" | "COMMENT" => Kind::Ddl,
+        _ => Kind::Other,
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+fn word_end(bytes: &[u8], at: usize) -> usize {
+    let inside = |byte: &u8| is_word(*byte) || *byte == b'$';
+    at + bytes[at..].iter().position(|byte| !inside(byte)).unwrap_or(bytes.len() - at)
+}
+
+/// Behind the quote that ends what the quote at `at` began. A doubled quote is part of the text.
+fn quoted_end(bytes: &[u8], mut at: usize, quote: u8, backslashes: bool) -> usize {
+    at += 1;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'\\' if backslashes => at += 2,
+            _ if byte == quote && bytes.get(at + 1) == Some(&quote) => at += 2,
+            _ if byte == quote => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// Behind a text between `$tag$` and `$tag$`; or behind one sign, if it does not begin one, as in `$1`.
+fn dollar_end(sql: &str, at: usize) -> usize {
+    let tag_end = word_end_without_dollar(sql.as_bytes(), at + 1);
+    let is_tag = sql.as_bytes().get(tag_end) == Some(&b'$')
+        && !sql.as_bytes().get(at + 1).is_some_and(u8::is_ascii_digit);
+    if !is_tag {
+        return at + 1;
+    }
+    let tag = &sql[at..=tag_end];
+    let body = tag_end + 1;
+    sql[body..].find(tag).map_or(sql.len(), |found| body + found + tag.len())
+}
+
+fn word_end_without_dollar(bytes: &[u8], at: usize) -> usize {
+    at + bytes[at..].iter().position(|byte| !is_word(*byte)).unwrap_or(bytes.len() - at)
+}
+
+/// Behind a comment, which may hold others.
+fn comment_end(bytes: &[u8], mut at: usize) -> usize {
+    let mut depth = 0_usize;
+    while at < bytes.len() {
+        match &bytes[at..] {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => {
+                (depth, at) = (depth - 1, at + 2);
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(query: &str) -> Vec<String> {
+        Statement::split(query).iter().map(|statement| statement.text().to_string()).collect()
+    }
+
+    #[test]
+    fn semicolons_inside_things_do_not_split() {
+        assert_eq!(texts("SELECT 1; SELECT 2;"), ["SELECT 1", "SELECT 2"]);
+        let tricky = [
+            "SELECT ';', \";\", E'\\';', 'it''s;'",
+            "SELECT $$;$$, $a$;$$;$a$, $1",
+            "SELECT 1 -- ;\n + 1",
+            "SELECT /* ; /* ; */ ; */ 1",
+        ];
+        for tricky in tricky {
+            assert_eq!(texts(tricky), [tricky]);
+        }
+        assert_eq!(texts(" -- nothing\n ; ; "), [""]);
+        assert_eq!(texts(""), [""]);
+    }
+
+    #[test]
+    fn kinds_and_tags() {
+        let cases = [
+            ("begin", Kind::Begin, "BEGIN"),
+            ("START TRANSACTION ISOLATION LEVEL REPEATABLE READ", Kind::Begin, "START TRANSACTION"),
+            ("end", Kind::Commit, "COMMIT"),
+            ("ABORT", Kind::Rollback, "ROLLBACK"),
+            ("rollback to savepoint a", Kind::Other, "ROLLBACK"),
+            ("/* hi */ select 1", Kind::Select, "SELECT 3"),
+            ("(SELECT 1)", Kind::Select, "SELECT 3"),
+            ("WITH a AS (DELETE FROM t) SELECT 1", Kind::Select, "SELECT 3"),
+            ("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", Kind::Dml, "INSERT 0 3"),
+            ("WITH a (b, c, d, e, f, g, h) AS (SELECT 1) UPDATE t SET x = 1", Kind::Dml, "UPDATE 3"),
+            ("delete from t", Kind::Dml, "DELETE 3"),
+            ("CREATE UNIQUE INDEX ASYNC i ON t (a)", Kind::Ddl, "CREATE INDEX"),
+            ("drop table t", Kind::Ddl, "DROP TABLE"),
+            ("SET a = 1", Kind::Set, "SET"),
+            ("RESET ALL", Kind::Set, "RESET"),
+            ("SHOW a", Kind::Show, "SHOW"),
+            ("GRANT x TO y", Kind::Ddl, "GRANT"),
+            ("truncate t", Kind::Other, "TRUNCATE"),
+        ];
+        for (sql, kind, tag) in cases {
+            let statement = &Statement::split(sql)[0];
+            assert_eq!((statement.kind(), statement.tag(3).as_str()), (kind, tag), "{sql}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_and_no_text_is_lost(sql in "[a-z'\"$;*/\\-\\\\ é\n()]{0,60}") {
+            let statements = Statement::split(&sql);
+            prop_assert!(!statements.is_empty());
+            for statement in statements {
+                prop_assert!(sql.contains(&**statement.text()));
+                prop_assert!(!statement.tag(1).contains('\0'));
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Runs statements the way the service does, whichever engine is behind it: rules, transaction state, faults, counts.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::counters::count;
+use crate::engine::{Call, Column, Description, Engine, Rows, Session};
+use crate::error::SqlError;
+use crate::faults::Blow;
+use crate::rules;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::statement::{Kind, Statement};
+use crate::wire::backend::Readiness;
+
+/// What the client is told after a statement.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// The command tag.
+    pub(crate) tag: String,
+    /// A setting that changed.
+    pub(crate) changed: Option<(&'static str, String)>,
+    pub(crate) warning: Option<SqlError>,
+}
+
+/// One session's transactions.
+pub(crate) struct Transactions<E: Engine> {
+    shared: Arc<Shared>,
+    session: E::Session,
+    settings: Settings,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Open { explicit: bool, wrote: bool, began: Moment },
+    Failed { began: Moment },
+}
+
+impl<E: Engine> Transactions<E> {
+    pub(crate) fn new(shared: Arc<Shared>, session: E::Session, settings: Settings) -> Self {
+        Self { shared, session, settings, state: State::Idle }
+    }
+
+    pub(crate) fn readiness(&self) -> Readiness {
+        match self.state {
+            State::Idle | State::Open { explicit: false, .. } => Readiness::Idle,
+            State::Open { explicit: true, .. } => Readiness::InTransaction,
+            State::Failed { .. } => Readiness::Failed,
+        }
+    }
+
+    /// When the open transaction began.
+    pub(crate) fn began(&self) -> Option<Moment> {
+        match self.state {
+            State::Idle => None,
+            State::Open { began, .. } | State::Failed { began } => Some(began),
+        }
+    }
+
+    /// What a statement takes and gives.
+    pub(crate) async fn describe(
+        &mut self,
+        statement: &Statement,
+        types: &[u32],
+    ) -> Result<Arc<Description>, SqlError> {
+        if matches!(self.state, State::Failed { .. }) && !ends_transaction(statement) {
+            return Err(SqlError::aborted());
+        }
+        rules::check(statement)?;
+        match statement.kind() {
+            Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
+            Kind::Show => {
+                let (name, _) = self.settings.show(shown(statement))?;
+                let column = Column { name: name.to_owned(), oid: 25, size: -1 };
+                Ok(Arc::new(Description { columns: Some(vec![column]), ..Description::default() }))
+            }
+            _ => self.session.describe(statement, types).await,
+        }
+    }
+
+    /// Runs a statement. Outside of an explicit transaction, all up to the next [`finish`](Self::finish) share one.
+    pub(crate) async fn run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
+        let statement = call.statement;
+        if statement.kind() != Kind::Empty {
+            count(&self.shared.tally.statements);
+        }
+        if matches!(self.state, State::Failed { .. }) && !ends_transaction(statement) {
+            return Err(SqlError::aborted().into());
+        }
+        rules::check(statement)?;
+        match statement.kind() {
+            Kind::Empty => Ok(Outcome::default()),
+            Kind::Begin => self.begin(statement).await,
+            Kind::Commit => self.end(statement).await,
+            Kind::Rollback => self.roll_back(statement).await,
+            Kind::Set => {
+                let changed = self.settings.set(statement)?;
+                Ok(Outcome { tag: statement.tag(0), changed, warning: None })
+            }
+            Kind::Show => {
+                let (_, value) = self.settings.show(shown(statement))?;
+                rows.begin();
+                rows.field::<SqlError>(|body| {
+                    body.extend_from_slice(value.as_bytes());
+                    Ok(())
+                })?;
+                rows.end();
+                Ok(Outcome { tag: statement.tag(1), ..Outcome::default() })
+            }
+            _ => self.execute(call, rows).await,
+        }
+    }
+
+    /// Whatever went wrong: the transaction has failed. Must be told of every error that the client is told.
+    pub(crate) async fn fail(&mut self, blow: &Blow) {
+        count(&self.shared.tally.errors);
+        if matches!(blow, Blow::Error(SqlError { code: "40001", .. })) {
+            count(&self.shared.tally.conflicts);
+        }
+        self.state = match self.state {
+            State::Open { explicit: true, began, .. } => State::Failed { began },
+            State::Failed { began } => State::Failed { began },
+            State::Idle | State::Open { explicit: false, .. } => State::Idle,
+        };
+        // What it held must not wait for the client to say ROLLBACK. If undoing fails, nothing was done either.
+        drop(self.session.rollback().await);
+    }
+
+    /// Commits what was done outside of an explicit transaction: at the end of a query, or at a Sync.
+    pub(crate) async fn finish(&mut self) -> Result<(), Blow> {
+        match self.state {
+            State::Open { explicit: false, .. } => self.commit().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
+        self.check_age()?;
+        let (delay, blow) = self.shared.faults.on_statement();
+        self.shared.clock.sleep(delay).await;
+        if let Some(blow) = blow {
+            return Err(blow);
+        }
+        if self.state == State::Idle {
+            self.open(false).await?;
+        }
+        let limit = self.shared.sessions.limits().transaction_life;
+        let deadline = self.began().unwrap_or_default().saturating_add(limit);
+        let changed = self.session.execute(Call { deadline, ..call }, rows).await.map_err(|error| {
+            // The engine only knows that time was up.
+            if error.code == SqlError::DEADLINE { SqlError::too_old(limit) } else { error }
+        })?;
+        if let State::Open { wrote, .. } = &mut self.state {
+            *wrote |= call.description.writes;
+        }
+        let counted = if call.statement.kind() == Kind::Select { rows.count() } else { changed };
+        Ok(Outcome { tag: call.statement.tag(counted), ..Outcome::default() })
+    }
+
+    async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
+        let mut outcome = Outcome { tag: statement.tag(0), ..Outcome::default() };
+        match &mut self.state {
+            State::Open { explicit: explicit @ false, .. } => *explicit = true,
+            State::Idle => self.open(true).await?,
+            State::Open { .. } | State::Failed { .. } => {
+                outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn open(&mut self, explicit: bool) -> Result<(), SqlError> {
+        self.session.begin().await?;
+        self.state = State::Open { explicit, wrote: false, began: self.shared.clock.now() };
+        Ok(())
+    }
+
+    async fn end(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
+        match self.state {
+            State::Open { .. } => {
+                let result = self.commit().await;
+                // A transaction that could not be committed is over all the same.
+                self.state = State::Idle;
+                result.map(|()| Outcome { tag: statement.tag(0), ..Outcome::default() })
+            }
+            State::Failed { .. } => {
+                self.state = State::Idle;
+                Ok(Outcome { tag: "ROLLBACK".to_owned(), ..Outcome::default() })
+            }
+            State::Idle => Ok(outside(statement)),
+        }
+    }
+
+    async fn roll_back(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
+        if self.state == State::Idle {
+            return Ok(outside(statement));
+        }
+        self.state = State::Idle;
+        self.session.rollback().await?;
+        Ok(Outcome { tag: statement.tag(0), ..Outcome::default() })
+    }
+
+    async fn commit(&mut self) -> Result<(), Blow> {
+        let State::Open { explicit, wrote, .. } = self.state else { return Ok(()) };
+        if !explicit && !wrote {
+            // Reads on their own have nothing that could be lost or kept.
+            self.state = State::Idle;
+            return Ok(self.session.commit().await?);
+        }
+        self.check_age()?;
+        let fate = self.shared.faults.on_commit(wrote);
+        self.shared.clock.sleep(fate.delay).await;
+        if let Some(blow) = fate.before {
+            return Err(blow);
+        }
+        self.session.commit().await?;
+        self.state = State::Idle;
+        count(&self.shared.tally.commits);
+        fate.after.map_or(Ok(()), Err)
+    }
+
+    fn check_age(&self) -> Result<(), SqlError> {
+        let Some(began) = self.began() else { return Ok(()) };
+        let limit = self.shared.sessions.limits().transaction_life;
+        let over = self.shared.clock.now() > began.saturating_add(limit);
+        if over { Err(SqlError::too_old(limit)) } else { Ok(()) }
+    }
+}
+
+impl From<SqlError> for Blow {
+    fn from(error: SqlError) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn ends_transaction(statement: &Statement) -> bool {
+    matches!(statement.kind(), Kind::Commit | Kind::Rollback | Kind::Empty)
+}
+
+fn outside(statement: &Statement) -> Outcome {
+    let warning = SqlError::new("25P01", "there is no transaction in progress");
+    Outcome { tag: statement.tag(0), warning: Some(warning), changed: None }
+}
+
+/// The name behind SHOW.
+fn shown(statement: &Statement) -> &str {
+    let text = statement.text();
+    text.split_once(char::is_whitespace).map_or("", |(_, name)| name.trim().trim_matches('"'))
+}

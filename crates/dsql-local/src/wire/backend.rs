@@ -1,0 +1,275 @@
+//! What the server says.
+
+use bytes::{BufMut, BytesMut};
+
+use super::Format;
+use crate::engine::Column;
+use crate::error::SqlError;
+
+/// Where a session stands between transactions, as `ReadyForQuery` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Idle,
+    InTransaction,
+    Failed,
+}
+
+/// How bad an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    Fatal,
+    Error,
+    Warning,
+}
+
+/// Messages yet to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Replies(pub(crate) BytesMut);
+
+impl Replies {
+    fn message(&mut self, tag: u8, body: impl FnOnce(&mut BytesMut)) {
+        let Self(buffer) = self;
+        buffer.put_u8(tag);
+        let start = buffer.len();
+        buffer.put_u32(0);
+        body(buffer);
+        let length = u32::try_from(buffer.len() - start).unwrap_or(u32::MAX);
+        buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    pub(crate) fn ask_for_password(&mut self) {
+        self.message(b'R', |body| body.put_u32(3));
+    }
+
+    pub(crate) fn authenticated(&mut self) {
+        self.message(b'R', |body| body.put_u32(0));
+    }
+
+    pub(crate) fn parameter(&mut self, name: &str, value: &str) {
+        self.message(b'S', |body| {
+            string(body, name);
+            string(body, value);
+        });
+    }
+
+    pub(crate) fn key(&mut self, session: u32, secret: u32) {
+        self.message(b'K', |body| {
+            body.put_u32(session);
+            body.put_u32(secret);
+        });
+    }
+
+    /// That only protocol 3.0 is spoken here, and which of the client's options are not known.
+    pub(crate) fn negotiate(&mut self, unknown: &[&str]) {
+        self.message(b'v', |body| {
+            body.put_u32(0x0003_0000);
+            body.put_u32(u32::try_from(unknown.len()).unwrap_or(0));
+            unknown.iter().for_each(|option| string(body, option));
+        });
+    }
+
+    pub(crate) fn ready(&mut self, readiness: Readiness) {
+        let letter = match readiness {
+            Readiness::Idle => b'I',
+            Readiness::InTransaction => b'T',
+            Readiness::Failed => b'E',
+        };
+        self.message(b'Z', |body| body.put_u8(letter));
+    }
+
+    pub(crate) fn columns(&mut self, columns: &[Column], formats: &[Format]) {
+        self.message(b'T', |body| {
+            body.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
+            for (index, column) in columns.iter().enumerate() {
+                string(body, &column.name);
+                body.put_u32(0);
+                body.put_u16(0);
+                body.put_u32(column.oid);
+                body.put_i16(column.size);
+                body.put_i32(-1);
+                body.put_u16(u16::from(Format::of(formats, index) == Format::Binary));
+            }
+        });
+    }
+
+    pub(crate) fn parameter_types(&mut self, types: &[u32]) {
+        self.message(b't', |body| {
+            body.put_u16(u16::try_from(types.len()).unwrap_or(u16::MAX));
+            types.iter().for_each(|oid| body.put_u32(*oid));
+        });
+    }
+
+    pub(crate) fn complete(&mut self, tag: &str) {
+        self.message(b'C', |body| string(body, tag));
+    }
+
+    pub(crate) fn parsed(&mut self) {
+        self.message(b'1', |_| {});
+    }
+
+    pub(crate) fn bound(&mut self) {
+        self.message(b'2', |_| {});
+    }
+
+    pub(crate) fn closed(&mut self) {
+        self.message(b'3', |_| {});
+    }
+
+    pub(crate) fn no_columns(&mut self) {
+        self.message(b'n', |_| {});
+    }
+
+    pub(crate) fn suspended(&mut self) {
+        self.message(b's', |_| {});
+    }
+
+    pub(crate) fn empty_query(&mut self) {
+        self.message(b'I', |_| {});
+    }
+
+    pub(crate) fn error(&mut self, severity: Severity, error: &SqlError) {
+        let (tag, severity) = match severity {
+            Severity::Fatal => (b'E', "FATAL"),
+            Severity::Error => (b'E', "ERROR"),
+            Severity::Warning => (b'N', "WARNING"),
+        };
+        let fields = [
+            (b'S', Some(severity)),
+            (b'V', Some(severity)),
+            (b'C', Some(error.code)),
+            (b'M', Some(&*error.message)),
+            (b'D', error.detail.as_deref()),
+            (b'H', error.hint.as_deref()),
+        ];
+        self.message(tag, |body| {
+            for (field, value) in fields {
+                if let Some(value) = value {
+                    body.put_u8(field);
+                    string(body, value);
+                }
+            }
+            body.put_u8(0);
+        });
+    }
+}
+
+/// A string with its end mark, which it must not contain.
+fn string(body: &mut BytesMut, text: &str) {
+    let end = text.find('\0').unwrap_or(text.len());
+    body.put_slice(&text.as_bytes()[..end]);
+    body.put_u8(0);
+}
+
+/// Rows of a result, encoded as they will be sent.
+#[derive(Debug, Default)]
+pub struct Rows {
+    data: BytesMut,
+    count: u64,
+    /// Where the row begins that is being written, and how many of its fields are.
+    open: Option<(usize, u16)>,
+}
+
+impl Rows {
+    /// Begins a row.
+    pub fn begin(&mut self) {
+        self.open = Some((self.data.len(), 0));
+        self.data.put_u8(b'D');
+        self.data.put_u32(0);
+        self.data.put_u16(0);
+    }
+
+    /// Adds a field whose value is written by `value`.
+    pub fn field<E>(&mut self, value: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
+        let start = self.data.len();
+        self.data.put_i32(0);
+        value(&mut self.data)?;
+        let length = i32::try_from(self.data.len() - start - 4).unwrap_or(i32::MAX);
+        self.data[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        self.counted();
+        Ok(())
+    }
+
+    /// Adds a field without a value.
+    pub fn null(&mut self) {
+        self.data.put_i32(-1);
+        self.counted();
+    }
+
+    fn counted(&mut self) {
+        if let Some((_, fields)) = &mut self.open {
+            *fields += 1;
+        }
+    }
+
+    /// Ends the row.
+    pub fn end(&mut self) {
+        if let Some((start, fields)) = self.open.take() {
+            let length = u32::try_from(self.data.len() - start - 1).unwrap_or(u32::MAX);
+            self.data[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
+            self.data[start + 5..start + 7].copy_from_slice(&fields.to_be_bytes());
+            self.count += 1;
+        }
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// How many rows there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How many bytes they take.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The first `limit` rows (all, if it is zero), which leave; and how many they are.
+    pub(crate) fn take(&mut self, limit: usize) -> (BytesMut, u64) {
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        if limit == 0 || limit >= self.count {
+            return (std::mem::take(&mut self.data), std::mem::take(&mut self.count));
+        }
+        let mut end = 0;
+        for _ in 0..limit {
+            let Some(head) = self.data[end + 1..].first_chunk::<4>() else { break };
+            end += 1 + usize::try_from(u32::from_be_bytes(*head)).unwrap_or(0);
+        }
+        self.count -= limit;
+        (self.data.split_to(end), limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_carries_its_hint_as_a_field_of_its_own() {
+        let mut replies = Replies::default();
+        replies.error(Severity::Fatal, &SqlError::new("28000", "no").hint("Signature expired: x"));
+        assert_eq!(&replies.0[5..], b"SFATAL\0VFATAL\0C28000\0Mno\0HSignature expired: x\0\0");
+        assert_eq!(&replies.0[..5], [b'E', 0, 0, 0, 52]);
+    }
+
+    #[test]
+    fn rows_leave_one_by_one_or_all_at_once() {
+        let mut rows = Rows::default();
+        for text in ["a", "bb", "ccc"] {
+            rows.begin();
+            let Ok(()) = rows.field::<std::convert::Infallible>(|body| {
+                body.put_slice(text.as_bytes());
+                Ok(())
+            });
+            rows.null();
+            rows.end();
+        }
+        let (first, count) = rows.take(1);
+        assert_eq!((&first[..], count), (&b"D\0\0\0\x0f\0\x02\0\0\0\x01a\xff\xff\xff\xff"[..], 1));
+        assert_eq!((rows.take(0).1, rows.count(), rows.size()), (2, 0, 0));
+    }
+}

@@ -1,0 +1,136 @@
+//! A socket that speaks the protocol, and keeps no buffers while nothing is said.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::ready;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use super::backend::Replies;
+use super::frontend::{self, Garbage};
+use crate::clock;
+
+/// How much a read takes at once. It is taken on the stack: an idle connection has no buffer.
+const CHUNK: usize = 8 * 1024;
+/// Replies beyond this go out before more is made.
+const FULL: usize = 64 * 1024;
+
+/// Limits of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) message_limit: usize,
+    pub(crate) write_timeout: Duration,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the client hung up")]
+    Gone,
+    #[error(transparent)]
+    Garbage(#[from] Garbage),
+    #[error("the client does not read")]
+    Stuck,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Both directions of a connection.
+#[derive(Debug)]
+pub(crate) struct Wire<S> {
+    stream: S,
+    input: BytesMut,
+    pub(crate) replies: Replies,
+    patience: Patience,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+    pub(crate) fn new(stream: S, patience: Patience) -> Self {
+        Self { stream, input: BytesMut::new(), replies: Replies::default(), patience }
+    }
+
+    /// Takes longer messages from now on: the client is known.
+    pub(crate) fn trust(&mut self, message_limit: usize) {
+        self.patience.message_limit = message_limit;
+    }
+
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    /// A message that is already here.
+    pub(crate) fn buffered(&mut self) -> Result<Option<(u8, Bytes)>, Broken> {
+        let message = frontend::frame(&mut self.input, self.patience.message_limit)?;
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+        Ok(message)
+    }
+
+    /// Waits for more input.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if it is dropped.
+    pub(crate) async fn more(&mut self) -> Result<(), Broken> {
+        let Self { stream, input, .. } = self;
+        let count = poll_fn(|context| {
+            let mut chunk = [0; CHUNK];
+            let mut chunk = ReadBuf::new(&mut chunk);
+            ready!(Pin::new(&mut *stream).poll_read(context, &mut chunk))?;
+            input.extend_from_slice(chunk.filled());
+            std::task::Poll::Ready(io::Result::Ok(chunk.filled().len()))
+        });
+        if count.await? == 0 { Err(Broken::Gone) } else { Ok(()) }
+    }
+
+    /// The next message, whenever it comes.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if it is dropped.
+    pub(crate) async fn message(&mut self) -> Result<(u8, Bytes), Broken> {
+        loop {
+            if let Some(message) = self.buffered()? {
+                return Ok(message);
+            }
+            self.more().await?;
+        }
+    }
+
+    /// Exactly so many bytes: for the first packet, which has no tag.
+    pub(crate) async fn exactly(&mut self, count: usize) -> Result<BytesMut, Broken> {
+        while self.input.len() < count {
+            self.more().await?;
+        }
+        Ok(self.input.split_to(count))
+    }
+
+    /// Sends what there is, if it is much.
+    pub(crate) async fn flush_if_full(&mut self) -> Result<(), Broken> {
+        if self.replies.0.len() > FULL { self.flush().await } else { Ok(()) }
+    }
+
+    /// Sends what there is.
+    pub(crate) async fn flush(&mut self) -> Result<(), Broken> {
+        let Self { stream, replies: Replies(buffer), patience, .. } = self;
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let send = async {
+            while !buffer.is_empty() {
+                // A client that takes something, however slowly, is not stuck: the limit is for each step.
+                match clock::within(patience.write_timeout, stream.write_buf(buffer)).await {
+                    None => return Err(Broken::Stuck),
+                    Some(written) => drop(written?),
+                }
+            }
+            let flushed = clock::within(patience.write_timeout, stream.flush()).await;
+            Ok(flushed.ok_or(Broken::Stuck)??)
+        };
+        send.await?;
+        *buffer = BytesMut::new();
+        Ok(())
+    }
+}

@@ -1,0 +1,17 @@
+//! The emulator as clients see it.
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "tests drive real sockets with tokio's own tools"
+)]
+
+mod admission;
+mod control;
+mod expiry;
+mod faults;
+mod harness;
+mod hostile;
+mod protocol;
+mod seam;
+mod sql;
+mod tokens;

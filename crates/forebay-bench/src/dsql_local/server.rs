@@ -1,0 +1,105 @@
+//! The emulator in a process of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use std::{env, fs, io};
+
+use anyhow::{Context, ensure};
+use dsql_local::{Cluster, Config, Credentials, Limits};
+use serde_json::{Value, json};
+
+use crate::clock::Stopwatch;
+
+/// A server, stopped on drop.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    pub(super) address: SocketAddr,
+    pub(super) ca_file: PathBuf,
+    pub(super) token: String,
+    /// How long it took from its start until it listened.
+    pub(super) started_in: Duration,
+}
+
+/// Serves until its input ends: so it never outlives whoever started it.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn serve() -> anyhow::Result<()> {
+    let limits =
+        Limits { connections: u32::MAX, per_second: 1_000_000, burst: 1_000_000, ..Limits::default() };
+    let credentials = vec![Credentials::new("AKIDBENCH", "nothing-to-protect")];
+    let cluster = Cluster::start(Config { credentials, limits, ..Config::default() })?;
+    let token = cluster.token("admin").context("no key")?;
+    println!("{}", json!({ "address": cluster.address(), "ca_file": cluster.ca_file(), "token": token }));
+    io::stdin().read_to_end(&mut Vec::new())?;
+    cluster.stop();
+    Ok(())
+}
+
+impl Server {
+    pub(super) fn start() -> anyhow::Result<Self> {
+        let watch = Stopwatch::start();
+        let mut child = Command::new(env::current_exe()?)
+            .arg("dsql-local-serve")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let output = child.stdout.take().context("no output")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let said: Value = serde_json::from_str(&line).context("the server did not start")?;
+        let text = |name: &str| said[name].as_str().map(str::to_owned).context("the server said too little");
+        Ok(Self {
+            address: text("address")?.parse()?,
+            ca_file: text("ca_file")?.into(),
+            token: text("token")?,
+            started_in: watch.elapsed(),
+            child,
+        })
+    }
+
+    /// Resident memory, in MB.
+    pub(super) fn memory(&self) -> anyhow::Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kilobytes * 1_024.0 / 1e6)
+    }
+
+    /// Processor time of all its threads so far.
+    pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
+        let mut nanos = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            nanos += text.split_whitespace().next().context("no schedstat")?.parse::<u64>()?;
+        }
+        ensure!(nanos > 0, "the kernel keeps no processor time here");
+        Ok(Duration::from_nanos(nanos))
+    }
+
+    /// What libpq must know.
+    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("PGHOST", "localhost".to_owned()),
+            ("PGHOSTADDR", self.address.ip().to_string()),
+            ("PGPORT", self.address.port().to_string()),
+            ("PGUSER", "admin".to_owned()),
+            ("PGDATABASE", "postgres".to_owned()),
+            ("PGSSLMODE", "verify-full".to_owned()),
+            ("PGSSLROOTCERT", self.ca_file.display().to_string()),
+            ("PGPASSWORD", self.token.clone()),
+        ]
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The end of its input is its signal to stop.
+        drop(self.child.stdin.take());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,312 @@
+//! `forebay dsql-local`: a local Aurora DSQL.
+
+mod environment;
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::task::Poll;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use dsql_local::{
+    Action, Cluster, Config, Credentials, Fault, Limits, RefuseWhen, Speed, TokenClock, duration,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use environment::Environment;
+
+/// A local Aurora DSQL that admits, authenticates, expires and fails like the real one.
+///
+/// Runs until SIGINT or SIGTERM, and leaves nothing behind. The manual page is docs/dsql-local.md.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct DsqlLocal {
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    Token(Token),
+}
+
+/// Prints a connect token, for clients that cannot sign one: PGPASSWORD=$(forebay dsql-local token ...).
+#[derive(Debug, Args)]
+struct Token {
+    #[command(flatten)]
+    keys: Keys,
+    #[command(flatten)]
+    place: Place,
+    /// The role to connect as; `admin` needs another token than all others.
+    #[arg(long, default_value = "admin")]
+    role: String,
+    /// How long it is good for.
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
+    expires_in: Duration,
+}
+
+#[derive(Debug, Args)]
+struct Keys {
+    /// Keys in the format of the AWS command line; tokens may be signed with any of them. Default: a key of its own.
+    #[arg(long, value_name = "FILE")]
+    credentials_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// The host name that clients connect to and sign tokens for, such as abc.dsql.us-east-1.on.aws.
+    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    endpoint: String,
+    /// The region that tokens are signed for. Default: the one in the endpoint's name, or else us-east-1.
+    #[arg(long)]
+    region: Option<String>,
+}
+
+impl Place {
+    fn region(&self) -> String {
+        // {cluster}.dsql{suffix}.{region}.on.aws
+        let parts: Vec<&str> = self.endpoint.split('.').collect();
+        let named = match parts[..] {
+            [_, service, region, "on", "aws"] if service.starts_with("dsql") => region,
+            _ => "us-east-1",
+        };
+        self.region.clone().unwrap_or_else(|| named.to_owned())
+    }
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    keys: Keys,
+    #[command(flatten)]
+    place: Place,
+    /// The port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// The address to listen on.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    listen: IpAddr,
+    /// The port to control it by, on 127.0.0.1; 0 takes a free one.
+    #[arg(long, value_name = "PORT")]
+    control_port: Option<u16>,
+    /// Print what a client must export, for a shell to evaluate.
+    #[arg(long)]
+    print_env: bool,
+    /// Print one line of JSON about where it is, for programs.
+    #[arg(long, conflicts_with = "print_env")]
+    json: bool,
+    /// Where to write the certificate of its authority; removed at the end.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    figures: Figures,
+    /// How fast its clock runs: 60 lets an hour pass in a minute, 0 stops it.
+    #[arg(long, default_value_t = Speed::REAL, allow_negative_numbers = true)]
+    speed: Speed,
+    /// By which clock tokens expire.
+    #[arg(long, value_enum, default_value_t = Which::Machine)]
+    token_clock: Which,
+    /// By how many seconds its clock is wrong when it looks at tokens.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
+    token_skew: i64,
+    /// What every random draw comes from.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// What goes wrong from the start, such as conflict:p=0.1; can be given several times.
+    #[arg(long = "fault", value_name = "FAULT")]
+    faults: Vec<Fault>,
+    /// How long a client may take to log in, in real time.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    login_timeout: Duration,
+    /// How many sockets may be logging in at once.
+    #[arg(long, value_name = "N", default_value_t = 8_192)]
+    login_limit: usize,
+    /// How long a client may take nothing of an answer, in real time.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    write_timeout: Duration,
+    /// The largest result of one statement, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 10 << 20)]
+    result_limit: usize,
+}
+
+/// The figures of admission.
+#[derive(Debug, Args)]
+struct Figures {
+    /// How many connections may be open.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    connections: u32,
+    /// How many may be opened a second.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    rate: u32,
+    /// How many may be opened at once after a quiet time.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    burst: u32,
+    /// How long a session may live.
+    #[arg(long, value_name = "TIME", default_value = "60m", value_parser = duration)]
+    session_life: Duration,
+    /// How long a transaction may live.
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
+    transaction_life: Duration,
+    /// When a connection is refused.
+    #[arg(long, value_enum, default_value_t = Refuse::BeforeAuth)]
+    refuse: Refuse,
+    /// Let a refused connection cost a token of the bucket.
+    #[arg(long)]
+    refusal_costs: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Refuse {
+    BeforeAuth,
+    AfterAuth,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Which {
+    /// The machine's, by which clients sign.
+    Machine,
+    /// The emulator's own.
+    Emulator,
+}
+
+impl Keys {
+    /// The keys of the file; without one, a well-known key that protects nothing.
+    fn read(&self) -> anyhow::Result<Vec<Credentials>> {
+        match &self.credentials_file {
+            None => Ok(vec![Credentials::new("AKIDSQLLOCAL", "dsql-local-protects-nothing")]),
+            Some(path) => {
+                let profiles = Credentials::read(path)?;
+                // The default profile is the one that is printed and signs.
+                let (mut first, rest): (Vec<_>, Vec<_>) =
+                    profiles.into_iter().partition(|(profile, _)| profile == "default");
+                first.extend(rest);
+                Ok(first.into_iter().map(|(_, credentials)| credentials).collect())
+            }
+        }
+    }
+}
+
+impl DsqlLocal {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Some(Subcommands::Token(token)) => token.run(),
+            None => self.serve.run(),
+        }
+    }
+}
+
+impl Token {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let keys = self.keys.read()?;
+        let key = keys.first().context("no key to sign with")?;
+        if self.expires_in > dsql_local::LONGEST_LIFE || self.expires_in.as_secs() == 0 {
+            anyhow::bail!("a token is good for at least a second and at most a week (168h)");
+        }
+        let (endpoint, region) = (&self.place.endpoint, &self.place.region());
+        let action = Action::for_role(&self.role);
+        let token = dsql_local::sign_now(key, endpoint, region, action, self.expires_in);
+        writeln!(std::io::stdout(), "{token}")?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Serve {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let (print_env, json) = (self.print_env, self.json);
+        let keys = self.keys.read()?;
+        let key = keys.first().cloned().context("no key to sign with")?;
+        raise_descriptors(self.figures.connections)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            // Before anything is made that a signal would leave behind.
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut terminate = signal(SignalKind::terminate())?;
+            let cluster = Cluster::start(self.config(keys))?;
+            let environment = Environment::of(&cluster, &key);
+            let text = match (print_env, json) {
+                (true, _) => environment.shell(),
+                (_, true) => environment.json(),
+                _ => environment.prose(),
+            };
+            {
+                let mut out = std::io::stdout().lock();
+                out.write_all(text.as_bytes())?;
+                out.flush()?;
+            }
+            either(&mut interrupt, &mut terminate).await;
+            cluster.stop();
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+
+    fn config(self, credentials: Vec<Credentials>) -> Config {
+        let Figures { connections, rate, burst, session_life, transaction_life, refuse, refusal_costs } =
+            self.figures;
+        let refuse = match refuse {
+            Refuse::BeforeAuth => RefuseWhen::BeforeAuth,
+            Refuse::AfterAuth => RefuseWhen::AfterAuth,
+        };
+        let token_clock = match self.token_clock {
+            Which::Machine => TokenClock::Machine,
+            Which::Emulator => TokenClock::Emulator,
+        };
+        Config {
+            region: self.place.region(),
+            endpoint: self.place.endpoint,
+            listen: SocketAddr::new(self.listen, self.port),
+            control: self.control_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            credentials,
+            limits: Limits {
+                connections,
+                per_second: rate,
+                burst,
+                session_life,
+                transaction_life,
+                refuse,
+                refusal_costs,
+            },
+            speed: self.speed,
+            token_clock,
+            token_skew: self.token_skew,
+            seed: self.seed,
+            faults: self.faults,
+            ca_file: self.ca_file,
+            login_timeout: self.login_timeout,
+            login_limit: self.login_limit,
+            write_timeout: self.write_timeout,
+            result_limit: self.result_limit,
+            ..Config::default()
+        }
+    }
+}
+
+/// As many descriptors as this process may have; says so if connections will need more.
+fn raise_descriptors(connections: u32) -> anyhow::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // The limit that may not be raised is the one that counts, whether or not the other one could be.
+    let (Ok(()) | Err(_)) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    if let Some(maximum) = maximum.filter(|maximum| *maximum < u64::from(connections) + 100) {
+        let advice =
+            format!("raise it (ulimit -Hn {}), or allow fewer (--connections)", u64::from(connections) + 100);
+        writeln!(
+            std::io::stderr(),
+            "forebay: {maximum} descriptors are too few for {connections} connections: {advice}"
+        )?;
+    }
+    Ok(())
+}
+
+/// Waits for one of two signals.
+async fn either(one: &mut Signal, other: &mut Signal) {
+    std::future::poll_fn(|context| match (one.poll_recv(context), other.poll_recv(context)) {
+        (Poll::Pending, Poll::Pending) => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
+}

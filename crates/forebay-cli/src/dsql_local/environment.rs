@@ -1,0 +1,100 @@
+//! What a client must know to connect.
+
+use std::net::SocketAddr;
+
+use dsql_local::{Cluster, Credentials};
+use serde_json::json;
+
+/// Names and values, in the order in which people want them.
+pub(super) struct Environment {
+    variables: Vec<(&'static str, String)>,
+    address: SocketAddr,
+}
+
+impl Environment {
+    pub(super) fn of(cluster: &Cluster, key: &Credentials) -> Self {
+        let address = cluster.address();
+        let mut variables = vec![
+            ("CLUSTER_ENDPOINT", cluster.endpoint().to_owned()),
+            ("CLUSTER_USER", "admin".to_owned()),
+            ("REGION", cluster.region().to_owned()),
+            ("AWS_REGION", cluster.region().to_owned()),
+            ("AWS_ACCESS_KEY_ID", key.access_key_id.clone()),
+            ("AWS_SECRET_ACCESS_KEY", key.secret_access_key.clone()),
+            ("PGHOST", cluster.endpoint().to_owned()),
+            ("PGPORT", address.port().to_string()),
+            ("PGUSER", "admin".to_owned()),
+            ("PGDATABASE", "postgres".to_owned()),
+            ("PGSSLMODE", "verify-full".to_owned()),
+            ("PGSSLROOTCERT", cluster.ca_file().display().to_string()),
+        ];
+        // Another name need not resolve. For localhost it would only mislead clients that take it for the host.
+        if cluster.endpoint() != "localhost" {
+            variables.push(("PGHOSTADDR", address.ip().to_string()));
+        }
+        if let Some(token) = &key.session_token {
+            variables.push(("AWS_SESSION_TOKEN", token.clone()));
+        }
+        if let Some(control) = cluster.control_address() {
+            variables.push(("DSQL_LOCAL_CONTROL", format!("http://{control}")));
+        }
+        Self { variables, address }
+    }
+
+    /// For a shell to evaluate.
+    pub(super) fn shell(&self) -> String {
+        let exports = self.variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        // Another key's must not be left over from the shell.
+        let leftover = self.variables.iter().all(|(name, _)| *name != "AWS_SESSION_TOKEN");
+        let unset = leftover.then(|| "unset AWS_SESSION_TOKEN\n".to_owned());
+        unset.into_iter().chain(exports).collect()
+    }
+
+    /// For programs: one line.
+    pub(super) fn json(&self) -> String {
+        let object: serde_json::Map<_, _> =
+            self.variables.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        format!("{}\n", serde_json::Value::Object(object))
+    }
+
+    /// For people; without the secret.
+    pub(super) fn prose(&self) -> String {
+        let value = |name: &str| {
+            self.variables.iter().find(|(own, _)| *own == name).map_or("", |(_, value)| value.as_str())
+        };
+        let control = match value("DSQL_LOCAL_CONTROL") {
+            "" => "none; --control-port PORT opens one",
+            address => address,
+        };
+        format!(
+            "listening on {} as {}, region {}\nauthority  {}\ncontrol    {control}\nstop it with Ctrl-C; \
+             --print-env prints what a client must export\n",
+            self.address,
+            value("CLUSTER_ENDPOINT"),
+            value("REGION"),
+            value("PGSSLROOTCERT"),
+        )
+    }
+}
+
+/// A word that a shell takes as it is.
+fn quoted(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:@%+,".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_what_was_meant() {
+        assert_eq!(quoted("a/b+c"), "a/b+c");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+    }
+}
