@@ -6,13 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{CheckoutError, Discard, Instant, Status};
+use forebay::Instant;
 
-use crate::books::{Loan, Plight};
 use crate::outcome::about;
-use crate::scenario::{Refusal, Scenario};
-use crate::world::Refused;
+use crate::scenario::Scenario;
 
+// What it sees.
+mod callers;
+mod cluster;
+mod reservoirs;
+
+// What it is made of.
 mod finding;
 mod order;
 mod rate;
@@ -73,15 +77,6 @@ pub(crate) struct Peaks {
 const CAPPED_SHARE: f64 = 0.98;
 /// And no instance has less than this share of what would be fair.
 const FAIR_SHARE: f64 = 0.5;
-/// What a reservoir promises callers who bring no limit of their own: so long when it is short of connections, and so long
-/// when all are in use. Spelled out, and not asked of the reservoir.
-const EMPTY_WAIT: Duration = Duration::from_millis(100);
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
-/// What is late by less is not.
-const SLACK: Duration = Duration::from_millis(10);
-/// How much later than its life a connection may be closed: a slow open counts towards its age at the cluster.
-const LINGERING: Duration = Duration::from_secs(15);
-
 impl Judge {
     pub(crate) fn new(scenario: &Arc<Scenario>, start: Instant) -> Self {
         let cap = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
@@ -133,236 +128,6 @@ impl Judge {
     /// A time by a true clock that is at most `time` by one of the fleet's.
     fn stretched(&self, time: Duration) -> Duration {
         time.mul_f64(1.0 + f64::from(self.scenario.clocks.drift_ppm) / 1e6)
-    }
-
-    // The cluster.
-
-    /// Somebody connected to the cluster, and it may have refused.
-    pub(crate) fn connected(&mut self, place: usize, now: Instant, refused: Option<&Refused>) {
-        self.tick(now);
-        let asserts = self.scenario.asserts;
-        let count = self.connects.add(now);
-        self.peaks.connects = self.peaks.connects.max(count);
-        if count > asserts.max_connects_per_sec {
-            let most = asserts.max_connects_per_sec;
-            self.find(Assertion::MaxConnects, now, || {
-                format!("{count} connects in one second, where {most} are allowed")
-            });
-        }
-        if self.windows.quiet_since().is_some_and(|since| now.since(since) >= Duration::from_secs(1)) {
-            self.peaks.renewals = self.peaks.renewals.max(count);
-            if let Some(most) = asserts.max_renewals_per_sec.filter(|most| count > *most) {
-                self.find(Assertion::MaxRenewals, now, || {
-                    format!("{count} opened in one quiet second, where {most} are allowed")
-                });
-            }
-        }
-        if let Some(refused) = refused.filter(|refused| refused.by_limits) {
-            let (name, with) = (self.name(place), refused.with);
-            let remedy = match with {
-                Refusal::TooManyConnections => {
-                    "the cluster is full: keep leases.limit within cluster.maxConnections"
-                }
-                Refusal::AccessDenied => "it had no token that is still good",
-                _ => "the bucket is empty: share one limiter, or lower limiterPerSec and limiterBurst",
-            };
-            self.find(Assertion::NoRefusals, now, || {
-                format!("{name} was refused with {}; {remedy}", with.name())
-            });
-        }
-    }
-
-    /// An instance that has just connected knows of so many connections, and holds so many leases.
-    pub(crate) fn leased(&mut self, place: usize, now: Instant, connections: usize, leases: usize) {
-        if connections > leases {
-            let name = self.name(place);
-            self.find(Assertion::Leased, now, || {
-                format!("{name} has {connections} connections and {leases} leases")
-            });
-        }
-    }
-
-    /// The cluster ended a session because of its age.
-    pub(crate) fn outlived(&mut self, place: usize, now: Instant) {
-        if !self.is_disturbed(place) {
-            let name = self.name(place);
-            self.find(Assertion::NoAgedSessions, now, || {
-                format!("a connection of {name} was never retired, and the cluster ended it")
-            });
-        }
-    }
-
-    /// How old a connection of this instance may be at the cluster: as long as it lives, and is held at the end of that.
-    pub(crate) fn oldest(&self, place: usize) -> Duration {
-        let service = &self.scenario.services[place];
-        self.stretched(service.base_lifetime + service.jitter / 2)
-            + service.workload.longest_hold()
-            + LINGERING
-    }
-
-    /// A connection is older than that.
-    pub(crate) fn aged(&mut self, place: usize, now: Instant, age: Duration) {
-        let name = self.name(place);
-        self.find(Assertion::NoAgedSessions, now, || format!("a connection of {name} is {} old", about(age)));
-    }
-
-    // The reservoirs.
-
-    /// A reservoir closed a connection.
-    pub(crate) fn discarded(&mut self, now: Instant, reason: Discard) {
-        // What the world or an operator ends is not the reservoir's decision.
-        if matches!(reason, Discard::Died | Discard::Bad | Discard::Draining) {
-            return;
-        }
-        let count = self.closures.add(now);
-        self.peaks.closures = self.peaks.closures.max(count);
-        let most = self.scenario.asserts.max_closures_per_sec;
-        if count > most {
-            self.find(Assertion::MaxClosures, now, || {
-                format!("{count} closed in one second, where {most} are allowed")
-            });
-        }
-    }
-
-    /// How an instance stands by its own account, and how many sessions the cluster counts.
-    pub(crate) fn look(&mut self, place: usize, now: Instant, status: &Status, sessions: usize) {
-        let service = &self.scenario.services[place];
-        let (max_open, overlap) = (service.max_open, service.overlap);
-        let bound = max_open + overlap.min(status.retiring);
-        if status.owned() > bound || sessions > max_open + overlap + status.closing {
-            let (name, owned, closing) = (self.name(place), status.owned(), status.closing);
-            self.find(Assertion::Bound, now, || {
-                format!(
-                    "{name} owns {owned} and the cluster counts {sessions}, {closing} closing, where {bound} are allowed"
-                )
-            });
-        }
-    }
-
-    /// An instance is gone, or has begun anew: nobody stands in its line.
-    pub(crate) fn vanished(&mut self, place: usize) {
-        self.members[place].order = Order::default();
-    }
-
-    /// An instance can use so many connections now, as the cluster counts.
-    pub(crate) fn resize(&mut self, place: usize, now: Instant, size: usize, leases_held: u64) {
-        self.tick(now);
-        self.leases_held = leases_held;
-        let max_open = self.scenario.services[place].max_open;
-        let member = &mut self.members[place];
-        let (was_below, is_below) = (member.size < member.floor, size < member.floor);
-        self.total = self.total - member.size + size;
-        self.below = self.below + usize::from(is_below) - usize::from(was_below);
-        member.size = size;
-        if was_below {
-            member.below_until = now;
-        }
-        member.short_since = (size < max_open).then(|| member.short_since.unwrap_or(now));
-        let whole = self.below == 0 && self.fleet_goal.is_none_or(|goal| self.total >= goal);
-        match (whole, self.windows.is_whole()) {
-            (true, false) => self.windows.mend(now),
-            (false, true) => self.fell_apart(place, now),
-            _ => {}
-        }
-    }
-
-    fn fell_apart(&mut self, place: usize, now: Instant) {
-        let late = self.windows.tear(now);
-        self.report(now, late);
-        if self.is_disturbed(place) {
-            return;
-        }
-        let (name, size, target) =
-            (self.name(place), self.members[place].size, self.scenario.services[place].target_ready);
-        let total = self.total;
-        let why = match self.scenario.leases {
-            Some(leases) if self.leases_held >= leases.limit => {
-                format!("all {} leases are held: raise leases.limit, or lower maxOpen", leases.limit)
-            }
-            _ => "nothing was wrong".to_owned(),
-        };
-        self.find(Assertion::Stable, now, || {
-            format!("{name} fell to {size} of {target}, {total} in the fleet; {why}")
-        });
-    }
-
-    /// How many connections the fleet lacks.
-    fn missing(&self) -> usize {
-        match self.fleet_goal {
-            Some(goal) => goal.saturating_sub(self.total),
-            None => self.members.iter().map(|member| member.floor.saturating_sub(member.size)).sum(),
-        }
-    }
-
-    // Callers.
-
-    /// A caller was given a connection.
-    pub(crate) fn lent(&mut self, place: usize, now: Instant, loan: &Loan) {
-        let service = &self.scenario.services[place];
-        let (oldest, guard) = (self.stretched(service.oldest_lent()), service.guard_window);
-        let (age, remaining) = (loan.age, loan.remaining);
-        if age > oldest || remaining.is_some_and(|remaining| remaining < guard) {
-            let name = self.name(place);
-            let left =
-                remaining.map_or_else(String::new, |remaining| format!(" with {} left", about(remaining)));
-            self.find(Assertion::Lives, now, || {
-                format!("{name} lent a connection {} old{left}; {} is the most", about(age), about(oldest))
-            });
-        }
-        if !loan.alive {
-            let name = self.name(place);
-            self.find(Assertion::Lives, now, || format!("{name} lent a dead connection"));
-        }
-        if !self.members[place].order.serve(loan.number, now) {
-            self.overtaken(place, now, loan.number);
-        }
-        self.answered(place, now, loan.waited);
-    }
-
-    /// A caller got nothing.
-    pub(crate) fn checkout_failed(&mut self, place: usize, now: Instant, plight: &Plight<'_>) {
-        let error = plight.error;
-        if self.scenario.asserts.zero_empty_events && matches!(error, CheckoutError::Empty { .. }) {
-            let name = self.name(place);
-            self.find(Assertion::ZeroEmpty, now, || format!("{name}: {error}"));
-        }
-        let member = &self.members[place];
-        // While it waited, or until shortly before.
-        let lacked = member.size < member.floor || now.since(member.below_until) <= plight.waited + SLACK;
-        let excused = self.is_disturbed(place) && lacked && !matches!(error, CheckoutError::Closed);
-        if !excused {
-            let name = self.name(place);
-            self.find(Assertion::NoFailedCheckouts, now, || format!("{name}: {error}"));
-        }
-        if !self.members[place].order.is_in_order(plight.number, now) {
-            self.overtaken(place, now, plight.number);
-        }
-        self.answered(place, now, plight.waited);
-    }
-
-    fn overtaken(&mut self, place: usize, now: Instant, number: u64) {
-        let name = self.name(place);
-        self.find(Assertion::FirstComeFirstServed, now, || {
-            format!("caller {number} of {name} was overtaken")
-        });
-    }
-
-    /// Whether a caller has waited no longer than it was promised.
-    fn answered(&mut self, place: usize, now: Instant, waited: Duration) {
-        let workload = &self.scenario.services[place].workload;
-        let short = self.members[place].short_since.is_some_and(|since| now.since(since) >= waited);
-        let limit = match (workload.max_wait, short) {
-            // A reservoir takes what is lent for its own until it comes back, dead or alive.
-            (Duration::ZERO, true) => EMPTY_WAIT + workload.longest_hold(),
-            (Duration::ZERO, false) => ACQUIRE_TIMEOUT,
-            (own, _) => own,
-        };
-        if waited > self.stretched(limit) + SLACK {
-            let name = self.name(place);
-            self.find(Assertion::Answered, now, || {
-                format!("a caller of {name} waited {}, where {} was promised", about(waited), about(limit))
-            });
-        }
     }
 
     // Disturbances.
