@@ -71,6 +71,9 @@ impl Cluster {
         let engine = Arc::new(engine(directory.path(), clock.clone())?);
         let shared = Arc::new(Shared::new(config, clock, threads.tasks().clone())?);
         let ca_file = shared.config.ca_file.clone().unwrap_or_else(|| directory.path().join("ca.pem"));
+        // Whoever is told of it may be in another folder.
+        let ca_file =
+            std::path::absolute(&ca_file).map_err(|source| Error::File { path: ca_file, source })?;
         write_authority(&ca_file, &shared.identity.ca_pem)?;
 
         let cluster = Self {

@@ -150,10 +150,10 @@ fn respond(shared: &Arc<Shared>, request: &Request) -> Answer {
             shared.sessions.set_limits(changed, shared.clock.now());
             limits(shared)
         }),
-        ("POST", ["refill"]) => {
+        ("POST", ["refill"]) => only(&request.query, &[]).map(|()| {
             shared.sessions.refill(shared.clock.now());
-            Ok(limits(shared))
-        }
+            limits(shared)
+        }),
         ("GET", ["clock"]) => Ok(show_clock(shared)),
         ("POST", ["clock"]) => change_clock(shared, &request.query).map(|()| show_clock(shared)),
         ("GET", ["faults"]) => Ok(Answer::json(&shared.faults.json())),
@@ -167,6 +167,12 @@ fn respond(shared: &Arc<Shared>, request: &Request) -> Answer {
             _ => Err(format!("there is no fault {id}; GET /faults lists them")),
         },
         ("GET", ["token"]) => token(shared, &request.query),
+        (_, ["counters" | "metrics" | "limits" | "refill" | "clock" | "faults" | "token", ..]) => {
+            return Answer::problem(
+                "405 Method Not Allowed",
+                "not with this method; GET / lists what there is",
+            );
+        }
         _ => return Answer::problem("404 Not Found", "there is nothing here; GET / lists what there is"),
     };
     outcome.unwrap_or_else(|problem| Answer::problem("400 Bad Request", &problem))
@@ -191,6 +197,9 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
     fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
         text.parse().map_err(|_| format!("'{text}' will not do: give a whole number, or true or false"))
     }
+    if query.is_empty() {
+        return Err("what shall change? GET / lists the limits".to_owned());
+    }
     for (name, value) in query {
         match name.as_str() {
             "connections" => limits.connections = number(value)?,
@@ -212,6 +221,17 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
     Ok(limits)
 }
 
+/// Refuses parameters that would be ignored.
+fn only(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> {
+    match query.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) if known.is_empty() => {
+            Err(format!("'{name}' has no meaning here: this takes no parameters"))
+        }
+        Some(name) => Err(format!("'{name}' has no meaning here; known: {}", known.join(", "))),
+        None => Ok(()),
+    }
+}
+
 fn show_clock(shared: &Shared) -> Answer {
     Answer::json(&json!({
         "seconds_since_start": shared.clock.now().as_secs_f64(),
@@ -224,8 +244,9 @@ fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(),
     // All is read before anything is changed.
     let speed = query.get("speed").map(|text| text.parse::<Speed>()).transpose()?;
     let advance = query.get("advance").map(|text| duration(text)).transpose()?;
-    if let Some(name) = query.keys().find(|name| !matches!(name.as_str(), "speed" | "advance")) {
-        return Err(format!("a clock has no '{name}': give advance=1h or speed=60"));
+    only(query, &["speed", "advance"])?;
+    if query.is_empty() {
+        return Err("what shall change? Give advance=1h or speed=60".to_owned());
     }
     speed.into_iter().for_each(|speed| shared.clock.set_speed(speed));
     advance.into_iter().for_each(|by| shared.clock.advance(by));
@@ -244,12 +265,14 @@ fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Answer, String> {
 }
 
 fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Answer, String> {
+    only(query, &["role"])?;
     let role = query.get("role").map_or("admin", String::as_str);
     let gate = shared.gate.read();
     let key = gate.keys.first().ok_or("there are no credentials to sign with")?;
     let life = Duration::from_secs(900);
     let token = token::sign(key, &gate.host, &gate.region, Action::for_role(role), shared.token_date(), life);
-    Ok(Answer::text(format!("{token}\n")))
+    // Without an end of line, which would be a part of the password to whoever takes it as it is.
+    Ok(Answer::text(token))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
     /// A file could not be read or written.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("cannot use {path}", path = path.display())]
     File {
         /// Which.
         path: PathBuf,
@@ -18,7 +18,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// An address could not be listened on.
-    #[error("cannot listen on {address}: {source}; is something else there? `--port 0` takes a free port")]
+    #[error("cannot listen on {address} (port 0 takes a free one)")]
     Listen {
         /// Which.
         address: std::net::SocketAddr,

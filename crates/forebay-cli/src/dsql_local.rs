@@ -60,22 +60,30 @@ struct Keys {
 #[derive(Debug, Args)]
 struct Place {
     /// The host name that clients connect to and sign tokens for, such as abc.dsql.us-east-1.on.aws.
-    #[arg(long, value_name = "NAME", default_value = "localhost")]
-    endpoint: String,
+    /// Default: localhost.
+    #[arg(long, value_name = "NAME")]
+    endpoint: Option<String>,
     /// The region that tokens are signed for. Default: the one in the endpoint's name, or else us-east-1.
     #[arg(long)]
     region: Option<String>,
 }
 
 impl Place {
+    fn endpoint(&self) -> String {
+        self.endpoint.clone().unwrap_or_else(|| "localhost".to_owned())
+    }
+
     fn region(&self) -> String {
-        // {cluster}.dsql{suffix}.{region}.on.aws
-        let parts: Vec<&str> = self.endpoint.split('.').collect();
-        let named = match parts[..] {
-            [_, service, region, "on", "aws"] if service.starts_with("dsql") => region,
-            _ => "us-east-1",
-        };
-        self.region.clone().unwrap_or_else(|| named.to_owned())
+        self.region.clone().unwrap_or_else(|| region_in(&self.endpoint()).to_owned())
+    }
+}
+
+/// The region in the name of an endpoint: `{cluster}.dsql{suffix}.{region}.on.aws`.
+fn region_in(endpoint: &str) -> &str {
+    let parts: Vec<&str> = endpoint.split('.').collect();
+    match parts[..] {
+        [_, service, region, "on", "aws"] if service.starts_with("dsql") => region,
+        _ => "us-east-1",
     }
 }
 
@@ -202,16 +210,32 @@ impl DsqlLocal {
 
 impl Token {
     fn run(&self) -> anyhow::Result<ExitCode> {
-        let keys = self.keys.read()?;
-        let key = keys.first().context("no key to sign with")?;
+        let (endpoint, region, key) = self.what_to_sign()?;
         if self.expires_in > dsql_local::LONGEST_LIFE || self.expires_in.as_secs() == 0 {
             anyhow::bail!("a token is good for at least a second and at most a week (168h)");
         }
-        let (endpoint, region) = (&self.place.endpoint, &self.place.region());
         let action = Action::for_role(&self.role);
-        let token = dsql_local::sign_now(key, endpoint, region, action, self.expires_in);
+        let token = dsql_local::sign_now(&key, &endpoint, &region, action, self.expires_in);
         writeln!(std::io::stdout(), "{token}")?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Token {
+    /// Endpoint, region and key: from the flags, or else from what `--print-env` printed, or else the server's defaults.
+    fn what_to_sign(&self) -> anyhow::Result<(String, String, Credentials)> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let exported = variable("CLUSTER_ENDPOINT").filter(|_| self.place.endpoint.is_none());
+        let key = match (&exported, variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
+            (Some(_), Some(id), Some(secret)) if self.keys.credentials_file.is_none() => {
+                Credentials { session_token: variable("AWS_SESSION_TOKEN"), ..Credentials::new(id, secret) }
+            }
+            _ => self.keys.read()?.into_iter().next().context("no key to sign with")?,
+        };
+        let Some(endpoint) = exported else { return Ok((self.place.endpoint(), self.place.region(), key)) };
+        let region = self.place.region.clone().or_else(|| variable("REGION"));
+        let region = region.unwrap_or_else(|| region_in(&endpoint).to_owned());
+        Ok((endpoint, region, key))
     }
 }
 
@@ -257,7 +281,7 @@ impl Serve {
         };
         Config {
             region: self.place.region(),
-            endpoint: self.place.endpoint,
+            endpoint: self.place.endpoint(),
             listen: SocketAddr::new(self.listen, self.port),
             control: self.control_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             credentials,

@@ -11,6 +11,9 @@ pub(super) struct Environment {
     address: SocketAddr,
 }
 
+/// What only some servers have.
+const SOMETIMES: [&str; 3] = ["AWS_SESSION_TOKEN", "PGHOSTADDR", "DSQL_LOCAL_CONTROL"];
+
 impl Environment {
     pub(super) fn of(cluster: &Cluster, key: &Credentials) -> Self {
         let address = cluster.address();
@@ -19,6 +22,8 @@ impl Environment {
             ("CLUSTER_USER", "admin".to_owned()),
             ("REGION", cluster.region().to_owned()),
             ("AWS_REGION", cluster.region().to_owned()),
+            // What Python's SDK reads instead.
+            ("AWS_DEFAULT_REGION", cluster.region().to_owned()),
             ("AWS_ACCESS_KEY_ID", key.access_key_id.clone()),
             ("AWS_SECRET_ACCESS_KEY", key.secret_access_key.clone()),
             ("PGHOST", cluster.endpoint().to_owned()),
@@ -44,10 +49,10 @@ impl Environment {
     /// For a shell to evaluate.
     pub(super) fn shell(&self) -> String {
         let exports = self.variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
-        // Another key's must not be left over from the shell.
-        let leftover = self.variables.iter().all(|(name, _)| *name != "AWS_SESSION_TOKEN");
-        let unset = leftover.then(|| "unset AWS_SESSION_TOKEN\n".to_owned());
-        unset.into_iter().chain(exports).collect()
+        // Of another key or another server, and left over in the shell.
+        let absent = |name: &&&str| self.variables.iter().all(|(given, _)| given != *name);
+        let unset = SOMETIMES.iter().filter(absent).map(|name| format!("unset {name}\n"));
+        unset.chain(exports).collect()
     }
 
     /// For programs: one line.
