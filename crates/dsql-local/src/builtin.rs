@@ -326,6 +326,11 @@ fn translate(error: &rusqlite::Error) -> SqlError {
     let message = message.clone().unwrap_or_else(|| failure.to_string());
     let code = match (failure.code, failure.extended_code) {
         (ErrorCode::OperationInterrupted, _) => return SqlError::overdue(),
+        // As when the writer is not to be had in time.
+        (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => {
+            return SqlError::change_conflict().detail(message);
+        }
+        (ErrorCode::ReadOnly, _) => "25006",
         (_, ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
             return SqlError::new("23505", "duplicate key value violates unique constraint").detail(message);
         }

@@ -139,7 +139,14 @@ impl Database {
         };
         let open = || open().map_err(|error: rusqlite::Error| Error::Engine(error.to_string()));
         let writer = open()?;
-        let readers = (0..READERS).map(|_| open()).collect::<Result<Vec<_>, Error>>()?;
+        let reader = || {
+            let conn = open()?;
+            // Whatever is mistaken for a read must not write outside of a transaction, past the faults and the counters.
+            let barred = conn.sqlite.pragma_update(None, "query_only", true);
+            barred.map_err(|error| Error::Engine(error.to_string()))?;
+            Ok(conn)
+        };
+        let readers = (0..READERS).map(|_| reader()).collect::<Result<Vec<_>, Error>>()?;
         Ok(Self {
             free: Arc::new(Semaphore::new(readers.len())),
             readers: Mutex::new(readers),
@@ -165,7 +172,7 @@ impl Database {
         };
         let writer = Writer { guard };
         let begun = writer.guard.sqlite.execute_batch("BEGIN IMMEDIATE");
-        begun.map_err(|error| SqlError::new("XX000", error.to_string()))?;
+        begun.map_err(|error| super::translate(&error))?;
         Ok(writer)
     }
 }

@@ -47,6 +47,20 @@ pub(super) fn folded(name: &ObjectName) -> String {
     })
 }
 
+/// What a statement does: with WITH before it, a write is read as the body of a query.
+pub(super) fn core(statement: &Statement) -> &Statement {
+    match statement {
+        Statement::Query(query) => match &*query.body {
+            SetExpr::Insert(inner)
+            | SetExpr::Update(inner)
+            | SetExpr::Delete(inner)
+            | SetExpr::Merge(inner) => core(inner),
+            _ => statement,
+        },
+        _ => statement,
+    }
+}
+
 impl<'a> Scope<'a> {
     /// Looks at a whole statement; `given` are the types that the client knows.
     pub(super) fn of(statement: &Statement, catalog: Catalog<'a>, given: &[Option<Type>]) -> Self {
@@ -89,7 +103,7 @@ impl<'a> Scope<'a> {
         let mut tables = Tables(Vec::new(), Vec::new());
         // It never breaks off.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) = statement.visit(&mut tables);
-        if let Statement::Insert(Insert { table, .. }) = statement {
+        if let Statement::Insert(Insert { table, .. }) = core(statement) {
             let name = table.to_string().to_ascii_lowercase();
             let name = name.rsplit('.').next().unwrap_or("").trim_matches('"').to_owned();
             tables.0.push((name.clone(), name));
@@ -112,7 +126,7 @@ impl<'a> Scope<'a> {
             self.learn_from(expr);
             ControlFlow::<()>::Continue(())
         });
-        match statement {
+        match core(statement) {
             Statement::Insert(insert) => self.learn_insert(insert),
             Statement::Update(update) => {
                 for assignment in &update.assignments {

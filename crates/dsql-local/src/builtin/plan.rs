@@ -2,7 +2,7 @@
 
 use sqlparser::ast::{Function, ObjectType, Statement as Ast};
 
-use super::infer::{Catalog, Item, Scope, folded};
+use super::infer::{Catalog, Item, Scope, core, folded};
 use super::rewrite;
 use super::syntax;
 use super::types::Type;
@@ -51,7 +51,7 @@ impl Plan {
 /// The columns of a statement, whether it writes, and whether it changes the schema.
 fn shape(ast: &Ast, scope: &Scope<'_>) -> Result<(Option<Vec<Item>>, bool, bool), SqlError> {
     let returning = |items: &Option<Vec<_>>| items.as_ref().map(|items| scope.projection(items));
-    Ok(match ast {
+    Ok(match core(ast) {
         Ast::Query(query) => (Some(scope.items(query)), false, false),
         Ast::Insert(insert) => (returning(&insert.returning), true, false),
         Ast::Update(update) if !update.table.joins.is_empty() => {
@@ -192,6 +192,17 @@ mod tests {
             "CREATE TABLE x (id uuid DEFAULT (gen_random_uuid()) PRIMARY KEY, n varchar NOT NULL)"
         );
         assert_eq!(sql("GRANT SELECT ON t TO app"), "");
+    }
+
+    #[test]
+    fn writes_behind_with_are_writes() {
+        let planned = plan("WITH a AS (SELECT 1) INSERT INTO t (n) VALUES ($1)").unwrap();
+        assert!(planned.writes && planned.items.is_none());
+        assert_eq!(planned.parameters, [Type::Int8]);
+        let planned = plan("WITH a AS (SELECT 1) DELETE FROM t WHERE id = $1 RETURNING n").unwrap();
+        assert_eq!((planned.writes, planned.parameters), (true, vec![Type::Uuid]));
+        assert_eq!(planned.items, Some(vec![Some(("n".to_owned(), Some(Type::Int8)))]));
+        assert!(plan("WITH a AS (SELECT 1) UPDATE t JOIN x ON true SET n = 1").is_err());
     }
 
     #[test]

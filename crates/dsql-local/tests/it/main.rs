@@ -7,6 +7,7 @@
 
 mod admission;
 mod control;
+mod engine;
 mod expiry;
 mod faults;
 mod harness;

@@ -1,0 +1,32 @@
+//! What hostile or careless SQL must not do to the built-in engine.
+
+use tokio_postgres::SimpleQueryMessage;
+
+use crate::harness::{code, config, connect, start};
+
+#[tokio::test]
+async fn writes_behind_with_are_writes() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    client.batch_execute("CREATE TABLE t (n int PRIMARY KEY, x text)").await.unwrap();
+    let count = async || client.query_one("SELECT count(*) FROM t", &[]).await.unwrap().get::<_, i64>(0);
+    let insert = "WITH a AS (SELECT 1 AS n) INSERT INTO t SELECT n, 'a' FROM a";
+    client.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(client.execute(insert, &[]).await.unwrap(), 1);
+    assert_eq!(count().await, 1);
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(count().await, 0);
+    let commits = cluster.counters().commits;
+    let answer = client.simple_query(insert).await.unwrap();
+    assert!(matches!(answer[..], [SimpleQueryMessage::CommandComplete(1)]), "{answer:?}");
+    assert_eq!(cluster.counters().commits, commits + 1);
+    let row = client
+        .query_one("WITH a AS (SELECT 1) UPDATE t SET x = $2 WHERE n = $1 RETURNING n, x", &[&1_i32, &"b"])
+        .await
+        .unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, &str>(1)), (1, "b"));
+    let insert = client.prepare("WITH a AS (SELECT 1) INSERT INTO t VALUES ($1, 'c')").await.unwrap();
+    assert!(insert.columns().is_empty());
+    assert_eq!(client.execute(&insert, &[&2_i32]).await.unwrap(), 1);
+    assert_eq!(client.execute("WITH a AS (SELECT 1) DELETE FROM t", &[]).await.unwrap(), 2);
+}
