@@ -11,8 +11,22 @@ const ORIGIN: OffsetDateTime = datetime!(2000-01-01 00:00 UTC);
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
 const CLOCK: &[BorrowedFormatItem<'_>] = format_description!("[hour]:[minute]:[second]");
 
+/// Why a text is no moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoMoment {
+    /// It is not written like one.
+    Form,
+    /// In UTC it is beyond the calendar.
+    Range,
+}
+
 /// Reads `2026-01-31`, with or without a time, with or without an offset.
-pub(super) fn parse(text: &str) -> Option<OffsetDateTime> {
+pub(super) fn parse(text: &str) -> Result<OffsetDateTime, NoMoment> {
+    let moment = read(text).ok_or(NoMoment::Form)?;
+    moment.checked_to_offset(UtcOffset::UTC).ok_or(NoMoment::Range)
+}
+
+fn read(text: &str) -> Option<OffsetDateTime> {
     let text = text.trim();
     let day = Date::parse(text.get(..10)?, DAY).ok()?;
     let rest = text[10..].trim_start_matches(['T', 't', ' ']);
@@ -23,8 +37,7 @@ pub(super) fn parse(text: &str) -> Option<OffsetDateTime> {
         Some(at) => (rest[..at].trim_end(), offset(&rest[at..])?),
         None => (rest, UtcOffset::UTC),
     };
-    let moment = PrimitiveDateTime::new(day, parse_clock(clock)?).assume_offset(offset);
-    Some(moment.to_offset(UtcOffset::UTC))
+    Some(PrimitiveDateTime::new(day, parse_clock(clock)?).assume_offset(offset))
 }
 
 fn parse_clock(text: &str) -> Option<Time> {
@@ -93,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_people_write_is_understood() {
-        let shown = |text: &str| parse(text).map(|moment| timestamp(moment, true));
+        let shown = |text: &str| parse(text).map(|moment| timestamp(moment, true)).ok();
         for same in ["2026-01-31 23:30:00.25+00", "2026-01-31T23:30:00.250Z", "2026-02-01 01:30:00.25+02:00"]
         {
             assert_eq!(shown(same).as_deref(), Some("2026-01-31 23:30:00.25+00"), "{same}");
@@ -103,6 +116,14 @@ mod tests {
         for bad in ["", "tomorrow", "2026-02-30", "2026-01-31 25:00:00", "2026-01-31 10:00:00 é"] {
             assert_eq!(shown(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_beyond_the_calendar_is_told_apart() {
+        assert_eq!(parse("9999-12-31 23:59:59-12"), Err(NoMoment::Range));
+        assert_eq!(parse("9999-12-31 23:59:59 o'clock"), Err(NoMoment::Form));
+        assert!(parse("9999-12-31 23:59:59+12").is_ok());
+        assert!(parse("0000-01-01 00:00:00+12").is_ok());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use bytes::{Buf, BufMut, BytesMut};
 use rusqlite::types::{Value, ValueRef};
 use sqlparser::ast::{DataType, ExactNumberInfo, TimezoneInfo};
+use time::OffsetDateTime;
 
-use super::dates;
+use super::dates::{self, NoMoment};
 use crate::engine::{Column, Oid};
 use crate::error::SqlError;
 use crate::sigv4::hex;
@@ -148,6 +149,13 @@ impl Type {
         SqlError::new("22P02", format!("invalid input syntax for type {name}: \"{text}\""))
     }
 
+    fn moment(self, text: &str) -> Result<OffsetDateTime, SqlError> {
+        dates::parse(text).map_err(|problem| match problem {
+            NoMoment::Form => self.invalid(text),
+            NoMoment::Range => SqlError::new("22008", format!("{} out of range: \"{text}\"", self.name())),
+        })
+    }
+
     /// A parameter as SQLite takes it.
     pub(crate) fn decode(self, bytes: &[u8], format: Format) -> Result<Value, SqlError> {
         match format {
@@ -178,13 +186,9 @@ impl Type {
             },
             Self::Bytea => Value::Blob(bytea(text).ok_or_else(invalid)?),
             Self::Uuid => Value::Text(uuid(trimmed).ok_or_else(invalid)?),
-            Self::Date => Value::Text(dates::date(dates::parse(trimmed).ok_or_else(invalid)?)),
-            Self::Timestamp => {
-                Value::Text(dates::timestamp(dates::parse(trimmed).ok_or_else(invalid)?, false))
-            }
-            Self::Timestamptz => {
-                Value::Text(dates::timestamp(dates::parse(trimmed).ok_or_else(invalid)?, true))
-            }
+            Self::Date => Value::Text(dates::date(self.moment(trimmed)?)),
+            Self::Timestamp => Value::Text(dates::timestamp(self.moment(trimmed)?, false)),
+            Self::Timestamptz => Value::Text(dates::timestamp(self.moment(trimmed)?, true)),
             Self::Text | Self::Varchar | Self::Bpchar | Self::Time | Self::Json | Self::Jsonb => {
                 Value::Text(text.to_owned())
             }
@@ -248,6 +252,13 @@ impl Type {
             Format::Binary => self.encode_binary(value, out).ok_or_else(|| {
                 let mut text = BytesMut::new();
                 Self::Text.encode_text(value, &mut text);
+                if let (Self::Date | Self::Timestamp | Self::Timestamptz, Ok(text)) =
+                    (self, std::str::from_utf8(&text))
+                    && let Err(error) = self.moment(text)
+                    && error.code == "22008"
+                {
+                    return error;
+                }
                 SqlError::new(
                     "22P03",
                     format!(
@@ -309,8 +320,10 @@ impl Type {
             #[allow(clippy::cast_possible_truncation, reason = "that is what the narrower type means")]
             Self::Float4 => out.put_f32(real()? as f32),
             Self::Float8 => out.put_f64(real()?),
-            Self::Date => out.put_i32(dates::to_days(dates::parse(text()?)?)?),
-            Self::Timestamp | Self::Timestamptz => out.put_i64(dates::to_micros(dates::parse(text()?)?)?),
+            Self::Date => out.put_i32(dates::to_days(dates::parse(text()?).ok()?)?),
+            Self::Timestamp | Self::Timestamptz => {
+                out.put_i64(dates::to_micros(dates::parse(text()?).ok()?)?)
+            }
             Self::Time => out.put_i64(dates::micros_of_day(text()?)?),
             Self::Uuid => {
                 out.put_slice(&crate::sigv4::unhex(&text()?.replace('-', "").to_ascii_lowercase())?)
@@ -396,6 +409,10 @@ mod tests {
         assert!(Type::Int4.decode(&[0; 3], Format::Binary).is_err());
         assert!(Type::Int4.decode(&[0; 5], Format::Binary).is_err());
         assert!(Type::Uuid.decode(b"zz", Format::Text).is_err());
+        let beyond = b"9999-12-31 23:59:59-12";
+        for of in [Type::Date, Type::Timestamp, Type::Timestamptz] {
+            assert_eq!(of.decode(beyond, Format::Text).unwrap_err().code, "22008");
+        }
         assert_eq!(binary(Type::Int2, &Value::Integer(70_000)), None);
         assert_eq!(binary(Type::Date, &Value::Text("soon".into())), None);
     }

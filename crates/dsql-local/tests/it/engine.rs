@@ -30,3 +30,12 @@ async fn writes_behind_with_are_writes() {
     assert_eq!(client.execute(&insert, &[&2_i32]).await.unwrap(), 1);
     assert_eq!(client.execute("WITH a AS (SELECT 1) DELETE FROM t", &[]).await.unwrap(), 2);
 }
+
+#[tokio::test]
+async fn a_date_beyond_the_calendar_is_an_error() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    let read = client.query("SELECT '9999-12-31 23:59:59-12'::timestamptz", &[]).await;
+    assert_eq!(code(&read.err().unwrap()), "22008");
+    client.simple_query("SELECT 1").await.unwrap();
+}
