@@ -351,6 +351,8 @@ fn worded(message: &str) -> SqlError {
         return SqlError::new("42P01", format!("relation \"{table}\" does not exist"));
     }
     if let Some(column) = rest("no such column: ") {
+        // SQLite quotes a quoted name, and has advice for those who meant a text.
+        let column = column.split(" - should this be").next().unwrap_or(column).trim_matches('"');
         return SqlError::new("42703", format!("column \"{column}\" does not exist"));
     }
     if let Some(function) = rest("no such function: ") {

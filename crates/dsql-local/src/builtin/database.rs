@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
@@ -50,6 +51,9 @@ impl Conn {
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON; \
              PRAGMA case_sensitive_like = ON; PRAGMA cache_size = -2048;",
         )?;
+        // Or a misspelt "column" is a text, and a DELETE that compares it with one takes every row.
+        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
         sqlite.set_prepared_statement_cache_capacity(CACHE);
         rusqlite::vtab::series::load_module(&sqlite)?;
         functions::register(&sqlite, clock, uuids)?;

@@ -39,3 +39,18 @@ async fn a_date_beyond_the_calendar_is_an_error() {
     assert_eq!(code(&read.err().unwrap()), "22008");
     client.simple_query("SELECT 1").await.unwrap();
 }
+
+#[tokio::test]
+async fn quoted_names_are_never_text() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    client.batch_execute("CREATE TABLE t (n int); INSERT INTO t VALUES (1)").await.unwrap();
+    for sql in ["SELECT \"nocolumn\"", "DELETE FROM t WHERE \"typ\" = 'typ'", "SELECT t.\"typ\" FROM t"] {
+        let error = client.simple_query(sql).await.err().unwrap();
+        assert_eq!(code(&error), "42703", "{sql}");
+        let message = error.as_db_error().unwrap().message();
+        assert!(message.ends_with("\" does not exist") && !message.contains("\"\""), "{message}");
+    }
+    let row = client.query_one("SELECT \"n\" AS \"N\" FROM \"t\"", &[]).await.unwrap();
+    assert_eq!((row.columns()[0].name(), row.get::<_, i32>(0)), ("N", 1));
+}
