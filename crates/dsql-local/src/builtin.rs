@@ -9,11 +9,11 @@ mod functions;
 mod infer;
 mod numeric;
 mod plan;
+mod plans;
 mod rewrite;
 mod syntax;
 mod types;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rusqlite::{ErrorCode, ffi};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 
 use crate::clock::Clock;
@@ -30,10 +32,8 @@ use crate::statement::Statement;
 use crate::wire::Format;
 use database::{Conn, Database, Haste, Writer};
 use plan::Plan;
+use plans::{Key, LARGE, PARAMETERS, Plans};
 use types::Type;
-
-/// How many plans are kept.
-const PLANS: usize = 1_024;
 
 /// The engine.
 pub struct Builtin {
@@ -43,19 +43,38 @@ pub struct Builtin {
 struct Inner {
     database: Database,
     result_limit: usize,
-    plans: Mutex<BTreeMap<Key, Arc<Known>>>,
+    plans: Mutex<Plans<Known>>,
+    /// Large statements are planned one after the other: each takes many times its length, which only one may at a time.
+    turns: Semaphore,
 }
-
-/// A statement with the types its client knows.
-type Key = (Arc<str>, Vec<Oid>);
 
 /// A plan and what it comes to.
 struct Known {
     plan: Plan,
     description: Arc<Description>,
     types: Vec<Type>,
-    /// Whether it took more than a moment before.
+    /// Whether it took more than a moment before, or is sure to.
     slow: AtomicBool,
+    /// Whether it takes too much to be kept, here and by SQLite.
+    large: bool,
+}
+
+impl Known {
+    /// About how many bytes it takes, with its key.
+    fn size(&self, (text, types): &Key) -> usize {
+        let columns = self.description.columns.iter().flatten();
+        // A name is kept by the plan and by the description, each with some words about it.
+        let columns: usize = columns.map(|column| 2 * (column.name.len() + 64)).sum();
+        text.len() + 4 * types.len() + self.plan.sql.len() + 8 * self.plan.parameters.len() + columns + 256
+    }
+}
+
+/// Runs what takes long without keeping a runtime of several threads from its sockets; others do not know how.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
+        _ => work(),
+    }
 }
 
 impl Builtin {
@@ -65,7 +84,7 @@ impl Builtin {
     /// If its files cannot be made.
     pub fn open(directory: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
         let database = Database::open(directory, &clock, result_limit)?;
-        let inner = Inner { database, result_limit, plans: Mutex::default() };
+        let inner = Inner { database, result_limit, plans: Mutex::default(), turns: Semaphore::new(1) };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
@@ -88,7 +107,7 @@ impl Engine for Builtin {
 pub struct BuiltinSession {
     inner: Arc<Inner>,
     writer: Option<Box<Writer>>,
-    /// Whether plans made meanwhile are void at its end.
+    /// Whether it sees another schema than the others, until its end.
     changed_schema: bool,
 }
 
@@ -114,17 +133,14 @@ impl Session for BuiltinSession {
         if known.plan.writes && self.writer.is_none() {
             self.writer = Some(Box::new(self.inner.database.writer().await?));
         }
+        self.changed_schema |= known.plan.ddl;
         let changed = if let Some(writer) = &mut self.writer {
             // In no haste: SQLite undoes the whole transaction if a write is interrupted.
-            block_in_place(|| self.inner.run(writer.conn(), &known, call, rows, Haste::None))?
+            blocking(|| self.inner.run(writer.conn(), &known, call, rows, Haste::None))?
         } else {
             let reader = self.inner.database.reader().await?;
             self.inner.read(reader.conn()?, &known, call, rows)?
         };
-        if known.plan.ddl {
-            self.changed_schema = true;
-            self.inner.plans.lock().clear();
-        }
         Ok(changed)
     }
 
@@ -146,30 +162,39 @@ impl Session for BuiltinSession {
 }
 
 impl BuiltinSession {
-    /// At the end of a transaction that changed the schema: others saw the old one until now, or will again.
+    /// At the end of a transaction that changed the schema: others saw the old one until now.
     fn forget_plans(&mut self) {
         if std::mem::take(&mut self.changed_schema) {
-            self.inner.plans.lock().clear();
+            self.inner.plans.lock().forget();
         }
     }
 
     async fn known(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Known>, SqlError> {
         let key = (statement.text().clone(), types.to_vec());
-        if let Some(known) = self.inner.plans.lock().get(&key) {
-            return Ok(known.clone());
-        }
+        let large = key.0.len() > LARGE;
+        // What the others keep is not of the schema that this session sees, and its own would be of no use to them.
+        let shared = !large && !self.changed_schema;
+        let generation = {
+            let plans = self.inner.plans.lock();
+            if shared && let Some(known) = plans.get(&key) {
+                return Ok(known);
+            }
+            plans.generation()
+        };
+        let turn = if large { self.inner.turns.acquire().await.ok() } else { None };
+        let planned = |conn: &Conn| if large { blocking(|| plan(conn, &key)) } else { plan(conn, &key) };
         // Inside a transaction only its own connection knows the tables it made.
         let known = if let Some(writer) = &mut self.writer {
-            plan(writer.conn(), &key)
+            planned(writer.conn())
         } else {
-            plan(self.inner.database.reader().await?.conn()?, &key)
+            planned(self.inner.database.reader().await?.conn()?)
         };
+        drop(turn);
         let known = Arc::new(known.map_err(Unplanned::into_sql)?);
-        let mut plans = self.inner.plans.lock();
-        if plans.len() >= PLANS {
-            plans.clear();
+        if shared && !known.large {
+            let size = known.size(&key);
+            self.inner.plans.lock().keep(key, &known, size, generation);
         }
-        plans.insert(key, known.clone());
         Ok(known)
     }
 }
@@ -212,7 +237,10 @@ fn plan(conn: &Conn, (text, types): &Key) -> Result<Known, Unplanned> {
         column_types = described.iter().map(|(_, of)| *of).collect();
         description.columns = Some(described.into_iter().map(|(name, of)| of.column(name)).collect());
     }
-    Ok(Known { plan, description: Arc::new(description), types: column_types, slow: AtomicBool::new(false) })
+    let large = text.len().max(plan.sql.len()) > LARGE || plan.parameters.len() > PARAMETERS;
+    // Even preparing a large one takes long.
+    let slow = AtomicBool::new(large);
+    Ok(Known { plan, description: Arc::new(description), types: column_types, slow, large })
 }
 
 /// SQLite knows how many columns `*` stands for; the text knows PostgreSQL's names and the types of expressions.
@@ -258,7 +286,7 @@ impl Inner {
                 other => return other,
             }
         }
-        block_in_place(|| self.run(conn, known, call, rows, Haste::None))
+        blocking(|| self.run(conn, known, call, rows, Haste::None))
     }
 
     fn run(
@@ -271,7 +299,14 @@ impl Inner {
     ) -> Result<u64, SqlError> {
         conn.until(call.deadline, haste);
         let fail = |error: rusqlite::Error| translate(&error);
-        let mut statement = conn.sqlite.prepare_cached(&known.plan.sql).map_err(fail)?;
+        let (mut once, mut kept);
+        let statement: &mut rusqlite::Statement<'_> = if known.large {
+            once = conn.sqlite.prepare(&known.plan.sql).map_err(fail)?;
+            &mut once
+        } else {
+            kept = conn.sqlite.prepare_cached(&known.plan.sql).map_err(fail)?;
+            &mut kept
+        };
         for (index, (value, of)) in call.values.iter().zip(&known.plan.parameters).enumerate() {
             let value = match value {
                 Some(bytes) => of.decode(bytes, Format::of(call.formats, index))?,
@@ -302,7 +337,6 @@ impl Inner {
             }
         }
         drop(fetched);
-        drop(statement);
         if known.plan.job {
             rows.begin();
             rows.field::<SqlError>(|out| {
@@ -320,6 +354,8 @@ fn translate(error: &rusqlite::Error) -> SqlError {
     let rusqlite::Error::SqliteFailure(failure, message) = error else {
         return match error {
             rusqlite::Error::SqlInputError { msg, .. } => worded(msg),
+            // It was planned for a schema that had more columns.
+            rusqlite::Error::InvalidColumnIndex(_) => SqlError::schema_conflict(),
             other => SqlError::new("XX000", other.to_string()),
         };
     };
@@ -362,4 +398,56 @@ fn worded(message: &str) -> SqlError {
         return SqlError::new("42P07", format!("relation \"{}\" already exists", table.trim_matches('"')));
     }
     SqlError::new("42601", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Speed;
+
+    fn engine(directory: &Path) -> Builtin {
+        Builtin::open(directory, Arc::new(Clock::new(Speed::STOPPED)), 1 << 20).unwrap()
+    }
+
+    fn statement(sql: &str) -> Statement {
+        Statement::split(sql).remove(0)
+    }
+
+    // The runtime of one thread: nothing may be handed over to another there.
+    #[tokio::test]
+    async fn large_plans_are_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine(directory.path());
+        let mut session = engine.session();
+        for large in [
+            format!("SELECT '{}'", "x".repeat(LARGE)),
+            format!("SELECT {}", vec!["''::bool"; 1_600].join(", ")),
+            "SELECT $30000".to_owned(),
+        ] {
+            let large = statement(&large);
+            session.describe(&large, &[]).await.unwrap();
+            assert_eq!(engine.inner.plans.lock().len(), 0);
+        }
+        session.describe(&statement("SELECT 1"), &[]).await.unwrap();
+        assert_eq!(engine.inner.plans.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn large_statements_wait_for_their_turn_and_others_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine(directory.path());
+        let turn = engine.inner.turns.acquire().await.unwrap();
+        let mut session = engine.session();
+        let large = tokio::spawn(async move {
+            let large = statement(&format!("SELECT '{}'", "x".repeat(LARGE)));
+            session.describe(&large, &[]).await
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        engine.session().describe(&statement("SELECT 1"), &[]).await.unwrap();
+        assert!(!large.is_finished());
+        drop(turn);
+        large.await.unwrap().unwrap();
+    }
 }

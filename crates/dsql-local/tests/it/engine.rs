@@ -54,3 +54,27 @@ async fn quoted_names_are_never_text() {
     let row = client.query_one("SELECT \"n\" AS \"N\" FROM \"t\"", &[]).await.unwrap();
     assert_eq!((row.columns()[0].name(), row.get::<_, i32>(0)), ("N", 1));
 }
+
+#[tokio::test]
+async fn a_schema_is_seen_by_others_when_it_is_committed() {
+    let cluster = start(config());
+    let (first, second) = (connect(&cluster).await, connect(&cluster).await);
+    first.batch_execute("CREATE TABLE sc (a int); INSERT INTO sc VALUES (1)").await.unwrap();
+    let width = async |client: &tokio_postgres::Client| {
+        client
+            .query_one("SELECT * FROM sc", &[])
+            .await
+            .map(|row| row.len())
+            .map_err(|error| error.to_string())
+    };
+    first.batch_execute("BEGIN; ALTER TABLE sc ADD COLUMN b int").await.unwrap();
+    assert_eq!(width(&first).await, Ok(2));
+    assert_eq!(width(&second).await, Ok(1));
+    assert_eq!(width(&first).await, Ok(2));
+    first.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!((width(&first).await, width(&second).await), (Ok(1), Ok(1)));
+    first.batch_execute("BEGIN; ALTER TABLE sc ADD COLUMN b int").await.unwrap();
+    assert_eq!(width(&second).await, Ok(1));
+    first.batch_execute("COMMIT").await.unwrap();
+    assert_eq!((width(&first).await, width(&second).await), (Ok(2), Ok(2)));
+}
