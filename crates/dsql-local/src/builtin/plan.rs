@@ -32,6 +32,9 @@ impl Plan {
         let mut ast = syntax::parse(sql)?;
         let scope = Scope::of(&ast, catalog, given);
         let (items, writes, ddl) = shape(&ast, &scope)?;
+        if items.as_ref().is_some_and(|items| items.len() > syntax::COLUMNS) {
+            return Err(syntax::too_many_columns());
+        }
         let count = scope.parameters.keys().next_back().copied().unwrap_or(0);
         // The protocol counts them in 16 bits.
         if count > usize::from(u16::MAX) {
@@ -235,7 +238,12 @@ mod tests {
         }
         // As long as that may be, it is walked without harm.
         assert!(plan(&format!("SELECT 1{}", " + 1".repeat(990))).is_ok());
-        assert!(plan(&format!("SELECT 1{}", ", 1".repeat(100_000))).is_ok());
+        assert!(plan(&format!("SELECT 1 WHERE 1 IN (1{})", ", 1".repeat(100_000))).is_ok());
+        assert!(plan(&format!("SELECT 1{}", ", 1".repeat(1_663))).is_ok());
+        assert!(plan(&format!("SELECT 1 FROM t ORDER BY 1{}", ", 1".repeat(2_000))).is_ok());
+        for wide in ["SELECT 1", "SELECT 1 IS DISTINCT FROM 2", "DELETE FROM t RETURNING 1"] {
+            assert!(refusal(&format!("{wide}{}", ", 1".repeat(1_664))).starts_with("54011"), "{wide}");
+        }
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, Tokenizer};
 
@@ -13,6 +14,9 @@ const DEPTH: usize = 50;
 /// How many tokens a chain such as 1 + 1 + 1 may have: it makes a tree as deep, which is walked by recursion.
 const CHAIN: usize = 2_000;
 
+/// How many columns a row may have, as in PostgreSQL.
+pub(super) const COLUMNS: usize = 1_664;
+
 /// Reads one statement.
 ///
 /// # Errors
@@ -20,6 +24,12 @@ const CHAIN: usize = 2_000;
 pub(super) fn parse(sql: &str) -> Result<Statement, SqlError> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
+    // Before a tree is made of them, which is many times as large.
+    if let Ok(tokens) = &tokens
+        && longest_list(tokens.iter().map(|token| &token.token)) > COLUMNS
+    {
+        return Err(too_many_columns());
+    }
     let statement = tokens.map_err(ParserError::from).and_then(|tokens| {
         if longest_chain(tokens.iter().map(|token| &token.token)) > CHAIN {
             return Err(ParserError::RecursionLimitExceeded);
@@ -51,6 +61,45 @@ fn longest_chain<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
         if let Some(level) = levels.last_mut() {
             *level += 1;
             longest = longest.max(*level);
+        }
+    }
+    longest
+}
+
+pub(super) fn too_many_columns() -> SqlError {
+    SqlError::new("54011", format!("target lists can have at most {COLUMNS} entries"))
+}
+
+/// The most items behind a SELECT or RETURNING. Where in doubt too few: SQLite has a limit of its own.
+fn longest_list<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
+    // For every level of parentheses, how many items its list has so far, if it is in one.
+    let (mut levels, mut longest) = (vec![None], 0);
+    for token in tokens {
+        match token {
+            Token::LParen | Token::LBracket => levels.push(None),
+            Token::RParen | Token::RBracket if levels.len() > 1 => drop(levels.pop()),
+            Token::Comma => {
+                if let Some(Some(items)) = levels.last_mut() {
+                    *items += 1;
+                    longest = longest.max(*items);
+                }
+            }
+            Token::Word(word) => {
+                let list = match word.keyword {
+                    Keyword::SELECT | Keyword::RETURNING => Some(1),
+                    Keyword::FROM
+                    | Keyword::WHERE
+                    | Keyword::GROUP
+                    | Keyword::HAVING
+                    | Keyword::ORDER
+                    | Keyword::UNION
+                    | Keyword::INTERSECT
+                    | Keyword::EXCEPT => None,
+                    _ => continue,
+                };
+                levels.last_mut().into_iter().for_each(|level| *level = list);
+            }
+            _ => {}
         }
     }
     longest

@@ -78,3 +78,17 @@ async fn a_schema_is_seen_by_others_when_it_is_committed() {
     first.batch_execute("COMMIT").await.unwrap();
     assert_eq!((width(&first).await, width(&second).await), (Ok(2), Ok(2)));
 }
+
+#[tokio::test]
+async fn a_row_has_so_many_columns_and_no_more() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    let items = |count: usize| vec!["1"; count].join(", ");
+    let row = client.query_one(&format!("SELECT {}", items(1_664)), &[]).await.unwrap();
+    assert_eq!(row.len(), 1_664);
+    for sql in [format!("SELECT {}", items(1_665)), format!("SELECT 1 FROM (SELECT {}) x", items(1_665))] {
+        assert_eq!(code(&client.simple_query(&sql).await.err().unwrap()), "54011");
+    }
+    // Only lists of columns are short.
+    client.simple_query(&format!("SELECT 1 WHERE 1 IN ({})", items(5_000))).await.unwrap();
+}
