@@ -372,7 +372,11 @@ fn translate(error: &rusqlite::Error) -> SqlError {
         }
         (_, ffi::SQLITE_CONSTRAINT_NOTNULL) => "23502",
         (_, ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => "23503",
-        (_, ffi::SQLITE_CONSTRAINT_CHECK) => "23514",
+        (_, ffi::SQLITE_CONSTRAINT_CHECK) => match message.split_once(": ").and_then(|(_, name)| coded(name))
+        {
+            Some(error) => return error,
+            None => "23514",
+        },
         (ErrorCode::ConstraintViolation, _) => "23000",
         (ErrorCode::DiskFull, _) => "53100",
         (ErrorCode::OutOfMemory | ErrorCode::TooBig, _) => "53200",
@@ -381,7 +385,17 @@ fn translate(error: &rusqlite::Error) -> SqlError {
     SqlError::new(code, message)
 }
 
+/// The error of a function or a check of this engine, which tells its code in its text.
+fn coded(message: &str) -> Option<SqlError> {
+    const CODES: [&str; 6] = ["22001", "22003", "22012", "22023", "22P02", "42704"];
+    let (code, message) = message.split_once(": ")?;
+    CODES.into_iter().find(|own| *own == code).map(|code| SqlError::new(code, message))
+}
+
 fn worded(message: &str) -> SqlError {
+    if let Some(error) = coded(message) {
+        return error;
+    }
     let rest = |prefix: &str| message.strip_prefix(prefix);
     if let Some(table) = rest("no such table: ") {
         return SqlError::new("42P01", format!("relation \"{table}\" does not exist"));
@@ -396,6 +410,12 @@ fn worded(message: &str) -> SqlError {
     }
     if let Some((table, _)) = rest("table ").and_then(|rest| rest.split_once(" already exists")) {
         return SqlError::new("42P07", format!("relation \"{}\" already exists", table.trim_matches('"')));
+    }
+    if message == "integer overflow" {
+        return Type::Int8.out_of_range();
+    }
+    if rest("Expression tree is too large").is_some() || rest("parser stack overflow").is_some() {
+        return SqlError::new("54001", "the statement is nested too deeply");
     }
     if rest("too many columns in").is_some() {
         return syntax::too_many_columns();
@@ -416,6 +436,17 @@ mod tests {
 
     fn statement(sql: &str) -> Statement {
         Statement::split(sql).remove(0)
+    }
+
+    #[tokio::test]
+    async fn readers_cannot_write_and_a_busy_database_is_a_conflict() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine(directory.path());
+        let reader = engine.inner.database.reader().await.unwrap();
+        let written = reader.conn().unwrap().sqlite.execute_batch("CREATE TABLE x (n int)");
+        assert_eq!(translate(&written.unwrap_err()).code, "25006");
+        let busy = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None);
+        assert_eq!(translate(&busy).code, "40001");
     }
 
     // The runtime of one thread: nothing may be handed over to another there.

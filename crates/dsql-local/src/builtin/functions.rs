@@ -10,10 +10,12 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error};
 
 use super::dates;
-use super::types::{bytea, hyphenated};
+use super::types::{Type, bytea, hyphenated};
 use crate::clock::Clock;
+use crate::error::SqlError;
 use crate::settings;
 use crate::sigv4::hex;
+use crate::wire::Format;
 
 /// What `version()` says.
 const VERSION: &str = "PostgreSQL 16";
@@ -39,7 +41,7 @@ pub(super) fn register(
     connection.create_scalar_function("current_setting", 1, pure, |context| {
         let name: String = context.get(0)?;
         settings::default_value(&name).ok_or_else(|| {
-            Error::UserFunctionError(format!("unrecognized configuration parameter \"{name}\"").into())
+            failure(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\"")))
         })
     })?;
     for name in ["now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"] {
@@ -52,14 +54,49 @@ pub(super) fn register(
     connection.create_scalar_function("gen_random_uuid", 0, fresh, move |_| {
         Ok(random_uuid(uuids.fetch_add(1, Ordering::Relaxed)))
     })?;
+    for of in Type::NUMBERS {
+        let name = format!("pg_{}", of.name());
+        connection.create_scalar_function(name.as_str(), 1, pure, move |context| {
+            number(context.get_raw(0), of).map_err(failure)
+        })?;
+    }
+    connection.create_scalar_function("pg_divisor", 1, pure, |context| {
+        divisor(context.get_raw(0)).map_err(failure)
+    })?;
     connection.create_scalar_function("pg_bool", 1, pure, truth)?;
     connection.create_scalar_function("pg_bytea", 1, pure, |context| match context.get_raw(0) {
         ValueRef::Text(text) => {
             let bytes = std::str::from_utf8(text).ok().and_then(bytea);
-            bytes.map(Value::Blob).ok_or_else(|| Error::UserFunctionError("invalid hexadecimal data".into()))
+            bytes.map(Value::Blob).ok_or_else(|| failure(SqlError::new("22023", "invalid hexadecimal data")))
         }
         other => Ok(other.into()),
     })
+}
+
+/// An error that keeps its code on its way through SQLite, as the beginning of its text.
+fn failure(error: SqlError) -> Error {
+    Error::UserFunctionError(Box::new(error))
+}
+
+/// A value as a number of that type.
+fn number(value: ValueRef<'_>, of: Type) -> Result<Value, SqlError> {
+    match value {
+        ValueRef::Text(text) => of.decode(text, Format::Text),
+        ValueRef::Integer(number) => of.within(number).map(Value::Integer),
+        ValueRef::Real(number) if of.range().is_some() => of.rounded(number).map(Value::Integer),
+        other => Ok(other.into()),
+    }
+}
+
+/// What may be divided by.
+fn divisor(value: ValueRef<'_>) -> Result<Value, SqlError> {
+    let value = number(value, Type::Numeric)?;
+    let zero = match value {
+        Value::Integer(number) => number == 0,
+        Value::Real(number) => number == 0.0,
+        _ => false,
+    };
+    if zero { Err(SqlError::new("22012", "division by zero")) } else { Ok(value) }
 }
 
 /// Text that means true or false, as a number; anything else as it is.
@@ -72,7 +109,7 @@ fn truth(context: &Context<'_>) -> rusqlite::Result<Value> {
         "t" | "true" | "y" | "yes" | "on" | "1" => Ok(Value::Integer(1)),
         "f" | "false" | "n" | "no" | "off" | "0" => Ok(Value::Integer(0)),
         _ => {
-            Err(Error::UserFunctionError(format!("invalid input syntax for type boolean: \"{text}\"").into()))
+            Err(failure(SqlError::new("22P02", format!("invalid input syntax for type boolean: \"{text}\""))))
         }
     }
 }

@@ -287,7 +287,7 @@ impl<'a> Scope<'a> {
             Expr::BinaryOp { left, op, right } => self.operation(left, op, right),
             Expr::Case { conditions, else_result, .. } => {
                 let results = conditions.iter().map(|when| &when.result).chain(else_result.as_deref());
-                results.into_iter().find_map(|result| self.type_of(result))
+                self.common(results)
             }
             Expr::Subquery(query) => self.items(query).into_iter().next()??.1,
             Expr::Function(function) => self.function(function),
@@ -311,6 +311,18 @@ impl<'a> Scope<'a> {
             | Expr::Exists { .. } => Some(Type::Bool),
             _ => None,
         }
+    }
+
+    /// The first type that is known among them; of numbers, the widest.
+    fn common<'e>(&self, exprs: impl Iterator<Item = &'e Expr>) -> Option<Type> {
+        let numbers = |left: Type, right: Type| {
+            if Type::NUMBERS.contains(&left) && Type::NUMBERS.contains(&right) {
+                wider(left, right)
+            } else {
+                left
+            }
+        };
+        exprs.filter_map(|expr| self.type_of(expr)).reduce(numbers)
     }
 
     fn operation(&self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Type> {
@@ -343,7 +355,7 @@ impl<'a> Scope<'a> {
                 Some(Type::Float4 | Type::Float8) => Type::Float8,
                 _ => Type::Numeric,
             }),
-            "coalesce" | "nullif" => arguments(function).iter().find_map(|expr| self.type_of(expr)),
+            "coalesce" | "nullif" => self.common(arguments(function).into_iter()),
             "min" | "max" | "abs" | "round" | "ceil" | "floor" | "lag" | "lead" => first(),
             "now"
             | "current_timestamp"

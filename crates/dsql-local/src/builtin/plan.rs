@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn the_dialect_becomes_sqlites() {
         let sql = |sql: &str| plan(sql).unwrap().sql;
-        assert_eq!(sql("SELECT $1::int FROM public.t"), "SELECT CAST(?1 AS INTEGER) FROM t");
+        assert_eq!(sql("SELECT $1::int FROM public.t"), "SELECT CAST(pg_int4(?1) AS INTEGER) FROM t");
         assert_eq!(sql("SELECT E'it\\'s', $$a$$, true::bool"), "SELECT 'it''s', 'a', pg_bool(true)");
         assert_eq!(
             sql("SELECT n FROM t WHERE 'A' ILIKE 'a'"),
@@ -192,7 +192,8 @@ mod tests {
             sql(
                 "CREATE TABLE public.x (id uuid DEFAULT gen_random_uuid() PRIMARY KEY, n varchar(10) NOT NULL)"
             ),
-            "CREATE TABLE x (id uuid DEFAULT (gen_random_uuid()) PRIMARY KEY, n varchar NOT NULL)"
+            "CREATE TABLE x (id uuid DEFAULT (gen_random_uuid()) PRIMARY KEY, n varchar NOT NULL \
+             CONSTRAINT \"22001: value too long for type character varying(10)\" CHECK (length(\"n\") <= 10))"
         );
         assert_eq!(sql("GRANT SELECT ON t TO app"), "");
     }

@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    AlterTableOperation, BinaryOperator, CastKind, ColumnDef, ColumnOption, DataType, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart,
-    Query, Statement as Ast, TableAlias, TableFactor, Value, VisitMut, VisitorMut,
+    AlterTableOperation, BinaryOperator, CastKind, CharacterLength, ColumnDef, ColumnOption, ColumnOptionDef,
+    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    ObjectName, ObjectNamePart, Query, Statement as Ast, TableAlias, TableFactor, Value, VisitMut,
+    VisitorMut,
 };
 
 use super::infer::folded;
@@ -75,6 +76,7 @@ fn definition(ast: &mut Ast) -> Result<(), SqlError> {
 
 fn column(column: &mut ColumnDef) -> Result<(), SqlError> {
     let of = Type::from_sql(&column.data_type)?;
+    let mut guards = guards(&column.name, of, length(&column.data_type))?;
     column.data_type = DataType::Custom(ObjectName::from(vec![Ident::new(of.name())]), vec![]);
     for option in &mut column.options {
         match &mut option.option {
@@ -88,7 +90,50 @@ fn column(column: &mut ColumnDef) -> Result<(), SqlError> {
             _ => {}
         }
     }
+    column.options.append(&mut guards);
     Ok(())
+}
+
+/// What keeps values out of a column that its type has no room for, which SQLite would store. Each is named by the error
+/// that it stands for.
+fn guards(column: &Ident, of: Type, length: Option<u64>) -> Result<Vec<ColumnOptionDef>, SqlError> {
+    let own = Ident::with_quote('"', &column.value);
+    let mut checks = Vec::new();
+    if let Some((least, most)) = of.range() {
+        checks.push((of.invalid_input(), format!("typeof({own}) <> 'text'")));
+        checks
+            .push((of.out_of_range(), format!("typeof({own}) = 'text' OR {own} BETWEEN {least} AND {most}")));
+    }
+    if let (Type::Varchar | Type::Bpchar, Some(length)) = (of, length) {
+        let name = if of == Type::Varchar { "character varying" } else { "character" };
+        let error = SqlError::new("22001", format!("value too long for type {name}({length})"));
+        checks.push((error, format!("length({own}) <= {length}")));
+    }
+    if checks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let constraint = |(error, check): &(SqlError, String)| format!(" CONSTRAINT \"{error}\" CHECK ({check})");
+    let written: String = checks.iter().map(constraint).collect();
+    match syntax::parse(&format!("CREATE TABLE x (y int{written})"))? {
+        Ast::CreateTable(table) => Ok(table.columns.into_iter().flat_map(|column| column.options).collect()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// How many letters a type has room for.
+fn length(of: &DataType) -> Option<u64> {
+    match of {
+        DataType::Varchar(length)
+        | DataType::CharacterVarying(length)
+        | DataType::CharVarying(length)
+        | DataType::Character(length)
+        | DataType::Char(length) => match length {
+            Some(CharacterLength::IntegerLength { length, .. }) => Some(*length),
+            Some(CharacterLength::Max) => None,
+            None => matches!(of, DataType::Character(_) | DataType::Char(_)).then_some(1),
+        },
+        _ => None,
+    }
 }
 
 /// Leaves the last part of a name: there is one schema.
@@ -167,12 +212,12 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             *expr = match of {
                 Type::Bool => call("pg_bool", &inner),
                 Type::Bytea => call("pg_bytea", &inner),
-                _ => cast(inner, of),
+                _ => convert(inner, of),
             };
         }
         Expr::TypedString(typed) => {
             let of = Type::from_sql(&typed.data_type)?;
-            *expr = cast(Box::new(Expr::Value(typed.value.clone())), of);
+            *expr = convert(Box::new(Expr::Value(typed.value.clone())), of);
         }
         Expr::Value(value) => match &mut value.value {
             Value::Placeholder(name) => {
@@ -214,12 +259,25 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             parts.drain(..parts.len() - 2);
         }
         Expr::Substring { shorthand, .. } => *shorthand = true,
+        // SQLite's answer would be NULL.
+        Expr::BinaryOp { op: BinaryOperator::Divide | BinaryOperator::Modulo, right, .. } => {
+            **right = call("pg_divisor", right);
+        }
         Expr::BinaryOp { op: op @ BinaryOperator::PGCustomBinaryOperator(_), .. } => {
             return Err(unsupported(&format!("operator {op}")));
         }
         _ => {}
     }
     Ok(())
+}
+
+/// A cast that fails for what is no number, or none of its type: SQLite's makes one of anything.
+fn convert(inner: Box<Expr>, of: Type) -> Expr {
+    if Type::NUMBERS.contains(&of) {
+        // The cast around it tells SQLite by which rules to compare it.
+        return cast(Box::new(call(&format!("pg_{}", of.name()), &inner)), of);
+    }
+    cast(inner, of)
 }
 
 fn cast(inner: Box<Expr>, of: Type) -> Expr {

@@ -138,15 +138,65 @@ impl Type {
         }
     }
 
+    /// Those whose text has one meaning at most.
+    pub(crate) const NUMBERS: [Self; 6] =
+        [Self::Int2, Self::Int4, Self::Int8, Self::Float4, Self::Float8, Self::Numeric];
+
+    /// The least and the greatest whole number of a type that has no others.
+    pub(crate) fn range(self) -> Option<(i64, i64)> {
+        match self {
+            Self::Int2 => Some((i16::MIN.into(), i16::MAX.into())),
+            Self::Int4 => Some((i32::MIN.into(), i32::MAX.into())),
+            Self::Int8 => Some((i64::MIN, i64::MAX)),
+            _ => None,
+        }
+    }
+
+    /// The number, if this type has room for it.
+    pub(crate) fn within(self, number: i64) -> Result<i64, SqlError> {
+        match self.range() {
+            Some((least, most)) if !(least..=most).contains(&number) => Err(self.out_of_range()),
+            _ => Ok(number),
+        }
+    }
+
+    /// The whole number next to it, if this type has room for that.
+    pub(crate) fn rounded(self, number: f64) -> Result<i64, SqlError> {
+        let number = number.round();
+        // The least is a power of two, and so is the number after the greatest.
+        if !(-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
+            return Err(self.out_of_range());
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "it has no fraction and is in range")]
+        self.within(number as i64)
+    }
+
+    pub(crate) fn out_of_range(self) -> SqlError {
+        SqlError::new("22003", format!("{} out of range", self.spoken()))
+    }
+
+    /// Where nobody knows the text any more.
+    pub(crate) fn invalid_input(self) -> SqlError {
+        SqlError::new("22P02", format!("invalid input syntax for type {}", self.spoken()))
+    }
+
     fn invalid(self, text: &str) -> SqlError {
-        let name = match self {
+        if self.range().is_some() && text.trim().parse::<i128>().is_ok() {
+            let message = format!("value \"{text}\" is out of range for type {}", self.spoken());
+            return SqlError::new("22003", message);
+        }
+        SqlError::new("22P02", format!("invalid input syntax for type {}: \"{text}\"", self.spoken()))
+    }
+
+    /// Its name in messages.
+    fn spoken(self) -> &'static str {
+        match self {
             Self::Int4 => "integer",
             Self::Int8 => "bigint",
             Self::Int2 => "smallint",
             Self::Bool => "boolean",
             other => other.name(),
-        };
-        SqlError::new("22P02", format!("invalid input syntax for type {name}: \"{text}\""))
+        }
     }
 
     fn moment(self, text: &str) -> Result<OffsetDateTime, SqlError> {
@@ -244,6 +294,12 @@ impl Type {
         format: Format,
         out: &mut BytesMut,
     ) -> Result<(), SqlError> {
+        // SQLite counts on in 64 bits, and after that in doubles.
+        match value {
+            ValueRef::Integer(number) => drop(self.within(number)?),
+            ValueRef::Real(number) if self.range().is_some() => drop(self.rounded(number)?),
+            _ => {}
+        }
         match format {
             Format::Text => {
                 self.encode_text(value, out);

@@ -92,3 +92,48 @@ async fn a_row_has_so_many_columns_and_no_more() {
     // Only lists of columns are short.
     client.simple_query(&format!("SELECT 1 WHERE 1 IN ({})", items(5_000))).await.unwrap();
 }
+
+#[tokio::test]
+async fn values_that_make_no_sense_are_errors() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    client.batch_execute("CREATE TABLE t (s smallint, \"I\" int, l bigint, v varchar(3))").await.unwrap();
+    client
+        .batch_execute("INSERT INTO t VALUES (-32768, 2147483647, 9223372036854775807, 'äöü')")
+        .await
+        .unwrap();
+    for (sql, expected) in [
+        ("SELECT 1/0", "22012"),
+        ("SELECT s % 0 FROM t", "22012"),
+        ("SELECT 1.5/0.0", "22012"),
+        ("SELECT 2000000000 + 2000000000", "22003"),
+        ("SELECT l + 1 FROM t", "22003"),
+        ("SELECT sum(l) FROM (SELECT l FROM t UNION ALL SELECT 1) x", "22003"),
+        ("SELECT 70000::smallint", "22003"),
+        ("SELECT '3000000000'::int", "22003"),
+        ("SELECT 'abc'::int", "22P02"),
+        ("SELECT 'abc'::numeric", "22P02"),
+        ("SELECT 'perhaps'::bool", "22P02"),
+        ("INSERT INTO t (s) VALUES (32768)", "22003"),
+        ("INSERT INTO t (\"I\") VALUES (-2147483649)", "22003"),
+        ("UPDATE t SET \"I\" = \"I\" + 1", "22003"),
+        ("INSERT INTO t (l) VALUES (9223372036854775808)", "22003"),
+        ("INSERT INTO t (l) VALUES ('abc')", "22P02"),
+        ("INSERT INTO t (v) VALUES ('long')", "22001"),
+    ] {
+        let error = client.simple_query(sql).await.err().unwrap_or_else(|| panic!("{sql}"));
+        assert_eq!(code(&error), expected, "{sql}");
+        assert!(!error.as_db_error().unwrap().message().contains(expected), "{error:?}");
+    }
+    let long = client.execute("INSERT INTO t (v) VALUES ($1)", &[&"long"]).await;
+    assert_eq!(code(&long.err().unwrap()), "22001");
+    let fine = "SELECT 7/2, 7 % 2, '12'::int, 2.5::int, NULL::int, 1/NULL, 6/'2'::int, \
+                CASE WHEN false THEN 1/0 ELSE 5000000000 END, coalesce(NULL, 1, 5000000000)";
+    let row = client.query_one(fine, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1), row.get::<_, i32>(2)), (3, 1, 12));
+    assert_eq!((row.get::<_, i32>(3), row.get::<_, Option<i32>>(4), row.get::<_, i32>(6)), (3, None, 3));
+    assert_eq!((row.get::<_, i64>(7), row.get::<_, i64>(8)), (5_000_000_000, 1));
+    client.batch_execute("ALTER TABLE t ADD COLUMN w varchar(2); ALTER TABLE t DROP COLUMN v").await.unwrap();
+    let long = client.simple_query("UPDATE t SET w = 'abc'").await;
+    assert_eq!(code(&long.err().unwrap()), "22001");
+}
