@@ -189,6 +189,7 @@ impl<E: Engine> Front<E> {
         match self.start_up(&mut wire).await {
             Ok(Some((transactions, admitted))) => Ok(Some((wire, transactions, admitted))),
             Ok(None) => Ok(None),
+            // Whoever was admitted on trial has given that up by now, so the client finds its place free.
             Err(Refused::Told(error)) => {
                 self.tell(&mut wire, &error).await;
                 Ok(None)
@@ -266,8 +267,13 @@ impl<E: Engine> Front<E> {
 
         let early = self.shared.sessions.limits().refuse == RefuseWhen::BeforeAuth;
         let mut admitted = if early { Some(self.admit()?) } else { None };
-        self.authenticate(wire, role).await?;
-        let admitted = match admitted.take() {
+        let authenticated = self.authenticate(wire, role).await;
+        if authenticated.is_err() && !early {
+            // Nothing was taken yet that could be kept.
+            self.shared.sessions.charge_refusal(self.shared.clock.now());
+        }
+        authenticated?;
+        let mut admitted = match admitted.take() {
             Some(admitted) => admitted,
             None => self.admit()?,
         };
@@ -289,6 +295,7 @@ impl<E: Engine> Front<E> {
         // The conversation sends all this: by then the session is counted.
         wire.replies.ready(Readiness::Idle);
         let transactions = Transactions::new(self.shared.clone(), self.engine.session(), settings);
+        admitted.confirm();
         Ok(Some((transactions, admitted)))
     }
 
