@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -119,7 +119,11 @@ impl<E: Engine> Front<E> {
 
     async fn serve(self, socket: TcpStream, place: LoggingIn) {
         let (delay, welcome) = self.shared.faults.on_accept();
-        self.shared.clock.sleep(delay).await;
+        if let First::Left(()) = race::first(hung_up(&socket), self.shared.delay(delay)).await {
+            // Whoever finds it counted finds its place free.
+            drop(place);
+            return self.shared.tally.refused("gone");
+        }
         match welcome {
             Welcome::Proceed => {}
             Welcome::Close => return self.shared.tally.refused("closed"),
@@ -321,6 +325,17 @@ impl<E: Engine> Front<E> {
             None => Err(SqlError::access_denied()),
         };
         Ok(verdict?)
+    }
+}
+
+/// Waits until the client has hung up. What it says before stays to be read.
+async fn hung_up(socket: &TcpStream) {
+    loop {
+        // Readable for as long as anything is unread, so this asks for the end of the stream only.
+        match socket.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => clock::pause(BREATH).await,
+            Ok(_) | Err(_) => return,
+        }
     }
 }
 

@@ -139,7 +139,7 @@ impl<E: Engine> Transactions<E> {
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
         self.check_age()?;
         let (delay, blow) = self.shared.faults.on_statement();
-        self.shared.clock.sleep(delay).await;
+        self.shared.delay(delay).await;
         if let Some(blow) = blow {
             return Err(blow);
         }
@@ -211,7 +211,7 @@ impl<E: Engine> Transactions<E> {
         }
         self.check_age()?;
         let fate = self.shared.faults.on_commit(wrote);
-        self.shared.clock.sleep(fate.delay).await;
+        self.shared.delay(fate.delay).await;
         if let Some(blow) = fate.before {
             return Err(blow);
         }
