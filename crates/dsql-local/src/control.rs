@@ -116,8 +116,14 @@ fn understand(input: &[u8]) -> Result<Option<Request>, &'static str> {
             .find(|header| header.name.eq_ignore_ascii_case(name))
             .map(|header| header.value)
     };
-    if header("origin").is_some() {
+    let site = header("sec-fetch-site").unwrap_or(b"none");
+    if header("origin").is_some() || !matches!(site, b"none" | b"same-origin") {
         return Err("a web page has no business here");
+    }
+    // A page whose own name was made to lead here sends no Origin with a GET, but it cannot help naming itself.
+    let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    if !matches!((hosts.next(), hosts.next()), (Some(host), None) if is_loopback(host.value)) {
+        return Err("the Host must be 127.0.0.1, localhost or [::1]");
     }
     let length =
         header("content-length").map_or(Some(0), |text| std::str::from_utf8(text).ok()?.trim().parse().ok());
@@ -137,6 +143,17 @@ fn understand(input: &[u8]) -> Result<Option<Request>, &'static str> {
         query: query.collect(),
         body: text(body)?,
     }))
+}
+
+/// Whether a Host, with or without a port, can only be this machine.
+fn is_loopback(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| {
+        let (Some(head), Some(port)) = (host.get(..name.len()), host.get(name.len()..)) else { return false };
+        let port_fits =
+            port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+        head.eq_ignore_ascii_case(name) && port_fits
+    })
 }
 
 fn respond(shared: &Arc<Shared>, request: &Request) -> Answer {
@@ -281,13 +298,32 @@ mod tests {
 
     #[test]
     fn a_request_waits_for_its_body() {
-        let whole = b"POST /faults?a=b%20c HTTP/1.1\r\nContent-Length: 8\r\n\r\nconflict";
+        let whole = b"POST /faults?a=b%20c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\nconflict";
         assert!(understand(&whole[..whole.len() - 1]).unwrap().is_none());
         let request = understand(whole).unwrap().unwrap();
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/faults"));
         assert_eq!((request.query["a"].as_str(), request.body.as_str()), ("b c", "conflict"));
-        assert!(understand(b"GET / HTTP/1.1\r\nOrigin: http://x\r\n\r\n").is_err());
         assert!(understand(b"\x16\x03\x01").is_err());
+    }
+
+    #[test]
+    fn web_pages_are_turned_away() {
+        let asked = |headers: &str| understand(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).is_ok();
+        for host in ["127.0.0.1", "127.0.0.1:5434", "localhost:80", "LOCALHOST", "[::1]:5434", "[::1]"] {
+            assert!(asked(&format!("Host: {host}\r\n")), "{host}");
+        }
+        for host in ["evil.example", "evil.example:5434", "127.0.0.1.evil.example", "localhost:x", "", "[::1"]
+        {
+            assert!(!asked(&format!("Host: {host}\r\n")), "{host}");
+        }
+        assert!(!asked(""));
+        assert!(!asked("Host: localhost\r\nHost: evil.example\r\n"));
+        assert!(!asked("Host: localhost\r\nOrigin: http://x\r\n"));
+        for (site, fine) in
+            [("cross-site", false), ("same-site", false), ("none", true), ("same-origin", true)]
+        {
+            assert_eq!(asked(&format!("Host: localhost\r\nSec-Fetch-Site: {site}\r\n")), fine, "{site}");
+        }
     }
 
     #[test]

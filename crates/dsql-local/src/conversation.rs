@@ -1,12 +1,18 @@
 //! What is said between login and goodbye: the simple and the extended protocol.
 
+mod extended;
+mod kept;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::kept::{Portal, Prepared, check_text, deallocated};
 use crate::clock::Moment;
+use crate::counters::count;
 use crate::engine::{Call, Description, Engine, Rows};
 use crate::error::SqlError;
 use crate::faults::Blow;
@@ -15,17 +21,14 @@ use crate::sessions::{Ending, Phase};
 use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
 use crate::transaction::{Outcome, Transactions};
-use crate::wire::Format;
 use crate::wire::backend::Severity;
 use crate::wire::frontend::{Message, Named};
 use crate::wire::stream::{Broken, Wire};
 
-/// How many prepared statements a session may have.
-const STATEMENTS: usize = 10_000;
-/// How many portals.
-const PORTALS: usize = 100;
-/// How many bytes of either.
-const HELD: usize = 64 << 20;
+/// How many semicolons a query may have: each may be the end of a statement, which takes more room than its text.
+const SEMICOLONS: usize = 100_000;
+/// The least time there is: what is as old as it may be is not yet too old.
+const TICK: Duration = Duration::from_nanos(1);
 
 /// How a conversation ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,34 +52,12 @@ pub(crate) struct Conversation<E: Engine, S> {
     skipping: bool,
 }
 
-#[derive(Debug)]
-struct Prepared {
-    statement: Statement,
-    description: Arc<Description>,
-}
-
-struct Portal {
-    prepared: Arc<Prepared>,
-    values: Vec<Option<Bytes>>,
-    formats: Vec<Format>,
-    results: Vec<Format>,
-    /// What it gave and the client has not yet fetched, and the tag for the end.
-    pending: Option<(Rows, Outcome)>,
-}
-
-impl Portal {
-    /// How many bytes it keeps.
-    fn held(&self) -> usize {
-        let values: usize = self.values.iter().flatten().map(Bytes::len).sum();
-        values + self.pending.as_ref().map_or(0, |(rows, _)| rows.size())
-    }
-}
-
 /// What ends a conversation from within.
 enum Stop {
     Broken,
     Hangup,
     Terminate,
+    Expired,
 }
 
 impl From<Broken> for Stop {
@@ -101,9 +82,10 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     pub(crate) async fn run(&mut self, ending: &Ending) -> End {
         loop {
             match self.next(ending).await {
-                Ok(Some(message)) => match self.answer(message).await {
+                Ok(Some(message)) => match self.answer(message, ending).await {
                     Ok(()) => {}
                     Err(Stop::Hangup) => return End::Dropped,
+                    Err(Stop::Expired) => return End::Expired,
                     Err(Stop::Broken | Stop::Terminate) => return End::Left,
                 },
                 Ok(None) => return End::Expired,
@@ -125,27 +107,38 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                 return Ok(Some(message));
             }
             self.wire.flush().await?;
+            let limit = self.shared.sessions.limits().transaction_life;
+            let clock = &self.shared.clock;
             let over = async {
-                match open {
-                    None => ending.reached(Phase::Expired).await,
-                    // A transaction begun before the end may finish, but not outlive its own limit.
-                    Some(began) => {
-                        ending.reached(Phase::Expired).await;
-                        let limit = self.shared.sessions.limits().transaction_life;
-                        self.shared.clock.sleep_until(began.saturating_add(limit)).await;
-                    }
+                ending.reached(Phase::Expired).await;
+                // A transaction begun before the end may finish, but not outlive its own limit.
+                if let Some(began) = open {
+                    clock.sleep_until(began.saturating_add(limit)).await;
                 }
             };
-            match race::first(self.wire.more(), over).await {
+            // What a transaction holds must not wait for an idle client to be told that it is too old.
+            let holds = open.filter(|_| self.transactions.can_lapse());
+            let lapse = async {
+                match holds {
+                    Some(began) => clock.sleep_until(began.saturating_add(limit).saturating_add(TICK)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            match race::first(self.wire.more(), race::first(over, lapse)).await {
                 First::Left(more) => more?,
-                First::Right(()) => return Ok(None),
+                First::Right(First::Left(())) => return Ok(None),
+                First::Right(First::Right(())) => self.transactions.lapse().await,
             }
         }
     }
 
-    async fn answer(&mut self, (tag, body): (u8, Bytes)) -> Result<(), Stop> {
-        let message = match Message::parse(tag, body) {
+    async fn answer(&mut self, (tag, body): (u8, Bytes), ending: &Ending) -> Result<(), Stop> {
+        // The end of the text is where the message ends: a NUL before that is in the text.
+        let text = body.strip_suffix(&[0]).filter(|_| tag == b'Q').map_or(Ok(()), check_text);
+        let message = match text.and_then(|()| Message::parse(tag, body)) {
             Ok(message) => message,
+            // The message was whole, only its text was none.
+            Err(error) if error.code == "22021" => return self.misspelt(tag, error).await,
             Err(error) => {
                 self.wire.replies.error(Severity::Fatal, &error);
                 self.wire.flush().await?;
@@ -156,7 +149,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             return Ok(());
         }
         let result = match message {
-            Message::Query(sql) => return self.query(&sql).await,
+            Message::Query(sql) => return self.query(&sql, ending).await,
             Message::Sync => return self.sync().await,
             Message::Terminate => return Err(Stop::Terminate),
             Message::Flush => {
@@ -166,7 +159,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             Message::Copy => Ok(()),
             Message::Parse { name, sql, types } => self.parse(name, &sql, types).await,
             Message::Bind { portal, statement, formats, values, results } => {
-                self.bind(portal, &statement, formats, values, results)
+                self.bind(portal, &statement, formats, &values, results)
             }
             Message::Describe { kind: Named::Statement, name } => self.describe_statement(&name),
             Message::Describe { kind: Named::Portal, name } => self.describe_portal(&name),
@@ -187,6 +180,20 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         self.report(result).await
     }
 
+    /// Answers a message with bytes in it that are no text.
+    async fn misspelt(&mut self, tag: u8, error: SqlError) -> Result<(), Stop> {
+        if self.skipping {
+            return Ok(());
+        }
+        self.report(Err(error.into())).await?;
+        if tag == b'Q' {
+            self.wire.replies.ready(self.transactions.readiness());
+        } else {
+            self.skipping = true;
+        }
+        Ok(())
+    }
+
     /// Tells the client of an error, which also fails the transaction.
     async fn report(&mut self, result: Result<(), Blow>) -> Result<(), Stop> {
         if let Err(blow) = &result {
@@ -203,20 +210,38 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     /// The simple protocol: several statements, one transaction for all that are not in one of their own.
-    async fn query(&mut self, sql: &str) -> Result<(), Stop> {
-        self.portals.clear();
-        let statements = Statement::split(sql);
+    async fn query(&mut self, sql: &str, ending: &Ending) -> Result<(), Stop> {
+        self.portals.remove("");
         let mut result = Ok(());
-        for (index, statement) in statements.iter().enumerate() {
-            result = self.simple(statement, index + 1 == statements.len()).await;
-            self.wire.flush_if_full().await?;
-            if result.is_err() {
-                break;
+        match split(sql) {
+            Ok(statements) => {
+                for (index, statement) in statements.iter().enumerate() {
+                    if index > 0 && self.transactions.began().is_none() && ending.has_reached(Phase::Expired)
+                    {
+                        // The transaction that was open at the end is over: there is no next one.
+                        self.wire.flush().await?;
+                        return Err(Stop::Expired);
+                    }
+                    result = self.simple(statement, index + 1 == statements.len()).await;
+                    self.wire.flush_if_full().await?;
+                    if result.is_err() {
+                        break;
+                    }
+                }
             }
+            Err(error) => result = Err(error.into()),
         }
         self.report(result).await?;
+        self.end_portals();
         self.wire.replies.ready(self.transactions.readiness());
         Ok(())
+    }
+
+    /// Portals end with their transaction.
+    fn end_portals(&mut self) {
+        if self.transactions.began().is_none() {
+            self.portals.clear();
+        }
     }
 
     async fn simple(&mut self, statement: &Statement, last: bool) -> Result<(), Blow> {
@@ -224,7 +249,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             self.wire.replies.empty_query();
             return Ok(());
         }
-        let description = self.transactions.describe(statement, &[]).await?;
+        let description = self.describe(statement, &[]).await?;
         if !description.parameters.is_empty() {
             return Err(SqlError::new("42P02", "there is no parameter $1").into());
         }
@@ -237,7 +262,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             deadline: Moment::MAX,
         };
         let mut rows = Rows::default();
-        let outcome = self.transactions.run(call, &mut rows).await?;
+        let outcome = self.run_one(call, &mut rows).await?;
         if last {
             // Before its answer: nobody shall read UPDATE 1 of what was not committed.
             self.transactions.finish().await?;
@@ -250,13 +275,53 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         Ok(())
     }
 
-    fn deliver(&mut self, rows: &mut Rows, limit: usize) {
-        let (data, _) = rows.take(limit);
+    async fn describe(&mut self, statement: &Statement, types: &[u32]) -> Result<Arc<Description>, SqlError> {
+        if statement.begins(&["DEALLOCATE"]) && !self.transactions.failed() {
+            return Ok(Arc::default());
+        }
+        self.transactions.describe(statement, types).await
+    }
+
+    async fn run_one(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
+        // Prepared statements are known here only.
+        if call.statement.begins(&["DEALLOCATE"]) && !self.transactions.failed() {
+            count(&self.shared.tally.statements);
+            return Ok(self.deallocate(call.statement)?);
+        }
+        let outcome = self.transactions.run(call, rows).await?;
+        if matches!(call.statement.kind(), Kind::Commit | Kind::Rollback) {
+            self.end_portals();
+        }
+        Ok(outcome)
+    }
+
+    fn deallocate(&mut self, statement: &Statement) -> Result<Outcome, SqlError> {
+        let tag = match deallocated(statement) {
+            Some(name) => {
+                // The one without a name cannot be named.
+                let known = !name.is_empty() && self.statements.remove(&name).is_some();
+                if !known {
+                    return Err(unknown_statement(&name));
+                }
+                "DEALLOCATE"
+            }
+            None => {
+                self.statements.retain(|name, _| name.is_empty());
+                "DEALLOCATE ALL"
+            }
+        };
+        Ok(Outcome { tag: tag.to_owned(), ..Outcome::default() })
+    }
+
+    /// Sends the first rows, and says how many.
+    fn deliver(&mut self, rows: &mut Rows, limit: usize) -> u64 {
+        let (data, count) = rows.take(limit);
         if self.wire.replies.0.is_empty() {
             self.wire.replies.0 = data;
         } else {
             self.wire.replies.0.extend_from_slice(&data);
         }
+        count
     }
 
     fn conclude(&mut self, outcome: &Outcome) {
@@ -274,128 +339,20 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         self.skipping = false;
         let finished = self.transactions.finish().await;
         self.report(finished).await?;
-        if self.transactions.began().is_none() {
-            self.portals.clear();
-        }
+        self.end_portals();
         self.wire.replies.ready(self.transactions.readiness());
-        Ok(())
-    }
-
-    async fn parse(&mut self, name: String, sql: &str, types: Vec<u32>) -> Result<(), Blow> {
-        let mut statements = Statement::split(sql);
-        let (Some(statement), true) = (statements.pop(), statements.is_empty()) else {
-            return Err(
-                SqlError::new("42601", "cannot insert multiple commands into a prepared statement").into()
-            );
-        };
-        if !name.is_empty() && self.statements.contains_key(&name) {
-            return Err(
-                SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")).into()
-            );
-        }
-        let held: usize = self.statements.values().map(|prepared| prepared.statement.text().len()).sum();
-        if self.statements.len() >= STATEMENTS || held + sql.len() > HELD {
-            return Err(SqlError::new("54000", "too many prepared statements in one session").into());
-        }
-        let description = self.transactions.describe(&statement, &types).await?;
-        self.statements.insert(name, Arc::new(Prepared { statement, description }));
-        self.wire.replies.parsed();
-        Ok(())
-    }
-
-    fn bind(
-        &mut self,
-        portal: String,
-        statement: &str,
-        formats: Vec<Format>,
-        values: Vec<Option<Bytes>>,
-        results: Vec<Format>,
-    ) -> Result<(), Blow> {
-        let prepared = self.statement(statement)?;
-        let wanted = prepared.description.parameters.len();
-        if values.len() != wanted {
-            return Err(SqlError::protocol(format!(
-                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {wanted}",
-                values.len()
-            ))
-            .into());
-        }
-        let portal_held = values.iter().flatten().map(Bytes::len).sum();
-        self.portals.remove(&portal);
-        self.make_room(portal_held)?;
-        self.portals.insert(portal, Portal { prepared, values, formats, results, pending: None });
-        self.wire.replies.bound();
-        Ok(())
-    }
-
-    /// Whether so many bytes more may be kept in portals.
-    fn make_room(&self, more: usize) -> Result<(), SqlError> {
-        let held: usize = self.portals.values().map(Portal::held).sum();
-        let full = self.portals.len() >= PORTALS || held + more > HELD;
-        if full { Err(SqlError::new("54000", "too much is kept in portals of one session")) } else { Ok(()) }
-    }
-
-    fn statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
-        let unknown = || SqlError::new("26000", format!("prepared statement \"{name}\" does not exist"));
-        self.statements.get(name).cloned().ok_or_else(unknown)
-    }
-
-    fn describe_statement(&mut self, name: &str) -> Result<(), Blow> {
-        let prepared = self.statement(name)?;
-        self.wire.replies.parameter_types(&prepared.description.parameters);
-        match &prepared.description.columns {
-            Some(columns) => self.wire.replies.columns(columns, &[]),
-            None => self.wire.replies.no_columns(),
-        }
-        Ok(())
-    }
-
-    fn describe_portal(&mut self, name: &str) -> Result<(), Blow> {
-        let portal = self.portals.get(name).ok_or_else(|| unknown_portal(name))?;
-        match &portal.prepared.description.columns {
-            Some(columns) => self.wire.replies.columns(columns, &portal.results),
-            None => self.wire.replies.no_columns(),
-        }
-        Ok(())
-    }
-
-    async fn execute(&mut self, name: &str, limit: usize) -> Result<(), Blow> {
-        let portal = self.portals.get_mut(name).ok_or_else(|| unknown_portal(name))?;
-        let prepared = portal.prepared.clone();
-        if prepared.statement.kind() == Kind::Empty {
-            self.wire.replies.empty_query();
-            return Ok(());
-        }
-        let (mut rows, outcome) = match portal.pending.take() {
-            Some(pending) => pending,
-            None => {
-                let call = Call {
-                    statement: &prepared.statement,
-                    description: &prepared.description,
-                    values: &portal.values,
-                    formats: &portal.formats,
-                    results: &portal.results,
-                    deadline: Moment::MAX,
-                };
-                let mut rows = Rows::default();
-                let outcome = self.transactions.run(call, &mut rows).await?;
-                (rows, outcome)
-            }
-        };
-        self.deliver(&mut rows, limit);
-        if rows.count() > 0 {
-            self.make_room(rows.size())?;
-            self.wire.replies.suspended();
-            if let Some(portal) = self.portals.get_mut(name) {
-                portal.pending = Some((rows, outcome));
-            }
-        } else {
-            self.conclude(&outcome);
-        }
         Ok(())
     }
 }
 
-fn unknown_portal(name: &str) -> SqlError {
-    SqlError::new("34000", format!("portal \"{name}\" does not exist"))
+/// Every statement of a query.
+fn split(sql: &str) -> Result<Vec<Statement>, SqlError> {
+    if sql.bytes().filter(|byte| *byte == b';').count() > SEMICOLONS {
+        return Err(SqlError::new("54000", format!("a query has at most {SEMICOLONS} semicolons")));
+    }
+    Ok(Statement::split(sql))
+}
+
+fn unknown_statement(name: &str) -> SqlError {
+    SqlError::new("26000", format!("prepared statement \"{name}\" does not exist"))
 }

@@ -79,10 +79,24 @@ pub(crate) enum Welcome {
     Silence,
 }
 
+/// A pause, and which faults make it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delay {
+    pub(crate) time: Duration,
+    pub(crate) by: Vec<u64>,
+}
+
+impl Delay {
+    fn add(&mut self, time: Duration, by: u64) {
+        self.time = self.time.saturating_add(time);
+        self.by.push(by);
+    }
+}
+
 /// What happens to a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fate {
-    pub(crate) delay: Duration,
+    pub(crate) delay: Delay,
     /// Instead of the commit.
     pub(crate) before: Option<Blow>,
     /// After it, though it is durable.
@@ -120,7 +134,9 @@ struct Active {
 
 impl Active {
     fn spent(&self) -> bool {
-        self.fault.times.is_some_and(|times| self.hits >= times)
+        // A cut happens once.
+        let times = self.fault.times.or(self.fault.sever().map(|_| 1));
+        times.is_some_and(|times| self.hits >= times)
     }
 
     /// Draws whether it strikes this time.
@@ -189,6 +205,18 @@ impl Faults {
         self.shorter.notified()
     }
 
+    /// Whether that one is in the list.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.list.lock().active.iter().any(|active| active.id == id)
+    }
+
+    /// One that waited for its time strikes now; whether it was still there.
+    pub(crate) fn falls_due(&self, id: u64) -> bool {
+        let mut list = self.list.lock();
+        let due = list.active.iter_mut().find(|active| active.id == id);
+        due.map(|active| active.hits += 1).is_some()
+    }
+
     /// The list, for people and programs.
     pub(crate) fn json(&self) -> Value {
         let list = self.list.lock();
@@ -208,10 +236,10 @@ impl Faults {
     }
 
     /// A socket was accepted: how long to wait, and what then.
-    pub(crate) fn on_accept(&self) -> (Duration, Welcome) {
-        let mut answer = (Duration::ZERO, Welcome::Proceed);
+    pub(crate) fn on_accept(&self) -> (Delay, Welcome) {
+        let mut answer = (Delay::default(), Welcome::Proceed);
         self.each(|kind, active| match kind {
-            Kind::Delay { at: Stage::Connect, time } if active.strikes() => answer.0 += time,
+            Kind::Delay { at: Stage::Connect, time } if active.strikes() => answer.0.add(time, active.id),
             Kind::Refuse(Refusal::Close) if answer.1 == Welcome::Proceed && active.strikes() => {
                 answer.1 = Welcome::Close;
             }
@@ -241,14 +269,16 @@ impl Faults {
                         answer = Err(error);
                     }
                 }
-                Kind::Throttle { .. } if active.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) => {
-                    active.hits += 1;
-                    answer = Err(SqlError::rate_exceeded());
+                Kind::Throttle { .. } => {
+                    // The bucket counts every connect, also those that its fault lets pass by chance.
+                    let empty = active.bucket.as_mut().is_some_and(|bucket| !bucket.take(now));
+                    if empty && active.strikes() {
+                        answer = Err(SqlError::rate_exceeded());
+                    }
                 }
                 Kind::Wake { time } => {
                     let awake_at = *active.awake_at.get_or_insert(now.saturating_add(time));
-                    if now < awake_at {
-                        active.hits += 1;
+                    if now < awake_at && active.strikes() {
                         answer = Err(SqlError::waking_up());
                     }
                 }
@@ -259,10 +289,10 @@ impl Faults {
     }
 
     /// A statement is about to run: how long to wait, and what hits it.
-    pub(crate) fn on_statement(&self) -> (Duration, Option<Blow>) {
-        let mut answer = (Duration::ZERO, None);
+    pub(crate) fn on_statement(&self) -> (Delay, Option<Blow>) {
+        let mut answer = (Delay::default(), None);
         self.each(|kind, active| match kind {
-            Kind::Delay { at: Stage::Statement, time } if active.strikes() => answer.0 += time,
+            Kind::Delay { at: Stage::Statement, time } if active.strikes() => answer.0.add(time, active.id),
             Kind::Unavailable { at: Stage::Statement } if answer.1.is_none() && active.strikes() => {
                 answer.1 = Some(Blow::Error(SqlError::unavailable()));
             }
@@ -278,7 +308,7 @@ impl Faults {
     pub(crate) fn on_commit(&self, wrote: bool) -> Fate {
         let mut fate = Fate::default();
         self.each(|kind, active| match kind {
-            Kind::Delay { at: Stage::Commit, time } if active.strikes() => fate.delay += time,
+            Kind::Delay { at: Stage::Commit, time } if active.strikes() => fate.delay.add(time, active.id),
             Kind::Conflict if wrote && fate.before.is_none() && active.strikes() => {
                 fate.before = Some(Blow::Error(SqlError::change_conflict()));
             }
@@ -365,7 +395,8 @@ mod tests {
             "refuse:how=waking,n=1",
             "delay:for=50ms",
         ]);
-        assert_eq!(faults.on_accept(), (Duration::from_millis(150), Welcome::Proceed));
+        let delay = Delay { time: Duration::from_millis(150), by: vec![1, 4] };
+        assert_eq!(faults.on_accept(), (delay, Welcome::Proceed));
         assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::too_many_connections()));
         assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::waking_up()));
         assert_eq!(faults.on_admission(Duration::ZERO), Ok(()));
@@ -398,6 +429,18 @@ mod tests {
         let faults = faults(&["throttle:rate=2,burst=1"]);
         let admitted = |ms| faults.on_admission(Duration::from_millis(ms)).is_ok();
         assert_eq!([admitted(0), admitted(499), admitted(500)], [true, false, true]);
+    }
+
+    #[test]
+    fn throttles_and_wakes_are_used_up_and_have_a_chance() {
+        let throttle = faults(&["throttle:rate=0,burst=0,n=2"]);
+        let admitted = || throttle.on_admission(Duration::ZERO).is_ok();
+        assert_eq!([admitted(), admitted(), admitted()], [false, false, true]);
+        let never = faults(&["throttle:rate=0,burst=0,p=0", "wake:for=1h,p=0"]);
+        assert_eq!(never.on_admission(Duration::ZERO), Ok(()));
+        let wake = faults(&["wake:for=1h,n=1"]);
+        assert!(wake.on_admission(Duration::ZERO).is_err());
+        assert_eq!(wake.on_admission(Duration::ZERO), Ok(()));
     }
 
     #[test]

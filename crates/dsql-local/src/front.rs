@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -119,7 +119,11 @@ impl<E: Engine> Front<E> {
 
     async fn serve(self, socket: TcpStream, place: LoggingIn) {
         let (delay, welcome) = self.shared.faults.on_accept();
-        self.shared.clock.sleep(delay).await;
+        if let First::Left(()) = race::first(hung_up(&socket), self.shared.delay(delay)).await {
+            // Whoever finds it counted finds its place free.
+            drop(place);
+            return self.shared.tally.refused("gone");
+        }
         match welcome {
             Welcome::Proceed => {}
             Welcome::Close => return self.shared.tally.refused("closed"),
@@ -189,6 +193,7 @@ impl<E: Engine> Front<E> {
         match self.start_up(&mut wire).await {
             Ok(Some((transactions, admitted))) => Ok(Some((wire, transactions, admitted))),
             Ok(None) => Ok(None),
+            // Whoever was admitted on trial has given that up by now, so the client finds its place free.
             Err(Refused::Told(error)) => {
                 self.tell(&mut wire, &error).await;
                 Ok(None)
@@ -266,8 +271,13 @@ impl<E: Engine> Front<E> {
 
         let early = self.shared.sessions.limits().refuse == RefuseWhen::BeforeAuth;
         let mut admitted = if early { Some(self.admit()?) } else { None };
-        self.authenticate(wire, role).await?;
-        let admitted = match admitted.take() {
+        let authenticated = self.authenticate(wire, role).await;
+        if authenticated.is_err() && !early {
+            // Nothing was taken yet that could be kept.
+            self.shared.sessions.charge_refusal(self.shared.clock.now());
+        }
+        authenticated?;
+        let mut admitted = match admitted.take() {
             Some(admitted) => admitted,
             None => self.admit()?,
         };
@@ -289,6 +299,7 @@ impl<E: Engine> Front<E> {
         // The conversation sends all this: by then the session is counted.
         wire.replies.ready(Readiness::Idle);
         let transactions = Transactions::new(self.shared.clone(), self.engine.session(), settings);
+        admitted.confirm();
         Ok(Some((transactions, admitted)))
     }
 
@@ -314,6 +325,17 @@ impl<E: Engine> Front<E> {
             None => Err(SqlError::access_denied()),
         };
         Ok(verdict?)
+    }
+}
+
+/// Waits until the client has hung up. What it says before stays to be read.
+async fn hung_up(socket: &TcpStream) {
+    loop {
+        // Readable for as long as anything is unread, so this asks for the end of the stream only.
+        match socket.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => clock::pause(BREATH).await,
+            Ok(_) | Err(_) => return,
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Sessions {
 struct Book {
     limits: Limits,
     bucket: Bucket,
+    /// Tokens given back by logins that failed, beside the bucket: they are taken first.
+    returned: u32,
     next: u64,
     /// By number, which is the order of birth.
     live: BTreeMap<u64, Life>,
@@ -34,6 +36,31 @@ struct Book {
     high_water: u64,
     /// Of those that have ended.
     longest: Duration,
+}
+
+impl Book {
+    /// Takes a token, if there is one.
+    fn take(&mut self, now: Moment) -> bool {
+        self.trim(now);
+        match self.returned.checked_sub(1) {
+            Some(left) => {
+                self.returned = left;
+                true
+            }
+            None => self.bucket.take(now),
+        }
+    }
+
+    fn give_back(&mut self, now: Moment) {
+        self.returned = self.returned.saturating_add(1);
+        self.trim(now);
+    }
+
+    /// Drops what would not have fitted into the bucket: there are never more tokens than the burst.
+    fn trim(&mut self, now: Moment) {
+        let room = self.limits.burst.saturating_sub(self.bucket.level(now));
+        self.returned = self.returned.min(room);
+    }
 }
 
 #[derive(Debug)]
@@ -49,6 +76,8 @@ pub(crate) struct Admitted {
     clock: Arc<Clock>,
     id: u64,
     end: Moment,
+    /// Whether its login is done. Until then it is an attempt, whose token comes back unless refusals cost one.
+    confirmed: bool,
     pub(crate) ending: Arc<Ending>,
 }
 
@@ -57,6 +86,7 @@ impl Sessions {
         let book = Book {
             limits,
             bucket: Bucket::new(limits.per_second, limits.burst, now),
+            returned: 0,
             next: 0,
             live: BTreeMap::new(),
             ends: BTreeSet::new(),
@@ -74,16 +104,21 @@ impl Sessions {
         let mut book = self.book.lock();
         book.bucket.reshape(limits.per_second, limits.burst, now);
         book.limits = limits;
+        book.trim(now);
     }
 
     /// Whole tokens in the bucket.
     pub(crate) fn tokens(&self, now: Moment) -> u32 {
-        self.book.lock().bucket.level(now)
+        let mut book = self.book.lock();
+        book.trim(now);
+        book.bucket.level(now) + book.returned
     }
 
     /// Fills the bucket.
     pub(crate) fn refill(&self, now: Moment) {
-        self.book.lock().bucket.fill(now);
+        let mut book = self.book.lock();
+        book.bucket.fill(now);
+        book.trim(now);
     }
 
     /// Lets one more in, or says why not.
@@ -95,11 +130,11 @@ impl Sessions {
             let limits = book.limits;
             if book.live.len() >= usize::try_from(limits.connections).unwrap_or(usize::MAX) {
                 if limits.refusal_costs {
-                    book.bucket.take(now);
+                    book.take(now);
                 }
                 return Err(SqlError::too_many_connections());
             }
-            if !book.bucket.take(now) {
+            if !book.take(now) {
                 // There is nothing left that a refusal could cost: a bucket has no debts.
                 return Err(SqlError::rate_exceeded());
             }
@@ -115,14 +150,14 @@ impl Sessions {
         if first {
             self.earlier.notify_one();
         }
-        Ok(Admitted { sessions: self.clone(), clock: clock.clone(), id, end, ending })
+        Ok(Admitted { sessions: self.clone(), clock: clock.clone(), id, end, confirmed: false, ending })
     }
 
     /// Spends a token for a connection that was refused elsewhere, if that is how it shall be.
     pub(crate) fn charge_refusal(&self, now: Moment) {
         let mut book = self.book.lock();
         if book.limits.refusal_costs {
-            book.bucket.take(now);
+            book.take(now);
         }
     }
 
@@ -181,6 +216,11 @@ impl Admitted {
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
+
+    /// The login is done: its token is spent, whatever comes.
+    pub(crate) fn confirm(&mut self) {
+        self.confirmed = true;
+    }
 }
 
 impl Drop for Admitted {
@@ -191,6 +231,9 @@ impl Drop for Admitted {
             book.longest = book.longest.max(now.saturating_sub(life.began));
         }
         book.ends.remove(&(self.end, self.id));
+        if !self.confirmed && !book.limits.refusal_costs {
+            book.give_back(now);
+        }
     }
 }
 
@@ -267,6 +310,25 @@ mod tests {
             assert!(sessions.admit(&clock).is_err());
             assert_eq!(sessions.tokens(clock.now()), left);
         }
+    }
+
+    #[test]
+    fn an_attempt_gives_its_token_back_unless_refusals_cost_one() {
+        for (refusal_costs, left) in [(false, 1_000), (true, 999)] {
+            let (sessions, clock) = sessions(Limits { refusal_costs, ..Limits::default() });
+            drop(sessions.admit(&clock).unwrap());
+            assert_eq!(sessions.tokens(clock.now()), left);
+            let mut admitted = sessions.admit(&clock).unwrap();
+            admitted.confirm();
+            drop(admitted);
+            assert_eq!(sessions.tokens(clock.now()), left - 1);
+        }
+        // What comes back after the bucket has filled up again is too much.
+        let (sessions, clock) = sessions(Limits { burst: 2, ..Limits::default() });
+        let attempt = sessions.admit(&clock).unwrap();
+        clock.advance(Duration::from_secs(1));
+        drop(attempt);
+        assert_eq!(sessions.tokens(clock.now()), 2);
     }
 
     #[tokio::test]

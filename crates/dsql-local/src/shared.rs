@@ -9,7 +9,8 @@ use crate::clock::{self, Clock};
 use crate::config::{Config, TokenClock};
 use crate::counters::{Counters, Tally};
 use crate::error::Error;
-use crate::faults::{Fault, Faults};
+use crate::faults::{Delay, Fault, Faults};
+use crate::race::{self, First};
 use crate::sessions::Sessions;
 use crate::tasks::Tasks;
 use crate::tls::Identity;
@@ -55,22 +56,48 @@ impl Shared {
         if self.config.token_skew < 0 { date.saturating_sub(skew) } else { date.saturating_add(skew) }
     }
 
-    /// Adds a fault to the list; one that severs sockets is not listed but happens, now or later.
+    /// Adds a fault to the list. One that severs sockets at once is not listed: it is over before anybody could look.
     pub(crate) fn inject(self: &Arc<Self>, fault: Fault) -> u64 {
+        let now = self.clock.now();
         let Some((fraction, after)) = fault.sever() else {
-            return self.faults.add(fault, self.clock.now());
+            return self.faults.add(fault, now);
         };
         if after.is_zero() {
             self.sever(fraction);
-        } else {
-            let shared = self.clone();
-            let due = self.clock.now().saturating_add(after);
-            self.tasks.spawn(async move {
-                shared.clock.sleep_until(due).await;
-                shared.sever(fraction);
-            });
+            return 0;
         }
-        0
+        let id = self.faults.add(fault, now);
+        let (shared, due) = (self.clone(), now.saturating_add(after));
+        self.tasks.spawn(async move {
+            if shared.until_healed(shared.clock.sleep_until(due), || !shared.faults.has(id)).await
+                && shared.faults.falls_due(id)
+            {
+                shared.sever(fraction);
+            }
+        });
+        id
+    }
+
+    /// A pause that a fault makes: it ends with the faults that were there, if that is earlier.
+    pub(crate) async fn delay(&self, delay: Delay) {
+        if !delay.time.is_zero() {
+            let healed = || delay.by.iter().all(|id| !self.faults.has(*id));
+            self.until_healed(self.clock.sleep(delay.time), healed).await;
+        }
+    }
+
+    /// Waits for `end`, or until `healed`; whether it was the end.
+    async fn until_healed(&self, end: impl Future<Output = ()>, healed: impl Fn() -> bool) -> bool {
+        let healed = async {
+            loop {
+                let changed = self.faults.changed();
+                if healed() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        matches!(race::first(healed, end).await, First::Right(()))
     }
 
     pub(crate) fn sever(&self, fraction: f64) -> u64 {

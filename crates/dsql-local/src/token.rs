@@ -122,7 +122,9 @@ impl Gatekeeper {
         };
         let date = one("X-Amz-Date")?;
         let signed_at = parse_stamp(date).ok_or(Denial::Malformed("no date"))?;
-        let life = one("X-Amz-Expires")?.parse().map_err(|_| Denial::Malformed("no life"))?;
+        // Digits only: a number may have a sign where Rust reads it, but none where it is signed.
+        let life = Some(one("X-Amz-Expires")?).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let life = life.and_then(|text| text.parse().ok()).ok_or(Denial::Malformed("no life"))?;
         let life = Duration::from_secs(life);
         if life.is_zero() || life > LONGEST_LIFE {
             return Err(Denial::Malformed("a life of nothing or of more than a week"));
@@ -130,7 +132,7 @@ impl Gatekeeper {
         if !host.eq_ignore_ascii_case(&self.host) {
             return Err(Denial::Host);
         }
-        if region != self.region || service != SERVICE || !date.starts_with(day) {
+        if region != self.region || service != SERVICE || date.get(..8) != Some(day) {
             return Err(Denial::Scope);
         }
         if one("Action")? != Action::for_role(role).text() {
@@ -325,6 +327,34 @@ mod tests {
         let token_with = sign(&temporary, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
         assert_eq!(gate.check(&token_with, "admin", NOW), Ok(()));
         assert_eq!(gate.check(&token(), "admin", NOW), Err(Denial::Key));
+    }
+
+    /// Signed rightly, but for a day or a life written as no signer writes it.
+    #[test]
+    fn a_day_has_eight_digits_and_a_life_has_no_sign() {
+        let signed = |day: &str, life: &str| {
+            let date = stamp(NOW);
+            let scope = Scope { day, region: "us-east-1", service: SERVICE };
+            let query: Vec<(String, String)> = [
+                ("Action", "DbConnectAdmin"),
+                ("X-Amz-Algorithm", ALGORITHM),
+                ("X-Amz-Credential", &format!("AKIDEXAMPLE/{}", scope.text())),
+                ("X-Amz-Date", &date),
+                ("X-Amz-Expires", life),
+                ("X-Amz-SignedHeaders", "host"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
+            let request = Presigned { host: HOST, query: &query, date: &date, scope };
+            let signature = sigv4::hex(&request.mac(&keys().secret_access_key).finalize().into_bytes());
+            let token = format!("{HOST}/?{}&X-Amz-Signature={signature}", sigv4::canonical_query(&query));
+            gate().check(&token, "admin", NOW)
+        };
+        assert_eq!(signed("20260202", "900"), Ok(()));
+        for day in ["", "2026", "2026020", "20260202T", "20260203"] {
+            assert_eq!(signed(day, "900"), Err(Denial::Scope), "{day}");
+        }
+        assert_eq!(signed("20260202", "+900"), Err(Denial::Malformed("no life")));
     }
 
     #[test]

@@ -34,8 +34,19 @@ pub(crate) struct Transactions<E: Engine> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    Open { explicit: bool, wrote: bool, began: Moment },
-    Failed { began: Moment },
+    Open {
+        explicit: bool,
+        wrote: bool,
+        began: Moment,
+    },
+    Failed {
+        began: Moment,
+    },
+    /// It grew too old while the client said nothing, and was rolled back; the client does not know yet.
+    Lapsed {
+        explicit: bool,
+        began: Moment,
+    },
 }
 
 impl<E: Engine> Transactions<E> {
@@ -45,8 +56,12 @@ impl<E: Engine> Transactions<E> {
 
     pub(crate) fn readiness(&self) -> Readiness {
         match self.state {
-            State::Idle | State::Open { explicit: false, .. } => Readiness::Idle,
-            State::Open { explicit: true, .. } => Readiness::InTransaction,
+            State::Idle | State::Open { explicit: false, .. } | State::Lapsed { explicit: false, .. } => {
+                Readiness::Idle
+            }
+            State::Open { explicit: true, .. } | State::Lapsed { explicit: true, .. } => {
+                Readiness::InTransaction
+            }
             State::Failed { .. } => Readiness::Failed,
         }
     }
@@ -55,8 +70,45 @@ impl<E: Engine> Transactions<E> {
     pub(crate) fn began(&self) -> Option<Moment> {
         match self.state {
             State::Idle => None,
-            State::Open { began, .. } | State::Failed { began } => Some(began),
+            State::Open { began, .. } | State::Failed { began } | State::Lapsed { began, .. } => Some(began),
         }
+    }
+
+    /// Whether it has failed, and the client knows.
+    pub(crate) fn failed(&self) -> bool {
+        matches!(self.state, State::Failed { .. })
+    }
+
+    /// Whether there is a transaction that holds something and can grow too old.
+    pub(crate) fn can_lapse(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+    }
+
+    /// The open transaction is too old: gives up what it holds. The client is told when it next says something.
+    pub(crate) async fn lapse(&mut self) {
+        if let State::Open { explicit, began, .. } = self.state {
+            self.state = State::Lapsed { explicit, began };
+            // If undoing fails, nothing was done either.
+            drop(self.session.rollback().await);
+        }
+    }
+
+    /// Whether a statement may be run or described in the state that the transaction is in.
+    fn check_state(&self, statement: &Statement) -> Result<(), SqlError> {
+        if ends_transaction(statement) { Ok(()) } else { self.check_alive() }
+    }
+
+    /// Whether anything more can come of the transaction.
+    pub(crate) fn check_alive(&self) -> Result<(), SqlError> {
+        match self.state {
+            State::Failed { .. } => Err(SqlError::aborted()),
+            State::Lapsed { .. } => Err(self.too_old()),
+            State::Idle | State::Open { .. } => Ok(()),
+        }
+    }
+
+    fn too_old(&self) -> SqlError {
+        SqlError::too_old(self.shared.sessions.limits().transaction_life)
     }
 
     /// What a statement takes and gives.
@@ -65,9 +117,7 @@ impl<E: Engine> Transactions<E> {
         statement: &Statement,
         types: &[u32],
     ) -> Result<Arc<Description>, SqlError> {
-        if matches!(self.state, State::Failed { .. }) && !ends_transaction(statement) {
-            return Err(SqlError::aborted());
-        }
+        self.check_state(statement)?;
         rules::check(statement)?;
         match statement.kind() {
             Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
@@ -86,9 +136,7 @@ impl<E: Engine> Transactions<E> {
         if statement.kind() != Kind::Empty {
             count(&self.shared.tally.statements);
         }
-        if matches!(self.state, State::Failed { .. }) && !ends_transaction(statement) {
-            return Err(SqlError::aborted().into());
-        }
+        self.check_state(statement)?;
         rules::check(statement)?;
         match statement.kind() {
             Kind::Empty => Ok(Outcome::default()),
@@ -120,9 +168,12 @@ impl<E: Engine> Transactions<E> {
             count(&self.shared.tally.conflicts);
         }
         self.state = match self.state {
-            State::Open { explicit: true, began, .. } => State::Failed { began },
-            State::Failed { began } => State::Failed { began },
-            State::Idle | State::Open { explicit: false, .. } => State::Idle,
+            State::Open { explicit: true, began, .. }
+            | State::Lapsed { explicit: true, began }
+            | State::Failed { began } => State::Failed { began },
+            State::Idle | State::Open { explicit: false, .. } | State::Lapsed { explicit: false, .. } => {
+                State::Idle
+            }
         };
         // What it held must not wait for the client to say ROLLBACK. If undoing fails, nothing was done either.
         drop(self.session.rollback().await);
@@ -132,6 +183,10 @@ impl<E: Engine> Transactions<E> {
     pub(crate) async fn finish(&mut self) -> Result<(), Blow> {
         match self.state {
             State::Open { explicit: false, .. } => self.commit().await,
+            State::Lapsed { explicit: false, .. } => {
+                self.state = State::Idle;
+                Err(self.too_old().into())
+            }
             _ => Ok(()),
         }
     }
@@ -139,7 +194,7 @@ impl<E: Engine> Transactions<E> {
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
         self.check_age()?;
         let (delay, blow) = self.shared.faults.on_statement();
-        self.shared.clock.sleep(delay).await;
+        self.shared.delay(delay).await;
         if let Some(blow) = blow {
             return Err(blow);
         }
@@ -164,7 +219,7 @@ impl<E: Engine> Transactions<E> {
         match &mut self.state {
             State::Open { explicit: explicit @ false, .. } => *explicit = true,
             State::Idle => self.open(true).await?,
-            State::Open { .. } | State::Failed { .. } => {
+            State::Open { .. } | State::Failed { .. } | State::Lapsed { .. } => {
                 outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));
             }
         }
@@ -184,6 +239,10 @@ impl<E: Engine> Transactions<E> {
                 // A transaction that could not be committed is over all the same.
                 self.state = State::Idle;
                 result.map(|()| Outcome { tag: statement.tag(0), ..Outcome::default() })
+            }
+            State::Lapsed { .. } => {
+                self.state = State::Idle;
+                Err(self.too_old().into())
             }
             State::Failed { .. } => {
                 self.state = State::Idle;
@@ -211,7 +270,7 @@ impl<E: Engine> Transactions<E> {
         }
         self.check_age()?;
         let fate = self.shared.faults.on_commit(wrote);
-        self.shared.clock.sleep(fate.delay).await;
+        self.shared.delay(fate.delay).await;
         if let Some(blow) = fate.before {
             return Err(blow);
         }

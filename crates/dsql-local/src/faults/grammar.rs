@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::{Fault, Kind, Refusal, Stage};
 
-/// Every kind, and which keys it takes beside `n` and `p`.
+/// Every kind, and which keys it takes beside `n` and `p`, which are for all that can strike more than once.
 const KINDS: &str = "refuse:how=close|53300|53400|denied|waking  throttle:rate=N,burst=N  delay:at=connect|statement|commit,for=TIME  \
 wake:for=TIME  silent  sever:fraction=F,after=TIME  drop:at=before-commit|after-commit  \
-unavailable:at=statement|commit|after-commit  conflict  stale-schema; each takes n=TIMES and p=PROBABILITY";
+unavailable:at=statement|commit|after-commit  conflict  stale-schema; each but sever takes n=TIMES and p=PROBABILITY";
 
 impl FromStr for Fault {
     type Err = String;
@@ -21,6 +21,10 @@ impl FromStr for Fault {
         for pair in keys.split(',').filter(|pair| !pair.trim().is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is not KEY=VALUE"))?;
             given.insert(key.trim().to_owned(), value.trim().to_owned());
+        }
+        // A cut happens once, and surely.
+        if let Some(key) = ["n", "p"].into_iter().find(|key| kind == "sever" && given.contains_key(*key)) {
+            return Err(format!("'sever' takes no '{key}'; there are: {KINDS}"));
         }
         let fault = Self {
             probability: take(&mut given, "p", probability)?.unwrap_or(1.0),
@@ -217,6 +221,8 @@ mod tests {
             ("delay:at=after-commit,for=1s", "'delay' strikes"),
             ("drop:at=noon", "neither before-commit"),
             ("delay:for", "not KEY=VALUE"),
+            ("sever:n=1", "'sever' takes no 'n'"),
+            ("sever:p=0.5", "'sever' takes no 'p'"),
         ] {
             let problem = text.parse::<Fault>().unwrap_err();
             assert!(problem.contains(part), "{text}: {problem}");

@@ -86,6 +86,26 @@ async fn a_refusal_costs_a_token_if_it_shall() {
 }
 
 #[tokio::test]
+async fn so_does_a_login_that_fails_wherever_refusals_come() {
+    for refuse in [RefuseWhen::BeforeAuth, RefuseWhen::AfterAuth] {
+        for (refusal_costs, admitted) in [(false, 1), (true, 0)] {
+            let limits = Limits { per_second: 0, burst: 2, refuse, refusal_costs, ..Limits::default() };
+            let cluster = start(Config { limits, ..config() });
+            let mut denied = options(&cluster);
+            denied.password("no token");
+            assert_eq!(code(&connect_with(&cluster, &denied).await.err().unwrap()), "28000");
+            let mut elsewhere = options(&cluster);
+            elsewhere.dbname("elsewhere");
+            assert_eq!(code(&connect_with(&cluster, &elsewhere).await.err().unwrap()), "3D000");
+            let outcomes = [try_connect(&cluster).await, try_connect(&cluster).await];
+            let let_in = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+            assert_eq!(let_in, admitted * 2, "{refuse:?} {refusal_costs}");
+            assert_eq!(cluster.counters().refusals(), 4 - u64::try_from(let_in).unwrap());
+        }
+    }
+}
+
+#[tokio::test]
 async fn limits_change_while_it_runs() {
     let cluster = start(config());
     cluster.set_limits(Limits { burst: 0, per_second: 0, ..cluster.limits() });

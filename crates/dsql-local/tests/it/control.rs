@@ -12,8 +12,10 @@ fn controlled() -> Cluster {
 
 async fn ask(cluster: &Cluster, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut socket = socket(cluster.control_address().unwrap()).await;
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
@@ -51,6 +53,23 @@ async fn faults_are_added_listed_and_ended() {
     assert_eq!(ask(&cluster, "DELETE", "/faults/2", "").await.0, 400);
     assert_eq!(json(&cluster, "DELETE", "/faults", "").await, serde_json::json!([]));
     connect(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_cut_that_is_not_due_yet_can_be_called_off() {
+    let cluster = controlled();
+    let client = connect(&cluster).await;
+    let added = json(&cluster, "POST", "/faults", "sever:after=60s\nsever:after=90s").await;
+    assert_eq!(added["ids"], serde_json::json!([1, 2]));
+    let list = json(&cluster, "GET", "/faults", "").await;
+    assert_eq!(list[0]["fault"], "sever:fraction=1,after=60s");
+    assert_eq!(json(&cluster, "DELETE", "/faults/1", "").await.as_array().unwrap().len(), 1);
+    cluster.clock().advance(std::time::Duration::from_secs(60));
+    client.simple_query("SELECT 1").await.unwrap();
+    cluster.clock().advance(std::time::Duration::from_secs(30));
+    eventually("the cut", || client.is_closed()).await;
+    let list = json(&cluster, "GET", "/faults", "").await;
+    assert_eq!((&list[0]["hits"], &list[0]["spent"]), (&1.into(), &true.into()));
 }
 
 /// The clock stands still, so whoever is delayed needs somebody to move it.

@@ -82,6 +82,38 @@ async fn a_transaction_older_than_300_s_fails_with_54000() {
 }
 
 #[tokio::test]
+async fn an_idle_transaction_that_is_too_old_holds_nobody_up() {
+    let cluster = start(config());
+    let idle = connect(&cluster).await;
+    idle.simple_query("CREATE TABLE t (n int)").await.unwrap();
+    idle.simple_query("BEGIN").await.unwrap();
+    idle.simple_query("INSERT INTO t VALUES (1)").await.unwrap();
+    cluster.clock().advance(SECOND * 301);
+    // There is one writer at a time: this one would fail if it had to wait for the other.
+    connect(&cluster).await.simple_query("INSERT INTO t VALUES (2)").await.unwrap();
+    let error = idle.simple_query("INSERT INTO t VALUES (3)").await.err().unwrap();
+    assert_eq!(code(&error), "54000");
+    idle.simple_query("ROLLBACK").await.unwrap();
+    let rows = idle.query("SELECT n FROM t", &[]).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [2]);
+}
+
+#[tokio::test]
+async fn no_transaction_begins_after_the_end() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    client.simple_query("CREATE TABLE t (n int)").await.unwrap();
+    cluster.clock().advance(HOUR - SECOND);
+    client.simple_query("BEGIN").await.unwrap();
+    client.simple_query("INSERT INTO t VALUES (1)").await.unwrap();
+    cluster.clock().advance(SECOND * 2);
+    drop(client.simple_query("COMMIT; BEGIN; INSERT INTO t VALUES (2)").await);
+    eventually("the end", || client.is_closed()).await;
+    let other = connect(&cluster).await;
+    assert_eq!(other.query("SELECT n FROM t", &[]).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_changed_life_is_for_newcomers() {
     let cluster = start(config());
     let old = connect(&cluster).await;

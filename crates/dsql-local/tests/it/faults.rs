@@ -177,3 +177,27 @@ async fn a_silent_server_says_nothing_until_it_is_healed() {
     assert_eq!(socket.read(&mut [0; 1]).await.unwrap(), 0);
     connect(&cluster).await;
 }
+
+#[tokio::test]
+async fn a_delay_ends_with_its_fault_or_with_the_client() {
+    let cluster = start(Config { login_limit: 1, ..config() });
+    let client = connect(&cluster).await;
+    let fault = inject(&cluster, "delay:at=connect,for=1h");
+    drop(socket(cluster.address()).await);
+    eventually("the place is free", || cluster.counters().refused.get("gone") == Some(&1)).await;
+    let heal = async {
+        eventually("the socket", || cluster.counters().sockets == 3).await;
+        assert!(cluster.heal(fault));
+    };
+    let (_connected, ()) = tokio::join!(connect(&cluster), heal);
+    for at in ["statement", "commit"] {
+        let fault = inject(&cluster, &format!("delay:at={at},for=1h"));
+        let before = cluster.counters().statements;
+        let heal = async {
+            eventually("the statement", || cluster.counters().statements > before).await;
+            assert!(cluster.heal(fault));
+        };
+        let (answer, ()) = tokio::join!(client.simple_query("CREATE TABLE IF NOT EXISTS t (n int)"), heal);
+        answer.unwrap();
+    }
+}

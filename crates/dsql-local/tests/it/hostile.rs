@@ -185,8 +185,40 @@ async fn a_message_that_is_too_long_ends_the_session() {
     eventually("gone", || cluster.counters().live == 0).await;
 }
 
+#[tokio::test]
+async fn names_of_statements_take_room_too() {
+    let cluster = start(config());
+    let mut stream = login(&cluster).await;
+    let mut refused = false;
+    // Names of 4 MB, of which a session may keep fifteen with their statements.
+    for number in 0..16_u8 {
+        let mut name = vec![b'x'; 4 << 20];
+        name[0] = b'A' + number;
+        let body = [&name[..], b"\0SELECT 1\0\0\0"].concat();
+        let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+        let parse = [&b"P"[..], &length, &body, b"S\0\0\0\x04"].concat();
+        stream.write_all(&parse).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut said = Vec::new();
+        while !said.ends_with(b"Z\0\0\0\x05I") {
+            assert!(stream.read_buf(&mut said).await.unwrap() > 0);
+        }
+        refused |= String::from_utf8_lossy(&said).contains("C54000");
+    }
+    assert!(refused);
+}
+
+#[tokio::test]
+async fn a_query_of_millions_of_statements_is_refused_at_once() {
+    let cluster = start(config());
+    let client = connect(&cluster).await;
+    let error = client.simple_query(&"a;".repeat(4 << 20)).await.err().unwrap();
+    assert_eq!(error.code().unwrap().code(), "54000");
+    client.simple_query("SELECT 1").await.unwrap();
+}
+
 /// A session without a client library.
-async fn login(cluster: &Cluster) -> TlsStream<TcpStream> {
+pub(crate) async fn login(cluster: &Cluster) -> TlsStream<TcpStream> {
     let mut stream = tls(cluster, "localhost").await.unwrap();
     let startup = b"\0\0\0\x26\0\x03\0\0user\0admin\0database\0postgres\0\0";
     stream.write_all(startup).await.unwrap();

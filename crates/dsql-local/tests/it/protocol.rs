@@ -3,7 +3,179 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_postgres::NoTls;
 
+use dsql_local::Cluster;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
 use crate::harness::{code, config, connect, eventually, socket, start};
+use crate::hostile::login;
+
+/// A session that says exactly what a test wants it to say.
+struct Raw(TlsStream<TcpStream>);
+
+impl Raw {
+    async fn new(cluster: &Cluster) -> Self {
+        Self(login(cluster).await)
+    }
+
+    async fn send(&mut self, tag: u8, body: &[u8]) {
+        let mut message = vec![tag];
+        message.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+        message.extend(body);
+        self.0.write_all(&message).await.unwrap();
+    }
+
+    async fn prepare(&mut self, name: &str, sql: &str) {
+        self.send(b'P', format!("{name}\0{sql}\0\0\0").as_bytes()).await;
+    }
+
+    async fn bind(&mut self, portal: &str, statement: &str) {
+        self.send(b'B', format!("{portal}\0{statement}\0\0\0\0\0\0\0").as_bytes()).await;
+    }
+
+    async fn execute(&mut self, portal: &str, limit: u8) {
+        self.send(b'E', format!("{portal}\0\0\0\0{}", char::from(limit)).as_bytes()).await;
+    }
+
+    async fn query(&mut self, sql: &str) -> String {
+        self.send(b'Q', format!("{sql}\0").as_bytes()).await;
+        self.answers().await
+    }
+
+    async fn sync(&mut self) -> String {
+        self.send(b'S', b"").await;
+        self.answers().await
+    }
+
+    /// What is said until it is ready again, in brief: tags, with the code of an error and the words of a completion.
+    async fn answers(&mut self) -> String {
+        let mut said = Vec::new();
+        loop {
+            let mut head = [0; 5];
+            self.0.read_exact(&mut head).await.unwrap();
+            let [tag, length @ ..] = head;
+            let mut body = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap() - 4];
+            self.0.read_exact(&mut body).await.unwrap();
+            let body = String::from_utf8_lossy(&body);
+            said.push(match tag {
+                b'C' => body.trim_end_matches('\0').to_owned(),
+                b'E' => body.split('\0').find_map(|field| field.strip_prefix('C')).unwrap().to_owned(),
+                b'Z' => return said.join(" "),
+                _ => char::from(tag).to_string(),
+            });
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_portal_runs_once() {
+    let cluster = start(config());
+    let mut raw = Raw::new(&cluster).await;
+    raw.query("CREATE TABLE t (n int)").await;
+    raw.prepare("", "INSERT INTO t VALUES (1)").await;
+    raw.bind("p", "").await;
+    raw.execute("p", 0).await;
+    assert_eq!(raw.sync().await, "1 2 INSERT 0 1");
+    raw.query("BEGIN").await;
+    raw.bind("p", "").await;
+    raw.execute("p", 0).await;
+    raw.execute("p", 0).await;
+    assert_eq!(raw.sync().await, "2 INSERT 0 1 55000");
+    assert_eq!(raw.query("ROLLBACK").await, "ROLLBACK");
+    assert_eq!(raw.query("SELECT n FROM t").await, "T D SELECT 1");
+}
+
+#[tokio::test]
+async fn a_portal_that_gave_all_its_rows_gives_no_more() {
+    let cluster = start(config());
+    let mut raw = Raw::new(&cluster).await;
+    raw.prepare("", "SELECT g FROM generate_series(1, 4) AS g").await;
+    raw.bind("", "").await;
+    // As many as there are: PostgreSQL has not looked whether there are more.
+    for limit in [2, 2, 2, 0] {
+        raw.execute("", limit).await;
+    }
+    assert_eq!(raw.sync().await, "1 2 D D s D D s SELECT 0 SELECT 0");
+    raw.bind("", "").await;
+    raw.execute("", 3).await;
+    raw.execute("", 3).await;
+    assert_eq!(raw.sync().await, "2 D D D s D SELECT 1");
+}
+
+#[tokio::test]
+async fn portals_end_with_their_transaction() {
+    let cluster = start(config());
+    let mut raw = Raw::new(&cluster).await;
+    raw.prepare("s", "SELECT g FROM generate_series(1, 4) AS g").await;
+    raw.prepare("commit", "COMMIT").await;
+    raw.sync().await;
+    raw.query("BEGIN").await;
+    raw.bind("p", "s").await;
+    raw.execute("p", 1).await;
+    raw.bind("", "commit").await;
+    raw.execute("", 0).await;
+    raw.execute("p", 1).await;
+    assert_eq!(raw.sync().await, "2 D s 2 COMMIT 34000");
+}
+
+#[tokio::test]
+async fn a_portal_of_a_failed_transaction_gives_no_more_rows() {
+    let cluster = start(config());
+    let mut raw = Raw::new(&cluster).await;
+    raw.prepare("s", "SELECT g FROM generate_series(1, 4) AS g").await;
+    raw.sync().await;
+    raw.query("BEGIN").await;
+    raw.bind("p", "s").await;
+    raw.execute("p", 1).await;
+    assert_eq!(raw.sync().await, "2 D s");
+    raw.bind("q", "nothing").await;
+    assert_eq!(raw.sync().await, "26000");
+    raw.execute("p", 1).await;
+    assert_eq!(raw.sync().await, "25P02");
+}
+
+#[tokio::test]
+async fn deallocated_statements_are_gone() {
+    let cluster = start(config());
+    let mut raw = Raw::new(&cluster).await;
+    for name in ["a", "B", "c"] {
+        raw.prepare(name, "SELECT 1").await;
+    }
+    assert_eq!(raw.sync().await, "1 1 1");
+    assert_eq!(raw.query("DEALLOCATE a").await, "DEALLOCATE");
+    assert_eq!(raw.query("DEALLOCATE PREPARE \"B\"").await, "DEALLOCATE");
+    assert_eq!(raw.query("DEALLOCATE a").await, "26000");
+    for gone in ["a", "B"] {
+        raw.bind("", gone).await;
+        assert_eq!(raw.sync().await, "26000");
+    }
+    // The extended protocol can do it, too.
+    raw.prepare("", "DEALLOCATE ALL").await;
+    raw.bind("", "").await;
+    raw.execute("", 0).await;
+    assert_eq!(raw.sync().await, "1 2 DEALLOCATE ALL");
+    raw.bind("", "c").await;
+    assert_eq!(raw.sync().await, "26000");
+}
+
+#[tokio::test]
+async fn text_that_is_none_is_an_error_and_no_more() {
+    let cluster = start(config());
+    let mut raw = Raw::new(&cluster).await;
+    raw.send(b'Q', b"SELECT '\xff'\0").await;
+    assert_eq!(raw.answers().await, "22021");
+    raw.send(b'P', b"\0SELECT '\xff'\0\0\0").await;
+    raw.bind("", "").await;
+    assert_eq!(raw.sync().await, "22021");
+    raw.prepare("", "SELECT $1::text").await;
+    assert_eq!(raw.sync().await, "1");
+    for value in [&b"a\0b"[..], b"a\xffb"] {
+        let bind = [&b"\0\0\0\0\0\x01\0\0\0\x03"[..], value, b"\0\0"].concat();
+        raw.send(b'B', &bind).await;
+        assert_eq!(raw.sync().await, "22021");
+    }
+    assert_eq!(raw.query("SELECT 1").await, "T D SELECT 1");
+}
 
 #[tokio::test]
 async fn statements_are_prepared_once_and_run_often() {

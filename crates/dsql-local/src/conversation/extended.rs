@@ -1,0 +1,169 @@
+//! The extended protocol: statements are prepared, bound to values and run in messages of their own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::kept::{Portal, Prepared, Progress};
+use super::{Conversation, split, unknown_statement};
+use crate::clock::Moment;
+use crate::engine::{Call, Engine, Rows};
+use crate::error::SqlError;
+use crate::faults::Blow;
+use crate::statement::Kind;
+use crate::transaction::Outcome;
+use crate::wire::Format;
+
+/// How many prepared statements a session may have.
+const STATEMENTS: usize = 10_000;
+/// How many portals.
+const PORTALS: usize = 100;
+/// How many bytes of either.
+const HELD: usize = 64 << 20;
+
+impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
+    pub(super) async fn parse(&mut self, name: String, sql: &str, types: Vec<u32>) -> Result<(), Blow> {
+        let mut statements = split(sql)?;
+        let (Some(statement), true) = (statements.pop(), statements.is_empty()) else {
+            return Err(
+                SqlError::new("42601", "cannot insert multiple commands into a prepared statement").into()
+            );
+        };
+        if !name.is_empty() && self.statements.contains_key(&name) {
+            return Err(
+                SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")).into()
+            );
+        }
+        let description = self.describe(&statement, &types).await?;
+        let prepared = Prepared { statement, description };
+        // It takes the place of one of the same name.
+        drop(self.statements.remove(&name));
+        let held: usize = self.statements.iter().map(|(name, prepared)| name.len() + prepared.held()).sum();
+        if self.statements.len() >= STATEMENTS || held + name.len() + prepared.held() > HELD {
+            return Err(SqlError::new("54000", "too many prepared statements in one session").into());
+        }
+        self.statements.insert(name, Arc::new(prepared));
+        self.wire.replies.parsed();
+        Ok(())
+    }
+
+    pub(super) fn bind(
+        &mut self,
+        portal: String,
+        statement: &str,
+        formats: Vec<Format>,
+        values: &[Option<Bytes>],
+        results: Vec<Format>,
+    ) -> Result<(), Blow> {
+        let prepared = self.statement(statement)?;
+        let wanted = prepared.description.parameters.len();
+        if values.len() != wanted {
+            return Err(SqlError::protocol(format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {wanted}",
+                values.len()
+            ))
+            .into());
+        }
+        let bound = Portal::new(prepared, values, formats, results)?;
+        drop(self.portals.remove(&portal));
+        if self.portals.len() >= PORTALS {
+            return Err(full());
+        }
+        self.make_room(portal.len() + bound.held())?;
+        self.portals.insert(portal, bound);
+        self.wire.replies.bound();
+        Ok(())
+    }
+
+    /// Whether so many bytes more may be kept in portals.
+    fn make_room(&self, more: usize) -> Result<(), Blow> {
+        let held: usize = self.portals.iter().map(|(name, portal)| name.len() + portal.held()).sum();
+        if held + more > HELD { Err(full()) } else { Ok(()) }
+    }
+
+    fn statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+        self.statements.get(name).cloned().ok_or_else(|| unknown_statement(name))
+    }
+
+    pub(super) fn describe_statement(&mut self, name: &str) -> Result<(), Blow> {
+        let prepared = self.statement(name)?;
+        self.wire.replies.parameter_types(&prepared.description.parameters);
+        match &prepared.description.columns {
+            Some(columns) => self.wire.replies.columns(columns, &[]),
+            None => self.wire.replies.no_columns(),
+        }
+        Ok(())
+    }
+
+    pub(super) fn describe_portal(&mut self, name: &str) -> Result<(), Blow> {
+        let portal = self.portals.get(name).ok_or_else(|| unknown_portal(name))?;
+        match &portal.prepared.description.columns {
+            Some(columns) => self.wire.replies.columns(columns, &portal.results),
+            None => self.wire.replies.no_columns(),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn execute(&mut self, name: &str, limit: usize) -> Result<(), Blow> {
+        let portal = self.portals.get_mut(name).ok_or_else(|| unknown_portal(name))?;
+        let prepared = portal.prepared.clone();
+        if prepared.statement.kind() == Kind::Empty {
+            self.wire.replies.empty_query();
+            return Ok(());
+        }
+        let call = Call {
+            statement: &prepared.statement,
+            description: &prepared.description,
+            values: &std::mem::take(&mut portal.values),
+            formats: &std::mem::take(&mut portal.formats),
+            results: &portal.results.clone(),
+            deadline: Moment::MAX,
+        };
+        let progress = std::mem::take(&mut portal.progress);
+        if !matches!(progress, Progress::New) {
+            self.transactions.check_alive()?;
+        }
+        let (mut rows, mut outcome) = match progress {
+            Progress::New => {
+                let mut rows = Rows::default();
+                let outcome = self.run_one(call, &mut rows).await?;
+                (rows, outcome)
+            }
+            Progress::Suspended(pending) => *pending,
+            // As in PostgreSQL, what gives rows has none left, and what gives none does not run twice.
+            Progress::Done if prepared.description.columns.is_some() => {
+                let outcome = Outcome { tag: prepared.statement.tag(0), ..Outcome::default() };
+                (Rows::default(), outcome)
+            }
+            Progress::Done => {
+                return Err(SqlError::new("55000", format!("portal \"{name}\" cannot be run")).into());
+            }
+        };
+        if limit > 0 && rows.count() >= u64::try_from(limit).unwrap_or(u64::MAX) {
+            self.make_room(rows.size())?;
+            self.deliver(&mut rows, limit);
+            // Also if none is left: whether there are more is found out by asking for more.
+            self.wire.replies.suspended();
+            if let Some(portal) = self.portals.get_mut(name) {
+                portal.progress = Progress::Suspended(Box::new((rows, outcome)));
+            }
+            return Ok(());
+        }
+        let count = self.deliver(&mut rows, limit);
+        if prepared.statement.kind() == Kind::Select {
+            // Of the rows that came now, not of all of them.
+            outcome.tag = prepared.statement.tag(count);
+        }
+        self.conclude(&outcome);
+        Ok(())
+    }
+}
+
+fn full() -> Blow {
+    SqlError::new("54000", "too much is kept in portals of one session").into()
+}
+
+fn unknown_portal(name: &str) -> SqlError {
+    SqlError::new("34000", format!("portal \"{name}\" does not exist"))
+}
