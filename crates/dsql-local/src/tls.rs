@@ -60,7 +60,7 @@ impl Identity {
             .map_err(|error| problem(&error))?;
         let resolver = Resolver { names, certified: Arc::new(certified) };
         let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&version::TLS13])
+            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
             .map_err(|error| problem(&error))?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(resolver));
