@@ -6,6 +6,7 @@
 )]
 
 mod admission;
+mod conformance;
 mod control;
 mod expiry;
 mod faults;
