@@ -12,6 +12,7 @@ mod expiry;
 mod faults;
 mod harness;
 mod hostile;
+mod postgres;
 mod protocol;
 mod seam;
 mod sql;
