@@ -256,7 +256,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             self.wire.replies.columns(columns, &[]);
         }
         self.deliver(&mut rows, 0);
-        self.conclude(&outcome);
+        self.conclude(statement, &outcome);
         Ok(())
     }
 
@@ -269,7 +269,10 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         }
     }
 
-    fn conclude(&mut self, outcome: &Outcome) {
+    fn conclude(&mut self, statement: &Statement, outcome: &Outcome) {
+        if statement.begins(&["DEALLOCATE", "ALL"]) {
+            self.statements.clear();
+        }
         let replies = &mut self.wire.replies;
         if let Some(warning) = &outcome.warning {
             replies.error(Severity::Warning, warning);
@@ -400,7 +403,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                 portal.pending = Some((rows, outcome));
             }
         } else {
-            self.conclude(&outcome);
+            self.conclude(&prepared.statement, &outcome);
         }
         Ok(())
     }

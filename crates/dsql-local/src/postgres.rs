@@ -5,6 +5,7 @@
 //! What the service adds to that at a commit is not here yet: a write waits for the row that another transaction holds.
 
 mod backend;
+mod catalog;
 mod request;
 mod server;
 
@@ -142,6 +143,10 @@ impl Session for PostgresSession {
         let outcome = match race::first(run, self.inner.until(call.deadline)).await {
             First::Left(outcome) => outcome,
             First::Right(()) => Err(SqlError::overdue()),
+        };
+        let outcome = match outcome {
+            Ok(()) if call.statement.kind() == Kind::Ddl => catalog::audit(backend).await,
+            outcome => outcome,
         };
         if backend.is_lost() {
             // Closed, it is rolled back by the server, which also stops what it still runs.

@@ -10,7 +10,7 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("application_name", "", true),
     ("bytea_output", "hex", true),
     ("client_encoding", "UTF8", true),
-    ("client_min_messages", "notice", true),
+    ("client_min_messages", "notice", false),
     ("DateStyle", "ISO, MDY", true),
     ("default_transaction_isolation", "repeatable read", false),
     ("default_transaction_read_only", "off", false),
@@ -96,6 +96,8 @@ impl Settings {
             Some((name, value)) => (name.trim(), value.trim()),
             None => assignment(text),
         };
+        // Unquoted names are folded, as everywhere in SQL.
+        let name = if name.starts_with('"') { name.to_owned() } else { name.to_ascii_lowercase() };
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
         let refused =

@@ -1,6 +1,7 @@
 //! Runs statements the way the service does, whichever engine is behind it: rules, transaction state, faults, counts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::counters::count;
@@ -34,8 +35,16 @@ pub(crate) struct Transactions<E: Engine> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    Open { explicit: bool, wrote: bool, began: Moment },
+    Open { explicit: bool, wrote: bool, began: Moment, done: Done, read_only: bool },
     Failed { began: Moment },
+}
+
+/// What a transaction has done so far: it changes the schema, once, or rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Nothing,
+    Ddl,
+    Dml,
 }
 
 impl<E: Engine> Transactions<E> {
@@ -144,13 +153,14 @@ impl<E: Engine> Transactions<E> {
             return Err(blow);
         }
         if self.state == State::Idle {
-            self.open(false).await?;
+            self.open(false, false).await?;
         }
+        self.check_mix(call.statement)?;
         let limit = self.shared.sessions.limits().transaction_life;
         let deadline = self.began().unwrap_or_default().saturating_add(limit);
         let changed = self.session.execute(Call { deadline, ..call }, rows).await.map_err(|error| {
             // The engine only knows that time was up.
-            if error.code == SqlError::DEADLINE { SqlError::too_old(limit) } else { error }
+            if error.code == SqlError::DEADLINE { self.too_old(limit) } else { error }
         })?;
         if let State::Open { wrote, .. } = &mut self.state {
             *wrote |= call.description.writes;
@@ -161,9 +171,10 @@ impl<E: Engine> Transactions<E> {
 
     async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
         let mut outcome = Outcome { tag: statement.tag(0), ..Outcome::default() };
+        let read_only = statement.text().to_ascii_uppercase().ends_with("READ ONLY");
         match &mut self.state {
             State::Open { explicit: explicit @ false, .. } => *explicit = true,
-            State::Idle => self.open(true).await?,
+            State::Idle => self.open(true, read_only).await?,
             State::Open { .. } | State::Failed { .. } => {
                 outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));
             }
@@ -171,9 +182,10 @@ impl<E: Engine> Transactions<E> {
         Ok(outcome)
     }
 
-    async fn open(&mut self, explicit: bool) -> Result<(), SqlError> {
+    async fn open(&mut self, explicit: bool, read_only: bool) -> Result<(), SqlError> {
         self.session.begin().await?;
-        self.state = State::Open { explicit, wrote: false, began: self.shared.clock.now() };
+        let began = self.shared.clock.now();
+        self.state = State::Open { explicit, wrote: false, began, done: Done::Nothing, read_only };
         Ok(())
     }
 
@@ -225,7 +237,37 @@ impl<E: Engine> Transactions<E> {
         let Some(began) = self.began() else { return Ok(()) };
         let limit = self.shared.sessions.limits().transaction_life;
         let over = self.shared.clock.now() > began.saturating_add(limit);
-        if over { Err(SqlError::too_old(limit)) } else { Ok(()) }
+        if over { Err(self.too_old(limit)) } else { Ok(()) }
+    }
+
+    fn too_old(&self, limit: Duration) -> SqlError {
+        let age = self.shared.clock.now().saturating_sub(self.began().unwrap_or_default());
+        SqlError::too_old(limit, age)
+    }
+
+    /// A transaction that is not read-only changes rows or, once, the schema.
+    fn check_mix(&mut self, statement: &Statement) -> Result<(), SqlError> {
+        let next = match statement.kind() {
+            Kind::Ddl => Done::Ddl,
+            Kind::Dml => Done::Dml,
+            _ => return Ok(()),
+        };
+        let State::Open { done, read_only, .. } = &mut self.state else { return Ok(()) };
+        if *read_only {
+            let tag = statement.tag(0);
+            let verb = tag.trim_end_matches(|letter: char| letter == '0' || letter == ' ');
+            let message = format!("cannot execute {verb} in a read-only transaction");
+            return Err(SqlError::new("25006", message));
+        }
+        match (std::mem::replace(done, next), next) {
+            (Done::Ddl, Done::Ddl) => {
+                Err(SqlError::unsupported("multiple ddl statements not supported in a transaction"))
+            }
+            (Done::Ddl, Done::Dml) | (Done::Dml, Done::Ddl) => {
+                Err(SqlError::unsupported("ddl and dml are not supported in the same transaction"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -85,7 +85,7 @@ impl Backend {
 }
 
 /// What the service says when it has lost a part of itself.
-fn lost(error: impl std::error::Error) -> SqlError {
+pub(super) fn lost(error: impl std::error::Error) -> SqlError {
     SqlError::unavailable().detail(error.to_string())
 }
 
@@ -130,6 +130,13 @@ impl Body {
         }
     }
 
+    /// A value of a row, as text; none is empty.
+    pub(super) fn value(&mut self) -> Result<String, SqlError> {
+        let length = usize::try_from(self.0.try_get_i32().map_err(lost)?).unwrap_or(0);
+        let text = self.0.split_to(length.min(self.0.len()));
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
     fn string(&mut self) -> String {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         let text = String::from_utf8_lossy(&self.0.split_to(end)).into_owned();
@@ -139,7 +146,7 @@ impl Body {
 }
 
 /// A SQLSTATE as errors keep it. PostgreSQL has a few hundred of them: each is kept once.
-fn for_ever(code: &str) -> &'static str {
+pub(super) fn for_ever(code: &str) -> &'static str {
     static CODES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut codes = CODES.lock();
     if let Some(known) = codes.get(code) {
