@@ -21,7 +21,7 @@ use crate::engine::{Call, Column, Description, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::race::{self, First};
 use crate::statement::{Kind, Statement};
-use backend::{Backend, Body};
+use backend::{Backend, Body, Setting};
 use request::Request;
 use server::Server;
 
@@ -70,7 +70,7 @@ impl Engine for Postgres {
     type Session = PostgresSession;
 
     fn session(&self) -> PostgresSession {
-        PostgresSession { inner: self.inner.clone(), backend: None }
+        PostgresSession { inner: self.inner.clone(), backend: None, settings: Vec::new() }
     }
 }
 
@@ -79,6 +79,7 @@ pub struct PostgresSession {
     inner: Arc<Inner>,
     /// Only in a transaction. Dropped, it is closed, and the server rolls back.
     backend: Option<Backend>,
+    settings: Vec<Setting>,
 }
 
 impl fmt::Debug for PostgresSession {
@@ -105,7 +106,7 @@ impl Session for PostgresSession {
         match &mut self.backend {
             Some(backend) => backend.ask(request, take).await?,
             None => {
-                let mut backend = self.inner.backend().await?;
+                let mut backend = self.inner.backend(&self.settings).await?;
                 let asked = backend.ask(request, take).await;
                 self.inner.give_back(backend);
                 asked?;
@@ -155,8 +156,26 @@ impl Session for PostgresSession {
         outcome.map(|()| changed)
     }
 
+    async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
+        match &mut self.backend {
+            Some(backend) => {
+                let settled = backend.settle(&settings).await;
+                // A rollback would undo it.
+                backend.unsettle();
+                settled?;
+            }
+            // Only to see whether they are good.
+            None => {
+                let backend = self.inner.backend(&settings).await?;
+                self.inner.give_back(backend);
+            }
+        }
+        self.settings = settings;
+        Ok(())
+    }
+
     async fn begin(&mut self) -> Result<(), SqlError> {
-        let mut backend = self.inner.backend().await?;
+        let mut backend = self.inner.backend(&self.settings).await?;
         backend.ask(Request::query("BEGIN ISOLATION LEVEL REPEATABLE READ"), |_, _| Ok(())).await?;
         self.backend = Some(backend);
         Ok(())
@@ -181,14 +200,21 @@ impl PostgresSession {
 }
 
 impl Inner {
-    /// A connection that is in no transaction.
-    async fn backend(&self) -> Result<Backend, SqlError> {
-        loop {
+    /// A connection that is in no transaction and goes by these settings.
+    async fn backend(&self, settings: &[Setting]) -> Result<Backend, SqlError> {
+        let mut backend = loop {
             let spare = self.spare.lock().pop();
             match spare {
-                None => return Backend::connect(self.server.directory()).await,
-                Some(backend) if backend.is_alive() => return Ok(backend),
+                None => break Backend::connect(self.server.directory()).await?,
+                Some(backend) if backend.is_alive() => break backend,
                 Some(_) => {}
+            }
+        };
+        match backend.settle(settings).await {
+            Ok(()) => Ok(backend),
+            Err(error) => {
+                self.give_back(backend);
+                Err(error)
             }
         }
     }

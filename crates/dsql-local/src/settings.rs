@@ -44,6 +44,10 @@ pub(crate) const REPORTED: &[&str] = &[
     "TimeZone",
 ];
 
+/// What statements mean, or how values are written, depends on these.
+const BEARING: &[&str] =
+    &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
+
 fn known(name: &str) -> Option<&'static (&'static str, &'static str, bool)> {
     // SQL has its own spelling for two of them.
     let name = match name.to_ascii_lowercase().as_str() {
@@ -71,6 +75,13 @@ impl Settings {
             known(name).filter(|(.., settable)| *settable).map(|(name, ..)| (*name, value.clone()))
         });
         Self(settable.filter(|(name, value)| default_value(name) != Some(value)).collect())
+    }
+
+    /// What differs from the defaults and must be known to whoever runs statements.
+    pub(crate) fn bearing(&self) -> Vec<(&'static str, String)> {
+        let changed = self.0.iter().filter(|(name, value)| default_value(name) != Some(value));
+        let bearing = changed.filter(|(name, _)| BEARING.contains(name));
+        bearing.map(|(name, value)| (*name, value.clone())).collect()
     }
 
     /// A setting's name as shown, and its value.

@@ -48,8 +48,18 @@ enum Done {
 }
 
 impl<E: Engine> Transactions<E> {
-    pub(crate) fn new(shared: Arc<Shared>, session: E::Session, settings: Settings) -> Self {
-        Self { shared, session, settings, state: State::Idle }
+    pub(crate) fn new(shared: Arc<Shared>, session: E::Session) -> Self {
+        Self { shared, session, settings: Settings::default(), state: State::Idle }
+    }
+
+    /// Goes by other settings, if the engine can.
+    pub(crate) async fn adopt(&mut self, settings: Settings) -> Result<(), SqlError> {
+        let bearing = settings.bearing();
+        if bearing != self.settings.bearing() {
+            self.session.configure(bearing).await?;
+        }
+        self.settings = settings;
+        Ok(())
     }
 
     pub(crate) fn readiness(&self) -> Readiness {
@@ -105,7 +115,9 @@ impl<E: Engine> Transactions<E> {
             Kind::Commit => self.end(statement).await,
             Kind::Rollback => self.roll_back(statement).await,
             Kind::Set => {
-                let changed = self.settings.set(statement)?;
+                let mut settings = self.settings.clone();
+                let changed = settings.set(statement)?;
+                self.adopt(settings).await?;
                 Ok(Outcome { tag: statement.tag(0), changed, warning: None })
             }
             Kind::Show => {
@@ -255,7 +267,7 @@ impl<E: Engine> Transactions<E> {
         let State::Open { done, read_only, .. } = &mut self.state else { return Ok(()) };
         if *read_only {
             let tag = statement.tag(0);
-            let verb = tag.trim_end_matches(|letter: char| letter == '0' || letter == ' ');
+            let verb = tag.trim_end_matches(['0', ' ']);
             let message = format!("cannot execute {verb} in a read-only transaction");
             return Err(SqlError::new("25006", message));
         }

@@ -18,11 +18,16 @@ use crate::wire::frontend;
 /// No message of the server is longer; PostgreSQL itself makes none beyond it.
 const LONGEST: usize = 1 << 30;
 
+/// A setting and its value.
+pub(super) type Setting = (&'static str, String);
+
 /// A connection. It answers one request after the other.
 #[derive(Debug)]
 pub(super) struct Backend {
     stream: UnixStream,
     input: BytesMut,
+    /// What it goes by beside the defaults; none if that is not known.
+    applied: Option<Vec<Setting>>,
     /// A request was begun whose answer has not been read to its end: nobody can know what comes next.
     asking: bool,
 }
@@ -30,7 +35,7 @@ pub(super) struct Backend {
 impl Backend {
     pub(super) async fn connect(directory: &Path) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
-        let mut backend = Self { stream, input: BytesMut::new(), asking: false };
+        let mut backend = Self { stream, input: BytesMut::new(), applied: Some(Vec::new()), asking: false };
         let parameters = [("user", ROLE), ("database", "postgres"), ("client_encoding", "UTF8")];
         backend.ask(Request::startup(&parameters), |_, _| Ok(())).await?;
         Ok(backend)
@@ -45,6 +50,26 @@ impl Backend {
     pub(super) fn is_alive(&self) -> bool {
         let quiet = self.stream.try_read(&mut [0]);
         matches!(quiet, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Goes by these settings, and by the defaults of all others.
+    pub(super) async fn settle(&mut self, settings: &[Setting]) -> Result<(), SqlError> {
+        if self.applied.as_deref() == Some(settings) {
+            return Ok(());
+        }
+        // One query is one transaction: all of it or nothing.
+        let mut sql = "RESET ALL".to_owned();
+        for (name, value) in settings {
+            sql += &format!("; SELECT set_config('{name}', '{}', false)", value.replace('\'', "''"));
+        }
+        self.ask(Request::query(&sql), |_, _| Ok(())).await?;
+        self.applied = Some(settings.to_vec());
+        Ok(())
+    }
+
+    /// Says that what it goes by may change when its transaction ends.
+    pub(super) fn unsettle(&mut self) {
+        self.applied = None;
     }
 
     /// Sends messages and gives each answer to `take`, up to the server's readiness for more. The first error that the

@@ -36,6 +36,27 @@ async fn values_pass_in_both_formats() {
 }
 
 #[tokio::test]
+async fn settings_are_a_sessions_own() {
+    let cluster = start(postgres());
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let shown = async |client: &tokio_postgres::Client| -> String {
+        let sql = "SELECT extract(hour FROM timestamptz '2026-01-01 00:00:00Z')::int::text";
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    one.batch_execute("SET TimeZone = 'Asia/Tokyo'").await.unwrap();
+    assert_eq!((shown(&one).await, shown(&other).await), ("9".to_owned(), "0".to_owned()));
+    let error = one.batch_execute("SET TimeZone = 'no''where'").await.unwrap_err();
+    assert_eq!((code(&error), shown(&one).await), ("22023", "9".to_owned()));
+    // Set in a transaction, it holds at once; and the next session finds its own again.
+    one.batch_execute("BEGIN; SET TimeZone = 'Asia/Kolkata'").await.unwrap();
+    assert_eq!(shown(&one).await, "5");
+    one.batch_execute("COMMIT").await.unwrap();
+    assert_eq!((shown(&other).await, shown(&one).await), ("0".to_owned(), "5".to_owned()));
+    one.batch_execute("RESET ALL").await.unwrap();
+    assert_eq!(shown(&one).await, "0");
+}
+
+#[tokio::test]
 async fn errors_keep_their_code_detail_and_hint() {
     let cluster = start(postgres());
     let client = connect(&cluster).await;
