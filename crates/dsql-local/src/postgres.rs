@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, Moment};
@@ -27,6 +27,13 @@ use server::Server;
 
 /// How many connections are kept for the next session that needs one.
 const SPARE: usize = 64;
+
+/// How many rows a transaction may change.
+const ROW_LIMIT: u64 = 3_000;
+/// How many rows this connection has changed, its transactions before this one included. A command tag would not tell of
+/// cascades and common table expressions.
+const CHANGED: &str =
+    "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_catalog.pg_stat_xact_user_tables";
 
 /// The engine.
 pub struct Postgres {
@@ -70,7 +77,12 @@ impl Engine for Postgres {
     type Session = PostgresSession;
 
     fn session(&self) -> PostgresSession {
-        PostgresSession { inner: self.inner.clone(), backend: None, settings: Vec::new() }
+        PostgresSession {
+            inner: self.inner.clone(),
+            backend: None,
+            changed_before: None,
+            settings: Vec::new(),
+        }
     }
 }
 
@@ -79,6 +91,8 @@ pub struct PostgresSession {
     inner: Arc<Inner>,
     /// Only in a transaction. Dropped, it is closed, and the server rolls back.
     backend: Option<Backend>,
+    /// What [`CHANGED`] was before the transaction's first write.
+    changed_before: Option<u64>,
     settings: Vec<Setting>,
 }
 
@@ -117,26 +131,43 @@ impl Session for PostgresSession {
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
         let Some(backend) = &mut self.backend else { return Err(SqlError::unavailable()) };
+        let kind = call.statement.kind();
+        let counted = call.description.writes && matches!(kind, Kind::Dml | Kind::Select);
         let mut request = Request::default();
+        let mut stage = Stage::Running;
+        if counted && self.changed_before.is_none() {
+            request.whole(CHANGED);
+            stage = Stage::Before;
+        }
         request.parse(call.statement.text(), &call.description.parameters);
         request.bind(&call);
         request.describe_portal();
         request.execute();
+        if counted {
+            request.whole(CHANGED);
+        }
         request.sync();
-        let (mut changed, limit) = (0, self.inner.result_limit);
+        let (mut changed, limit, before) = (0, self.inner.result_limit, &mut self.changed_before);
         let run = backend.ask(request, |tag, body| {
-            match tag {
-                b'T' if Some(columns(body.clone())?) != call.description.columns => {
+            match (tag, stage) {
+                (b'C', Stage::Before) => stage = Stage::Running,
+                (b'C', Stage::Running) => (stage, changed) = (Stage::After, affected(&body)),
+                (b'D', Stage::Before) => *before = Some(number(body)?),
+                (b'D', Stage::After)
+                    if number(body.clone())?.saturating_sub(before.unwrap_or(0)) > ROW_LIMIT =>
+                {
+                    return Err(SqlError::new("54000", "transaction row limit exceeded"));
+                }
+                (b'T', Stage::Running) if Some(columns(body.clone())?) != call.description.columns => {
                     return Err(SqlError::unsupported("cached plan must not change result type"));
                 }
-                b'D' => {
+                (b'D', Stage::Running) => {
                     rows.whole(&body);
                     if rows.size() > limit {
                         let detail = format!("a statement gives at most {limit} bytes of rows here");
                         return Err(SqlError::new("53200", "out of memory").detail(detail));
                     }
                 }
-                b'C' => changed = affected(&body),
                 _ => {}
             }
             Ok(())
@@ -146,7 +177,7 @@ impl Session for PostgresSession {
             First::Right(()) => Err(SqlError::overdue()),
         };
         let outcome = match outcome {
-            Ok(()) if call.statement.kind() == Kind::Ddl => catalog::audit(backend).await,
+            Ok(()) if kind == Kind::Ddl => catalog::audit(backend).await,
             outcome => outcome,
         };
         if backend.is_lost() {
@@ -178,6 +209,7 @@ impl Session for PostgresSession {
         let mut backend = self.inner.backend(&self.settings).await?;
         backend.ask(Request::query("BEGIN ISOLATION LEVEL REPEATABLE READ"), |_, _| Ok(())).await?;
         self.backend = Some(backend);
+        self.changed_before = None;
         Ok(())
     }
 
@@ -197,6 +229,16 @@ impl PostgresSession {
         self.inner.give_back(backend);
         ended
     }
+}
+
+/// Which of the statements that are sent together is being answered.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// The count before the first write.
+    Before,
+    Running,
+    /// The count behind it.
+    After,
 }
 
 impl Inner {
@@ -241,6 +283,12 @@ fn writes(statement: &Statement) -> bool {
 
 fn columns(body: Bytes) -> Result<Vec<Column>, SqlError> {
     Body(body).columns()
+}
+
+/// The only value of a row.
+fn number(mut row: Bytes) -> Result<u64, SqlError> {
+    row.advance(2.min(row.len()));
+    Ok(Body(row).value()?.parse().unwrap_or(0))
 }
 
 /// The number at the end of a command tag, such as `INSERT 0 3`.

@@ -58,6 +58,13 @@ impl Request {
         });
     }
 
+    /// A statement without parameters whose rows are wanted as text.
+    pub(super) fn whole(&mut self, sql: &str) {
+        self.parse(sql, &[]);
+        self.message(b'B', |body| body.put_slice(&[0; 8]));
+        self.execute();
+    }
+
     pub(super) fn execute(&mut self) {
         self.message(b'E', |body| body.put_slice(&[0; 5]));
     }

@@ -1,5 +1,6 @@
 //! A private PostgreSQL: found, made from a template, started, and gone when its owner is.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -29,15 +30,16 @@ export LC_ALL=C
 bin=$1 cache=$2 role=$3
 version=$("$bin/postgres" --version | cut -d' ' -f3)
 template=$cache/dsql-local-$(id -un)-$version
+made= dir=
+trap 'rm -rf "$made" "$dir"' EXIT
 if [ ! -e "$template" ]; then
   made=$(mktemp -d "$template-XXXXXX")
   "$bin/initdb" -D "$made" -U "$role" -A trust -E UTF8 --locale=C --wal-segsize=1 --no-sync --no-instructions
   # Another start may have been faster.
-  mv -T "$made" "$template" || rm -rf "$made"
+  mv -T "$made" "$template" || [ -e "$template" ]
 fi
 [ -O "$template/PG_VERSION" ] || { echo "$template belongs to somebody else: name another cache directory"; exit 1; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dsql-local-pg-XXXXXX")
-trap 'rm -rf "$dir"' EXIT
 cp -r "$template" "$dir/data"
 echo "directory=$dir"
 "$bin/postgres" -D "$dir/data" -c unix_socket_directories="$dir" -c listen_addresses= -c port=5432 \
@@ -60,10 +62,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(cache: &Path) -> Result<Self, Error> {
-        let programs = find().ok_or_else(|| {
-            let remedy = "install it (apt-get install postgresql), or choose the builtin engine";
-            Error::Engine(format!("no PostgreSQL on the PATH or in {HOUSES}: {remedy}"))
-        })?;
+        let programs = find(&std::env::var_os("PATH").unwrap_or_default(), Path::new(HOUSES))?;
         let mut command = shell()?;
         command.args(["-c", KEEPER, "dsql-local"]).arg(&programs).arg(cache).arg(ROLE);
         // A Ctrl-C at the terminal is for the emulator, which then lets go.
@@ -117,10 +116,12 @@ fn shell() -> Result<Command, Error> {
 }
 
 /// The directory with PostgreSQL's programs: the one on the PATH, or else the newest.
-fn find() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).find(|directory| complete(directory));
-    on_path.or_else(|| newest(Path::new(HOUSES)))
+fn find(path: &OsStr, houses: &Path) -> Result<PathBuf, Error> {
+    let on_path = std::env::split_paths(path).find(|directory| complete(directory));
+    on_path.or_else(|| newest(houses)).ok_or_else(|| {
+        let remedy = "install it (apt-get install postgresql), or choose the builtin engine";
+        Error::Engine(format!("no PostgreSQL on the PATH or in {}: {remedy}", houses.display()))
+    })
 }
 
 fn newest(houses: &Path) -> Option<PathBuf> {
@@ -150,7 +151,11 @@ mod tests {
             std::fs::create_dir_all(&bin).unwrap();
             programs.iter().for_each(|program| std::fs::write(bin.join(program), "").unwrap());
         }
-        assert_eq!(newest(houses.path()), Some(houses.path().join("15/bin")));
-        assert_eq!(newest(&houses.path().join("9")), None);
+        let find = |path: &str, houses: &Path| find(path.as_ref(), houses);
+        assert_eq!(find("", houses.path()).unwrap(), houses.path().join("15/bin"));
+        let old = houses.path().join("9/bin");
+        assert_eq!(find(old.to_str().unwrap(), houses.path()).unwrap(), old);
+        let remedy = find("", &old).unwrap_err().to_string();
+        assert!(remedy.contains("apt-get install postgresql"), "{remedy}");
     }
 }
