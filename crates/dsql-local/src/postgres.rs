@@ -214,17 +214,22 @@ impl Session for PostgresSession {
     }
 
     async fn commit(&mut self) -> Result<(), SqlError> {
-        self.end("COMMIT").await
+        // Without a connection there is nothing left that could be kept.
+        let backend = self.backend.take().filter(|backend| !backend.is_lost());
+        self.end(backend.ok_or_else(SqlError::unavailable)?, "COMMIT").await
     }
 
     async fn rollback(&mut self) -> Result<(), SqlError> {
-        self.end("ROLLBACK").await
+        match self.backend.take().filter(|backend| !backend.is_lost()) {
+            Some(backend) => self.end(backend, "ROLLBACK").await,
+            // The server undoes what was done on a connection that is closed.
+            None => Ok(()),
+        }
     }
 }
 
 impl PostgresSession {
-    async fn end(&mut self, how: &str) -> Result<(), SqlError> {
-        let Some(mut backend) = self.backend.take() else { return Ok(()) };
+    async fn end(&mut self, mut backend: Backend, how: &str) -> Result<(), SqlError> {
         let ended = backend.ask(Request::query(how), |_, _| Ok(())).await;
         self.inner.give_back(backend);
         ended
