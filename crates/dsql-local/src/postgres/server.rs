@@ -29,12 +29,15 @@ exec 2>&1
 export LC_ALL=C
 bin=$1 cache=$2 role=$3
 version=$("$bin/postgres" --version | cut -d' ' -f3)
-template=$cache/dsql-local-$(id -un)-$version
+template=$cache/dsql-local-empty-$(id -un)-$version
 made= dir=
 trap 'rm -rf "$made" "$dir"' EXIT
 if [ ! -e "$template" ]; then
   made=$(mktemp -d "$template-XXXXXX")
   "$bin/initdb" -D "$made" -U "$role" -A trust -E UTF8 --locale=C --wal-segsize=1 --no-sync --no-instructions
+  # The service has one database; and what is not there need not be copied.
+  printf '%s\n' 'UPDATE pg_database SET datistemplate = false' 'DROP DATABASE template0' 'DROP DATABASE template1' |
+    "$bin/postgres" --single -D "$made" -c fsync=off postgres >/dev/null
   # Another start may have been faster.
   mv -T "$made" "$template" || [ -e "$template" ]
 fi
