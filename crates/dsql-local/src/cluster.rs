@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::builtin::Builtin;
 use crate::clock::Clock;
-use crate::config::{Config, Limits};
+use crate::config::{Config, EngineKind, Limits};
 use crate::control;
 use crate::counters::Counters;
 use crate::credentials::Credentials;
@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::faults::Fault;
 use crate::front::Front;
+use crate::postgres::Postgres;
 use crate::shared::Shared;
 use crate::tasks::Threads;
 use crate::token::{self, Action};
@@ -42,16 +43,24 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one over the built-in engine.
+    /// Starts one over the engine that is configured.
     ///
     /// # Errors
-    /// If a setting makes no sense, an address is taken, or a file cannot be written.
+    /// If a setting makes no sense, an address is taken, a file cannot be written, or the engine is not installed.
     pub fn start(config: Config) -> Result<Self, Error> {
         let result_limit = config.result_limit;
-        Self::start_with(config, |directory, clock| Builtin::open(directory, clock, result_limit))
+        match config.engine {
+            EngineKind::Builtin => {
+                Self::start_with(config, |directory, clock| Builtin::open(directory, clock, result_limit))
+            }
+            EngineKind::Postgres => {
+                let cache = config.cache.clone();
+                Self::start_with(config, |_, clock| Postgres::start(&cache, clock, result_limit))
+            }
+        }
     }
 
-    /// Starts one over another engine, which may block a thread only inside of `tokio::task::block_in_place`.
+    /// Starts one over another engine, whichever is configured; it may block a thread only inside of `tokio::task::block_in_place`.
     ///
     /// # Errors
     /// If a setting makes no sense, an address is taken, a file cannot be written, or the engine cannot be made.

@@ -12,6 +12,11 @@ use crate::faults::Fault;
 /// How the emulator starts. `Config::default()` is a cluster called `localhost` with the real service's figures.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What runs statements. Default: the built-in one.
+    pub engine: EngineKind,
+    /// Where the files of an empty PostgreSQL are kept for the next start, by version and user; who runs it must be able
+    /// to write there. Default: the system's directory for temporary files.
+    pub cache: PathBuf,
     /// The host name that clients connect to and sign tokens for. Default: `localhost`.
     pub endpoint: String,
     /// The region that tokens are signed for. Default: `us-east-1`.
@@ -51,6 +56,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            engine: EngineKind::default(),
+            cache: std::env::temp_dir(),
             endpoint: "localhost".to_owned(),
             region: "us-east-1".to_owned(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -85,6 +92,16 @@ impl Config {
         };
         Err(Error::Setting(problem.to_owned()))
     }
+}
+
+/// What runs statements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineKind {
+    /// SQLite, in this process: needs nothing installed.
+    #[default]
+    Builtin,
+    /// A private PostgreSQL: the real SQL; it must be installed.
+    Postgres,
 }
 
 /// By which clock tokens expire.

@@ -50,6 +50,8 @@ pub(crate) struct Conversation<E: Engine, S> {
     portals: BTreeMap<String, Portal>,
     /// After an error, messages are skipped until the next Sync.
     skipping: bool,
+    /// Whether a Sync is owed for messages that were answered.
+    unsynced: bool,
 }
 
 /// What ends a conversation from within.
@@ -75,6 +77,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             statements: BTreeMap::new(),
             portals: BTreeMap::new(),
             skipping: false,
+            unsynced: false,
         }
     }
 
@@ -98,6 +101,12 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     async fn next(&mut self, ending: &Ending) -> Result<Option<(u8, Bytes)>, Broken> {
         loop {
             let open = self.transactions.began();
+            if self.unsynced
+                && let Some(message) = self.wire.buffered()?
+            {
+                // Whoever commits in a pipeline is also told that the pipeline is done.
+                return Ok(Some(message));
+            }
             if ending.has_reached(Phase::Expired) && open.is_none() {
                 // What was answered is still delivered: the client saw it happen before the end.
                 self.wire.flush().await?;
@@ -145,6 +154,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                 return Err(Stop::Terminate);
             }
         };
+        self.unsynced = !matches!(message, Message::Query(_) | Message::Sync);
         if self.skipping && !matches!(message, Message::Sync | Message::Terminate) {
             return Ok(());
         }

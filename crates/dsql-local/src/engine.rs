@@ -43,6 +43,16 @@ pub trait Session: Send + 'static {
         rows: &mut Rows,
     ) -> impl Future<Output = Result<u64, SqlError>> + Send;
 
+    /// Goes by these settings from now on, and by the defaults of all others. Only those are told on which depends what
+    /// statements mean or how values are written; an engine without such differences has nothing to do.
+    fn configure(
+        &mut self,
+        settings: Vec<(&'static str, String)>,
+    ) -> impl Future<Output = Result<(), SqlError>> + Send {
+        drop(settings);
+        async { Ok(()) }
+    }
+
     /// Opens a transaction.
     fn begin(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
 

@@ -149,9 +149,11 @@ impl SqlError {
         Self::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
     }
 
-    /// A transaction grew too old.
+    /// A transaction grew too old: so old.
     #[must_use]
-    pub fn too_old(limit: std::time::Duration) -> Self {
-        Self::new("54000", format!("transaction age limit of {}s exceeded", limit.as_secs()))
+    pub fn too_old(limit: std::time::Duration, age: std::time::Duration) -> Self {
+        let limit = limit.as_secs();
+        Self::new("54000", format!("transaction age limit of {limit}s exceeded"))
+            .detail(format!("Current transaction age {:.1}s exceeds {limit}s", age.as_secs_f64()))
     }
 }

@@ -288,6 +288,8 @@ impl<E: Engine> Front<E> {
 
         wire.trust(self.shared.config.message_limit);
         let settings = Settings::from_startup(&parameters);
+        let mut transactions = Transactions::new(self.shared.clone(), self.engine.session());
+        transactions.adopt(settings.clone()).await?;
         wire.replies.authenticated();
         for name in REPORTED {
             let (name, value) = settings.show(name)?;
@@ -298,7 +300,6 @@ impl<E: Engine> Front<E> {
         wire.replies.key(number, 0);
         // The conversation sends all this: by then the session is counted.
         wire.replies.ready(Readiness::Idle);
-        let transactions = Transactions::new(self.shared.clone(), self.engine.session(), settings);
         admitted.confirm();
         Ok(Some((transactions, admitted)))
     }

@@ -1,5 +1,7 @@
 //! What the service refuses, whichever engine is behind it, in the words recorded of it.
 
+mod clauses;
+
 use crate::error::SqlError;
 use crate::statement::Statement;
 
@@ -26,11 +28,35 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["ROLLBACK", "TO"], "unsupported transaction statement: ROLLBACK TO"),
     (&["ROLLBACK", "WORK", "TO"], "unsupported transaction statement: ROLLBACK TO"),
     (&["ROLLBACK", "TRANSACTION", "TO"], "unsupported transaction statement: ROLLBACK TO"),
+    (&["PREPARE", "TRANSACTION"], "unsupported transaction statement: PREPARE TRANSACTION"),
     (&["PREPARE"], "unsupported statement: Prepare"),
+    (&["EXECUTE"], "unsupported statement: Execute"),
     (&["DECLARE"], "unsupported statement: DeclareCursor"),
+    (&["FETCH"], "unsupported statement: Fetch"),
+    (&["MOVE"], "unsupported statement: Fetch"),
+    (&["CLOSE"], "unsupported statement: ClosePortal"),
     (&["LOCK"], "unsupported statement: Lock"),
-    (&["MERGE"], "unsupported statement: Merge"),
+    (&["MERGE"], "unsupported statement type: MERGE"),
+    (&["DO"], "unsupported statement: Do"),
+    (&["LOAD"], "unsupported statement: Load"),
+    (&["CHECKPOINT"], "unsupported statement: CheckPoint"),
+    (&["CLUSTER"], "unsupported statement: Cluster"),
+    (&["REINDEX"], "unsupported statement: Reindex"),
+    (&["CREATE", "POLICY"], "unsupported statement: CreatePolicy"),
+    (&["CREATE", "PUBLICATION"], "unsupported statement: CreatePublication"),
+    (&["CREATE", "RULE"], "unsupported statement: Rule"),
+    (&["CREATE", "OR", "REPLACE", "RULE"], "unsupported statement: Rule"),
+    (&["CREATE", "PROCEDURE"], "PROCEDURE is not supported"),
+    (&["CREATE", "OR", "REPLACE", "PROCEDURE"], "PROCEDURE is not supported"),
+    (&["CREATE", "TEMPORARY", "VIEW"], "TEMPORARY or TEMP view not supported for CREATE VIEW"),
+    (&["CREATE", "TEMP", "VIEW"], "TEMPORARY or TEMP view not supported for CREATE VIEW"),
+    (&["DROP", "DATABASE"], "unsupported statement: Dropdb"),
+    (&["DROP", "TYPE"], "unsupported object in DROP statement"),
     (&["DISCARD"], "unsupported statement: Discard"),
+    (
+        &["SET", "TRANSACTION", "ISOLATION", "LEVEL", "SERIALIZABLE"],
+        "Unsupported isolation level: SERIALIZABLE",
+    ),
     (&["SET", "TRANSACTION"], "setting configuration parameter \"TRANSACTION\" not supported"),
 ];
 
@@ -41,17 +67,21 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
 pub(crate) fn check(statement: &Statement) -> Result<(), SqlError> {
     match UNSUPPORTED.iter().find(|(words, _)| statement.begins(words)) {
         Some((_, message)) => Err(SqlError::unsupported(*message)),
-        None => Ok(()),
+        None if statement.text().eq_ignore_ascii_case("ANALYZE") => {
+            Err(SqlError::unsupported("ANALYZE without a table not supported"))
+        }
+        None => clauses::check(statement),
     }
+}
+
+#[cfg(test)]
+fn refusal(sql: &str) -> Option<String> {
+    check(&Statement::split(sql)[0]).err().map(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn refusal(sql: &str) -> Option<String> {
-        check(&Statement::split(sql)[0]).err().map(|error| error.to_string())
-    }
 
     #[test]
     fn what_was_recorded_is_refused_in_the_recorded_words() {

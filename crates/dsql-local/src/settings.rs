@@ -10,7 +10,7 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("application_name", "", true),
     ("bytea_output", "hex", true),
     ("client_encoding", "UTF8", true),
-    ("client_min_messages", "notice", true),
+    ("client_min_messages", "notice", false),
     ("DateStyle", "ISO, MDY", true),
     ("default_transaction_isolation", "repeatable read", false),
     ("default_transaction_read_only", "off", false),
@@ -44,6 +44,10 @@ pub(crate) const REPORTED: &[&str] = &[
     "TimeZone",
 ];
 
+/// What statements mean, or how values are written, depends on these.
+const BEARING: &[&str] =
+    &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
+
 fn known(name: &str) -> Option<&'static (&'static str, &'static str, bool)> {
     // SQL has its own spelling for two of them.
     let name = match name.to_ascii_lowercase().as_str() {
@@ -73,6 +77,13 @@ impl Settings {
         Self(settable.filter(|(name, value)| default_value(name) != Some(value)).collect())
     }
 
+    /// What differs from the defaults and must be known to whoever runs statements.
+    pub(crate) fn bearing(&self) -> Vec<(&'static str, String)> {
+        let changed = self.0.iter().filter(|(name, value)| default_value(name) != Some(value));
+        let bearing = changed.filter(|(name, _)| BEARING.contains(name));
+        bearing.map(|(name, value)| (*name, value.clone())).collect()
+    }
+
     /// A setting's name as shown, and its value.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
         let (name, default, _) = known(name).ok_or_else(|| {
@@ -96,6 +107,8 @@ impl Settings {
             Some((name, value)) => (name.trim(), value.trim()),
             None => assignment(text),
         };
+        // Unquoted names are folded, as everywhere in SQL.
+        let name = if name.starts_with('"') { name.to_owned() } else { name.to_ascii_lowercase() };
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
         let refused =

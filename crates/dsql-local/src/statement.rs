@@ -1,7 +1,11 @@
 //! Statements: where one ends and the next begins, and what kind each is, without understanding all of SQL.
 
+mod tokens;
+
 use std::fmt;
 use std::sync::Arc;
+
+pub(crate) use tokens::tokens;
 
 /// As many leading words as any rule looks at.
 const WORDS: usize = 6;
@@ -103,6 +107,7 @@ impl Statement {
             Kind::Begin => "BEGIN".to_owned(),
             Kind::Commit => "COMMIT".to_owned(),
             Kind::Rollback => "ROLLBACK".to_owned(),
+            Kind::Other if self.begins(&["DEALLOCATE", "ALL"]) => "DEALLOCATE ALL".to_owned(),
             Kind::Set if verb == "RESET" => "RESET".to_owned(),
             Kind::Ddl if matches!(verb, "CREATE" | "DROP" | "ALTER") => {
                 let noise = ["OR", "REPLACE", "UNIQUE", "TEMP", "TEMPORARY", "RECURSIVE"];

@@ -38,6 +38,8 @@ enum State {
         explicit: bool,
         wrote: bool,
         began: Moment,
+        done: Done,
+        read_only: bool,
     },
     Failed {
         began: Moment,
@@ -49,9 +51,27 @@ enum State {
     },
 }
 
+/// What a transaction has done so far: it changes the schema, once, or rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Nothing,
+    Ddl,
+    Dml,
+}
+
 impl<E: Engine> Transactions<E> {
-    pub(crate) fn new(shared: Arc<Shared>, session: E::Session, settings: Settings) -> Self {
-        Self { shared, session, settings, state: State::Idle }
+    pub(crate) fn new(shared: Arc<Shared>, session: E::Session) -> Self {
+        Self { shared, session, settings: Settings::default(), state: State::Idle }
+    }
+
+    /// Goes by other settings, if the engine can.
+    pub(crate) async fn adopt(&mut self, settings: Settings) -> Result<(), SqlError> {
+        let bearing = settings.bearing();
+        if bearing != self.settings.bearing() {
+            self.session.configure(bearing).await?;
+        }
+        self.settings = settings;
+        Ok(())
     }
 
     pub(crate) fn readiness(&self) -> Readiness {
@@ -108,7 +128,8 @@ impl<E: Engine> Transactions<E> {
     }
 
     fn too_old(&self) -> SqlError {
-        SqlError::too_old(self.shared.sessions.limits().transaction_life)
+        let age = self.shared.clock.now().saturating_sub(self.began().unwrap_or_default());
+        SqlError::too_old(self.shared.sessions.limits().transaction_life, age)
     }
 
     /// What a statement takes and gives.
@@ -144,7 +165,9 @@ impl<E: Engine> Transactions<E> {
             Kind::Commit => self.end(statement).await,
             Kind::Rollback => self.roll_back(statement).await,
             Kind::Set => {
-                let changed = self.settings.set(statement)?;
+                let mut settings = self.settings.clone();
+                let changed = settings.set(statement)?;
+                self.adopt(settings).await?;
                 Ok(Outcome { tag: statement.tag(0), changed, warning: None })
             }
             Kind::Show => {
@@ -199,13 +222,14 @@ impl<E: Engine> Transactions<E> {
             return Err(blow);
         }
         if self.state == State::Idle {
-            self.open(false).await?;
+            self.open(false, false).await?;
         }
+        self.check_mix(call.statement)?;
         let limit = self.shared.sessions.limits().transaction_life;
         let deadline = self.began().unwrap_or_default().saturating_add(limit);
         let changed = self.session.execute(Call { deadline, ..call }, rows).await.map_err(|error| {
             // The engine only knows that time was up.
-            if error.code == SqlError::DEADLINE { SqlError::too_old(limit) } else { error }
+            if error.code == SqlError::DEADLINE { self.too_old() } else { error }
         })?;
         if let State::Open { wrote, .. } = &mut self.state {
             *wrote |= call.description.writes;
@@ -216,9 +240,10 @@ impl<E: Engine> Transactions<E> {
 
     async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
         let mut outcome = Outcome { tag: statement.tag(0), ..Outcome::default() };
+        let read_only = statement.text().to_ascii_uppercase().ends_with("READ ONLY");
         match &mut self.state {
             State::Open { explicit: explicit @ false, .. } => *explicit = true,
-            State::Idle => self.open(true).await?,
+            State::Idle => self.open(true, read_only).await?,
             State::Open { .. } | State::Failed { .. } | State::Lapsed { .. } => {
                 outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));
             }
@@ -226,9 +251,10 @@ impl<E: Engine> Transactions<E> {
         Ok(outcome)
     }
 
-    async fn open(&mut self, explicit: bool) -> Result<(), SqlError> {
+    async fn open(&mut self, explicit: bool, read_only: bool) -> Result<(), SqlError> {
         self.session.begin().await?;
-        self.state = State::Open { explicit, wrote: false, began: self.shared.clock.now() };
+        let began = self.shared.clock.now();
+        self.state = State::Open { explicit, wrote: false, began, done: Done::Nothing, read_only };
         Ok(())
     }
 
@@ -241,8 +267,9 @@ impl<E: Engine> Transactions<E> {
                 result.map(|()| Outcome { tag: statement.tag(0), ..Outcome::default() })
             }
             State::Lapsed { .. } => {
+                let error = self.too_old();
                 self.state = State::Idle;
-                Err(self.too_old().into())
+                Err(error.into())
             }
             State::Failed { .. } => {
                 self.state = State::Idle;
@@ -284,7 +311,32 @@ impl<E: Engine> Transactions<E> {
         let Some(began) = self.began() else { return Ok(()) };
         let limit = self.shared.sessions.limits().transaction_life;
         let over = self.shared.clock.now() > began.saturating_add(limit);
-        if over { Err(SqlError::too_old(limit)) } else { Ok(()) }
+        if over { Err(self.too_old()) } else { Ok(()) }
+    }
+
+    /// A transaction that is not read-only changes rows or, once, the schema.
+    fn check_mix(&mut self, statement: &Statement) -> Result<(), SqlError> {
+        let next = match statement.kind() {
+            Kind::Ddl => Done::Ddl,
+            Kind::Dml => Done::Dml,
+            _ => return Ok(()),
+        };
+        let State::Open { done, read_only, .. } = &mut self.state else { return Ok(()) };
+        if *read_only {
+            let tag = statement.tag(0);
+            let verb = tag.trim_end_matches(['0', ' ']);
+            let message = format!("cannot execute {verb} in a read-only transaction");
+            return Err(SqlError::new("25006", message));
+        }
+        match (std::mem::replace(done, next), next) {
+            (Done::Ddl, Done::Ddl) => {
+                Err(SqlError::unsupported("multiple ddl statements not supported in a transaction"))
+            }
+            (Done::Ddl, Done::Dml) | (Done::Dml, Done::Ddl) => {
+                Err(SqlError::unsupported("ddl and dml are not supported in the same transaction"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use dsql_local::{
-    Action, Cluster, Config, Credentials, Fault, Limits, RefuseWhen, Speed, TokenClock, duration,
+    Action, Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Speed, TokenClock, duration,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -89,6 +89,9 @@ fn region_in(endpoint: &str) -> &str {
 
 #[derive(Debug, Args)]
 struct Serve {
+    /// What runs statements.
+    #[arg(long, value_enum, default_value_t = Engine::Builtin)]
+    engine: Engine,
     #[command(flatten)]
     keys: Keys,
     #[command(flatten)]
@@ -172,6 +175,14 @@ struct Figures {
 enum Refuse {
     BeforeAuth,
     AfterAuth,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Engine {
+    /// SQLite, in this process: needs nothing installed.
+    Builtin,
+    /// A private PostgreSQL, started and stopped with it; needs PostgreSQL installed.
+    Postgres,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -279,7 +290,12 @@ impl Serve {
             Which::Machine => TokenClock::Machine,
             Which::Emulator => TokenClock::Emulator,
         };
+        let engine = match self.engine {
+            Engine::Builtin => EngineKind::Builtin,
+            Engine::Postgres => EngineKind::Postgres,
+        };
         Config {
+            engine,
             region: self.place.region(),
             endpoint: self.place.endpoint(),
             listen: SocketAddr::new(self.listen, self.port),

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::{env, fs};
@@ -98,6 +99,34 @@ fn it_starts_prints_what_to_export_and_leaves_nothing_behind() {
         TcpStream::connect(("127.0.0.1", shell[2].parse().unwrap())).expect("it listens");
         stop(&mut child, signal);
         assert_eq!(place.entries(), ["credentials"]);
+    }
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "whoever outlives a kill has nobody to tell: its files must be looked at"
+)]
+fn a_postgresql_of_its_own_is_gone_with_it_even_if_it_is_killed() {
+    for signal in ["-TERM", "-KILL"] {
+        let place = Place::new(&format!("postgres{signal}"));
+        // PostgreSQL runs as another user if this is root.
+        fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
+        let (mut child, _) = start(&place, &["--engine", "postgres", "--json", "--control-port", "0"]);
+        let running = || place.entries().into_iter().any(|name| name.starts_with("dsql-local-pg-"));
+        assert!(running());
+        if signal == "-TERM" {
+            stop(&mut child, signal);
+        } else {
+            child.kill().expect("it is killed");
+            child.wait().expect("it ends");
+            // Nobody is left to wait for but its keeper.
+            let patience = std::time::Instant::now();
+            while running() && patience.elapsed().as_secs() < 30 {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+        assert!(!running(), "{signal}: {:?}", place.entries());
     }
 }
 

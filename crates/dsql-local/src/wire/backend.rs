@@ -211,6 +211,14 @@ impl Rows {
         }
     }
 
+    /// Adds a row that is already encoded: how many fields, and each with its length.
+    pub(crate) fn whole(&mut self, fields: &[u8]) {
+        self.data.put_u8(b'D');
+        self.data.put_u32(u32::try_from(fields.len() + 4).unwrap_or(u32::MAX));
+        self.data.put_slice(fields);
+        self.count += 1;
+    }
+
     /// Forgets all of them.
     pub fn clear(&mut self) {
         *self = Self::default();

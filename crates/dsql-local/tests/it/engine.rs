@@ -44,7 +44,8 @@ async fn a_date_beyond_the_calendar_is_an_error() {
 async fn quoted_names_are_never_text() {
     let cluster = start(config());
     let client = connect(&cluster).await;
-    client.batch_execute("CREATE TABLE t (n int); INSERT INTO t VALUES (1)").await.unwrap();
+    client.batch_execute("CREATE TABLE t (n int)").await.unwrap();
+    client.batch_execute("INSERT INTO t VALUES (1)").await.unwrap();
     for sql in ["SELECT \"nocolumn\"", "DELETE FROM t WHERE \"typ\" = 'typ'", "SELECT t.\"typ\" FROM t"] {
         let error = client.simple_query(sql).await.err().unwrap();
         assert_eq!(code(&error), "42703", "{sql}");
@@ -59,7 +60,8 @@ async fn quoted_names_are_never_text() {
 async fn a_schema_is_seen_by_others_when_it_is_committed() {
     let cluster = start(config());
     let (first, second) = (connect(&cluster).await, connect(&cluster).await);
-    first.batch_execute("CREATE TABLE sc (a int); INSERT INTO sc VALUES (1)").await.unwrap();
+    first.batch_execute("CREATE TABLE sc (a int)").await.unwrap();
+    first.batch_execute("INSERT INTO sc VALUES (1)").await.unwrap();
     let width = async |client: &tokio_postgres::Client| {
         client
             .query_one("SELECT * FROM sc", &[])
@@ -133,7 +135,8 @@ async fn values_that_make_no_sense_are_errors() {
     assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1), row.get::<_, i32>(2)), (3, 1, 12));
     assert_eq!((row.get::<_, i32>(3), row.get::<_, Option<i32>>(4), row.get::<_, i32>(6)), (3, None, 3));
     assert_eq!((row.get::<_, i64>(7), row.get::<_, i64>(8)), (5_000_000_000, 1));
-    client.batch_execute("ALTER TABLE t ADD COLUMN w varchar(2); ALTER TABLE t DROP COLUMN v").await.unwrap();
+    client.batch_execute("ALTER TABLE t ADD COLUMN w varchar(2)").await.unwrap();
+    client.batch_execute("ALTER TABLE t DROP COLUMN v").await.unwrap();
     let long = client.simple_query("UPDATE t SET w = 'abc'").await;
     assert_eq!(code(&long.err().unwrap()), "22001");
 }

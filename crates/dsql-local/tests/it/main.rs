@@ -6,12 +6,14 @@
 )]
 
 mod admission;
+mod conformance;
 mod control;
 mod engine;
 mod expiry;
 mod faults;
 mod harness;
 mod hostile;
+mod postgres;
 mod protocol;
 mod seam;
 mod sql;

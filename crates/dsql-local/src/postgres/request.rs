@@ -1,0 +1,131 @@
+//! What is said to the server: messages of the extended protocol, all about one unnamed statement.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::engine::{Call, Oid};
+use crate::wire::Format;
+
+/// Messages that are sent together.
+#[derive(Debug, Default)]
+pub(super) struct Request(BytesMut);
+
+impl Request {
+    /// The first message of a connection.
+    pub(super) fn startup(parameters: &[(&str, &str)]) -> Self {
+        let mut request = Self::default();
+        request.counted(|body| {
+            body.put_u32(0x0003_0000);
+            for (name, value) in parameters {
+                string(body, name);
+                string(body, value);
+            }
+            body.put_u8(0);
+        });
+        request
+    }
+
+    /// Statements by the simple protocol.
+    pub(super) fn query(sql: &str) -> Self {
+        let mut request = Self::default();
+        request.message(b'Q', |body| string(body, sql));
+        request
+    }
+
+    pub(super) fn parse(&mut self, sql: &str, types: &[Oid]) {
+        self.message(b'P', |body| {
+            body.put_u8(0);
+            string(body, sql);
+            count(body, types.len());
+            types.iter().for_each(|oid| body.put_u32(*oid));
+        });
+    }
+
+    pub(super) fn describe(&mut self) {
+        self.message(b'D', |body| body.put_slice(b"S\0"));
+    }
+
+    pub(super) fn describe_portal(&mut self) {
+        self.message(b'D', |body| body.put_slice(b"P\0"));
+    }
+
+    pub(super) fn bind(&mut self, call: &Call<'_>) {
+        self.message(b'B', |body| {
+            body.put_slice(b"\0\0");
+            formats(body, call.formats);
+            count(body, call.values.len());
+            call.values.iter().for_each(|value| put_value(body, value.as_ref()));
+            formats(body, call.results);
+        });
+    }
+
+    /// A statement without parameters whose rows are wanted as text.
+    pub(super) fn whole(&mut self, sql: &str) {
+        self.parse(sql, &[]);
+        self.message(b'B', |body| body.put_slice(&[0; 8]));
+        self.execute();
+    }
+
+    pub(super) fn execute(&mut self) {
+        self.message(b'E', |body| body.put_slice(&[0; 5]));
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.message(b'S', |_| {});
+    }
+
+    pub(super) fn into_bytes(self) -> BytesMut {
+        self.0
+    }
+
+    fn message(&mut self, tag: u8, body: impl FnOnce(&mut BytesMut)) {
+        self.0.put_u8(tag);
+        self.counted(body);
+    }
+
+    fn counted(&mut self, body: impl FnOnce(&mut BytesMut)) {
+        let start = self.0.len();
+        self.0.put_u32(0);
+        body(&mut self.0);
+        let length = u32::try_from(self.0.len() - start).unwrap_or(u32::MAX);
+        self.0[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+fn string(body: &mut BytesMut, text: &str) {
+    body.put_slice(text.as_bytes());
+    body.put_u8(0);
+}
+
+/// The front took these counts from messages that write them in 16 bits as well.
+fn count(body: &mut BytesMut, items: usize) {
+    body.put_u16(u16::try_from(items).unwrap_or(u16::MAX));
+}
+
+fn formats(body: &mut BytesMut, formats: &[Format]) {
+    count(body, formats.len());
+    formats.iter().for_each(|format| body.put_u16(u16::from(*format == Format::Binary)));
+}
+
+fn put_value(body: &mut BytesMut, value: Option<&Bytes>) {
+    match value {
+        None => body.put_i32(-1),
+        Some(value) => {
+            body.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
+            body.put_slice(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_carry_their_length() {
+        let mut request = Request::query("SELECT 1");
+        request.parse("x", &[23]);
+        request.sync();
+        let expected = b"Q\0\0\0\x0dSELECT 1\0P\0\0\0\x0d\0x\0\0\x01\0\0\0\x17S\0\0\0\x04";
+        assert_eq!(&request.into_bytes()[..], expected);
+    }
+}

@@ -1,0 +1,164 @@
+//! A private PostgreSQL: found, made from a template, started, and gone when its owner is.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::error::Error;
+
+/// Who owns everything, as in a cluster of the service.
+pub(super) const ROLE: &str = "admin";
+/// The socket's file; the port is part of its name and means nothing else.
+pub(super) const SOCKET: &str = ".s.PGSQL.5432";
+/// The server says so when it can be used.
+const READY: &str = "database system is ready to accept connections";
+/// The first line of the keeper.
+const DIRECTORY: &str = "directory=";
+/// Where distributions put it when it is not on the PATH.
+const HOUSES: &str = "/usr/lib/postgresql";
+
+/// Keeps the server for as long as its input stays open: also a kill of the emulator closes that. It makes, owns and
+/// removes every file, so that all of them belong to the user it runs as.
+const KEEPER: &str = r#"
+set -eu
+umask 077
+cd /
+exec 2>&1
+export LC_ALL=C
+bin=$1 cache=$2 role=$3
+version=$("$bin/postgres" --version | cut -d' ' -f3)
+template=$cache/dsql-local-empty-$(id -un)-$version
+made= dir=
+trap 'rm -rf "$made" "$dir"' EXIT
+if [ ! -e "$template" ]; then
+  made=$(mktemp -d "$template-XXXXXX")
+  "$bin/initdb" -D "$made" -U "$role" -A trust -E UTF8 --locale=C --wal-segsize=1 --no-sync --no-instructions
+  # The service has one database; and what is not there need not be copied.
+  printf '%s\n' 'UPDATE pg_database SET datistemplate = false' 'DROP DATABASE template0' 'DROP DATABASE template1' |
+    "$bin/postgres" --single -D "$made" -c fsync=off postgres >/dev/null
+  # Another start may have been faster.
+  mv -T "$made" "$template" || [ -e "$template" ]
+fi
+[ -O "$template/PG_VERSION" ] || { echo "$template belongs to somebody else: name another cache directory"; exit 1; }
+dir=$(mktemp -d "${TMPDIR:-/tmp}/dsql-local-pg-XXXXXX")
+cp -r "$template" "$dir/data"
+echo "directory=$dir"
+"$bin/postgres" -D "$dir/data" -c unix_socket_directories="$dir" -c listen_addresses= -c port=5432 \
+  -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0 \
+  -c max_connections=1000 -c jit=off -c max_parallel_workers_per_gather=0 -c timezone=UTC \
+  -c client_connection_check_interval=100ms -c log_min_messages=log -c log_destination=stderr &
+server=$!
+cat >/dev/null
+# What it holds is thrown away: it need not write anything down.
+kill -QUIT "$server" || true
+wait "$server" || true
+"#;
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    keeper: Child,
+    directory: PathBuf,
+}
+
+impl Server {
+    pub(super) fn start(cache: &Path) -> Result<Self, Error> {
+        let programs = find(&std::env::var_os("PATH").unwrap_or_default(), Path::new(HOUSES))?;
+        let mut command = shell()?;
+        command.args(["-c", KEEPER, "dsql-local"]).arg(&programs).arg(cache).arg(ROLE);
+        // A Ctrl-C at the terminal is for the emulator, which then lets go.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let failed = |error| Error::Engine(format!("PostgreSQL in {}: {error}", programs.display()));
+        let keeper = command.spawn().map_err(failed)?;
+        let mut server = Self { keeper, directory: PathBuf::new() };
+        let mut said = String::new();
+        // Read until it is ready and no further: the server does without a reader.
+        for line in server.keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+            let line = line.map_err(failed)?;
+            if let Some(directory) = line.strip_prefix(DIRECTORY) {
+                server.directory = directory.into();
+            } else if line.contains(READY) {
+                return Ok(server);
+            } else {
+                said.push_str(&line);
+                said.push('\n');
+            }
+        }
+        Err(Error::Engine(format!("PostgreSQL in {} did not start:\n{said}", programs.display())))
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        // Until its files are gone. It has no other owner: an error here means that it is gone already.
+        drop(self.keeper.wait());
+    }
+}
+
+/// A shell that is not root's: PostgreSQL refuses to run as root, and rightly.
+fn shell() -> Result<Command, Error> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Command::new("sh"));
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let known = |name: &&str| users.lines().any(|line| line.split(':').next() == Some(name));
+    let user = ["postgres", "nobody"].into_iter().find(known);
+    let user = user.ok_or_else(|| {
+        Error::Engine("PostgreSQL must not run as root, and there is no user postgres or nobody".to_owned())
+    })?;
+    let mut command = Command::new("runuser");
+    command.args(["-u", user, "--", "sh"]);
+    Ok(command)
+}
+
+/// The directory with PostgreSQL's programs: the one on the PATH, or else the newest.
+fn find(path: &OsStr, houses: &Path) -> Result<PathBuf, Error> {
+    let on_path = std::env::split_paths(path).find(|directory| complete(directory));
+    on_path.or_else(|| newest(houses)).ok_or_else(|| {
+        let remedy = "install it (apt-get install postgresql), or choose the builtin engine";
+        Error::Engine(format!("no PostgreSQL on the PATH or in {}: {remedy}", houses.display()))
+    })
+}
+
+fn newest(houses: &Path) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(houses).ok()?.flatten().filter_map(|house| {
+        let version: u32 = house.file_name().to_str()?.parse().ok()?;
+        let programs = house.path().join("bin");
+        complete(&programs).then_some((version, programs))
+    });
+    versions.max().map(|(_, programs)| programs)
+}
+
+fn complete(directory: &Path) -> bool {
+    ["initdb", "postgres"].iter().all(|program| directory.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_that_is_complete_is_taken() {
+        let houses = tempfile::tempdir().unwrap();
+        for (version, programs) in
+            [("9", &["initdb", "postgres"][..]), ("15", &["initdb", "postgres"]), ("16", &["psql"])]
+        {
+            let bin = houses.path().join(version).join("bin");
+            std::fs::create_dir_all(&bin).unwrap();
+            programs.iter().for_each(|program| std::fs::write(bin.join(program), "").unwrap());
+        }
+        let find = |path: &str, houses: &Path| find(path.as_ref(), houses);
+        assert_eq!(find("", houses.path()).unwrap(), houses.path().join("15/bin"));
+        let old = houses.path().join("9/bin");
+        assert_eq!(find(old.to_str().unwrap(), houses.path()).unwrap(), old);
+        let remedy = find("", &old).unwrap_err().to_string();
+        assert!(remedy.contains("apt-get install postgresql"), "{remedy}");
+    }
+}
