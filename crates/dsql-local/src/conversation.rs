@@ -226,8 +226,8 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         match split(sql) {
             Ok(statements) => {
                 for (index, statement) in statements.iter().enumerate() {
-                    if index > 0 && self.transactions.began().is_none() && ending.has_reached(Phase::Expired)
-                    {
+                    let over = ending.is_due(self.shared.clock.now());
+                    if index > 0 && over && self.transactions.began().is_none() {
                         // The transaction that was open at the end is over: there is no next one.
                         self.wire.flush().await?;
                         return Err(Stop::Expired);

@@ -141,7 +141,7 @@ impl Sessions {
             book.next += 1;
             let id = book.next;
             let end = now.saturating_add(limits.session_life);
-            let ending = Arc::new(Ending::default());
+            let ending = Arc::new(Ending { due: end, ..Ending::default() });
             book.live.insert(id, Life { began: now, ending: ending.clone() });
             book.ends.insert((end, id));
             book.high_water = book.high_water.max(u64::try_from(book.live.len()).unwrap_or(u64::MAX));
@@ -249,11 +249,18 @@ pub(crate) enum Phase {
 /// Word of a session's end.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
+    /// When it is due, whether or not word of it has come.
+    due: Moment,
     phase: AtomicU8,
     changed: Notify,
 }
 
 impl Ending {
+    /// Whether it is due.
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
+        now >= self.due
+    }
+
     pub(crate) fn has_reached(&self, phase: Phase) -> bool {
         self.phase.load(Ordering::Acquire) >= phase as u8
     }
