@@ -38,7 +38,6 @@ pub(crate) struct Totals {
     pub(crate) empty: u64,
     pub(crate) exhausted: u64,
     pub(crate) discards: [u64; Discard::ALL.len()],
-    pub(crate) aged_sessions: u64,
     pub(crate) broken_work: u64,
     /// Connections that went down with their instance.
     pub(crate) crashed: u64,
@@ -113,7 +112,6 @@ impl Books {
     }
 
     pub(crate) fn session_aged(&mut self, place: usize, now: Instant) {
-        self.totals.aged_sessions += 1;
         self.trace.add(Mark::SessionEnded, now, place, 0);
         self.judge.outlived(place, now);
     }

@@ -38,6 +38,7 @@ pub use latency::Latency;
 pub use outcome::{Counts, Outcome, Waits};
 pub use page::page;
 pub use record::Sample;
+pub use replay::shell_word;
 pub use row::Row;
 pub use run::{Watch, run};
 pub use scenario::{Scenario, ScenarioError, Shipped, shipped};

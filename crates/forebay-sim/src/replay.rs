@@ -10,7 +10,8 @@ pub(crate) fn command(scenario: &str, seed: u64, settings: &[String]) -> String 
 }
 
 /// A word of a command, as a shell reads it.
-fn shell_word(word: &str) -> String {
+#[must_use]
+pub fn shell_word(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=@%+,".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use dsql_local::{Cluster, Credentials};
+use forebay_sim::shell_word;
 use serde_json::json;
 
 /// Names and values, in the order in which people want them.
@@ -48,7 +49,8 @@ impl Environment {
 
     /// For a shell to evaluate.
     pub(super) fn shell(&self) -> String {
-        let exports = self.variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        let exports =
+            self.variables.iter().map(|(name, value)| format!("export {name}={}\n", shell_word(value)));
         // Of another key or another server, and left over in the shell.
         let absent = |name: &&&str| self.variables.iter().all(|(given, _)| given != *name);
         let unset = SOMETIMES.iter().filter(absent).map(|name| format!("unset {name}\n"));
@@ -79,27 +81,5 @@ impl Environment {
             value("REGION"),
             value("PGSSLROOTCERT"),
         )
-    }
-}
-
-/// A word that a shell takes as it is.
-fn quoted(text: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:@%+,".contains(letter);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shell_reads_what_was_meant() {
-        assert_eq!(quoted("a/b+c"), "a/b+c");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(quoted(""), "''");
     }
 }

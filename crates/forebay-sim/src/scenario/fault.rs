@@ -134,7 +134,7 @@ const TRIAL: Duration = Duration::from_secs(1);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long it takes at most until something that failed is tried again, and has succeeded.
-pub(crate) const RETRY: Duration = Duration::from_secs(11);
+pub(crate) const RETRY: Duration = PAUSE.saturating_add(TRIAL);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
