@@ -269,6 +269,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             values: &[],
             formats: &[],
             results: &[],
+            autocommit: false,
             deadline: Moment::MAX,
         };
         let mut rows = Rows::default();

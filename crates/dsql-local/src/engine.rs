@@ -98,6 +98,8 @@ pub struct Call<'a> {
     pub formats: &'a [Format],
     /// The formats that the columns shall have, by the same rule.
     pub results: &'a [Format],
+    /// Whether it is committed with the query or the Sync that it belongs to: nothing more is asked of its transaction.
+    pub autocommit: bool,
     /// When it must have ended, by the emulator's clock; if it has not, it fails with [`SqlError::overdue`].
     pub deadline: Moment,
 }

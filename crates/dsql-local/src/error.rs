@@ -149,6 +149,15 @@ impl SqlError {
         Self::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
     }
 
+    /// A transaction wrote too much: so many bytes.
+    #[must_use]
+    pub fn too_large(size: usize) -> Self {
+        #[allow(clippy::cast_precision_loss, reason = "only to one digit")]
+        let megabytes = size as f64 / f64::from(1 << 20);
+        Self::new("54000", "transaction size limit 10mb exceeded")
+            .detail(format!("Current transaction size {megabytes:.1}mb > 10mb"))
+    }
+
     /// A transaction grew too old: so old.
     #[must_use]
     pub fn too_old(limit: std::time::Duration, age: std::time::Duration) -> Self {

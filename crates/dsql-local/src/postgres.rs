@@ -2,49 +2,67 @@
 //!
 //! A session holds a connection to it only while it is in a transaction or a statement, so that thousands can be idle.
 //! Values, types and errors pass through as they are; transactions are at repeatable read, which is snapshot isolation.
-//! What the service adds to that at a commit is not here yet: a write waits for the row that another transaction holds.
+//! Conflicts come out at the commit, as in the service, though PostgreSQL has locks and would find them at the statement:
+//!
+//! ```text
+//!   a trigger tells of every row that changes ─▶ journal      what a transaction has done, to do it again
+//!   another wants a row that it holds         ─▶ turns        undone to its beginning, so that nobody waits
+//!   its next statement, or its commit         ─▶ replay       done again, to the same rows, with the same values
+//!   another has committed a change to a row   ─▶ sandbox      it goes on with copies, and hears of it at its commit
+//! ```
 
 mod backend;
 mod catalog;
+mod commits;
+mod journal;
+mod locking;
+mod replay;
 mod request;
+mod sandbox;
 mod server;
+mod shape;
+mod transaction;
+mod turns;
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::clock::{Clock, Moment};
-use crate::engine::{Call, Column, Description, Engine, Oid, Rows, Session};
+use crate::engine::{Call, Description, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::race::{self, First};
 use crate::statement::{Kind, Statement};
-use backend::{Backend, Body, Setting};
-use request::Request;
+use backend::{Backend, Setting};
+use commits::Commits;
 use server::Server;
+use shape::Shapes;
+use transaction::Transaction;
+use turns::{Holder, Turns};
 
 /// How many connections are kept for the next session that needs one.
 const SPARE: usize = 64;
-
-/// How many rows a transaction may change.
-const ROW_LIMIT: u64 = 3_000;
-/// How many rows this connection has changed, its transactions before this one included. A command tag would not tell of
-/// cascades and common table expressions.
-const CHANGED: &str =
-    "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_catalog.pg_stat_xact_user_tables";
 
 /// The engine.
 pub struct Postgres {
     inner: Arc<Inner>,
 }
 
+#[derive(Debug)]
 struct Inner {
-    /// Before the server, which it would keep busy.
+    /// Before the server, which they would keep busy.
     spare: Mutex<Vec<Backend>>,
+    turns: Turns,
     clock: Arc<Clock>,
     result_limit: usize,
+    commits: Commits,
+    shapes: Shapes,
+    /// How often the schema has changed.
+    epoch: AtomicU64,
     server: Server,
 }
 
@@ -56,7 +74,17 @@ impl Postgres {
     /// If PostgreSQL is not installed, or does not start.
     pub fn start(cache: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
         let server = Server::start(cache)?;
-        Ok(Self { inner: Arc::new(Inner { spare: Mutex::default(), clock, result_limit, server }) })
+        let inner = Inner {
+            spare: Mutex::default(),
+            turns: Turns::default(),
+            clock,
+            result_limit,
+            commits: Commits::default(),
+            shapes: Shapes::default(),
+            epoch: AtomicU64::new(0),
+            server,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The directory with its socket, for a look underneath the rules: `psql -h DIRECTORY -U admin postgres`, as root or
@@ -77,123 +105,73 @@ impl Engine for Postgres {
     type Session = PostgresSession;
 
     fn session(&self) -> PostgresSession {
-        PostgresSession {
-            inner: self.inner.clone(),
-            backend: None,
-            changed_before: None,
-            settings: Vec::new(),
-        }
+        let epoch = self.inner.epoch();
+        PostgresSession { inner: self.inner.clone(), open: None, began: false, settings: Vec::new(), epoch }
     }
 }
 
 /// A connection's view: a connection of its own to the server while it is in a transaction, or else nothing.
 pub struct PostgresSession {
     inner: Arc<Inner>,
-    /// Only in a transaction. Dropped, it is closed, and the server rolls back.
-    backend: Option<Backend>,
-    /// What [`CHANGED`] was before the transaction's first write.
-    changed_before: Option<u64>,
+    began: bool,
+    /// From the first statement of a transaction on. Dropped, its connection is closed, and the server rolls back.
+    open: Option<Open>,
     settings: Vec<Setting>,
+    /// The schema that it knows.
+    epoch: u64,
+}
+
+/// A transaction that has begun.
+struct Open {
+    pid: i32,
+    holder: Arc<Holder>,
+    inner: Arc<Inner>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.inner.turns.leave(self.pid);
+    }
 }
 
 impl fmt::Debug for PostgresSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresSession").field("open", &self.backend.is_some()).finish_non_exhaustive()
+        f.debug_struct("PostgresSession").field("open", &self.open.is_some()).finish_non_exhaustive()
     }
 }
 
 impl Session for PostgresSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
-        let mut request = Request::default();
-        request.parse(statement.text(), types);
-        request.describe();
-        request.sync();
-        let mut description = Description { writes: writes(statement), ..Description::default() };
-        let take = |tag: u8, body: Bytes| {
-            match tag {
-                b't' => description.parameters = Body(body).parameters()?,
-                b'T' => description.columns = Some(columns(body)?),
-                _ => {}
-            }
-            Ok(())
-        };
-        match &mut self.backend {
-            Some(backend) => backend.ask(request, take).await?,
-            None => {
-                let mut backend = self.inner.backend(&self.settings).await?;
-                let asked = backend.ask(request, take).await;
-                self.inner.give_back(backend);
-                asked?;
-            }
+        self.catch_up()?;
+        let open = self.open().await?;
+        let mut held = open.holder.transaction.lock().await;
+        let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
+        let description = transaction.describe(statement, types).await;
+        drop(held);
+        if !self.began {
+            self.end(async |_| Ok(())).await?;
         }
-        Ok(Arc::new(description))
+        Ok(Arc::new(description?))
     }
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
-        let Some(backend) = &mut self.backend else { return Err(SqlError::unavailable()) };
-        let kind = call.statement.kind();
-        let counted = call.description.writes && matches!(kind, Kind::Dml | Kind::Select);
-        let mut request = Request::default();
-        let mut stage = Stage::Running;
-        if counted && self.changed_before.is_none() {
-            request.whole(CHANGED);
-            stage = Stage::Before;
-        }
-        request.parse(call.statement.text(), &call.description.parameters);
-        request.bind(&call);
-        request.describe_portal();
-        request.execute();
-        if counted {
-            request.whole(CHANGED);
-        }
-        request.sync();
-        let (mut changed, limit, before) = (0, self.inner.result_limit, &mut self.changed_before);
-        let run = backend.ask(request, |tag, body| {
-            match (tag, stage) {
-                (b'C', Stage::Before) => stage = Stage::Running,
-                (b'C', Stage::Running) => (stage, changed) = (Stage::After, affected(&body)),
-                (b'D', Stage::Before) => *before = Some(number(body)?),
-                (b'D', Stage::After)
-                    if number(body.clone())?.saturating_sub(before.unwrap_or(0)) > ROW_LIMIT =>
-                {
-                    return Err(SqlError::new("54000", "transaction row limit exceeded"));
-                }
-                (b'T', Stage::Running) if Some(columns(body.clone())?) != call.description.columns => {
-                    return Err(SqlError::unsupported("cached plan must not change result type"));
-                }
-                (b'D', Stage::Running) => {
-                    rows.whole(&body);
-                    if rows.size() > limit {
-                        let detail = format!("a statement gives at most {limit} bytes of rows here");
-                        return Err(SqlError::new("53200", "out of memory").detail(detail));
-                    }
-                }
-                _ => {}
-            }
-            Ok(())
-        });
-        let outcome = match race::first(run, self.inner.until(call.deadline)).await {
+        self.catch_up()?;
+        let deadline = self.inner.clone();
+        let open = self.open().await?;
+        let mut held = open.holder.transaction.lock().await;
+        let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
+        match race::first(transaction.run(&call, rows), deadline.until(call.deadline)).await {
             First::Left(outcome) => outcome,
+            // Its connection is closed, so that the server stops what it still runs.
             First::Right(()) => Err(SqlError::overdue()),
-        };
-        let outcome = match outcome {
-            Ok(()) if kind == Kind::Ddl => catalog::audit(backend).await,
-            outcome => outcome,
-        };
-        if backend.is_lost() {
-            // Closed, it is rolled back by the server, which also stops what it still runs.
-            self.backend = None;
         }
-        outcome.map(|()| changed)
     }
 
     async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
-        match &mut self.backend {
-            Some(backend) => {
-                let settled = backend.settle(&settings).await;
-                // A rollback would undo it.
-                backend.unsettle();
-                settled?;
+        match &self.open {
+            Some(open) => {
+                let mut held = open.holder.transaction.lock().await;
+                held.as_mut().ok_or_else(SqlError::unavailable)?.configure(settings.clone()).await?;
             }
             // Only to see whether they are good.
             None => {
@@ -206,47 +184,86 @@ impl Session for PostgresSession {
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {
-        let mut backend = self.inner.backend(&self.settings).await?;
-        backend.ask(Request::query("BEGIN ISOLATION LEVEL REPEATABLE READ"), |_, _| Ok(())).await?;
-        self.backend = Some(backend);
-        self.changed_before = None;
+        // The server hears of it with the first statement.
+        self.began = true;
         Ok(())
     }
 
     async fn commit(&mut self) -> Result<(), SqlError> {
-        // Without a connection there is nothing left that could be kept.
-        let backend = self.backend.take().filter(|backend| !backend.is_lost());
-        self.end(backend.ok_or_else(SqlError::unavailable)?, "COMMIT").await
+        let committed = self
+            .end(async |transaction| {
+                let committed = transaction.commit().await;
+                if committed.is_err() {
+                    // It is over all the same. If undoing fails, nothing was done either.
+                    drop(transaction.roll_back().await);
+                }
+                committed
+            })
+            .await;
+        // Also the one that changed it knows the schema.
+        self.epoch = self.inner.epoch();
+        committed
     }
 
     async fn rollback(&mut self) -> Result<(), SqlError> {
-        match self.backend.take().filter(|backend| !backend.is_lost()) {
-            Some(backend) => self.end(backend, "ROLLBACK").await,
-            // The server undoes what was done on a connection that is closed.
-            None => Ok(()),
-        }
+        self.end(async |transaction| transaction.roll_back().await).await
     }
 }
 
 impl PostgresSession {
-    async fn end(&mut self, mut backend: Backend, how: &str) -> Result<(), SqlError> {
-        let ended = backend.ask(Request::query(how), |_, _| Ok(())).await;
-        self.inner.give_back(backend);
+    /// Fails once if the schema has changed since it was last looked at.
+    fn catch_up(&mut self) -> Result<(), SqlError> {
+        let epoch = self.inner.epoch();
+        if std::mem::replace(&mut self.epoch, epoch) == epoch {
+            Ok(())
+        } else {
+            Err(SqlError::schema_conflict())
+        }
+    }
+
+    /// The transaction; a new one if there is none.
+    async fn open(&mut self) -> Result<&Open, SqlError> {
+        if self.open.is_none() {
+            let backend = self.inner.backend(&self.settings).await?;
+            let (inner, settings) = (self.inner.clone(), self.settings.clone());
+            let transaction = Transaction::new(inner.clone(), backend, settings, self.epoch);
+            let (pid, mark) = (transaction.pid(), transaction.mark());
+            let holder = Holder { mark, transaction: Arc::new(AsyncMutex::new(Some(transaction))) };
+            let holder = Arc::new(holder);
+            inner.turns.enter(pid, holder.clone());
+            self.open = Some(Open { pid, holder, inner });
+        }
+        self.open.as_ref().ok_or_else(SqlError::unavailable)
+    }
+
+    /// Ends the transaction, and keeps its connection for others.
+    async fn end(
+        &mut self,
+        how: impl AsyncFnOnce(&mut Transaction) -> Result<(), SqlError>,
+    ) -> Result<(), SqlError> {
+        self.began = false;
+        let Some(open) = self.open.take() else { return Ok(()) };
+        // From here on nobody makes it let go: it does so itself.
+        let Some(mut transaction) = open.holder.transaction.lock().await.take() else { return Ok(()) };
+        let ended =
+            if transaction.is_lost() { Err(SqlError::unavailable()) } else { how(&mut transaction).await };
+        drop(open);
+        self.inner.give_back(transaction.into_backend());
         ended
     }
 }
 
-/// Which of the statements that are sent together is being answered.
-#[derive(Clone, Copy)]
-enum Stage {
-    /// The count before the first write.
-    Before,
-    Running,
-    /// The count behind it.
-    After,
-}
-
 impl Inner {
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// The schema is about to change.
+    fn schema_changes(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shapes.forget();
+    }
+
     /// A connection that is in no transaction and goes by these settings.
     async fn backend(&self, settings: &[Setting]) -> Result<Backend, SqlError> {
         let mut backend = loop {
@@ -286,32 +303,9 @@ fn writes(statement: &Statement) -> bool {
     statement.kind() != Kind::Select || WORDS.iter().any(|word| text.contains(word))
 }
 
-fn columns(body: Bytes) -> Result<Vec<Column>, SqlError> {
-    Body(body).columns()
-}
-
-/// The only value of a row.
-fn number(mut row: Bytes) -> Result<u64, SqlError> {
-    row.advance(2.min(row.len()));
-    Ok(Body(row).value()?.parse().unwrap_or(0))
-}
-
-/// The number at the end of a command tag, such as `INSERT 0 3`.
-fn affected(tag: &[u8]) -> u64 {
-    let tag = std::str::from_utf8(tag).unwrap_or_default().trim_end_matches('\0');
-    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_count_is_at_the_end_of_the_tag() {
-        for (tag, expected) in [("INSERT 0 3\0", 3), ("UPDATE 12\0", 12), ("CREATE TABLE\0", 0), ("", 0)] {
-            assert_eq!(affected(tag.as_bytes()), expected, "{tag}");
-        }
-    }
 
     #[test]
     fn what_locks_or_hides_a_write_counts_as_one() {

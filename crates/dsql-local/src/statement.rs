@@ -5,7 +5,7 @@ mod tokens;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use tokens::tokens;
+pub(crate) use tokens::{names, requalify, tokens};
 
 /// As many leading words as any rule looks at.
 const WORDS: usize = 6;

@@ -227,10 +227,12 @@ impl<E: Engine> Transactions<E> {
         self.check_mix(call.statement)?;
         let limit = self.shared.sessions.limits().transaction_life;
         let deadline = self.began().unwrap_or_default().saturating_add(limit);
-        let changed = self.session.execute(Call { deadline, ..call }, rows).await.map_err(|error| {
-            // The engine only knows that time was up.
-            if error.code == SqlError::DEADLINE { self.too_old() } else { error }
-        })?;
+        let autocommit = matches!(self.state, State::Open { explicit: false, .. });
+        let changed =
+            self.session.execute(Call { deadline, autocommit, ..call }, rows).await.map_err(|error| {
+                // The engine only knows that time was up.
+                if error.code == SqlError::DEADLINE { self.too_old() } else { error }
+            })?;
         if let State::Open { wrote, .. } = &mut self.state {
             *wrote |= call.description.writes;
         }

@@ -118,6 +118,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             values: &std::mem::take(&mut portal.values),
             formats: &std::mem::take(&mut portal.formats),
             results: &portal.results.clone(),
+            autocommit: false,
             deadline: Moment::MAX,
         };
         let progress = std::mem::take(&mut portal.progress);

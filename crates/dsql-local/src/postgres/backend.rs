@@ -9,14 +9,19 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use super::journal::Report;
 use super::request::Request;
 use super::server::{ROLE, SOCKET};
-use crate::engine::{Column, Oid};
+use crate::engine::{Column, Description, Oid};
 use crate::error::SqlError;
+use crate::statement::Statement;
 use crate::wire::frontend;
 
 /// No message of the server is longer; PostgreSQL itself makes none beyond it.
 const LONGEST: usize = 1 << 30;
+
+/// The code of what the trigger tells; see [`super::catalog`].
+pub(super) const REPORT: &str = "DSQL1";
 
 /// A setting and its value.
 pub(super) type Setting = (&'static str, String);
@@ -28,6 +33,8 @@ pub(super) struct Backend {
     input: BytesMut,
     /// What it goes by beside the defaults; none if that is not known.
     applied: Option<Vec<Setting>>,
+    /// By which the server knows it.
+    pid: i32,
     /// A request was begun whose answer has not been read to its end: nobody can know what comes next.
     asking: bool,
 }
@@ -35,10 +42,29 @@ pub(super) struct Backend {
 impl Backend {
     pub(super) async fn connect(directory: &Path) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
-        let mut backend = Self { stream, input: BytesMut::new(), applied: Some(Vec::new()), asking: false };
+        let mut backend =
+            Self { stream, input: BytesMut::new(), applied: Some(Vec::new()), pid: 0, asking: false };
         let parameters = [("user", ROLE), ("database", "postgres"), ("client_encoding", "UTF8")];
-        backend.ask(Request::startup(&parameters), |_, _| Ok(())).await?;
+        let mut pid = 0;
+        let take = |tag: u8, mut body: Body| {
+            if tag == b'K' {
+                pid = body.0.try_get_i32().map_err(lost)?;
+            }
+            Ok(())
+        };
+        backend.ask(Request::startup(&parameters), take).await?;
+        backend.pid = pid;
         Ok(backend)
+    }
+
+    /// By which the server knows it.
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Runs statements whose rows nobody wants.
+    pub(super) async fn run(&mut self, sql: &str) -> Result<(), SqlError> {
+        self.ask(Request::query(sql), |_, _| Ok(())).await
     }
 
     /// Whether it cannot be used any more.
@@ -62,7 +88,7 @@ impl Backend {
         for (name, value) in settings {
             sql += &format!("; SELECT set_config('{name}', '{}', false)", value.replace('\'', "''"));
         }
-        self.ask(Request::query(&sql), |_, _| Ok(())).await?;
+        self.run(&sql).await?;
         self.applied = Some(settings.to_vec());
         Ok(())
     }
@@ -70,6 +96,29 @@ impl Backend {
     /// Says that what it goes by may change when its transaction ends.
     pub(super) fn unsettle(&mut self) {
         self.applied = None;
+    }
+
+    /// What a statement takes and gives.
+    pub(super) async fn describe(
+        &mut self,
+        statement: &Statement,
+        types: &[Oid],
+    ) -> Result<Description, SqlError> {
+        let mut request = Request::default();
+        request.parse(statement.text(), types);
+        request.describe();
+        request.sync();
+        let mut description = Description { writes: super::writes(statement), ..Description::default() };
+        let take = |tag: u8, body: Body| {
+            match tag {
+                b't' => description.parameters = body.parameters()?,
+                b'T' => description.columns = Some(body.columns()?),
+                _ => {}
+            }
+            Ok(())
+        };
+        self.ask(request, take).await?;
+        Ok(description)
     }
 
     /// Sends messages and gives each answer to `take`, up to the server's readiness for more. The first error that the
@@ -80,7 +129,7 @@ impl Backend {
     pub(super) async fn ask(
         &mut self,
         request: Request,
-        mut take: impl FnMut(u8, Bytes) -> Result<(), SqlError> + Send,
+        mut take: impl FnMut(u8, Body) -> Result<(), SqlError> + Send,
     ) -> Result<(), SqlError> {
         self.asking = true;
         self.stream.write_all(&request.into_bytes()).await.map_err(lost)?;
@@ -90,7 +139,7 @@ impl Backend {
                 (b'E', body) => failure = failure.and(Err(Body(body).error()?)),
                 (b'Z', _) => break,
                 (b'G' | b'H' | b'W', _) => return Err(SqlError::unsupported("COPY is not supported")),
-                (tag, body) => take(tag, body)?,
+                (tag, body) => take(tag, Body(body))?,
             }
         }
         self.asking = false;
@@ -155,8 +204,48 @@ impl Body {
         }
     }
 
+    /// What the trigger tells of a row; none if it is somebody else's notice.
+    pub(super) fn report(mut self) -> Option<Report> {
+        let (mut code, mut table, mut before, mut after, mut values) = (None, 0, None, None, Bytes::new());
+        loop {
+            let field = self.0.try_get_u8().ok()?;
+            if field == 0 {
+                break;
+            }
+            let end = self.0.iter().position(|byte| *byte == 0)?;
+            let bytes = self.0.split_to(end);
+            self.0.advance(1);
+            let text = || std::str::from_utf8(&bytes).unwrap_or_default();
+            match field {
+                b'C' => code = Some(text() == REPORT),
+                b't' => table = text().parse().ok()?,
+                b'c' => before = text().parse().ok(),
+                b'n' => after = text().parse().ok(),
+                b'M' => values = bytes,
+                _ => {}
+            }
+        }
+        (code == Some(true)).then_some(Report { table, before, after, values })
+    }
+
+    /// All values of a row, as text.
+    pub(super) fn all(mut self) -> Result<Vec<String>, SqlError> {
+        let count = self.0.try_get_u16().map_err(lost)?;
+        (0..count).map(|_| self.value()).collect()
+    }
+
+    /// A row of values as text; none is empty.
+    pub(super) fn texts<const N: usize>(mut self) -> Result<[String; N], SqlError> {
+        self.0.try_get_u16().map_err(lost)?;
+        let mut texts = [const { String::new() }; N];
+        for text in &mut texts {
+            *text = self.value()?;
+        }
+        Ok(texts)
+    }
+
     /// A value of a row, as text; none is empty.
-    pub(super) fn value(&mut self) -> Result<String, SqlError> {
+    fn value(&mut self) -> Result<String, SqlError> {
         let length = usize::try_from(self.0.try_get_i32().map_err(lost)?).unwrap_or(0);
         let text = self.0.split_to(length.min(self.0.len()));
         Ok(String::from_utf8_lossy(&text).into_owned())

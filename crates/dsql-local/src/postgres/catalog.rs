@@ -2,8 +2,6 @@
 //!
 //! The database has understood the statement by then, whatever it was; and what is refused is never committed.
 
-use bytes::{Buf, Bytes};
-
 use super::backend::{Backend, Body};
 use super::request::Request;
 use crate::error::SqlError;
@@ -48,20 +46,48 @@ LIMIT 1";
 /// Whether all that is there could be there.
 pub(super) async fn audit(backend: &mut Backend) -> Result<(), SqlError> {
     let mut found = Ok(());
-    let take = |tag: u8, body: Bytes| {
+    let take = |tag: u8, row: Body| {
         if tag == b'D' {
-            found = Err(refusal(body)?);
+            let [code, message] = row.texts()?;
+            found =
+                Err(SqlError { code: super::backend::for_ever(&code), ..SqlError::new("XX000", message) });
         }
         Ok(())
     };
     backend.ask(Request::query(AUDIT), take).await?;
-    found
+    found?;
+    backend.run(ATTACH).await
 }
 
-/// A row of code and message.
-fn refusal(mut row: Bytes) -> Result<SqlError, SqlError> {
-    row.try_get_u16().map_err(super::backend::lost)?;
-    let mut body = Body(row);
-    let (code, message) = (body.value()?, body.value()?);
-    Ok(SqlError { code: super::backend::for_ever(&code), ..SqlError::new("XX000", message) })
-}
+/// The function that tells of every row that changes; see [`super::journal`].
+pub(super) const REPORTER: &str = "
+CREATE FUNCTION pg_catalog.dsql_report() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, CONSTRAINT = NEW.ctid::text, MESSAGE = NEW::text;
+  ELSIF TG_OP = 'UPDATE' THEN
+    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, COLUMN = OLD.ctid::text, CONSTRAINT = NEW.ctid::text,
+      MESSAGE = NEW::text;
+  ELSE
+    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, COLUMN = OLD.ctid::text, MESSAGE = ' ';
+  END IF;
+  RETURN NULL;
+END $$";
+
+/// Gives it to every table that has it not. Triggers go by their names: a row is told of before what its change brings about
+/// in other tables, as that must come later when it is done again; but after what its end brings about, which must come
+/// before. Nobody who lists triggers sees them.
+const ATTACH: &str = "
+DO $$
+DECLARE it regclass;
+BEGIN
+  FOR it IN
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'r' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'sys')
+    AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'dsql_report')
+  LOOP
+    EXECUTE format('CREATE TRIGGER \"AA_dsql_report\" AFTER INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION pg_catalog.dsql_report()', it);
+    EXECUTE format('CREATE TRIGGER dsql_report AFTER DELETE ON %s FOR EACH ROW EXECUTE FUNCTION pg_catalog.dsql_report()', it);
+    UPDATE pg_trigger SET tgisinternal = true WHERE tgrelid = it AND tgname IN ('AA_dsql_report', 'dsql_report');
+  END LOOP;
+END $$";

@@ -48,13 +48,14 @@ impl Request {
         self.message(b'D', |body| body.put_slice(b"P\0"));
     }
 
-    pub(super) fn bind(&mut self, call: &Call<'_>) {
+    /// Binds the values of a call; the rows are wanted in these formats.
+    pub(super) fn bind(&mut self, call: &Call<'_>, results: &[Format]) {
         self.message(b'B', |body| {
             body.put_slice(b"\0\0");
             formats(body, call.formats);
             count(body, call.values.len());
             call.values.iter().for_each(|value| put_value(body, value.as_ref()));
-            formats(body, call.results);
+            formats(body, results);
         });
     }
 
@@ -63,6 +64,17 @@ impl Request {
         self.parse(sql, &[]);
         self.message(b'B', |body| body.put_slice(&[0; 8]));
         self.execute();
+    }
+
+    /// Binds values in text; the rows are wanted as text, too.
+    pub(super) fn bind_texts(&mut self, values: &[Option<Bytes>]) {
+        self.message(b'B', |body| {
+            body.put_slice(b"\0\0");
+            formats(body, &[]);
+            count(body, values.len());
+            values.iter().for_each(|value| put_value(body, value.as_ref()));
+            formats(body, &[]);
+        });
     }
 
     pub(super) fn execute(&mut self) {

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::catalog::REPORTER;
 use crate::error::Error;
 
 /// Who owns everything, as in a cluster of the service.
@@ -27,16 +28,16 @@ umask 077
 cd /
 exec 2>&1
 export LC_ALL=C
-bin=$1 cache=$2 role=$3
+bin=$1 cache=$2 role=$3 reporter=$4
 version=$("$bin/postgres" --version | cut -d' ' -f3)
-template=$cache/dsql-local-empty-$(id -un)-$version
+template=$cache/dsql-local-empty-$(id -un)-$version-$(printf %s "$reporter" | cksum | cut -d' ' -f1)
 made= dir=
 trap 'rm -rf "$made" "$dir"' EXIT
 if [ ! -e "$template" ]; then
   made=$(mktemp -d "$template-XXXXXX")
   "$bin/initdb" -D "$made" -U "$role" -A trust -E UTF8 --locale=C --wal-segsize=1 --no-sync --no-instructions
   # The service has one database; and what is not there need not be copied.
-  printf '%s\n' 'UPDATE pg_database SET datistemplate = false' 'DROP DATABASE template0' 'DROP DATABASE template1' |
+  printf '%s\n' 'UPDATE pg_database SET datistemplate = false' 'DROP DATABASE template0' 'DROP DATABASE template1' "$reporter" |
     "$bin/postgres" --single -D "$made" -c fsync=off postgres >/dev/null
   # Another start may have been faster.
   mv -T "$made" "$template" || [ -e "$template" ]
@@ -47,7 +48,7 @@ cp -r "$template" "$dir/data"
 echo "directory=$dir"
 "$bin/postgres" -D "$dir/data" -c unix_socket_directories="$dir" -c listen_addresses= -c port=5432 \
   -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0 \
-  -c max_connections=1000 -c jit=off -c max_parallel_workers_per_gather=0 -c timezone=UTC \
+  -c lock_timeout=2ms -c max_connections=1000 -c jit=off -c max_parallel_workers_per_gather=0 -c timezone=UTC \
   -c client_connection_check_interval=100ms -c log_min_messages=log -c log_destination=stderr &
 server=$!
 cat >/dev/null
@@ -67,7 +68,12 @@ impl Server {
     pub(super) fn start(cache: &Path) -> Result<Self, Error> {
         let programs = find(&std::env::var_os("PATH").unwrap_or_default(), Path::new(HOUSES))?;
         let mut command = shell()?;
-        command.args(["-c", KEEPER, "dsql-local"]).arg(&programs).arg(cache).arg(ROLE);
+        command
+            .args(["-c", KEEPER, "dsql-local"])
+            .arg(&programs)
+            .arg(cache)
+            .arg(ROLE)
+            .arg(one_line(REPORTER));
         // A Ctrl-C at the terminal is for the emulator, which then lets go.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let failed = |error| Error::Engine(format!("PostgreSQL in {}: {error}", programs.display()));
@@ -100,6 +106,11 @@ impl Drop for Server {
         // Until its files are gone. It has no other owner: an error here means that it is gone already.
         drop(self.keeper.wait());
     }
+}
+
+/// The single-user mode takes a statement a line.
+fn one_line(sql: &str) -> String {
+    sql.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A shell that is not root's: PostgreSQL refuses to run as root, and rightly.

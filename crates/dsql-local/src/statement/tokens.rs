@@ -1,36 +1,94 @@
 //! The words and signs of a statement, whatever they mean.
 
+use std::ops::Range;
+
 use super::{comment_end, dollar_end, is_word, quoted_end, word_end};
+
+/// What a piece of a statement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Word,
+    QuotedName,
+    Literal,
+    Sign,
+}
+
+/// A piece of a statement, and where it is.
+#[derive(Clone, Debug)]
+struct Piece {
+    kind: Kind,
+    range: Range<usize>,
+}
 
 /// Every word in capitals, at any depth, and every other sign on its own; a quoted name is `"`, a literal `'`. Space and
 /// comments are nothing.
 pub(crate) fn tokens(sql: &str) -> Vec<String> {
+    let token = |piece: Piece| match piece.kind {
+        Kind::Word => sql[piece.range].to_ascii_uppercase(),
+        Kind::QuotedName => "\"".to_owned(),
+        Kind::Literal => "'".to_owned(),
+        Kind::Sign => sql[piece.range].to_owned(),
+    };
+    pieces(sql).into_iter().map(token).collect()
+}
+
+/// Everything that may be a name, as the catalog has it.
+pub(crate) fn names(sql: &str) -> Vec<String> {
+    pieces(sql).iter().filter_map(|piece| name(sql, piece)).collect()
+}
+
+/// Puts other schemas before names: `other` is asked for each name that has one.
+pub(crate) fn requalify(sql: &str, other: impl Fn(&str, &str) -> Option<&'static str>) -> String {
+    let pieces = pieces(sql);
+    let (mut result, mut done) = (String::with_capacity(sql.len()), 0);
+    for window in pieces.windows(3) {
+        let [schema, dot, table] = window else { continue };
+        if dot.kind != Kind::Sign || &sql[dot.range.clone()] != "." || schema.range.start < done {
+            continue;
+        }
+        let (Some(known), Some(name)) = (name(sql, schema), name(sql, table)) else { continue };
+        if let Some(other) = other(&known, &name) {
+            result += &sql[done..schema.range.start];
+            result += other;
+            done = schema.range.end;
+        }
+    }
+    result + &sql[done..]
+}
+
+fn name(sql: &str, piece: &Piece) -> Option<String> {
+    let text = &sql[piece.range.clone()];
+    match piece.kind {
+        Kind::Word => Some(text.to_lowercase()),
+        Kind::QuotedName => Some(text.trim_matches('"').replace("\"\"", "\"")),
+        Kind::Literal | Kind::Sign => None,
+    }
+}
+
+fn pieces(sql: &str) -> Vec<Piece> {
     let bytes = sql.as_bytes();
-    let (mut at, mut tokens) = (0, Vec::new());
+    let (mut at, mut pieces) = (0, Vec::new());
     while let Some(&byte) = bytes.get(at) {
         let next = bytes.get(at + 1).copied();
-        let (token, end) = match byte {
+        let (kind, end) = match byte {
             _ if byte.is_ascii_whitespace() => (None, at + 1),
             b'-' if next == Some(b'-') => {
                 (None, at + bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at))
             }
             b'/' if next == Some(b'*') => (None, comment_end(bytes, at)),
-            b'\'' => (Some("'".to_owned()), quoted_end(bytes, at, b'\'', false)),
-            b'"' => (Some("\"".to_owned()), quoted_end(bytes, at, b'"', false)),
-            b'$' => (Some("'".to_owned()), dollar_end(sql, at)),
+            b'\'' => (Some(Kind::Literal), quoted_end(bytes, at, b'\'', false)),
+            b'"' => (Some(Kind::QuotedName), quoted_end(bytes, at, b'"', false)),
+            b'$' => (Some(Kind::Literal), dollar_end(sql, at)),
             b'e' | b'E' if next == Some(b'\'') => {
-                (Some("'".to_owned()), quoted_end(bytes, at + 1, b'\'', true))
+                (Some(Kind::Literal), quoted_end(bytes, at + 1, b'\'', true).min(bytes.len()))
             }
-            _ if is_word(byte) => {
-                let end = word_end(bytes, at);
-                (Some(sql[at..end].to_ascii_uppercase()), end)
-            }
-            _ => (Some(char::from(byte).to_string()), at + 1),
+            _ if is_word(byte) => (Some(Kind::Word), word_end(bytes, at)),
+            _ => (Some(Kind::Sign), at + 1),
         };
-        tokens.extend(token);
+        pieces.extend(kind.map(|kind| Piece { kind, range: at..end }));
         at = end;
     }
-    tokens
+    pieces
 }
 
 #[cfg(test)]
@@ -44,10 +102,27 @@ mod tests {
         assert_eq!(tokens(sql).join(" "), "SELECT ' , \" , ' , ' FROM ( T )");
     }
 
+    #[test]
+    fn names_are_as_the_catalog_has_them() {
+        assert_eq!(
+            names("SELECT Ab, \"Cd\"\"e\" FROM s.t -- x"),
+            ["select", "ab", "Cd\"e", "from", "s", "t"]
+        );
+    }
+
+    #[test]
+    fn schemas_are_replaced_where_asked() {
+        let other = |schema: &str, name: &str| (schema == "s" && name == "t").then_some("x");
+        let sql = "SELECT S.t.a, s.u, 's.t' FROM s . t, \"s\".\"t\" é";
+        assert_eq!(requalify(sql, other), "SELECT x.t.a, s.u, 's.t' FROM x . t, x.\"t\" é");
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(sql in "[a-zA-Z'\"$;*/\\-\\\\ é\n()]{0,60}") {
             tokens(&sql);
+            names(&sql);
+            prop_assert_eq!(requalify(&sql, |_, _| None), sql);
         }
     }
 }

@@ -51,7 +51,12 @@ fn the_table_is_well_formed_and_holds_all_that_was_recorded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_holds_but_for_what_is_listed() {
-    let rows = row::table();
+    let mut rows = row::table();
+    // For a look at a few: FOREBAY_ROWS='write-write unnamed-index' runs the rows with these texts in their names.
+    let only = std::env::var("FOREBAY_ROWS").unwrap_or_default();
+    if !only.is_empty() {
+        rows.retain(|row| only.split(' ').any(|part| row.name.contains(part)));
+    }
     let mut workers = Vec::new();
     for worker in 0..WORKERS {
         let share: Vec<Row> = rows.iter().skip(worker).step_by(WORKERS).cloned().collect();
@@ -71,7 +76,8 @@ async fn the_table_holds_but_for_what_is_listed() {
         failures.extend(worker.await.unwrap());
     }
 
-    let listed = row::not_yet();
+    let mut listed = row::not_yet();
+    listed.retain(|name| rows.iter().any(|row| row.name == *name));
     let mut report = String::new();
     for (name, failure) in failures.iter().filter(|(name, _)| !listed.contains(name.as_str())) {
         writeln!(report, "fails: {name}: {failure}").unwrap();

@@ -72,8 +72,9 @@ async fn errors_keep_their_code_detail_and_hint() {
 #[tokio::test]
 async fn a_transaction_has_one_snapshot_and_ends_as_it_is_told() {
     let cluster = start(postgres());
-    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let one = connect(&cluster).await;
     one.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
+    let other = connect(&cluster).await;
     let count = "SELECT count(*) FROM t";
     one.batch_execute("BEGIN").await.unwrap();
     assert_eq!(one.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);

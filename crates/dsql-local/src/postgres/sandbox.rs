@@ -1,0 +1,270 @@
+//! A world of its own for a transaction that has lost already.
+//!
+//! Its statements must still say what they would have said: how many rows, which values, which genuine errors. Its rows cannot
+//! be had any more, since others have changed them; but its snapshot can still be read. So the tables that a statement names
+//! are copied to temporary ones of the same names, as the transaction would see them, and the statement runs on those.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::backend::Backend;
+use super::journal::{Journal, Row};
+use super::request::Request;
+use crate::engine::{Call, Oid};
+use crate::error::SqlError;
+use crate::statement::{names, requalify};
+
+/// What is there: tables, views and functions, and which tables refer to which.
+const CATALOG: &str = "
+WITH schemas AS (
+  SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys')
+)
+SELECT c.relkind::text, c.oid::text, n.nspname, c.relname, coalesce(
+  (SELECT string_agg(oid::text, ' ') FROM (
+    SELECT confrelid AS oid FROM pg_constraint WHERE contype = 'f' AND conrelid = c.oid
+    UNION SELECT conrelid FROM pg_constraint WHERE contype = 'f' AND confrelid = c.oid) related), '')
+  FROM pg_class c JOIN schemas n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v')
+UNION ALL SELECT 'f', p.oid::text, n.nspname, p.proname, '' FROM pg_proc p JOIN schemas n ON n.oid = p.pronamespace
+ORDER BY 2";
+
+/// What has been copied.
+#[derive(Debug, Default)]
+pub(super) struct Sandbox {
+    copied: BTreeSet<Oid>,
+    /// Schemas and names of the copies.
+    names: BTreeSet<(String, String)>,
+    views: bool,
+}
+
+/// Something in the catalog.
+struct Thing {
+    kind: char,
+    oid: Oid,
+    schema: String,
+    name: String,
+    related: Vec<Oid>,
+}
+
+impl Sandbox {
+    /// Copies what a statement needs. Returns the statement as it must be run.
+    pub(super) async fn prepare(
+        &mut self,
+        backend: &mut Backend,
+        call: &Call<'_>,
+        journal: &Journal,
+    ) -> Result<String, SqlError> {
+        let text = call.statement.text();
+        let words: BTreeSet<String> = names(text).into_iter().collect();
+        let things = catalog(backend).await?;
+        let tables: BTreeMap<Oid, &Thing> =
+            things.iter().filter(|thing| thing.kind == 'r').map(|thing| (thing.oid, thing)).collect();
+        let mut needed: BTreeSet<Oid> = BTreeSet::new();
+        let hidden = things.iter().any(|thing| thing.kind != 'r' && words.contains(&thing.name));
+        if hidden {
+            // Which tables are behind it is not told by its name.
+            needed.extend(tables.keys());
+        }
+        let mut next: Vec<Oid> =
+            tables.values().filter(|table| words.contains(&table.name)).map(|table| table.oid).collect();
+        let touched = journal.tables();
+        if !call.description.writes && !hidden && next.iter().all(|table| !touched.contains(table)) {
+            // Its snapshot alone says what is there.
+            next.clear();
+        }
+        while let Some(table) = next.pop() {
+            if needed.insert(table) {
+                next.extend(tables.get(&table).into_iter().flat_map(|table| &table.related));
+            }
+        }
+        let new: Vec<&Thing> = needed
+            .iter()
+            .filter(|table| !self.copied.contains(table))
+            .filter_map(|table| tables.get(table).copied())
+            .collect();
+        self.copy(backend, &new, journal).await?;
+        if hidden && !std::mem::replace(&mut self.views, true) {
+            let views: Vec<&Thing> = things.iter().filter(|thing| thing.kind == 'v').collect();
+            self.copy_views(backend, &views).await?;
+        }
+        Ok(requalify(text, |schema, name| {
+            self.names.contains(&(schema.to_owned(), name.to_owned())).then_some("pg_temp")
+        }))
+    }
+
+    async fn copy(
+        &mut self,
+        backend: &mut Backend,
+        tables: &[&Thing],
+        journal: &Journal,
+    ) -> Result<(), SqlError> {
+        if tables.is_empty() {
+            return Ok(());
+        }
+        for table in tables {
+            if self.names.iter().any(|(_, name)| *name == table.name) {
+                let message =
+                    format!("dsql-local cannot go on after a conflict with two tables named {}", table.name);
+                return Err(SqlError::unsupported(message));
+            }
+            self.copied.insert(table.oid);
+            self.names.insert((table.schema.clone(), table.name.clone()));
+        }
+        let mut statements = String::new();
+        for table in tables {
+            statements += &definitions(backend, table).await?;
+        }
+        for table in tables {
+            statements += &content(backend, table, journal).await?;
+        }
+        for table in tables {
+            statements += &constraints(backend, table, &self.copied).await?;
+        }
+        backend.run(&statements).await
+    }
+
+    async fn copy_views(&mut self, backend: &mut Backend, views: &[&Thing]) -> Result<(), SqlError> {
+        for view in views {
+            let sql = format!("SELECT pg_get_viewdef({}, true)", view.oid);
+            for definition in in_sight(backend, &sql).await? {
+                backend.run(&format!("CREATE TEMP VIEW {} AS {definition}", quoted(&view.name))).await?;
+            }
+            self.names.insert((view.schema.clone(), view.name.clone()));
+        }
+        Ok(())
+    }
+}
+
+async fn catalog(backend: &mut Backend) -> Result<Vec<Thing>, SqlError> {
+    let mut things = Vec::new();
+    backend
+        .ask(Request::query(CATALOG), |tag, row| {
+            if tag == b'D' {
+                let [kind, oid, schema, name, related] = row.texts()?;
+                things.push(Thing {
+                    kind: kind.chars().next().unwrap_or('r'),
+                    oid: oid.parse().unwrap_or(0),
+                    schema,
+                    name,
+                    related: related.split(' ').filter_map(|oid| oid.parse().ok()).collect(),
+                });
+            }
+            Ok(())
+        })
+        .await?;
+    Ok(things)
+}
+
+/// Statements that make the copy, still without its rows.
+async fn definitions(backend: &mut Backend, table: &Thing) -> Result<String, SqlError> {
+    let (copy, original) = (temporary(table), original(table));
+    let mut sql = format!(
+        "CREATE TEMP TABLE {} (LIKE {original} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED);",
+        quoted(&table.name)
+    );
+    // What is drawn from a sequence is drawn from the real one: there is no second chance to use a number.
+    let identities = format!(
+        "SELECT {} || format(' ALTER %I SET DEFAULT nextval(%L);', a.attname,
+           pg_get_serial_sequence({}, a.attname))
+         FROM pg_attribute a WHERE a.attrelid = {} AND a.attidentity <> '' AND NOT a.attisdropped",
+        literal(&format!("ALTER TABLE {copy}")),
+        literal(&original),
+        table.oid
+    );
+    for statement in in_sight(backend, &identities).await? {
+        sql += &statement;
+    }
+    Ok(sql)
+}
+
+/// Statements that fill the copy: with what the snapshot shows, but for what the transaction did.
+async fn content(backend: &mut Backend, table: &Thing, journal: &Journal) -> Result<String, SqlError> {
+    let (copy, original) = (temporary(table), original(table));
+    let columns = format!(
+        "SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+         WHERE attrelid = {} AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
+        table.oid
+    );
+    let columns = in_sight(backend, &columns).await?.concat();
+    let outcome = journal.outcome(table.oid);
+    let mut touched = String::new();
+    for row in outcome.keys() {
+        if let Row::Found(place) = row {
+            write!(touched, "{}\"{place}\"", if touched.is_empty() { "" } else { "," }).unwrap_or_default();
+        }
+    }
+    let mut sql = format!(
+        "INSERT INTO {copy} ({columns}) SELECT {columns} FROM {original} WHERE ctid <> ALL ('{{{touched}}}'::tid[]);"
+    );
+    for values in outcome.values().flatten() {
+        let values = literal(&String::from_utf8_lossy(values));
+        write!(
+            sql,
+            "INSERT INTO {copy} ({columns}) SELECT {columns} FROM (SELECT ({values}::{original}).*) x;"
+        )
+        .unwrap_or_default();
+    }
+    Ok(sql)
+}
+
+/// Statements that give the copy its keys and references.
+async fn constraints(
+    backend: &mut Backend,
+    table: &Thing,
+    copied: &BTreeSet<Oid>,
+) -> Result<String, SqlError> {
+    let (copy, oid) = (temporary(table), table.oid);
+    let alter = literal(&format!("ALTER TABLE {copy} ADD CONSTRAINT "));
+    let copied = copied.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let sql = format!(
+        "SELECT sql FROM (
+           SELECT 1 AS step, {alter} || format('%I %s;', conname, pg_get_constraintdef(oid)) AS sql
+             FROM pg_constraint WHERE conrelid = {oid} AND contype IN ('p', 'u')
+           UNION ALL SELECT 2, replace(pg_get_indexdef(i.indexrelid), format(' ON %I.%I USING ', {schema}, {name}), {on}) || ';'
+             FROM pg_index i WHERE i.indrelid = {oid} AND i.indisunique AND i.indisvalid
+             AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid AND conrelid = {oid})
+           UNION ALL SELECT 3, {alter} || format('%I %s;', conname, pg_get_constraintdef(oid))
+             FROM pg_constraint WHERE conrelid = {oid} AND contype = 'f' AND confrelid IN ({copied})
+         ) statements ORDER BY step",
+        schema = literal(&table.schema),
+        name = literal(&table.name),
+        on = literal(&format!(" ON {copy} USING ")),
+    );
+    Ok(in_sight(backend, &sql).await?.concat())
+}
+
+/// Asks for texts while names are written without schemas, so that they mean the copies when they are read.
+async fn in_sight(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlError> {
+    backend
+        .run(
+            "SAVEPOINT sight; SELECT set_config('search_path', (SELECT string_agg(quote_ident(nspname), ',')
+               FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema') || ',pg_temp', true)",
+        )
+        .await?;
+    let mut texts = Vec::new();
+    let take = |tag: u8, row: super::backend::Body| {
+        if tag == b'D' {
+            let [text] = row.texts()?;
+            texts.push(text);
+        }
+        Ok(())
+    };
+    backend.ask(Request::query(sql), take).await?;
+    backend.run("ROLLBACK TO SAVEPOINT sight; RELEASE SAVEPOINT sight").await?;
+    Ok(texts)
+}
+
+fn original(table: &Thing) -> String {
+    format!("{}.{}", quoted(&table.schema), quoted(&table.name))
+}
+
+fn temporary(table: &Thing) -> String {
+    format!("pg_temp.{}", quoted(&table.name))
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

@@ -1,0 +1,72 @@
+//! What a table is called and which of its columns can be written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::backend::Backend;
+use super::request::Request;
+use crate::engine::Oid;
+use crate::error::SqlError;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Its name, with its schema.
+    pub(super) name: String,
+    /// The columns that a new row is given.
+    pub(super) written: Vec<String>,
+    /// Those that can be changed later.
+    pub(super) changed: Vec<String>,
+}
+
+/// The shapes of all tables that were looked up since the schema last changed.
+#[derive(Debug, Default)]
+pub(super) struct Shapes(Mutex<BTreeMap<Oid, Arc<Shape>>>);
+
+impl Shapes {
+    /// The schema has changed.
+    pub(super) fn forget(&self) {
+        self.0.lock().clear();
+    }
+
+    /// As `backend` sees it.
+    pub(super) async fn of(&self, table: Oid, backend: &mut Backend) -> Result<Arc<Shape>, SqlError> {
+        let known = self.0.lock().get(&table).cloned();
+        if let Some(shape) = known {
+            return Ok(shape);
+        }
+        let shape = Arc::new(look_up(table, backend).await?);
+        self.0.lock().insert(table, shape.clone());
+        Ok(shape)
+    }
+}
+
+async fn look_up(table: Oid, backend: &mut Backend) -> Result<Shape, SqlError> {
+    let sql = format!(
+        "SELECT format('%I.%I', n.nspname, c.relname), quote_ident(a.attname), a.attidentity
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+         WHERE c.oid = {table} ORDER BY a.attnum"
+    );
+    let mut shape = Shape { name: String::new(), written: Vec::new(), changed: Vec::new() };
+    backend
+        .ask(Request::query(&sql), |tag, row| {
+            if tag == b'D' {
+                let [name, column, identity] = row.texts()?;
+                shape.name = name;
+                if identity != "a" {
+                    shape.changed.push(column.clone());
+                }
+                shape.written.push(column);
+            }
+            Ok(())
+        })
+        .await?;
+    if shape.written.is_empty() { Err(gone()) } else { Ok(shape) }
+}
+
+/// The table was dropped since.
+fn gone() -> SqlError {
+    SqlError::schema_conflict()
+}

@@ -1,0 +1,435 @@
+//! One transaction: what it has done, and what it holds of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::backend::{Backend, Body, Setting};
+use super::commits::Mark;
+use super::journal::{Journal, Place, Report, Strength};
+use super::locking::locking;
+use super::replay::replay;
+use super::request::Request;
+use super::sandbox::Sandbox;
+use super::{Inner, catalog};
+use crate::engine::{Call, Description, Oid, Rows};
+use crate::error::SqlError;
+use crate::statement::{Kind, Statement};
+
+/// How many rows a transaction may change.
+const ROW_LIMIT: usize = 3_000;
+/// How many bytes it may write.
+const SIZE_LIMIT: usize = 10 << 20;
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+/// Everything that is done comes after it, so that all of it can be undone without losing the snapshot.
+const START: &str = "SAVEPOINT s0";
+const UNDO: &str = "ROLLBACK TO SAVEPOINT s0";
+/// Waits for locks for as long as it takes; otherwise a wait ends with 55P03 after a moment.
+const WAIT: &str = "SET LOCAL lock_timeout = 0";
+const DO_NOT_WAIT: &str = "SET LOCAL lock_timeout = DEFAULT";
+
+/// What it holds.
+#[derive(Debug)]
+enum Hold {
+    /// All that it has done.
+    All,
+    /// Nothing: it was undone, and must be done again.
+    Nothing,
+    /// Nothing, and it never will: another has committed a change to the same row. Until it is told so, at its commit, it goes
+    /// on in a world of its own.
+    Doomed(Sandbox),
+}
+
+/// A transaction, and the connection that it has for as long as it lasts.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    inner: Arc<Inner>,
+    backend: Backend,
+    settings: Vec<Setting>,
+    mark: Mark,
+    epoch: u64,
+    begun: bool,
+    hold: Hold,
+    journal: Journal,
+    /// The change of the schema that it makes; with it, it makes no other changes.
+    schema_change: Option<Statement>,
+}
+
+impl Transaction {
+    pub(super) fn new(inner: Arc<Inner>, backend: Backend, settings: Vec<Setting>, epoch: u64) -> Self {
+        let mark = inner.commits.mark();
+        Self {
+            inner,
+            backend,
+            settings,
+            mark,
+            epoch,
+            begun: false,
+            hold: Hold::All,
+            journal: Journal::default(),
+            schema_change: None,
+        }
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.backend.pid()
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.backend.is_lost()
+    }
+
+    pub(super) fn into_backend(self) -> Backend {
+        self.backend
+    }
+
+    pub(super) async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
+        self.begin().await?;
+        let settled = self.backend.settle(&settings).await;
+        // Undoing undoes it, too.
+        self.backend.unsettle();
+        settled?;
+        self.settings = settings;
+        Ok(())
+    }
+
+    /// Gives back what it holds. What it has done is done again when that is needed.
+    pub(super) async fn detach(&mut self) -> Result<(), SqlError> {
+        if self.begun && !self.backend.is_lost() {
+            self.backend.run(UNDO).await?;
+        }
+        match &mut self.hold {
+            Hold::All => self.hold = Hold::Nothing,
+            Hold::Nothing => {}
+            Hold::Doomed(sandbox) => *sandbox = Sandbox::default(),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn describe(
+        &mut self,
+        statement: &Statement,
+        types: &[Oid],
+    ) -> Result<Description, SqlError> {
+        match self.backend.describe(statement, types).await {
+            Err(error) if is_dislodged(&error) => {}
+            described => return described,
+        }
+        self.detach().await?;
+        let inner = self.inner.clone();
+        let _turn = inner.turns.turn().await;
+        let pid = self.pid();
+        let described = async {
+            self.begin().await?;
+            self.backend.run(WAIT).await?;
+            let description = self.backend.describe(statement, types).await?;
+            self.backend.run(UNDO).await?;
+            Ok(description)
+        };
+        inner.turns.insist(&inner, pid, described).await
+    }
+
+    /// Runs a statement. Returns how many rows it changed.
+    pub(super) async fn run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        // A change of the schema wants locks that others are sure to hold.
+        if matches!(self.hold, Hold::All) && call.statement.kind() != Kind::Ddl {
+            match self.attempt(call, rows).await {
+                Err(error) if is_dislodged(&error) => self.detach().await?,
+                Err(error) if self.is_conflict(&error) => self.doom(call, error).await?,
+                outcome => return outcome,
+            }
+        }
+        if !matches!(self.hold, Hold::Doomed(_)) {
+            match self.insist(call, rows).await {
+                Err(error) if self.is_conflict(&error) => self.doom(call, error).await?,
+                outcome => return outcome,
+            }
+        }
+        self.pretend(call, rows).await
+    }
+
+    /// Makes all of it durable.
+    pub(super) async fn commit(&mut self) -> Result<(), SqlError> {
+        if !self.begun {
+            return Ok(());
+        }
+        loop {
+            self.check_epoch()?;
+            if self.journal.size() > SIZE_LIMIT {
+                return Err(SqlError::too_large(self.journal.size()));
+            }
+            match self.hold {
+                Hold::All => {}
+                Hold::Nothing => self.restore().await?,
+                Hold::Doomed(_) => return Err(SqlError::change_conflict()),
+            }
+            if self.inner.commits.conflict(&self.journal, self.mark) {
+                return Err(SqlError::change_conflict());
+            }
+            match self.seal().await {
+                Err(error) if is_dislodged(&error) => self.detach().await?,
+                sealed => return sealed,
+            }
+        }
+    }
+
+    /// Undoes it for good.
+    pub(super) async fn roll_back(&mut self) -> Result<(), SqlError> {
+        if self.begun && !self.backend.is_lost() { self.backend.run("ROLLBACK").await } else { Ok(()) }
+    }
+
+    fn check_epoch(&self) -> Result<(), SqlError> {
+        if self.inner.epoch() == self.epoch { Ok(()) } else { Err(SqlError::schema_conflict()) }
+    }
+
+    async fn begin(&mut self) -> Result<(), SqlError> {
+        if !self.begun {
+            self.begun = true;
+            self.backend.run(&format!("{BEGIN}; {START}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it may have failed because of another transaction, which the client must not see before its commit.
+    fn is_conflict(&self, error: &SqlError) -> bool {
+        match error.code {
+            "40001" | "40P01" => *error != SqlError::schema_conflict(),
+            // The key may be one that it cannot see.
+            _ => is_in_the_way(error) && self.inner.commits.any_since(self.mark),
+        }
+    }
+
+    async fn doom(&mut self, call: &Call<'_>, error: SqlError) -> Result<(), SqlError> {
+        if call.autocommit && error.code == "40001" {
+            // It would be told right after the statement.
+            return Err(SqlError::change_conflict());
+        }
+        self.backend.run(UNDO).await?;
+        self.hold = Hold::Doomed(Sandbox::default());
+        Ok(())
+    }
+
+    /// Does all of it again, and then this.
+    async fn insist(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        rows.clear();
+        let inner = self.inner.clone();
+        let _turn = inner.turns.turn().await;
+        let pid = self.pid();
+        let work = async {
+            self.redo().await?;
+            let changed = self.attempt(call, rows).await?;
+            self.backend.run(DO_NOT_WAIT).await?;
+            Ok(changed)
+        };
+        inner.turns.insist(&inner, pid, work).await
+    }
+
+    /// Does all of it again, so that it can be committed.
+    async fn restore(&mut self) -> Result<(), SqlError> {
+        if self.journal.is_empty() && self.schema_change.is_none() {
+            return Ok(());
+        }
+        let inner = self.inner.clone();
+        let _turn = inner.turns.turn().await;
+        let pid = self.pid();
+        let restored = inner.turns.insist(&inner, pid, self.redo()).await;
+        // The schema may have changed while it waited.
+        self.check_epoch()?;
+        restored.map_err(|error| {
+            let conflict = error.code == "40001" || is_in_the_way(&error);
+            if conflict { SqlError::change_conflict() } else { error }
+        })
+    }
+
+    async fn redo(&mut self) -> Result<(), SqlError> {
+        self.begin().await?;
+        self.backend.settle(&self.settings).await?;
+        self.backend.unsettle();
+        self.backend.run(WAIT).await?;
+        if matches!(self.hold, Hold::Nothing) {
+            replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
+            if let Some(statement) = &self.schema_change {
+                self.backend.run(statement.text()).await?;
+                catalog::audit(&mut self.backend).await?;
+            }
+            self.hold = Hold::All;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement on what is held.
+    async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        let locking = locking(call.statement)?;
+        let mut request = Request::default();
+        let mut script =
+            Script { reports: Vec::new(), locked: Vec::new(), changed: 0, answered: 0, itself: 0 };
+        if !self.begun {
+            self.begun = true;
+            request.whole(BEGIN);
+            request.whole(START);
+            script.itself += 2;
+        }
+        // Before the statement, which may change what the query looks at.
+        for locking in &locking {
+            request.parse(&locking.sql, &call.description.parameters);
+            request.bind(call, &[]);
+            request.execute();
+        }
+        let prefix = script.itself;
+        script.itself += locking.len();
+        request.parse(call.statement.text(), &call.description.parameters);
+        request.bind(call, call.results);
+        request.describe_portal();
+        request.execute();
+        request.sync();
+        let (before, limit) = (self.journal.changes(), self.inner.result_limit);
+        self.backend
+            .ask(request, |tag, body| {
+                let query = script.answered.checked_sub(prefix).and_then(|index| locking.get(index));
+                script.take(tag, body, query.map(|query| query.strength), call, rows)?;
+                if before + script.reports.len() > ROW_LIMIT {
+                    return Err(SqlError::new("54000", "transaction row limit exceeded"));
+                }
+                if rows.size() > limit {
+                    let detail = format!("a statement gives at most {limit} bytes of rows here");
+                    return Err(SqlError::new("53200", "out of memory").detail(detail));
+                }
+                Ok(())
+            })
+            .await?;
+        if call.statement.kind() == Kind::Ddl {
+            catalog::audit(&mut self.backend).await?;
+            self.schema_change = Some(call.statement.clone());
+        }
+        for (table, place, strength) in script.locked {
+            self.journal.lock(table, place, strength);
+        }
+        script.reports.into_iter().for_each(|report| self.journal.note(report));
+        Ok(script.changed)
+    }
+
+    /// Runs a statement where it does no harm.
+    async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        rows.clear();
+        let inner = self.inner.clone();
+        let pid = self.pid();
+        let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
+        let redirected = {
+            let _turn = inner.turns.turn().await;
+            let prepared = sandbox.prepare(&mut self.backend, call, &self.journal);
+            inner.turns.insist(&inner, pid, prepared).await?
+        };
+        let mut request = Request::default();
+        request.parse(&redirected, &call.description.parameters);
+        request.bind(call, call.results);
+        request.describe_portal();
+        request.execute();
+        request.sync();
+        let mut script =
+            Script { reports: Vec::new(), locked: Vec::new(), changed: 0, answered: 0, itself: 0 };
+        self.backend.ask(request, |tag, body| script.take(tag, body, None, call, rows)).await?;
+        Ok(script.changed)
+    }
+
+    async fn seal(&mut self) -> Result<(), SqlError> {
+        let inner = self.inner.clone();
+        if self.schema_change.is_some() {
+            inner.schema_changes();
+        }
+        inner.commits.begin();
+        let mut committed = false;
+        let take = |tag: u8, Body(body): Body| {
+            committed |= tag == b'C' && body.starts_with(b"COMMIT");
+            Ok(())
+        };
+        let asked = self.backend.ask(Request::query("COMMIT"), take).await;
+        let done = inner.commits.end();
+        asked?;
+        if !committed {
+            return Err(SqlError::unavailable());
+        }
+        self.inner.commits.keep_locks(&self.journal, done, inner.turns.oldest());
+        Ok(())
+    }
+}
+
+/// The answers to statements that were sent together.
+struct Script {
+    reports: Vec<Report>,
+    locked: Vec<(Oid, Place, Strength)>,
+    changed: u64,
+    answered: usize,
+    /// Which of them is the client's.
+    itself: usize,
+}
+
+impl Script {
+    /// Takes an answer; `locking` if it is one of a query for locked rows.
+    fn take(
+        &mut self,
+        tag: u8,
+        body: Body,
+        locking: Option<Strength>,
+        call: &Call<'_>,
+        rows: &mut Rows,
+    ) -> Result<(), SqlError> {
+        let itself = self.answered == self.itself;
+        match tag {
+            b'C' => {
+                if itself {
+                    self.changed = affected(&body.0);
+                }
+                self.answered += 1;
+            }
+            b'N' => self.reports.extend(body.report()),
+            b'D' if itself => rows.whole(&body.0),
+            b'D' => {
+                for pair in body.all()?.chunks_exact(2) {
+                    if let (Ok(table), Ok(place), Some(strength)) =
+                        (pair[0].parse(), pair[1].parse(), locking)
+                    {
+                        self.locked.push((table, place, strength));
+                    }
+                }
+            }
+            b'T' if itself && Some(body.columns()?) != call.description.columns => {
+                return Err(SqlError::unsupported("cached plan must not change result type"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether it had to wait for another, or was made to stop for another.
+pub(super) fn is_dislodged(error: &SqlError) -> bool {
+    matches!(error.code, "55P03" | "57014")
+}
+
+/// Whether there was a row that must not be there, or was none that must.
+fn is_in_the_way(error: &SqlError) -> bool {
+    matches!(error.code, "23503" | "23505" | "23P01")
+}
+
+/// The number at the end of a command tag, such as `INSERT 0 3`.
+fn affected(tag: &Bytes) -> u64 {
+    let tag = std::str::from_utf8(tag).unwrap_or_default().trim_end_matches('\0');
+    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_at_the_end_of_the_tag() {
+        for (tag, expected) in [("INSERT 0 3\0", 3), ("UPDATE 12\0", 12), ("CREATE TABLE\0", 0), ("", 0)] {
+            assert_eq!(affected(&Bytes::from(tag)), expected, "{tag}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Who must let go of its locks, and when.
+//!
+//! The service has no locks that anybody waits for: two transactions may change one row, and the first to commit wins.
+//! PostgreSQL's rows can be held by one transaction at a time. So a transaction holds what it has changed only until
+//! another wants it: then it is undone up to its beginning, which keeps its snapshot, and done again when it next has
+//! something to do. One at a time may insist on getting what others hold; whoever insists is not made to let go.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+
+use super::Inner;
+use super::backend::Backend;
+use super::commits::Mark;
+use super::request::Request;
+use super::transaction::Transaction;
+use crate::clock::{pause, within};
+use crate::error::SqlError;
+use crate::race::{self, First};
+
+/// How long a statement may take before it is asked what it waits for.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// A transaction that may hold something.
+#[derive(Debug)]
+pub(super) struct Holder {
+    /// When it began.
+    pub(super) mark: Mark,
+    /// None once it is over. Locked while a statement of it runs.
+    pub(super) transaction: Arc<AsyncMutex<Option<Transaction>>>,
+}
+
+/// All that may hold something, by the number that the server knows them by.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    turn: AsyncMutex<()>,
+    holders: Mutex<BTreeMap<i32, Arc<Holder>>>,
+    watcher: AsyncMutex<Option<Backend>>,
+}
+
+impl Turns {
+    pub(super) fn enter(&self, pid: i32, holder: Arc<Holder>) {
+        self.holders.lock().insert(pid, holder);
+    }
+
+    pub(super) fn leave(&self, pid: i32) {
+        self.holders.lock().remove(&pid);
+    }
+
+    /// When the oldest of them began.
+    pub(super) fn oldest(&self) -> Option<Mark> {
+        self.holders.lock().values().map(|holder| holder.mark).min()
+    }
+
+    /// Waits until nobody else insists.
+    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// Does `work` on a connection, and makes everybody let go that it has to wait for. Only with the turn.
+    pub(super) async fn insist<T>(&self, inner: &Inner, pid: i32, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            match race::first(&mut work, pause(PATIENCE)).await {
+                First::Left(done) => return done,
+                First::Right(()) => {}
+            }
+            // If they cannot be asked for, the work will hear of it itself.
+            for holder in self.blockers(inner, pid).await.unwrap_or_default() {
+                match race::first(&mut work, self.dislodge(inner, holder)).await {
+                    First::Left(done) => return done,
+                    First::Right(()) => {}
+                }
+            }
+        }
+    }
+
+    async fn dislodge(&self, inner: &Inner, pid: i32) {
+        let Some(holder) = self.holders.lock().get(&pid).cloned() else { return };
+        let lock = || holder.transaction.clone().lock_owned();
+        let mut held = match within(PATIENCE, lock()).await {
+            Some(held) => held,
+            None => {
+                // Its statement is begun anew later. If it has just ended, there is nothing to cancel.
+                drop(self.watch(inner, &format!("SELECT pg_cancel_backend({pid})")).await);
+                lock().await
+            }
+        };
+        // Begun, it is also ended: whoever insists may be gone before that.
+        let detached = Handle::current().spawn(async move {
+            if let Some(transaction) = held.as_mut() {
+                // If it fails, the connection is lost, and that is noticed when it is next used.
+                drop(transaction.detach().await);
+            }
+        });
+        drop(detached.await);
+    }
+
+    /// Whom a connection waits for.
+    async fn blockers(&self, inner: &Inner, pid: i32) -> Result<Vec<i32>, SqlError> {
+        let rows = self.watch(inner, &format!("SELECT unnest(pg_blocking_pids({pid}))")).await?;
+        Ok(rows.iter().filter_map(|row| row.parse().ok()).collect())
+    }
+
+    /// Asks on a connection of its own for rows of one value.
+    async fn watch(&self, inner: &Inner, sql: &str) -> Result<Vec<String>, SqlError> {
+        let mut watcher = self.watcher.lock().await;
+        if watcher.as_ref().is_none_or(Backend::is_lost) {
+            *watcher = Some(Backend::connect(inner.server.directory()).await?);
+        }
+        let Some(backend) = watcher.as_mut() else { return Ok(Vec::new()) };
+        let mut rows = Vec::new();
+        let take = |tag: u8, row: super::backend::Body| {
+            if tag == b'D' {
+                let [value] = row.texts()?;
+                rows.push(value);
+            }
+            Ok(())
+        };
+        backend.ask(Request::query(sql), take).await?;
+        Ok(rows)
+    }
+}
