@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 
 use crate::clock::Clock;
-use crate::engine::{Call, Description, Engine, Oid, Rows, Session};
+use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::statement::Statement;
 use crate::wire::Format;
@@ -122,12 +122,14 @@ impl Session for BuiltinSession {
         Ok(self.known(statement, types).await?.description.clone())
     }
 
-    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
-        let known = self.known(call.statement, &call.description.parameters).await?;
+    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
+        let types = call.description.map_or(&[][..], |description| &description.parameters);
+        let known = self.known(call.statement, types).await?;
+        let description = known.description.clone();
         if known.plan.sql.is_empty() {
-            return Ok(0);
+            return Ok(Done { changed: 0, description });
         }
-        if known.description.columns != call.description.columns {
+        if call.description.is_some_and(|described| described.columns != description.columns) {
             return Err(SqlError::unsupported("cached plan must not change result type"));
         }
         if known.plan.writes && self.writer.is_none() {
@@ -141,7 +143,7 @@ impl Session for BuiltinSession {
             let reader = self.inner.database.reader().await?;
             self.inner.read(reader.conn()?, &known, call, rows)?
         };
-        Ok(changed)
+        Ok(Done { changed, description })
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {

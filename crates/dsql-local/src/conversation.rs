@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use self::kept::{Portal, Prepared, check_text, deallocated};
 use crate::clock::Moment;
 use crate::counters::count;
-use crate::engine::{Call, Description, Engine, Rows};
+use crate::engine::{Call, Description, Engine, Extent, Rows};
 use crate::error::SqlError;
 use crate::faults::Blow;
 use crate::race::{self, First};
@@ -232,7 +232,9 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                         self.wire.flush().await?;
                         return Err(Stop::Expired);
                     }
-                    result = self.simple(statement, index + 1 == statements.len()).await;
+                    let last = index + 1 == statements.len();
+                    let extent = if statements.len() == 1 { Extent::Alone } else { Extent::Query };
+                    result = self.simple(statement, extent, last).await;
                     self.wire.flush_if_full().await?;
                     if result.is_err() {
                         break;
@@ -254,22 +256,24 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         }
     }
 
-    async fn simple(&mut self, statement: &Statement, last: bool) -> Result<(), Blow> {
+    async fn simple(&mut self, statement: &Statement, extent: Extent, last: bool) -> Result<(), Blow> {
         if statement.kind() == Kind::Empty {
             self.wire.replies.empty_query();
             return Ok(());
         }
-        let description = self.describe(statement, &[]).await?;
-        if !description.parameters.is_empty() {
+        // What may take parameters must be asked; the rest says what it gives when it has run.
+        let asked = statement.text().contains('$');
+        let described = if asked { Some(self.describe(statement, &[]).await?) } else { None };
+        if described.as_ref().is_some_and(|described| !described.parameters.is_empty()) {
             return Err(SqlError::new("42P02", "there is no parameter $1").into());
         }
         let call = Call {
             statement,
-            description: &description,
+            description: described.as_ref(),
             values: &[],
             formats: &[],
             results: &[],
-            autocommit: false,
+            extent,
             deadline: Moment::MAX,
         };
         let mut rows = Rows::default();
@@ -278,7 +282,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             // Before its answer: nobody shall read UPDATE 1 of what was not committed.
             self.transactions.finish().await?;
         }
-        if let Some(columns) = &description.columns {
+        if let Some(columns) = &outcome.description.columns {
             self.wire.replies.columns(columns, &[]);
         }
         self.deliver(&mut rows, 0);

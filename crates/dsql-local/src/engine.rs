@@ -35,13 +35,13 @@ pub trait Session: Send + 'static {
         types: &[Oid],
     ) -> impl Future<Output = Result<Arc<Description>, SqlError>> + Send;
 
-    /// Runs a statement, inside the transaction if one is open. Returns how many rows it changed; the rows it gives go to
-    /// `rows`. After an error, the front rolls back.
+    /// Runs a statement, inside the transaction if one is open. The rows it gives go to `rows`. After an error, the front
+    /// rolls back.
     fn execute(
         &mut self,
         call: Call<'_>,
         rows: &mut Rows,
-    ) -> impl Future<Output = Result<u64, SqlError>> + Send;
+    ) -> impl Future<Output = Result<Done, SqlError>> + Send;
 
     /// Goes by these settings from now on, and by the defaults of all others. Only those are told on which depends what
     /// statements mean or how values are written; an engine without such differences has nothing to do.
@@ -85,21 +85,41 @@ pub struct Column {
     pub size: i16,
 }
 
+/// What came of a statement.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// How many rows it changed.
+    pub changed: u64,
+    /// What went into it and came out.
+    pub description: Arc<Description>,
+}
+
+/// What else belongs to the transaction of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Whatever the client will say until it ends it.
+    Open,
+    /// What is in the same query, or before the same Sync. Then it is committed.
+    Query,
+    /// Nothing.
+    Alone,
+}
+
 /// A statement with all that is needed to run it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The statement.
     pub statement: &'a Statement,
-    /// As it was described.
-    pub description: &'a Description,
+    /// As it was described; if it was not, it takes no parameters.
+    pub description: Option<&'a Arc<Description>>,
     /// The values of its parameters.
     pub values: &'a [Option<Bytes>],
     /// Their formats, by the protocol's rule (see [`Format::of`]).
     pub formats: &'a [Format],
     /// The formats that the columns shall have, by the same rule.
     pub results: &'a [Format],
-    /// Whether it is committed with the query or the Sync that it belongs to: nothing more is asked of its transaction.
-    pub autocommit: bool,
+    /// What else its transaction may hold.
+    pub extent: Extent,
     /// When it must have ended, by the emulator's clock; if it has not, it fails with [`SqlError::overdue`].
     pub deadline: Moment,
 }

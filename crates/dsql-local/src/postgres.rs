@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::clock::{Clock, Moment};
-use crate::engine::{Call, Description, Engine, Oid, Rows, Session};
+use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::race::{self, First};
 use crate::statement::{Kind, Statement};
@@ -154,7 +154,7 @@ impl Session for PostgresSession {
         Ok(Arc::new(description?))
     }
 
-    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         self.catch_up()?;
         let deadline = self.inner.clone();
         let open = self.open().await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::counters::count;
-use crate::engine::{Call, Column, Description, Engine, Rows, Session};
+use crate::engine::{Call, Column, Description, Engine, Extent, Rows, Session};
 use crate::error::SqlError;
 use crate::faults::Blow;
 use crate::rules;
@@ -21,6 +21,8 @@ pub(crate) struct Outcome {
     /// A setting that changed.
     pub(crate) changed: Option<(&'static str, String)>,
     pub(crate) warning: Option<SqlError>,
+    /// What it gave.
+    pub(crate) description: Arc<Description>,
 }
 
 /// One session's transactions.
@@ -144,8 +146,7 @@ impl<E: Engine> Transactions<E> {
             Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
             Kind::Show => {
                 let (name, _) = self.settings.show(shown(statement))?;
-                let column = Column { name: name.to_owned(), oid: 25, size: -1 };
-                Ok(Arc::new(Description { columns: Some(vec![column]), ..Description::default() }))
+                Ok(one_text(name))
             }
             _ => self.session.describe(statement, types).await,
         }
@@ -168,17 +169,17 @@ impl<E: Engine> Transactions<E> {
                 let mut settings = self.settings.clone();
                 let changed = settings.set(statement)?;
                 self.adopt(settings).await?;
-                Ok(Outcome { tag: statement.tag(0), changed, warning: None })
+                Ok(Outcome { tag: statement.tag(0), changed, ..Outcome::default() })
             }
             Kind::Show => {
-                let (_, value) = self.settings.show(shown(statement))?;
+                let (name, value) = self.settings.show(shown(statement))?;
                 rows.begin();
                 rows.field::<SqlError>(|body| {
                     body.extend_from_slice(value.as_bytes());
                     Ok(())
                 })?;
                 rows.end();
-                Ok(Outcome { tag: statement.tag(1), ..Outcome::default() })
+                Ok(Outcome { tag: statement.tag(1), description: one_text(name), ..Outcome::default() })
             }
             _ => self.execute(call, rows).await,
         }
@@ -221,23 +222,25 @@ impl<E: Engine> Transactions<E> {
         if let Some(blow) = blow {
             return Err(blow);
         }
-        if self.state == State::Idle {
-            self.open(false, false).await?;
+        let mut extent = call.extent;
+        match self.state {
+            State::Idle => self.open(false, false).await?,
+            State::Open { explicit: false, .. } => extent = Extent::Query,
+            _ => extent = Extent::Open,
         }
         self.check_mix(call.statement)?;
         let limit = self.shared.sessions.limits().transaction_life;
         let deadline = self.began().unwrap_or_default().saturating_add(limit);
-        let autocommit = matches!(self.state, State::Open { explicit: false, .. });
-        let changed =
-            self.session.execute(Call { deadline, autocommit, ..call }, rows).await.map_err(|error| {
-                // The engine only knows that time was up.
-                if error.code == SqlError::DEADLINE { self.too_old() } else { error }
-            })?;
+        let done = self.session.execute(Call { deadline, extent, ..call }, rows).await.map_err(|error| {
+            // The engine only knows that time was up.
+            if error.code == SqlError::DEADLINE { self.too_old() } else { error }
+        })?;
         if let State::Open { wrote, .. } = &mut self.state {
-            *wrote |= call.description.writes;
+            *wrote |= done.description.writes;
         }
-        let counted = if call.statement.kind() == Kind::Select { rows.count() } else { changed };
-        Ok(Outcome { tag: call.statement.tag(counted), ..Outcome::default() })
+        let counted = if call.statement.kind() == Kind::Select { rows.count() } else { done.changed };
+        let tag = call.statement.tag(counted);
+        Ok(Outcome { tag, description: done.description, ..Outcome::default() })
     }
 
     async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
@@ -354,7 +357,13 @@ fn ends_transaction(statement: &Statement) -> bool {
 
 fn outside(statement: &Statement) -> Outcome {
     let warning = SqlError::new("25P01", "there is no transaction in progress");
-    Outcome { tag: statement.tag(0), warning: Some(warning), changed: None }
+    Outcome { tag: statement.tag(0), warning: Some(warning), ..Outcome::default() }
+}
+
+/// One column of text.
+fn one_text(name: &str) -> Arc<Description> {
+    let column = Column { name: name.to_owned(), oid: 25, size: -1 };
+    Arc::new(Description { columns: Some(vec![column]), ..Description::default() })
 }
 
 /// The name behind SHOW.

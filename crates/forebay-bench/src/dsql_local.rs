@@ -2,6 +2,7 @@
 //!
 //! The server runs in a process of its own, so that its memory and its time are its own.
 
+mod beside;
 mod client;
 mod postgres;
 mod server;
@@ -10,6 +11,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use dsql_local::EngineKind;
 use tokio::task::JoinSet;
 
 use crate::checkout::progress;
@@ -44,12 +46,17 @@ impl Effort {
     pub const QUICK: Self = Self { seconds: 2, rounds: 3 };
 }
 
-/// Measures all of it.
+/// Measures an engine.
 ///
 /// # Errors
 /// If the server cannot be started.
-pub fn run(effort: Effort) -> anyhow::Result<Report> {
+pub fn run(engine: EngineKind, effort: Effort) -> anyhow::Result<Report> {
     let mut report = Report::new("dsql-local");
+    if engine == EngineKind::Postgres {
+        beside::run(&mut report, effort)?;
+        report.machine.look_again();
+        return Ok(report);
+    }
     raise_descriptors(&mut report);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(connects(&mut report))?;
@@ -75,7 +82,7 @@ fn raise_descriptors(report: &mut Report) {
 /// Processor time of the server for each connect, token check included.
 async fn connects(report: &mut Report) -> anyhow::Result<()> {
     progress("processor time of a connect");
-    let server = Server::start()?;
+    let server = Server::start(EngineKind::Builtin)?;
     report.goal(
         "from the start of the server until it listens",
         server.started_in.as_secs_f64(),
@@ -104,7 +111,7 @@ async fn connects(report: &mut Report) -> anyhow::Result<()> {
 async fn idle(report: &mut Report) -> anyhow::Result<()> {
     progress("memory of idle connections");
     let name = "memory of the server with 10,000 idle TLS connections";
-    let server = Server::start()?;
+    let server = Server::start(EngineKind::Builtin)?;
     let client = Client::new(&server)?;
     let empty = server.memory()?;
     let held = match hold(&client, IDLE).await {
@@ -152,7 +159,7 @@ fn statements(report: &mut Report, effort: Effort) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    let server = Server::start()?;
+    let server = Server::start(EngineKind::Builtin)?;
     let script = tempfile::NamedTempFile::new()?;
     fs::write(script.path(), "SELECT 1;\n")?;
     for mode in ["simple", "prepared"] {

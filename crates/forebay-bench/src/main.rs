@@ -1,6 +1,7 @@
 //! The program `forebay-bench`.
 
-use clap::{Args, Parser, Subcommand};
+use ::dsql_local::EngineKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_bench::checkout::{self, Effort, Section, contended};
 use forebay_bench::report::Report;
 use forebay_bench::{dsql_local, instructions, sim};
@@ -11,6 +12,25 @@ use forebay_bench::{dsql_local, instructions, sim};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// An engine of the local Aurora DSQL.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Engine {
+    /// SQLite, in the process.
+    #[default]
+    Builtin,
+    /// A private PostgreSQL.
+    Postgres,
+}
+
+impl From<Engine> for EngineKind {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Builtin => Self::Builtin,
+            Engine::Postgres => Self::Postgres,
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -47,6 +67,9 @@ enum Command {
     },
     /// What the local Aurora DSQL costs: memory when idle, processor time of a connect, statements a second.
     DsqlLocal {
+        /// Which engine: `builtin` on its own, or `postgres` beside a PostgreSQL without rules.
+        #[arg(long, value_enum, default_value_t)]
+        engine: Engine,
         /// Measure less.
         #[arg(long)]
         quick: bool,
@@ -55,7 +78,11 @@ enum Command {
     },
     /// The server that is measured: the above starts it.
     #[command(hide = true)]
-    DsqlLocalServe,
+    DsqlLocalServe {
+        /// Which engine.
+        #[arg(long, value_enum, default_value_t)]
+        engine: Engine,
+    },
     /// Borrow and give back, for a profiler to watch.
     #[command(hide = true)]
     Spin {
@@ -97,11 +124,11 @@ fn main() -> anyhow::Result<()> {
             report.machine.look_again();
             output.print(&report);
         }
-        Command::DsqlLocal { quick, output } => {
+        Command::DsqlLocal { engine, quick, output } => {
             let effort = if quick { dsql_local::Effort::QUICK } else { dsql_local::Effort::FULL };
-            output.print(&dsql_local::run(effort)?);
+            output.print(&dsql_local::run(engine.into(), effort)?);
         }
-        Command::DsqlLocalServe => dsql_local::serve()?,
+        Command::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
     }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::kept::{Portal, Prepared, Progress};
 use super::{Conversation, split, unknown_statement};
 use crate::clock::Moment;
-use crate::engine::{Call, Engine, Rows};
+use crate::engine::{Call, Engine, Extent, Rows};
 use crate::error::SqlError;
 use crate::faults::Blow;
 use crate::statement::Kind;
@@ -114,11 +114,11 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         }
         let call = Call {
             statement: &prepared.statement,
-            description: &prepared.description,
+            description: Some(&prepared.description),
             values: &std::mem::take(&mut portal.values),
             formats: &std::mem::take(&mut portal.formats),
             results: &portal.results.clone(),
-            autocommit: false,
+            extent: if self.wire.awaits(b'S') { Extent::Alone } else { Extent::Query },
             deadline: Moment::MAX,
         };
         let progress = std::mem::take(&mut portal.progress);

@@ -1,8 +1,9 @@
 //! One connection to the server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -23,6 +24,24 @@ const LONGEST: usize = 1 << 30;
 /// The code of what the trigger tells; see [`super::catalog`].
 pub(super) const REPORT: &str = "DSQL1";
 
+/// How many statements are kept on a connection.
+const KEPT: usize = 100;
+
+/// Statements that the server keeps, by text and types: the numbers in their names.
+#[derive(Debug, Default)]
+struct Kept {
+    numbers: BTreeMap<(Arc<str>, Vec<Oid>), u32>,
+    /// Those that are not wanted any more, which the server does not know yet.
+    forgotten: Vec<u32>,
+    last: u32,
+}
+
+impl Kept {
+    fn forget(&mut self) {
+        self.forgotten.extend(std::mem::take(&mut self.numbers).into_values());
+    }
+}
+
 /// A setting and its value.
 pub(super) type Setting = (&'static str, String);
 
@@ -35,6 +54,8 @@ pub(super) struct Backend {
     applied: Option<Vec<Setting>>,
     /// By which the server knows it.
     pid: i32,
+    /// The statements that the server keeps for it.
+    kept: Kept,
     /// A request was begun whose answer has not been read to its end: nobody can know what comes next.
     asking: bool,
 }
@@ -42,9 +63,15 @@ pub(super) struct Backend {
 impl Backend {
     pub(super) async fn connect(directory: &Path) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
-        let mut backend =
-            Self { stream, input: BytesMut::new(), applied: Some(Vec::new()), pid: 0, asking: false };
-        let parameters = [("user", ROLE), ("database", "postgres"), ("client_encoding", "UTF8")];
+        let (input, applied, kept) = (BytesMut::new(), Some(Vec::new()), Kept::default());
+        let mut backend = Self { stream, input, applied, pid: 0, kept, asking: false };
+        let parameters = [
+            ("user", ROLE),
+            ("database", "postgres"),
+            ("client_encoding", "UTF8"),
+            // Nobody waits for a lock, but whoever says so; see the transaction.
+            ("lock_timeout", "2ms"),
+        ];
         let mut pid = 0;
         let take = |tag: u8, mut body: Body| {
             if tag == b'K' {
@@ -60,6 +87,25 @@ impl Backend {
     /// By which the server knows it.
     pub(super) fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// The name of a statement that may come again; the server is asked to keep it, if it does not yet.
+    pub(super) fn prepared(&mut self, request: &mut Request, sql: &Arc<str>, types: &[Oid]) -> String {
+        let name = |number: u32| format!("s{number}");
+        if let Some(number) = self.kept.numbers.get(&(sql.clone(), types.to_vec())) {
+            return name(*number);
+        }
+        if self.kept.numbers.len() >= KEPT {
+            self.kept.forget();
+        }
+        for number in self.kept.forgotten.drain(..) {
+            request.close(&name(number));
+        }
+        self.kept.last += 1;
+        let name = name(self.kept.last);
+        request.prepare(&name, sql, types);
+        self.kept.numbers.insert((sql.clone(), types.to_vec()), self.kept.last);
+        name
     }
 
     /// Runs statements whose rows nobody wants.
@@ -143,6 +189,10 @@ impl Backend {
             }
         }
         self.asking = false;
+        if failure.is_err() {
+            // Whether it had come to what it was to keep is not known. No name is used twice.
+            self.kept.forget();
+        }
         failure
     }
 

@@ -1,4 +1,4 @@
-//! What is said to the server: messages of the extended protocol, all about one unnamed statement.
+//! What is said to the server: messages of the extended protocol.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -32,11 +32,24 @@ impl Request {
     }
 
     pub(super) fn parse(&mut self, sql: &str, types: &[Oid]) {
+        self.prepare("", sql, types);
+    }
+
+    /// Has the server understand a statement, and keep it by a name.
+    pub(super) fn prepare(&mut self, name: &str, sql: &str, types: &[Oid]) {
         self.message(b'P', |body| {
-            body.put_u8(0);
+            string(body, name);
             string(body, sql);
             count(body, types.len());
             types.iter().for_each(|oid| body.put_u32(*oid));
+        });
+    }
+
+    /// Has the server forget a statement; also one that it does not know.
+    pub(super) fn close(&mut self, name: &str) {
+        self.message(b'C', |body| {
+            body.put_u8(b'S');
+            string(body, name);
         });
     }
 
@@ -48,10 +61,11 @@ impl Request {
         self.message(b'D', |body| body.put_slice(b"P\0"));
     }
 
-    /// Binds the values of a call; the rows are wanted in these formats.
-    pub(super) fn bind(&mut self, call: &Call<'_>, results: &[Format]) {
+    /// Binds the values of a call to a statement; the rows are wanted in these formats.
+    pub(super) fn bind(&mut self, name: &str, call: &Call<'_>, results: &[Format]) {
         self.message(b'B', |body| {
-            body.put_slice(b"\0\0");
+            string(body, "");
+            string(body, name);
             formats(body, call.formats);
             count(body, call.values.len());
             call.values.iter().for_each(|value| put_value(body, value.as_ref()));

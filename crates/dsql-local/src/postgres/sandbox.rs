@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use super::backend::Backend;
 use super::journal::{Journal, Row};
 use super::request::Request;
+use super::writes;
 use crate::engine::{Call, Oid};
 use crate::error::SqlError;
 use crate::statement::{names, requalify};
@@ -67,7 +68,7 @@ impl Sandbox {
         let mut next: Vec<Oid> =
             tables.values().filter(|table| words.contains(&table.name)).map(|table| table.oid).collect();
         let touched = journal.tables();
-        if !call.description.writes && !hidden && next.iter().all(|table| !touched.contains(table)) {
+        if !writes(call.statement) && !hidden && next.iter().all(|table| !touched.contains(table)) {
             // Its snapshot alone says what is there.
             next.clear();
         }

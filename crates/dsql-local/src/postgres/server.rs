@@ -48,7 +48,7 @@ cp -r "$template" "$dir/data"
 echo "directory=$dir"
 "$bin/postgres" -D "$dir/data" -c unix_socket_directories="$dir" -c listen_addresses= -c port=5432 \
   -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0 \
-  -c lock_timeout=2ms -c max_connections=1000 -c jit=off -c max_parallel_workers_per_gather=0 -c timezone=UTC \
+  -c max_connections=1000 -c jit=off -c max_parallel_workers_per_gather=0 -c timezone=UTC \
   -c client_connection_check_interval=100ms -c log_min_messages=log -c log_destination=stderr &
 server=$!
 cat >/dev/null

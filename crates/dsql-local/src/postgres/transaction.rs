@@ -11,8 +11,8 @@ use super::locking::locking;
 use super::replay::replay;
 use super::request::Request;
 use super::sandbox::Sandbox;
-use super::{Inner, catalog};
-use crate::engine::{Call, Description, Oid, Rows};
+use super::{Inner, catalog, writes};
+use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement};
 
@@ -134,8 +134,8 @@ impl Transaction {
         inner.turns.insist(&inner, pid, described).await
     }
 
-    /// Runs a statement. Returns how many rows it changed.
-    pub(super) async fn run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+    /// Runs a statement.
+    pub(super) async fn run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         // A change of the schema wants locks that others are sure to hold.
         if matches!(self.hold, Hold::All) && call.statement.kind() != Kind::Ddl {
             match self.attempt(call, rows).await {
@@ -205,7 +205,7 @@ impl Transaction {
     }
 
     async fn doom(&mut self, call: &Call<'_>, error: SqlError) -> Result<(), SqlError> {
-        if call.autocommit && error.code == "40001" {
+        if call.extent != Extent::Open && error.code == "40001" {
             // It would be told right after the statement.
             return Err(SqlError::change_conflict());
         }
@@ -215,7 +215,7 @@ impl Transaction {
     }
 
     /// Does all of it again, and then this.
-    async fn insist(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+    async fn insist(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         rows.clear();
         let inner = self.inner.clone();
         let _turn = inner.turns.turn().await;
@@ -263,12 +263,13 @@ impl Transaction {
     }
 
     /// Runs a statement on what is held.
-    async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+    async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         let locking = locking(call.statement)?;
         let mut request = Request::default();
-        let mut script =
-            Script { reports: Vec::new(), locked: Vec::new(), changed: 0, answered: 0, itself: 0 };
-        if !self.begun {
+        let mut script = Script::of(call);
+        // What only reads and stands alone is a transaction of its own for the server, too.
+        let alone = call.extent == Extent::Alone && !script.description.writes;
+        if !self.begun && !alone {
             self.begun = true;
             request.whole(BEGIN);
             request.whole(START);
@@ -276,14 +277,22 @@ impl Transaction {
         }
         // Before the statement, which may change what the query looks at.
         for locking in &locking {
-            request.parse(&locking.sql, &call.description.parameters);
-            request.bind(call, &[]);
+            request.parse(&locking.sql, &script.description.parameters);
+            request.bind("", call, &[]);
             request.execute();
         }
         let prefix = script.itself;
         script.itself += locking.len();
-        request.parse(call.statement.text(), &call.description.parameters);
-        request.bind(call, call.results);
+        let types = &script.description.parameters;
+        let name = match call.description {
+            // What was prepared is meant to be run again.
+            Some(_) => self.backend.prepared(&mut request, call.statement.text(), types),
+            None => {
+                request.parse(call.statement.text(), types);
+                String::new()
+            }
+        };
+        request.bind(&name, call, call.results);
         request.describe_portal();
         request.execute();
         request.sync();
@@ -306,15 +315,17 @@ impl Transaction {
             catalog::audit(&mut self.backend).await?;
             self.schema_change = Some(call.statement.clone());
         }
-        for (table, place, strength) in script.locked {
+        for (table, place, strength) in std::mem::take(&mut script.locked) {
             self.journal.lock(table, place, strength);
         }
-        script.reports.into_iter().for_each(|report| self.journal.note(report));
-        Ok(script.changed)
+        for report in std::mem::take(&mut script.reports) {
+            self.journal.note(report);
+        }
+        Ok(script.done(call))
     }
 
     /// Runs a statement where it does no harm.
-    async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+    async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         rows.clear();
         let inner = self.inner.clone();
         let pid = self.pid();
@@ -324,16 +335,15 @@ impl Transaction {
             let prepared = sandbox.prepare(&mut self.backend, call, &self.journal);
             inner.turns.insist(&inner, pid, prepared).await?
         };
+        let mut script = Script::of(call);
         let mut request = Request::default();
-        request.parse(&redirected, &call.description.parameters);
-        request.bind(call, call.results);
+        request.parse(&redirected, &script.description.parameters);
+        request.bind("", call, call.results);
         request.describe_portal();
         request.execute();
         request.sync();
-        let mut script =
-            Script { reports: Vec::new(), locked: Vec::new(), changed: 0, answered: 0, itself: 0 };
         self.backend.ask(request, |tag, body| script.take(tag, body, None, call, rows)).await?;
-        Ok(script.changed)
+        Ok(script.done(call))
     }
 
     async fn seal(&mut self) -> Result<(), SqlError> {
@@ -360,6 +370,8 @@ impl Transaction {
 
 /// The answers to statements that were sent together.
 struct Script {
+    /// Of the client's statement, as far as it is known.
+    description: Description,
     reports: Vec<Report>,
     locked: Vec<(Oid, Place, Strength)>,
     changed: u64,
@@ -369,6 +381,19 @@ struct Script {
 }
 
 impl Script {
+    fn of(call: &Call<'_>) -> Self {
+        let description = match call.description {
+            Some(known) => Description { columns: None, ..Description::clone(known) },
+            None => Description { writes: writes(call.statement), ..Description::default() },
+        };
+        Self { description, reports: Vec::new(), locked: Vec::new(), changed: 0, answered: 0, itself: 0 }
+    }
+
+    fn done(self, call: &Call<'_>) -> Done {
+        let description = call.description.cloned().unwrap_or_else(|| Arc::new(self.description));
+        Done { changed: self.changed, description }
+    }
+
     /// Takes an answer; `locking` if it is one of a query for locked rows.
     fn take(
         &mut self,
@@ -397,8 +422,11 @@ impl Script {
                     }
                 }
             }
-            b'T' if itself && Some(body.columns()?) != call.description.columns => {
-                return Err(SqlError::unsupported("cached plan must not change result type"));
+            b'T' if itself => {
+                self.description.columns = Some(body.columns()?);
+                if call.description.is_some_and(|described| described.columns != self.description.columns) {
+                    return Err(SqlError::unsupported("cached plan must not change result type"));
+                }
             }
             _ => {}
         }

@@ -70,6 +70,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(message)
     }
 
+    /// Whether the next message is here and is one of this kind.
+    pub(crate) fn awaits(&self, tag: u8) -> bool {
+        self.input.first() == Some(&tag)
+    }
+
     /// Waits for more input.
     ///
     /// # Cancel safety

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dsql_local::engine::{Call, Column, Description, Engine, Oid, Rows, Session};
+use dsql_local::engine::{Call, Column, Description, Done, Engine, Oid, Rows, Session};
 use dsql_local::{Cluster, SqlError, Statement};
 
 use crate::harness::{code, config, connect};
@@ -35,7 +35,7 @@ impl Session for ScribeSession {
         Ok(Arc::new(Description { parameters: vec![], columns, writes }))
     }
 
-    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         self.note(&**call.statement.text());
         rows.begin();
         rows.field::<SqlError>(|out| {
@@ -43,7 +43,8 @@ impl Session for ScribeSession {
             Ok(())
         })?;
         rows.end();
-        Ok(1)
+        let description = self.describe(call.statement, &[]).await?;
+        Ok(Done { changed: 1, description })
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {

@@ -63,7 +63,20 @@ impl Postgres {
         let child = as_owner("postgres")
             .arg("-D")
             .arg(&data)
-            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-c", "ssl=on", "-c", "max_connections=50"])
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &port.to_string(),
+                "-c",
+                "ssl=on",
+                "-c",
+                "max_connections=50",
+                "-c",
+                "fsync=off",
+                "-c",
+                "synchronous_commit=off",
+            ])
             .args(["-c", "unix_socket_directories=", "-c", "log_min_messages=fatal"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())

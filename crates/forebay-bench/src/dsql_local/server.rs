@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{env, fs, io};
 
 use anyhow::{Context, ensure};
-use dsql_local::{Cluster, Config, Credentials, Limits};
+use dsql_local::{Cluster, Config, Credentials, EngineKind, Limits};
 use serde_json::{Value, json};
 
 use crate::clock::Stopwatch;
@@ -28,11 +28,11 @@ pub(super) struct Server {
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn serve() -> anyhow::Result<()> {
+pub fn serve(engine: EngineKind) -> anyhow::Result<()> {
     let limits =
         Limits { connections: u32::MAX, per_second: 1_000_000, burst: 1_000_000, ..Limits::default() };
     let credentials = vec![Credentials::new("AKIDBENCH", "nothing-to-protect")];
-    let cluster = Cluster::start(Config { credentials, limits, ..Config::default() })?;
+    let cluster = Cluster::start(Config { credentials, limits, engine, ..Config::default() })?;
     let token = cluster.token("admin").context("no key")?;
     println!("{}", json!({ "address": cluster.address(), "ca_file": cluster.ca_file(), "token": token }));
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -40,11 +40,18 @@ pub fn serve() -> anyhow::Result<()> {
     Ok(())
 }
 
+fn name(engine: EngineKind) -> &'static str {
+    match engine {
+        EngineKind::Postgres => "postgres",
+        _ => "builtin",
+    }
+}
+
 impl Server {
-    pub(super) fn start() -> anyhow::Result<Self> {
+    pub(super) fn start(engine: EngineKind) -> anyhow::Result<Self> {
         let watch = Stopwatch::start();
         let mut child = Command::new(env::current_exe()?)
-            .arg("dsql-local-serve")
+            .args(["dsql-local-serve", "--engine", name(engine)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
