@@ -6,7 +6,10 @@
 
 mod backend;
 mod catalog;
+mod jobs;
 mod request;
+mod rewrite;
+mod roles;
 mod server;
 
 use std::fmt;
@@ -17,12 +20,14 @@ use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, Moment};
+use crate::config::{Config, Rules};
 use crate::engine::{Call, Column, Description, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::race::{self, First};
 use crate::statement::{Kind, Statement};
 use backend::{Backend, Body, Setting};
 use request::Request;
+use roles::Role;
 use server::Server;
 
 /// How many connections are kept for the next session that needs one.
@@ -43,24 +48,37 @@ pub struct Postgres {
 struct Inner {
     /// Before the server, which it would keep busy.
     spare: Mutex<Vec<Backend>>,
+    /// Held while jobs run: one at a time.
+    jobs: tokio::sync::Mutex<()>,
     clock: Arc<Clock>,
+    rules: Rules,
     result_limit: usize,
     server: Server,
 }
 
 impl Postgres {
-    /// Starts a PostgreSQL of its own; `cache` is where the files of an empty one are kept for the next start. A
-    /// statement may give so many bytes of rows.
+    /// Who owns everything underneath the rules.
+    pub const SUPERUSER: &str = server::SUPERUSER;
+
+    /// Starts a PostgreSQL of its own. Of the configuration it goes by the cache, the rules and the limit of results.
     ///
     /// # Errors
     /// If PostgreSQL is not installed, or does not start.
-    pub fn start(cache: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
-        let server = Server::start(cache)?;
-        Ok(Self { inner: Arc::new(Inner { spare: Mutex::default(), clock, result_limit, server }) })
+    pub fn start(config: &Config, clock: Arc<Clock>) -> Result<Self, Error> {
+        let server = Server::start(&config.cache)?;
+        let inner = Inner {
+            spare: Mutex::default(),
+            jobs: tokio::sync::Mutex::default(),
+            clock,
+            rules: config.rules,
+            result_limit: config.result_limit,
+            server,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The directory with its socket, for a look underneath the rules: `psql -h DIRECTORY -U admin postgres`, as root or
-    /// as the user it runs as.
+    /// The directory with its socket, for a look underneath the rules: `psql -h DIRECTORY -U dsql_local postgres`, as
+    /// root or as the user it runs as.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.inner.server.directory()
@@ -76,23 +94,28 @@ impl fmt::Debug for Postgres {
 impl Engine for Postgres {
     type Session = PostgresSession;
 
-    fn session(&self) -> PostgresSession {
-        PostgresSession {
+    async fn session(&self, role: &str) -> Result<PostgresSession, SqlError> {
+        Ok(PostgresSession {
             inner: self.inner.clone(),
+            role: self.inner.role(role).await?,
             backend: None,
             changed_before: None,
+            submitted: false,
             settings: Vec::new(),
-        }
+        })
     }
 }
 
 /// A connection's view: a connection of its own to the server while it is in a transaction, or else nothing.
 pub struct PostgresSession {
     inner: Arc<Inner>,
+    role: Role,
     /// Only in a transaction. Dropped, it is closed, and the server rolls back.
     backend: Option<Backend>,
     /// What [`CHANGED`] was before the transaction's first write.
     changed_before: Option<u64>,
+    /// Whether the transaction has submitted a job.
+    submitted: bool,
     settings: Vec<Setting>,
 }
 
@@ -105,7 +128,7 @@ impl fmt::Debug for PostgresSession {
 impl Session for PostgresSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
         let mut request = Request::default();
-        request.parse(statement.text(), types);
+        request.parse(&rewrite::text(statement), types);
         request.describe();
         request.sync();
         let mut description = Description { writes: writes(statement), ..Description::default() };
@@ -120,7 +143,7 @@ impl Session for PostgresSession {
         match &mut self.backend {
             Some(backend) => backend.ask(request, take).await?,
             None => {
-                let mut backend = self.inner.backend(&self.settings).await?;
+                let mut backend = self.inner.backend(&self.role, &self.settings).await?;
                 let asked = backend.ask(request, take).await;
                 self.inner.give_back(backend);
                 asked?;
@@ -130,6 +153,13 @@ impl Session for PostgresSession {
     }
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
+        if let Some(job) = jobs::awaited(&call) {
+            let ended = jobs::ended(&self.inner, job);
+            if let First::Right(()) = race::first(ended, self.inner.until(call.deadline)).await {
+                return Err(SqlError::overdue());
+            }
+        }
+        self.submitted |= rewrite::submits(call.statement);
         let Some(backend) = &mut self.backend else { return Err(SqlError::unavailable()) };
         let kind = call.statement.kind();
         let counted = call.description.writes && matches!(kind, Kind::Dml | Kind::Select);
@@ -139,7 +169,7 @@ impl Session for PostgresSession {
             request.whole(CHANGED);
             stage = Stage::Before;
         }
-        request.parse(call.statement.text(), &call.description.parameters);
+        request.parse(&rewrite::text(call.statement), &call.description.parameters);
         request.bind(&call);
         request.describe_portal();
         request.execute();
@@ -177,7 +207,7 @@ impl Session for PostgresSession {
             First::Right(()) => Err(SqlError::overdue()),
         };
         let outcome = match outcome {
-            Ok(()) if kind == Kind::Ddl => catalog::audit(backend).await,
+            Ok(()) if kind == Kind::Ddl => catalog::audit(backend, self.inner.rules).await,
             outcome => outcome,
         };
         if backend.is_lost() {
@@ -197,7 +227,7 @@ impl Session for PostgresSession {
             }
             // Only to see whether they are good.
             None => {
-                let backend = self.inner.backend(&settings).await?;
+                let backend = self.inner.backend(&self.role, &settings).await?;
                 self.inner.give_back(backend);
             }
         }
@@ -206,17 +236,22 @@ impl Session for PostgresSession {
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {
-        let mut backend = self.inner.backend(&self.settings).await?;
+        let mut backend = self.inner.backend(&self.role, &self.settings).await?;
         backend.ask(Request::query("BEGIN ISOLATION LEVEL REPEATABLE READ"), |_, _| Ok(())).await?;
         self.backend = Some(backend);
         self.changed_before = None;
+        self.submitted = false;
         Ok(())
     }
 
     async fn commit(&mut self) -> Result<(), SqlError> {
         // Without a connection there is nothing left that could be kept.
         let backend = self.backend.take().filter(|backend| !backend.is_lost());
-        self.end(backend.ok_or_else(SqlError::unavailable)?, "COMMIT").await
+        self.end(backend.ok_or_else(SqlError::unavailable)?, "COMMIT").await?;
+        if self.submitted {
+            jobs::submitted(&self.inner);
+        }
+        Ok(())
     }
 
     async fn rollback(&mut self) -> Result<(), SqlError> {
@@ -247,12 +282,12 @@ enum Stage {
 }
 
 impl Inner {
-    /// A connection that is in no transaction and goes by these settings.
-    async fn backend(&self, settings: &[Setting]) -> Result<Backend, SqlError> {
+    /// A connection of that role that is in no transaction and goes by these settings.
+    async fn backend(&self, role: &Role, settings: &[Setting]) -> Result<Backend, SqlError> {
         let mut backend = loop {
-            let spare = self.spare.lock().pop();
+            let spare = self.spare(role);
             match spare {
-                None => break Backend::connect(self.server.directory()).await?,
+                None => break Backend::connect(self.server.directory(), role.clone()).await?,
                 Some(backend) if backend.is_alive() => break backend,
                 Some(_) => {}
             }
@@ -264,6 +299,13 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// The spare connection of that role that was used last.
+    fn spare(&self, role: &Role) -> Option<Backend> {
+        let mut spare = self.spare.lock();
+        let at = spare.iter().rposition(|backend| backend.role == *role)?;
+        Some(spare.remove(at))
     }
 
     /// Keeps it for others, if it can still be used.

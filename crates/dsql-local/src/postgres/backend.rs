@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::request::Request;
-use super::server::{ROLE, SOCKET};
+use super::roles::Role;
+use super::server::SOCKET;
 use crate::engine::{Column, Oid};
 use crate::error::SqlError;
 use crate::wire::frontend;
@@ -24,6 +25,8 @@ pub(super) type Setting = (&'static str, String);
 /// A connection. It answers one request after the other.
 #[derive(Debug)]
 pub(super) struct Backend {
+    /// Whom it acts for.
+    pub(super) role: Role,
     stream: UnixStream,
     input: BytesMut,
     /// What it goes by beside the defaults; none if that is not known.
@@ -33,10 +36,12 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    pub(super) async fn connect(directory: &Path) -> Result<Self, SqlError> {
+    pub(super) async fn connect(directory: &Path, role: Role) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
-        let mut backend = Self { stream, input: BytesMut::new(), applied: Some(Vec::new()), asking: false };
-        let parameters = [("user", ROLE), ("database", "postgres"), ("client_encoding", "UTF8")];
+        let (input, applied) = (BytesMut::new(), Some(Vec::new()));
+        let mut backend = Self { role, stream, input, applied, asking: false };
+        let user = backend.role.name.clone();
+        let parameters = [("user", &*user), ("database", "postgres"), ("client_encoding", "UTF8")];
         backend.ask(Request::startup(&parameters), |_, _| Ok(())).await?;
         Ok(backend)
     }

@@ -6,25 +6,31 @@ use bytes::{Buf, Bytes};
 
 use super::backend::{Backend, Body};
 use super::request::Request;
+use crate::config::Rules;
 use crate::error::SqlError;
 
-/// The first thing that the service does not have: its SQLSTATE and what is said about it.
+/// The first thing that the service does not have: its SQLSTATE and what is said about it. `$spec` is whether the narrower
+/// rules hold.
 const AUDIT: &str = "
 WITH supported (oid) AS (
   SELECT unnest('{bool,int2,int4,int8,float4,float8,numeric,bpchar,varchar,text,char,name,date,time,timetz,timestamp,
     timestamptz,interval,bytea,uuid,json,jsonb,oid}'::regtype[])::oid
 ), schemas AS (
-  SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'
+  SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys')
 ), columns AS (
   SELECT a.atttypid AS type, a.atttypmod - 4 AS size, a.attidentity AS identity, c.oid AS relation
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
   WHERE c.relnamespace IN (SELECT oid FROM schemas) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+), keys AS (
+  SELECT i.indexrelid AS index, k.at, a.atttypid AS type, a.atttypmod - 4 AS size, i.indclass[k.at - 1] AS class
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid AND c.relnamespace IN (SELECT oid FROM schemas)
+  CROSS JOIN generate_series(1, i.indnkeyatts) k (at) JOIN pg_attribute a ON a.attrelid = i.indexrelid AND a.attnum = k.at
 ), types AS (
   SELECT type FROM columns WHERE type NOT IN (SELECT oid FROM pg_type WHERE typtype = 'd')
   UNION ALL SELECT typbasetype FROM pg_type WHERE typtype = 'd' AND typnamespace IN (SELECT oid FROM schemas)
 )
 SELECT '0A000', format('datatype %s not supported', format_type(type, NULL))
-  FROM types WHERE type NOT IN (SELECT oid FROM supported)
+  FROM types WHERE type NOT IN (SELECT oid FROM supported) OR $spec AND type = 'jsonb'::regtype
 UNION ALL SELECT '0A000', format('datatype %s not supported, identity column type must be bigint', format_type(type, NULL))
   FROM columns WHERE identity <> '' AND type <> 'int8'::regtype
 UNION ALL SELECT '54000', 'Datatype limit greater than 65535 bytes not supported for varchar'
@@ -36,6 +42,15 @@ UNION ALL SELECT '54011', 'tables can have at most 255 columns'
 UNION ALL SELECT '54011', 'more than 8 column keys in an index are not supported'
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
   WHERE c.relnamespace IN (SELECT oid FROM schemas) AND i.indnkeyatts > 8
+UNION ALL SELECT '54000', 'more than 24 indexes per table are not allowed'
+  FROM pg_index WHERE indrelid IN (SELECT relation FROM columns) GROUP BY indrelid HAVING count(*) > 24
+UNION ALL SELECT '0A000', format('datatype %s is not supported in a key', format_type(type, NULL))
+  FROM keys WHERE type IN ('json'::regtype, 'jsonb'::regtype) 
+    OR $spec AND type = 'bytea'::regtype AND index IN (SELECT index FROM keys WHERE at = 2)
+UNION ALL SELECT '0A000', 'opclass not supported for index keys'
+  FROM keys JOIN pg_opclass o ON o.oid = class WHERE NOT o.opcdefault
+UNION ALL SELECT '54000', 'key size greater than 2000 bytes not supported'
+  FROM keys WHERE type IN ('varchar'::regtype, 'bpchar'::regtype) GROUP BY index HAVING sum(size) > 2000
 UNION ALL SELECT '0A000', 'datatype of a sequence other than bigint not supported'
   FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
   WHERE c.relnamespace IN (SELECT oid FROM schemas) AND s.seqtypid <> 'int8'::regtype
@@ -45,8 +60,11 @@ UNION ALL SELECT '54000', 'more than 10 schemas not allowed'
   FROM schemas HAVING count(*) > 11
 LIMIT 1";
 
+/// Makes of what was written what the service takes it for.
+const SETTLE: &str = "SELECT pg_catalog.dsql_local_bare_numerics()";
+
 /// Whether all that is there could be there.
-pub(super) async fn audit(backend: &mut Backend) -> Result<(), SqlError> {
+pub(super) async fn audit(backend: &mut Backend, rules: Rules) -> Result<(), SqlError> {
     let mut found = Ok(());
     let take = |tag: u8, body: Bytes| {
         if tag == b'D' {
@@ -54,7 +72,9 @@ pub(super) async fn audit(backend: &mut Backend) -> Result<(), SqlError> {
         }
         Ok(())
     };
-    backend.ask(Request::query(AUDIT), take).await?;
+    backend.ask(Request::query(SETTLE), |_, _| Ok(())).await?;
+    let spec = if rules == Rules::Spec { "true" } else { "false" };
+    backend.ask(Request::query(&AUDIT.replace("$spec", spec)), take).await?;
     found
 }
 

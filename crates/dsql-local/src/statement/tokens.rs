@@ -1,10 +1,17 @@
 //! The words and signs of a statement, whatever they mean.
 
+use std::ops::Range;
+
 use super::{comment_end, dollar_end, is_word, quoted_end, word_end};
 
 /// Every word in capitals, at any depth, and every other sign on its own; a quoted name is `"`, a literal `'`. Space and
 /// comments are nothing.
 pub(crate) fn tokens(sql: &str) -> Vec<String> {
+    spans(sql).into_iter().map(|(token, _)| token).collect()
+}
+
+/// The same, each with its place in the text.
+pub(crate) fn spans(sql: &str) -> Vec<(String, Range<usize>)> {
     let bytes = sql.as_bytes();
     let (mut at, mut tokens) = (0, Vec::new());
     while let Some(&byte) = bytes.get(at) {
@@ -27,7 +34,7 @@ pub(crate) fn tokens(sql: &str) -> Vec<String> {
             }
             _ => (Some(char::from(byte).to_string()), at + 1),
         };
-        tokens.extend(token);
+        tokens.extend(token.map(|token| (token, at..end)));
         at = end;
     }
     tokens

@@ -113,7 +113,7 @@ async fn it_leaves_nothing_behind_and_starts_again() {
     let mut directories: Vec<PathBuf> = Vec::new();
     for _ in 0..2 {
         let cluster = Cluster::start_with(config(), |_, clock| {
-            let postgres = Postgres::start(&std::env::temp_dir(), clock, 1 << 20)?;
+            let postgres = Postgres::start(&config(), clock)?;
             directories.push(postgres.directory().to_owned());
             Ok(postgres)
         });
