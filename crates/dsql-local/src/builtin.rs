@@ -11,7 +11,7 @@ mod numeric;
 mod plan;
 mod plans;
 mod rewrite;
-mod syntax;
+pub(crate) mod syntax;
 mod types;
 
 use std::fmt;

@@ -287,7 +287,7 @@ impl<E: Engine> Front<E> {
         }
 
         wire.trust(self.shared.config.message_limit);
-        let settings = Settings::from_startup(&parameters);
+        let settings = Settings::from_startup(&parameters)?;
         let mut transactions = Transactions::new(self.shared.clone(), self.engine.session(role).await?);
         transactions.adopt(settings.clone()).await?;
         wire.replies.authenticated();

@@ -7,6 +7,7 @@
 mod backend;
 mod catalog;
 mod jobs;
+mod precheck;
 mod request;
 mod rewrite;
 mod roles;
@@ -149,6 +150,7 @@ impl Session for PostgresSession {
                 asked?;
             }
         }
+        catalog::check_results(&description)?;
         Ok(Arc::new(description))
     }
 
@@ -161,6 +163,7 @@ impl Session for PostgresSession {
         }
         self.submitted |= rewrite::submits(call.statement);
         let Some(backend) = &mut self.backend else { return Err(SqlError::unavailable()) };
+        catalog::precheck(backend, call.statement, self.inner.rules).await?;
         let kind = call.statement.kind();
         let counted = call.description.writes && matches!(kind, Kind::Dml | Kind::Select);
         let mut request = Request::default();

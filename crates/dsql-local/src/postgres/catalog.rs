@@ -5,9 +5,12 @@
 use bytes::{Buf, Bytes};
 
 use super::backend::{Backend, Body};
+use super::precheck;
 use super::request::Request;
 use crate::config::Rules;
+use crate::engine::{Description, Oid};
 use crate::error::SqlError;
+use crate::statement::Statement;
 
 /// The first thing that the service does not have: its SQLSTATE and what is said about it. `$spec` is whether the narrower
 /// rules hold.
@@ -60,11 +63,50 @@ UNION ALL SELECT '54000', 'more than 10 schemas not allowed'
   FROM schemas HAVING count(*) > 11
 LIMIT 1";
 
+/// Types that there are not even in queries.
+const GEOMETRIC: &[(Oid, &str)] = &[
+    (600, "point"),
+    (601, "lseg"),
+    (602, "path"),
+    (603, "box"),
+    (604, "polygon"),
+    (628, "line"),
+    (718, "circle"),
+];
+
 /// Makes of what was written what the service takes it for.
 const SETTLE: &str = "SELECT pg_catalog.dsql_local_bare_numerics()";
 
 /// Whether all that is there could be there.
 pub(super) async fn audit(backend: &mut Backend, rules: Rules) -> Result<(), SqlError> {
+    backend.ask(Request::query(SETTLE), |_, _| Ok(())).await?;
+    let spec = if rules == Rules::Spec { "true" } else { "false" };
+    unless(backend, &AUDIT.replace("$spec", spec)).await
+}
+
+/// Whether a statement may be run, by what the catalog has before it.
+pub(super) async fn precheck(
+    backend: &mut Backend,
+    statement: &Statement,
+    rules: Rules,
+) -> Result<(), SqlError> {
+    match precheck::question(statement, rules)? {
+        Some(question) => unless(backend, &question).await,
+        None => Ok(()),
+    }
+}
+
+/// Whether a statement gives nothing but what clients can be given.
+pub(super) fn check_results(description: &Description) -> Result<(), SqlError> {
+    let types = description.columns.iter().flatten().map(|column| column.oid);
+    match types.into_iter().find_map(|oid| GEOMETRIC.iter().find(|(known, _)| *known == oid)) {
+        Some((_, name)) => Err(SqlError::unsupported(format!("datatype {name} not supported"))),
+        None => Ok(()),
+    }
+}
+
+/// Fails with the answer to a question, if there is one.
+async fn unless(backend: &mut Backend, question: &str) -> Result<(), SqlError> {
     let mut found = Ok(());
     let take = |tag: u8, body: Bytes| {
         if tag == b'D' {
@@ -72,9 +114,7 @@ pub(super) async fn audit(backend: &mut Backend, rules: Rules) -> Result<(), Sql
         }
         Ok(())
     };
-    backend.ask(Request::query(SETTLE), |_, _| Ok(())).await?;
-    let spec = if rules == Rules::Spec { "true" } else { "false" };
-    backend.ask(Request::query(&AUDIT.replace("$spec", spec)), take).await?;
+    backend.ask(Request::query(question), take).await?;
     found
 }
 
