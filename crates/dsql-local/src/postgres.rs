@@ -27,6 +27,7 @@ use crate::error::{Error, SqlError};
 use crate::race::{self, First};
 use crate::statement::{Kind, Statement};
 use backend::{Backend, Body, Setting};
+use jobs::Jobs;
 use request::Request;
 use roles::Role;
 use server::Server;
@@ -49,8 +50,7 @@ pub struct Postgres {
 struct Inner {
     /// Before the server, which it would keep busy.
     spare: Mutex<Vec<Backend>>,
-    /// Held while jobs run: one at a time.
-    jobs: tokio::sync::Mutex<()>,
+    jobs: Jobs,
     clock: Arc<Clock>,
     rules: Rules,
     result_limit: usize,
@@ -69,7 +69,7 @@ impl Postgres {
         let server = Server::start(&config.cache)?;
         let inner = Inner {
             spare: Mutex::default(),
-            jobs: tokio::sync::Mutex::default(),
+            jobs: Jobs::default(),
             clock,
             rules: config.rules,
             result_limit: config.result_limit,
@@ -129,7 +129,7 @@ impl fmt::Debug for PostgresSession {
 impl Session for PostgresSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
         let mut request = Request::default();
-        request.parse(&rewrite::text(statement), types);
+        request.parse(&rewrite::text(statement, ""), types);
         request.describe();
         request.sync();
         let mut description = Description { writes: writes(statement), ..Description::default() };
@@ -161,7 +161,8 @@ impl Session for PostgresSession {
                 return Err(SqlError::overdue());
             }
         }
-        self.submitted |= rewrite::submits(call.statement);
+        let job = if rewrite::submits(call.statement) { self.inner.name_job() } else { String::new() };
+        self.submitted |= !job.is_empty();
         let Some(backend) = &mut self.backend else { return Err(SqlError::unavailable()) };
         catalog::precheck(backend, call.statement, self.inner.rules).await?;
         let kind = call.statement.kind();
@@ -172,7 +173,7 @@ impl Session for PostgresSession {
             request.whole(CHANGED);
             stage = Stage::Before;
         }
-        request.parse(&rewrite::text(call.statement), &call.description.parameters);
+        request.parse(&rewrite::text(call.statement, &job), &call.description.parameters);
         request.bind(&call);
         request.describe_portal();
         request.execute();

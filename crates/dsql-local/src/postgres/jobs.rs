@@ -4,10 +4,12 @@
 //! it: so it can be seen unfinished, and nobody waits for a clock that stands still.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use tokio::sync::oneshot;
+use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex, oneshot};
 
 use super::Inner;
 use super::backend::{Backend, Body, lost};
@@ -25,6 +27,16 @@ const DELAY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Nobody else waits for longer behind a job that waits for a lock.
 const LOCK_TIMEOUT: &str = "50ms";
+
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// What must be known of all jobs.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    named: AtomicU64,
+    /// Held while jobs run: one at a time.
+    turn: Mutex<()>,
+}
 
 /// Says that a transaction was committed that had submitted a job.
 pub(super) fn submitted(inner: &Arc<Inner>) {
@@ -74,9 +86,17 @@ pub(super) async fn ended(inner: &Arc<Inner>, id: String) {
 }
 
 impl Inner {
+    /// A name that no job has had, here or in another cluster: the server's directory is named at random.
+    pub(super) fn name_job(&self) -> String {
+        let number = self.jobs.named.fetch_add(1, Ordering::Relaxed);
+        let directory = self.server.directory().as_os_str().as_encoded_bytes();
+        let digest = Sha256::new().chain_update(directory).chain_update(number.to_be_bytes()).finalize();
+        digest[..26].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+    }
+
     /// Runs the jobs that are not over, one after the other.
     async fn run_jobs(&self, which: &str) -> Result<(), SqlError> {
-        let _turn = self.jobs.lock().await;
+        let _turn = self.jobs.turn.lock().await;
         let mut backend = Backend::connect(self.server.directory(), Role::superuser()).await?;
         let find = format!(
             "UPDATE pg_catalog.dsql_local_jobs SET status = 'processing', update_time = clock_timestamp()

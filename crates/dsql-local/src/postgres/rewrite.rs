@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use crate::statement::{Statement, spans};
 
-/// What is sent to the server for a statement.
-pub(super) fn text(statement: &Statement) -> Cow<'_, str> {
+/// What is sent to the server for a statement; `job` is the name of the job that it may submit.
+pub(super) fn text<'a>(statement: &'a Statement, job: &str) -> Cow<'a, str> {
     let text = statement.text();
     let rewritten = match (statement.word(0), statement.word(1)) {
-        ("CREATE", "INDEX" | "UNIQUE") => index(text),
-        ("ALTER", "TABLE") if statement.word(2) == "ASYNC" => validation(text),
+        ("CREATE", "INDEX" | "UNIQUE") => index(text, job),
+        ("ALTER", "TABLE") if statement.word(2) == "ASYNC" => validation(text, job),
         ("ALTER", "TABLE") => storage(text),
         ("AWS", "IAM") => mapping(text),
         _ => None,
@@ -32,21 +32,21 @@ fn literal(text: &str) -> String {
 }
 
 /// `CREATE [UNIQUE] INDEX ASYNC ...`: never unique at first, as that would be looked at now.
-fn index(text: &str) -> Option<String> {
+fn index(text: &str, job: &str) -> Option<String> {
     let spans = spans(text);
     let unique = spans.get(1).is_some_and(|(token, _)| token == "UNIQUE");
     let (_, place) = spans.get(2 + usize::from(unique)).filter(|(token, _)| token == "ASYNC")?;
     let definition = literal(&format!("CREATE INDEX{}", &text[place.end..]));
-    Some(format!("SELECT job_id FROM pg_catalog.dsql_local_create_index({definition}, {unique})"))
+    Some(format!("SELECT job_id FROM pg_catalog.dsql_local_create_index('{job}', {definition}, {unique})"))
 }
 
 /// `ALTER TABLE ASYNC t VALIDATE CONSTRAINT c`.
-fn validation(text: &str) -> Option<String> {
+fn validation(text: &str, job: &str) -> Option<String> {
     let spans = spans(text);
     let at = spans.windows(2).position(|pair| pair[0].0 == "VALIDATE" && pair[1].0 == "CONSTRAINT")?;
     let table = literal(&text[spans[2].1.end..spans[at].1.start]);
     let constraint = literal(&text[spans[at + 1].1.end..]);
-    Some(format!("SELECT job_id FROM pg_catalog.dsql_local_validate({table}, {constraint})"))
+    Some(format!("SELECT job_id FROM pg_catalog.dsql_local_validate('{job}', {table}, {constraint})"))
 }
 
 /// `ALTER TABLE t ADD COLUMN c text STORAGE PLAIN`: versions before 16 know this in two clauses only.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn rewritten(sql: &str) -> String {
-        text(&Statement::split(sql)[0]).into_owned()
+        text(&Statement::split(sql)[0], "j").into_owned()
     }
 
     #[test]
@@ -91,15 +91,15 @@ mod tests {
         for (sql, expected) in [
             (
                 "create unique index async \"a'b\" on t (v)",
-                "SELECT job_id FROM pg_catalog.dsql_local_create_index('CREATE INDEX \"a''b\" on t (v)', true)",
+                "SELECT job_id FROM pg_catalog.dsql_local_create_index('j', 'CREATE INDEX \"a''b\" on t (v)', true)",
             ),
             (
                 "CREATE INDEX ASYNC ON t (v) WHERE v <> 'x'",
-                "SELECT job_id FROM pg_catalog.dsql_local_create_index('CREATE INDEX ON t (v) WHERE v <> ''x''', false)",
+                "SELECT job_id FROM pg_catalog.dsql_local_create_index('j', 'CREATE INDEX ON t (v) WHERE v <> ''x''', false)",
             ),
             (
                 "ALTER TABLE ASYNC s.\"T\" VALIDATE CONSTRAINT c",
-                "SELECT job_id FROM pg_catalog.dsql_local_validate('s.\"T\"', 'c')",
+                "SELECT job_id FROM pg_catalog.dsql_local_validate('j', 's.\"T\"', 'c')",
             ),
             (
                 "AWS IAM REVOKE app FROM 'arn:x'",

@@ -20,15 +20,11 @@ CREATE SCHEMA sys;
 
 GRANT USAGE ON SCHEMA sys TO PUBLIC;
 
--- Jobs. An index is made with the statement, not valid and not kept up to date; its job builds it.
-
-CREATE FUNCTION pg_catalog.dsql_local_job_id() RETURNS text LANGUAGE sql AS $$
-  SELECT string_agg(substr('abcdefghijklmnopqrstuvwxyz234567', 1 + (get_byte(seed.bytes, at) & 31), 1), '')
-  FROM (SELECT uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) AS bytes) seed, generate_series(0, 25) at
-$$;
+-- Jobs. An index is made with the statement, not valid and not kept up to date; its job builds it. The emulator names a
+-- job, so that it keeps its name if the statement must be run again.
 
 CREATE TABLE pg_catalog.dsql_local_jobs (
-  job_id text PRIMARY KEY DEFAULT dsql_local_job_id(),
+  job_id text PRIMARY KEY,
   status text NOT NULL DEFAULT 'submitted',
   details text,
   job_type text NOT NULL,
@@ -44,20 +40,18 @@ CREATE VIEW sys.jobs AS
   SELECT job_id, status, details, job_type, class_id, object_id, object_name, start_time, update_time
   FROM pg_catalog.dsql_local_jobs;
 
-CREATE FUNCTION pg_catalog.dsql_local_submit_index(made oid, uniquely boolean) RETURNS text
+CREATE FUNCTION pg_catalog.dsql_local_submit_index(job text, made oid, uniquely boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
   named text := (SELECT format('%I.%I', relnamespace::regnamespace, relname) FROM pg_class
                  WHERE oid = made AND relkind = 'i' AND pg_has_role(session_user, relowner, 'USAGE'));
-  job text;
 BEGIN
   UPDATE pg_index SET indisvalid = false, indisready = false, indisunique = uniquely WHERE indexrelid = made AND named IS NOT NULL;
-  INSERT INTO dsql_local_jobs (job_type, class_id, object_id, object_name, command)
-    VALUES ('INDEX_BUILD', 'pg_class'::regclass, made, named, format('REINDEX INDEX %s', named)) RETURNING job_id INTO job;
-  RETURN job;
+  INSERT INTO dsql_local_jobs (job_id, job_type, class_id, object_id, object_name, command)
+    VALUES (job, 'INDEX_BUILD', 'pg_class'::regclass, made, named, format('REINDEX INDEX %s', named));
 END $$;
 
-CREATE FUNCTION pg_catalog.dsql_local_create_index(definition text, uniquely boolean) RETURNS TABLE (job_id text)
+CREATE FUNCTION pg_catalog.dsql_local_create_index(job text, definition text, uniquely boolean) RETURNS TABLE (job_id text)
 LANGUAGE plpgsql AS $$
 DECLARE
   newest oid := (SELECT max(indexrelid) FROM pg_catalog.pg_index);
@@ -67,12 +61,13 @@ BEGIN
   made := (SELECT max(indexrelid) FROM pg_catalog.pg_index WHERE indexrelid > newest);
   -- There is none if it was there already, and need not be made.
   IF made IS NOT NULL THEN
-    job_id := pg_catalog.dsql_local_submit_index(made, uniquely);
+    PERFORM pg_catalog.dsql_local_submit_index(job, made, uniquely);
+    job_id := job;
     RETURN NEXT;
   END IF;
 END $$;
 
-CREATE FUNCTION pg_catalog.dsql_local_validate(relation text, wanted text) RETURNS TABLE (job_id text)
+CREATE FUNCTION pg_catalog.dsql_local_validate(job text, relation text, wanted text) RETURNS TABLE (job_id text)
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
   target regclass := relation::regclass;
@@ -85,8 +80,8 @@ BEGIN
   IF found IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('constraint "%s" of relation "%s" does not exist', named, target);
   END IF;
-  RETURN QUERY INSERT INTO pg_catalog.dsql_local_jobs (job_type, class_id, object_id, object_name, command)
-    SELECT 'VALIDATE_CONSTRAINT', 'pg_constraint'::regclass, found, format('%I.%I.%I', relnamespace::regnamespace, relname, named),
+  RETURN QUERY INSERT INTO pg_catalog.dsql_local_jobs (job_id, job_type, class_id, object_id, object_name, command)
+    SELECT job, 'VALIDATE_CONSTRAINT', 'pg_constraint'::regclass, found, format('%I.%I.%I', relnamespace::regnamespace, relname, named),
       format('ALTER TABLE %I.%I VALIDATE CONSTRAINT %I', relnamespace::regnamespace, relname, named)
     FROM pg_catalog.pg_class WHERE oid = target RETURNING dsql_local_jobs.job_id;
 END $$;
@@ -168,6 +163,41 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog AS $$
   WHERE c.oid = a.attrelid AND c.relkind = 'r' AND a.atttypid = 'numeric'::regtype AND a.atttypmod = -1 AND a.attnum > 0
     AND c.relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys'))
 $$;
+
+-- Fails if a row is larger than the service takes. What is compressed counts as such, but not in a key.
+CREATE FUNCTION pg_catalog.dsql_local_weigh(relation oid, candidate anyelement) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  part record;
+  bytes bigint;
+  total bigint := 0;
+BEGIN
+  FOR part IN
+    SELECT attname, format_type(atttypid, NULL) AS type FROM pg_catalog.pg_attribute
+    WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
+  LOOP
+    EXECUTE format('SELECT coalesce(pg_column_size(($1).%I), 0)', part.attname) INTO bytes USING candidate;
+    IF bytes > 1048576 THEN
+      RAISE EXCEPTION USING ERRCODE = '54000',
+        MESSAGE = format('datatype limit greater than 1048576 bytes not supported for %s', part.type);
+    END IF;
+    total := total + bytes;
+  END LOOP;
+  IF total > 2097152 THEN
+    RAISE EXCEPTION USING ERRCODE = '54000', MESSAGE = 'maximum row size exceeded';
+  END IF;
+  FOR part IN
+    SELECT string_agg(format(CASE WHEN atttypid IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'bytea'::regtype)
+      THEN 'coalesce(octet_length(($1).%I), 0)' ELSE 'coalesce(pg_column_size(($1).%I), 0)' END, attname), ' + ') AS size
+    FROM pg_catalog.pg_index i CROSS JOIN generate_series(0, indnkeyatts - 1) at
+    JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = indkey[at]
+    WHERE indrelid = relation GROUP BY indexrelid
+  LOOP
+    EXECUTE format('SELECT %s', part.size) INTO bytes USING candidate;
+    IF bytes > 1981 THEN
+      RAISE EXCEPTION USING ERRCODE = '54000', MESSAGE = 'key size too large';
+    END IF;
+  END LOOP;
+END $$;
 
 -- Which version it is.
 
