@@ -12,7 +12,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use dsql_local::{
-    Action, Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Rules, Speed, TokenClock, duration,
+    Action, Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Rules, Speed, TokenClock,
+    duration,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
