@@ -11,7 +11,7 @@ mod numeric;
 mod plan;
 mod plans;
 mod rewrite;
-mod syntax;
+pub(crate) mod syntax;
 mod types;
 
 use std::fmt;
@@ -98,8 +98,9 @@ impl fmt::Debug for Builtin {
 impl Engine for Builtin {
     type Session = BuiltinSession;
 
-    fn session(&self) -> BuiltinSession {
-        BuiltinSession { inner: self.inner.clone(), writer: None, changed_schema: false }
+    /// Every role may connect: all of them may do everything.
+    async fn session(&self, _: &str) -> Result<BuiltinSession, SqlError> {
+        Ok(BuiltinSession { inner: self.inner.clone(), writer: None, changed_schema: false })
     }
 }
 
@@ -456,7 +457,7 @@ mod tests {
     async fn large_plans_are_not_kept() {
         let directory = tempfile::tempdir().unwrap();
         let engine = engine(directory.path());
-        let mut session = engine.session();
+        let mut session = engine.session("admin").await.unwrap();
         for large in [
             format!("SELECT '{}'", "x".repeat(LARGE)),
             format!("SELECT {}", vec!["''::bool"; 1_600].join(", ")),
@@ -475,12 +476,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let engine = engine(directory.path());
         let turn = engine.inner.turns.acquire().await.unwrap();
-        let mut session = engine.session();
+        let mut session = engine.session("admin").await.unwrap();
         let large = statement(&format!("SELECT '{}'", "x".repeat(LARGE)));
         let mut waiting = std::pin::pin!(session.describe(&large, &[]));
         let mut context = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        engine.session().describe(&statement("SELECT 1"), &[]).await.unwrap();
+        engine.session("admin").await.unwrap().describe(&statement("SELECT 1"), &[]).await.unwrap();
         drop(turn);
         waiting.await.unwrap();
     }

@@ -54,8 +54,8 @@ impl Cluster {
                 Self::start_with(config, |directory, clock| Builtin::open(directory, clock, result_limit))
             }
             EngineKind::Postgres => {
-                let cache = config.cache.clone();
-                Self::start_with(config, |_, clock| Postgres::start(&cache, clock, result_limit))
+                let own = config.clone();
+                Self::start_with(config, |_, clock| Postgres::start(&own, clock))
             }
         }
     }

@@ -14,6 +14,8 @@ use crate::faults::Fault;
 pub struct Config {
     /// What runs statements. Default: the built-in one.
     pub engine: EngineKind,
+    /// Which SQL there is. Default: today's.
+    pub rules: Rules,
     /// Where the files of an empty PostgreSQL are kept for the next start, by version and user; who runs it must be able
     /// to write there. Default: the system's directory for temporary files.
     pub cache: PathBuf,
@@ -57,6 +59,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             engine: EngineKind::default(),
+            rules: Rules::default(),
             cache: std::env::temp_dir(),
             endpoint: "localhost".to_owned(),
             region: "us-east-1".to_owned(),
@@ -102,6 +105,16 @@ pub enum EngineKind {
     Builtin,
     /// A private PostgreSQL: the real SQL; it must be installed.
     Postgres,
+}
+
+/// Which SQL the service accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// What is known of it now.
+    #[default]
+    Today,
+    /// The narrower SQL of older clusters, to which code must keep that shall run there, too.
+    Spec,
 }
 
 /// By which clock tokens expire.

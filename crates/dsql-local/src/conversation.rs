@@ -17,6 +17,7 @@ use crate::engine::{Call, Description, Engine, Extent, Rows};
 use crate::error::SqlError;
 use crate::faults::Blow;
 use crate::race::{self, First};
+use crate::rules;
 use crate::sessions::{Ending, Phase};
 use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
@@ -311,6 +312,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     fn deallocate(&mut self, statement: &Statement) -> Result<Outcome, SqlError> {
+        rules::check(statement, self.shared.config.rules)?;
         let tag = match deallocated(statement) {
             Some(name) => {
                 // The one without a name cannot be named.

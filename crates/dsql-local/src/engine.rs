@@ -22,8 +22,9 @@ pub trait Engine: Send + Sync + 'static {
     /// What serves one connection.
     type Session: Session;
 
-    /// Begins to serve a connection. Must cost next to nothing until it is used: thousands may be idle.
-    fn session(&self) -> Self::Session;
+    /// Begins to serve a connection of a role, if there is one that may connect. The session must cost next to nothing
+    /// until it is used: thousands may be idle.
+    fn session(&self, role: &str) -> impl Future<Output = Result<Self::Session, SqlError>> + Send;
 }
 
 /// One connection's view of the database. Dropped in a transaction, it rolls back.

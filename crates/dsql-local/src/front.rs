@@ -287,8 +287,8 @@ impl<E: Engine> Front<E> {
         }
 
         wire.trust(self.shared.config.message_limit);
-        let settings = Settings::from_startup(&parameters);
-        let mut transactions = Transactions::new(self.shared.clone(), self.engine.session());
+        let settings = Settings::from_startup(&parameters)?;
+        let mut transactions = Transactions::new(self.shared.clone(), self.engine.session(role).await?);
         transactions.adopt(settings.clone()).await?;
         wire.replies.authenticated();
         for name in REPORTED {

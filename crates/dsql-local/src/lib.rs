@@ -50,7 +50,7 @@ mod wire;
 
 pub use clock::{Clock, Moment, Speed};
 pub use cluster::Cluster;
-pub use config::{Config, EngineKind, Limits, RefuseWhen, TokenClock};
+pub use config::{Config, EngineKind, Limits, RefuseWhen, Rules, TokenClock};
 pub use counters::Counters;
 pub use credentials::Credentials;
 pub use error::{Error, SqlError};

@@ -14,10 +14,14 @@
 mod backend;
 mod catalog;
 mod commits;
+mod jobs;
 mod journal;
 mod locking;
+mod precheck;
 mod replay;
 mod request;
+mod rewrite;
+mod roles;
 mod sandbox;
 mod server;
 mod shape;
@@ -33,12 +37,15 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::clock::{Clock, Moment};
+use crate::config::{Config, Rules};
 use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::race::{self, First};
 use crate::statement::{Kind, Statement};
 use backend::{Backend, Setting};
 use commits::Commits;
+use jobs::Jobs;
+use roles::Role;
 use server::Server;
 use shape::Shapes;
 use transaction::Transaction;
@@ -57,7 +64,9 @@ struct Inner {
     /// Before the server, which they would keep busy.
     spare: Mutex<Vec<Backend>>,
     turns: Turns,
+    jobs: Jobs,
     clock: Arc<Clock>,
+    rules: Rules,
     result_limit: usize,
     commits: Commits,
     shapes: Shapes,
@@ -67,18 +76,22 @@ struct Inner {
 }
 
 impl Postgres {
-    /// Starts a PostgreSQL of its own; `cache` is where the files of an empty one are kept for the next start. A
-    /// statement may give so many bytes of rows.
+    /// Who owns everything underneath the rules.
+    pub const SUPERUSER: &str = server::SUPERUSER;
+
+    /// Starts a PostgreSQL of its own. Of the configuration it goes by the cache, the rules and the limit of results.
     ///
     /// # Errors
     /// If PostgreSQL is not installed, or does not start.
-    pub fn start(cache: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
-        let server = Server::start(cache)?;
+    pub fn start(config: &Config, clock: Arc<Clock>) -> Result<Self, Error> {
+        let server = Server::start(&config.cache)?;
         let inner = Inner {
             spare: Mutex::default(),
             turns: Turns::default(),
+            jobs: Jobs::default(),
             clock,
-            result_limit,
+            rules: config.rules,
+            result_limit: config.result_limit,
             commits: Commits::default(),
             shapes: Shapes::default(),
             epoch: AtomicU64::new(0),
@@ -87,8 +100,8 @@ impl Postgres {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The directory with its socket, for a look underneath the rules: `psql -h DIRECTORY -U admin postgres`, as root or
-    /// as the user it runs as.
+    /// The directory with its socket, for a look underneath the rules: `psql -h DIRECTORY -U dsql_local postgres`, as
+    /// root or as the user it runs as.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.inner.server.directory()
@@ -104,15 +117,17 @@ impl fmt::Debug for Postgres {
 impl Engine for Postgres {
     type Session = PostgresSession;
 
-    fn session(&self) -> PostgresSession {
-        let epoch = self.inner.epoch();
-        PostgresSession { inner: self.inner.clone(), open: None, began: false, settings: Vec::new(), epoch }
+    async fn session(&self, role: &str) -> Result<PostgresSession, SqlError> {
+        let (inner, role) = (self.inner.clone(), self.inner.role(role).await?);
+        let epoch = inner.epoch();
+        Ok(PostgresSession { inner, role, open: None, began: false, settings: Vec::new(), epoch })
     }
 }
 
 /// A connection's view: a connection of its own to the server while it is in a transaction, or else nothing.
 pub struct PostgresSession {
     inner: Arc<Inner>,
+    role: Role,
     began: bool,
     /// From the first statement of a transaction on. Dropped, its connection is closed, and the server rolls back.
     open: Option<Open>,
@@ -156,11 +171,17 @@ impl Session for PostgresSession {
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         self.catch_up()?;
-        let deadline = self.inner.clone();
+        let inner = self.inner.clone();
+        if let Some(job) = jobs::awaited(&call) {
+            let ended = jobs::ended(&inner, job);
+            if let First::Right(()) = race::first(ended, inner.until(call.deadline)).await {
+                return Err(SqlError::overdue());
+            }
+        }
         let open = self.open().await?;
         let mut held = open.holder.transaction.lock().await;
         let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
-        match race::first(transaction.run(&call, rows), deadline.until(call.deadline)).await {
+        match race::first(transaction.run(&call, rows), inner.until(call.deadline)).await {
             First::Left(outcome) => outcome,
             // Its connection is closed, so that the server stops what it still runs.
             First::Right(()) => Err(SqlError::overdue()),
@@ -175,7 +196,7 @@ impl Session for PostgresSession {
             }
             // Only to see whether they are good.
             None => {
-                let backend = self.inner.backend(&settings).await?;
+                let backend = self.inner.backend(&self.role, &settings).await?;
                 self.inner.give_back(backend);
             }
         }
@@ -190,9 +211,13 @@ impl Session for PostgresSession {
     }
 
     async fn commit(&mut self) -> Result<(), SqlError> {
+        let inner = self.inner.clone();
         let committed = self
             .end(async |transaction| {
                 let committed = transaction.commit().await;
+                if transaction.has_submitted() && committed.is_ok() {
+                    jobs::submitted(&inner);
+                }
                 if committed.is_err() {
                     // It is over all the same. If undoing fails, nothing was done either.
                     drop(transaction.roll_back().await);
@@ -224,7 +249,7 @@ impl PostgresSession {
     /// The transaction; a new one if there is none.
     async fn open(&mut self) -> Result<&Open, SqlError> {
         if self.open.is_none() {
-            let backend = self.inner.backend(&self.settings).await?;
+            let backend = self.inner.backend(&self.role, &self.settings).await?;
             let (inner, settings) = (self.inner.clone(), self.settings.clone());
             let transaction = Transaction::new(inner.clone(), backend, settings, self.epoch);
             let (pid, mark) = (transaction.pid(), transaction.mark());
@@ -264,12 +289,12 @@ impl Inner {
         self.shapes.forget();
     }
 
-    /// A connection that is in no transaction and goes by these settings.
-    async fn backend(&self, settings: &[Setting]) -> Result<Backend, SqlError> {
+    /// A connection of that role that is in no transaction and goes by these settings.
+    async fn backend(&self, role: &Role, settings: &[Setting]) -> Result<Backend, SqlError> {
         let mut backend = loop {
-            let spare = self.spare.lock().pop();
+            let spare = self.spare(role);
             match spare {
-                None => break Backend::connect(self.server.directory()).await?,
+                None => break Backend::connect(self.server.directory(), role.clone()).await?,
                 Some(backend) if backend.is_alive() => break backend,
                 Some(_) => {}
             }
@@ -281,6 +306,13 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// The spare connection of that role that was used last.
+    fn spare(&self, role: &Role) -> Option<Backend> {
+        let mut spare = self.spare.lock();
+        let at = spare.iter().rposition(|backend| backend.role == *role)?;
+        Some(spare.remove(at))
     }
 
     /// Keeps it for others, if it can still be used.

@@ -1,7 +1,10 @@
 //! What the service refuses, whichever engine is behind it, in the words recorded of it.
 
 mod clauses;
+mod indexes;
+mod spec;
 
+use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::Statement;
 
@@ -64,19 +67,24 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
 ///
 /// # Errors
 /// The refusal.
-pub(crate) fn check(statement: &Statement) -> Result<(), SqlError> {
+pub(crate) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     match UNSUPPORTED.iter().find(|(words, _)| statement.begins(words)) {
         Some((_, message)) => Err(SqlError::unsupported(*message)),
         None if statement.text().eq_ignore_ascii_case("ANALYZE") => {
             Err(SqlError::unsupported("ANALYZE without a table not supported"))
         }
-        None => clauses::check(statement),
+        None => clauses::check(statement, rules),
     }
 }
 
 #[cfg(test)]
 fn refusal(sql: &str) -> Option<String> {
-    check(&Statement::split(sql)[0]).err().map(|error| error.to_string())
+    refusal_by(Rules::Today, sql)
+}
+
+#[cfg(test)]
+fn refusal_by(rules: Rules, sql: &str) -> Option<String> {
+    check(&Statement::split(sql)[0], rules).err().map(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use crate::error::SqlError;
 use crate::statement::Statement;
 
 /// A setting: its name as shown, its value, and whether a session may change it.
-const KNOWN: &[(&str, &str, bool)] = &[
+type Known = (&'static str, &'static str, bool);
+
+const KNOWN: &[Known] = &[
     ("application_name", "", true),
     ("bytea_output", "hex", true),
     ("client_encoding", "UTF8", true),
@@ -44,11 +46,16 @@ pub(crate) const REPORTED: &[&str] = &[
     "TimeZone",
 ];
 
+/// Every other setting of PostgreSQL 16, and what stands in the place of one behind SET: not to be set here.
+const NAMES: &str = include_str!("settings/names.txt");
+/// What is in a start-up message beside settings.
+const NO_SETTINGS: &[&str] = &["user", "database", "options", "replication"];
+
 /// What statements mean, or how values are written, depends on these.
 const BEARING: &[&str] =
     &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
 
-fn known(name: &str) -> Option<&'static (&'static str, &'static str, bool)> {
+fn known(name: &str) -> Option<&'static Known> {
     // SQL has its own spelling for two of them.
     let name = match name.to_ascii_lowercase().as_str() {
         "time zone" => "timezone".to_owned(),
@@ -69,12 +76,19 @@ pub(crate) fn default_value(name: &str) -> Option<&'static str> {
 pub(crate) struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
-    /// What the client asked for when it connected. What is not known is ignored, as the real service does.
-    pub(crate) fn from_startup(parameters: &[(String, String)]) -> Self {
-        let settable = parameters.iter().filter_map(|(name, value)| {
-            known(name).filter(|(.., settable)| *settable).map(|(name, ..)| (*name, value.clone()))
-        });
-        Self(settable.filter(|(name, value)| default_value(name) != Some(value)).collect())
+    /// What the client asked for when it connected.
+    pub(crate) fn from_startup(parameters: &[(String, String)]) -> Result<Self, SqlError> {
+        let mut settings = Self::default();
+        for (name, value) in parameters {
+            if NO_SETTINGS.contains(&name.as_str()) || name.starts_with("_pq_.") {
+                continue;
+            }
+            let (name, default, _) = settable(name)?;
+            if value != default {
+                settings.0.insert(name, value.clone());
+            }
+        }
+        Ok(settings)
     }
 
     /// What differs from the defaults and must be known to whoever runs statements.
@@ -86,9 +100,7 @@ impl Settings {
 
     /// A setting's name as shown, and its value.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
-        let (name, default, _) = known(name).ok_or_else(|| {
-            SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
-        })?;
+        let (name, default, _) = known(name).ok_or_else(|| unrecognized(name))?;
         Ok((name, self.0.get(name).map_or(*default, String::as_str)))
     }
 
@@ -111,12 +123,7 @@ impl Settings {
         let name = if name.starts_with('"') { name.to_owned() } else { name.to_ascii_lowercase() };
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
-        let refused =
-            || SqlError::unsupported(format!("setting configuration parameter \"{name}\" not supported"));
-        let (name, default, settable) = known(name).ok_or_else(refused)?;
-        if !settable {
-            return Err(refused());
-        }
+        let (name, default, _) = settable(name)?;
         let value = if reset || value.eq_ignore_ascii_case("default") { default } else { value };
         if *name == "client_encoding"
             && !matches!(value.to_ascii_uppercase().as_str(), "UTF8" | "UTF-8" | "UNICODE")
@@ -127,6 +134,23 @@ impl Settings {
         self.0.insert(name, value.clone());
         Ok(REPORTED.contains(name).then_some((*name, value)))
     }
+}
+
+/// A setting that may be set. Others may be known, too, but only to be refused.
+fn settable(name: &str) -> Result<&'static Known, SqlError> {
+    match known(name) {
+        Some(setting @ (.., true)) => Ok(setting),
+        None if !NAMES.split_whitespace().any(|known| known.eq_ignore_ascii_case(name))
+            && !name.contains('.') =>
+        {
+            Err(unrecognized(name))
+        }
+        _ => Err(SqlError::unsupported(format!("setting configuration parameter \"{name}\" not supported"))),
+    }
+}
+
+fn unrecognized(name: &str) -> SqlError {
+    SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
 }
 
 /// `a TO b`, `TIME ZONE b`, `NAMES b`; or a lone name.
@@ -171,11 +195,26 @@ mod tests {
     }
 
     #[test]
+    fn a_start_up_message_sets_what_may_be_set_and_nothing_else() {
+        let startup = |parameters: &[(&str, &str)]| {
+            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            Settings::from_startup(&parameters.iter().map(owned).collect::<Vec<_>>())
+        };
+        let settings =
+            startup(&[("user", "x"), ("_pq_.y", "1"), ("timezone", "Asia/Tokyo"), ("DateStyle", "ISO, MDY")]);
+        assert_eq!(settings.unwrap().bearing(), [("TimeZone", "Asia/Tokyo".to_owned())]);
+        assert_eq!(startup(&[("lc_numeric", "C")]).unwrap_err().code, "0A000");
+        assert_eq!(startup(&[("no_such", "C")]).unwrap_err().code, "42704");
+    }
+
+    #[test]
     fn most_settings_cannot_be_set() {
         let mut settings = Settings::default();
         let refusal = set(&mut settings, "SET statement_timeout = 5").unwrap_err();
         assert_eq!(refusal, "0A000: setting configuration parameter \"statement_timeout\" not supported");
         assert!(set(&mut settings, "SET client_encoding TO 'LATIN1'").is_err());
+        let unknown = set(&mut settings, "SET no_such_parameter = 1").unwrap_err();
+        assert_eq!(unknown, "42704: unrecognized configuration parameter \"no_such_parameter\"");
         let unknown = settings.show("lc_collate").unwrap_err().to_string();
         assert_eq!(unknown, "42704: unrecognized configuration parameter \"lc_collate\"");
     }

@@ -5,7 +5,7 @@ mod tokens;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use tokens::{names, requalify, tokens};
+pub(crate) use tokens::{names, requalify, spans, tokens};
 
 /// As many leading words as any rule looks at.
 const WORDS: usize = 6;
@@ -108,7 +108,9 @@ impl Statement {
             Kind::Commit => "COMMIT".to_owned(),
             Kind::Rollback => "ROLLBACK".to_owned(),
             Kind::Other if self.begins(&["DEALLOCATE", "ALL"]) => "DEALLOCATE ALL".to_owned(),
+            Kind::Other if self.begins(&["SET", "CONSTRAINTS"]) => "SET CONSTRAINTS".to_owned(),
             Kind::Set if verb == "RESET" => "RESET".to_owned(),
+            Kind::Ddl if verb == "AWS" => self.words[..self.words.len().min(3)].join(" "),
             Kind::Ddl if matches!(verb, "CREATE" | "DROP" | "ALTER") => {
                 let noise = ["OR", "REPLACE", "UNIQUE", "TEMP", "TEMPORARY", "RECURSIVE"];
                 let mut nouns = self.words[1..].iter().filter(|word| !noise.contains(&word.as_str()));
@@ -207,9 +209,11 @@ fn kind(words: &[String], verb: Option<Kind>) -> Kind {
         "COMMIT" | "END" if word(1) != "PREPARED" => Kind::Commit,
         "ROLLBACK" if !words.iter().any(|word| word == "TO" || word == "PREPARED") => Kind::Rollback,
         "ABORT" => Kind::Rollback,
+        // It acts on the transaction, not on a setting.
+        "SET" if word(1) == "CONSTRAINTS" => Kind::Other,
         "SET" | "RESET" => Kind::Set,
         "SHOW" => Kind::Show,
-        "CREATE" | "ALTER" | "DROP" | "GRANT" | "REVOKE" | "COMMENT" => Kind::Ddl,
+        "CREATE" | "ALTER" | "DROP" | "GRANT" | "REVOKE" | "COMMENT" | "AWS" => Kind::Ddl,
         _ => Kind::Other,
     }
 }
@@ -317,6 +321,9 @@ mod tests {
             ("RESET ALL", Kind::Set, "RESET"),
             ("SHOW a", Kind::Show, "SHOW"),
             ("GRANT x TO y", Kind::Ddl, "GRANT"),
+            ("AWS IAM GRANT x TO 'y'", Kind::Ddl, "AWS IAM GRANT"),
+            ("ALTER TABLE ASYNC t VALIDATE CONSTRAINT c", Kind::Ddl, "ALTER TABLE"),
+            ("SET CONSTRAINTS ALL DEFERRED", Kind::Other, "SET CONSTRAINTS"),
             ("truncate t", Kind::Other, "TRUNCATE"),
         ];
         for (sql, kind, tag) in cases {

@@ -61,6 +61,11 @@ impl Drop for Threads {
 }
 
 impl Tasks {
+    /// Of the runtime that runs the caller.
+    pub(crate) fn here() -> Self {
+        Self { handle: Handle::current() }
+    }
+
     /// Lets sockets be made for this runtime.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.handle.enter()

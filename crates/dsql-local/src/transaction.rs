@@ -141,7 +141,7 @@ impl<E: Engine> Transactions<E> {
         types: &[u32],
     ) -> Result<Arc<Description>, SqlError> {
         self.check_state(statement)?;
-        rules::check(statement)?;
+        rules::check(statement, self.shared.config.rules)?;
         match statement.kind() {
             Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
             Kind::Show => {
@@ -159,7 +159,7 @@ impl<E: Engine> Transactions<E> {
             count(&self.shared.tally.statements);
         }
         self.check_state(statement)?;
-        rules::check(statement)?;
+        rules::check(statement, self.shared.config.rules)?;
         match statement.kind() {
             Kind::Empty => Ok(Outcome::default()),
             Kind::Begin => self.begin(statement).await,

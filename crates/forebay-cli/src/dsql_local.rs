@@ -12,7 +12,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use dsql_local::{
-    Action, Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Speed, TokenClock, duration,
+    Action, Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Rules, Speed, TokenClock,
+    duration,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -92,6 +93,9 @@ struct Serve {
     /// What runs statements.
     #[arg(long, value_enum, default_value_t = Engine::Builtin)]
     engine: Engine,
+    /// Which SQL there is.
+    #[arg(long, value_enum, default_value_t = RuleSet::Today)]
+    rules: RuleSet,
     #[command(flatten)]
     keys: Keys,
     #[command(flatten)]
@@ -183,6 +187,14 @@ enum Engine {
     Builtin,
     /// A private PostgreSQL, started and stopped with it; needs PostgreSQL installed.
     Postgres,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RuleSet {
+    /// What is known of the service now.
+    Today,
+    /// The narrower SQL of older clusters.
+    Spec,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -294,8 +306,13 @@ impl Serve {
             Engine::Builtin => EngineKind::Builtin,
             Engine::Postgres => EngineKind::Postgres,
         };
+        let rules = match self.rules {
+            RuleSet::Today => Rules::Today,
+            RuleSet::Spec => Rules::Spec,
+        };
         Config {
             engine,
+            rules,
             region: self.place.region(),
             endpoint: self.place.endpoint(),
             listen: SocketAddr::new(self.listen, self.port),

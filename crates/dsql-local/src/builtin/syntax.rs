@@ -21,7 +21,7 @@ pub(super) const COLUMNS: usize = 1_664;
 ///
 /// # Errors
 /// If it is none, or one that is nested too deeply.
-pub(super) fn parse(sql: &str) -> Result<Statement, SqlError> {
+pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
     // Before a tree is made of them, which is many times as large.

@@ -10,9 +10,12 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use super::catalog;
 use super::journal::Report;
 use super::request::Request;
-use super::server::{ROLE, SOCKET};
+use super::rewrite;
+use super::roles::Role;
+use super::server::SOCKET;
 use crate::engine::{Column, Description, Oid};
 use crate::error::SqlError;
 use crate::statement::Statement;
@@ -48,6 +51,7 @@ pub(super) type Setting = (&'static str, String);
 /// A connection. It answers one request after the other.
 #[derive(Debug)]
 pub(super) struct Backend {
+    pub(super) role: Role,
     stream: UnixStream,
     input: BytesMut,
     /// What it goes by beside the defaults; none if that is not known.
@@ -61,12 +65,13 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    pub(super) async fn connect(directory: &Path) -> Result<Self, SqlError> {
+    pub(super) async fn connect(directory: &Path, role: Role) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
         let (input, applied, kept) = (BytesMut::new(), Some(Vec::new()), Kept::default());
-        let mut backend = Self { stream, input, applied, pid: 0, kept, asking: false };
+        let user = role.name.clone();
+        let mut backend = Self { role, stream, input, applied, pid: 0, kept, asking: false };
         let parameters = [
-            ("user", ROLE),
+            ("user", &*user),
             ("database", "postgres"),
             ("client_encoding", "UTF8"),
             // Nobody waits for a lock, but whoever says so; see the transaction.
@@ -151,7 +156,7 @@ impl Backend {
         types: &[Oid],
     ) -> Result<Description, SqlError> {
         let mut request = Request::default();
-        request.parse(statement.text(), types);
+        request.parse(&rewrite::text(statement, ""), types);
         request.describe();
         request.sync();
         let mut description = Description { writes: super::writes(statement), ..Description::default() };
@@ -164,6 +169,7 @@ impl Backend {
             Ok(())
         };
         self.ask(request, take).await?;
+        catalog::check_results(&description)?;
         Ok(description)
     }
 

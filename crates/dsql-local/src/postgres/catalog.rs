@@ -2,27 +2,34 @@
 //!
 //! The database has understood the statement by then, whatever it was; and what is refused is never committed.
 
-use super::backend::{Backend, Body};
+use super::backend::{Backend, Body, for_ever};
 use super::request::Request;
+use crate::config::Rules;
+use crate::engine::{Description, Oid};
 use crate::error::SqlError;
 
-/// The first thing that the service does not have: its SQLSTATE and what is said about it.
+/// The first thing that the service does not have: its SQLSTATE and what is said about it. `$spec` is whether the narrower
+/// rules hold.
 const AUDIT: &str = "
 WITH supported (oid) AS (
   SELECT unnest('{bool,int2,int4,int8,float4,float8,numeric,bpchar,varchar,text,char,name,date,time,timetz,timestamp,
     timestamptz,interval,bytea,uuid,json,jsonb,oid}'::regtype[])::oid
 ), schemas AS (
-  SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'
+  SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys')
 ), columns AS (
   SELECT a.atttypid AS type, a.atttypmod - 4 AS size, a.attidentity AS identity, c.oid AS relation
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
   WHERE c.relnamespace IN (SELECT oid FROM schemas) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+), keys AS (
+  SELECT i.indexrelid AS index, k.at, a.atttypid AS type, a.atttypmod - 4 AS size, i.indclass[k.at - 1] AS class
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid AND c.relnamespace IN (SELECT oid FROM schemas)
+  CROSS JOIN generate_series(1, i.indnkeyatts) k (at) JOIN pg_attribute a ON a.attrelid = i.indexrelid AND a.attnum = k.at
 ), types AS (
   SELECT type FROM columns WHERE type NOT IN (SELECT oid FROM pg_type WHERE typtype = 'd')
   UNION ALL SELECT typbasetype FROM pg_type WHERE typtype = 'd' AND typnamespace IN (SELECT oid FROM schemas)
 )
 SELECT '0A000', format('datatype %s not supported', format_type(type, NULL))
-  FROM types WHERE type NOT IN (SELECT oid FROM supported)
+  FROM types WHERE type NOT IN (SELECT oid FROM supported) OR $spec AND type = 'jsonb'::regtype
 UNION ALL SELECT '0A000', format('datatype %s not supported, identity column type must be bigint', format_type(type, NULL))
   FROM columns WHERE identity <> '' AND type <> 'int8'::regtype
 UNION ALL SELECT '54000', 'Datatype limit greater than 65535 bytes not supported for varchar'
@@ -34,6 +41,15 @@ UNION ALL SELECT '54011', 'tables can have at most 255 columns'
 UNION ALL SELECT '54011', 'more than 8 column keys in an index are not supported'
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
   WHERE c.relnamespace IN (SELECT oid FROM schemas) AND i.indnkeyatts > 8
+UNION ALL SELECT '54000', 'more than 24 indexes per table are not allowed'
+  FROM pg_index WHERE indrelid IN (SELECT relation FROM columns) GROUP BY indrelid HAVING count(*) > 24
+UNION ALL SELECT '0A000', format('datatype %s is not supported in a key', format_type(type, NULL))
+  FROM keys WHERE type IN ('json'::regtype, 'jsonb'::regtype) 
+    OR $spec AND type = 'bytea'::regtype AND index IN (SELECT index FROM keys WHERE at = 2)
+UNION ALL SELECT '0A000', 'opclass not supported for index keys'
+  FROM keys JOIN pg_opclass o ON o.oid = class WHERE NOT o.opcdefault
+UNION ALL SELECT '54000', 'key size greater than 2000 bytes not supported'
+  FROM keys WHERE type IN ('varchar'::regtype, 'bpchar'::regtype) GROUP BY index HAVING sum(size) > 2000
 UNION ALL SELECT '0A000', 'datatype of a sequence other than bigint not supported'
   FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
   WHERE c.relnamespace IN (SELECT oid FROM schemas) AND s.seqtypid <> 'int8'::regtype
@@ -43,51 +59,46 @@ UNION ALL SELECT '54000', 'more than 10 schemas not allowed'
   FROM schemas HAVING count(*) > 11
 LIMIT 1";
 
+/// Types that there are not even in queries.
+const GEOMETRIC: &[(Oid, &str)] = &[
+    (600, "point"),
+    (601, "lseg"),
+    (602, "path"),
+    (603, "box"),
+    (604, "polygon"),
+    (628, "line"),
+    (718, "circle"),
+];
+
+/// Makes of what was written what the service takes it for, and has every table tell of its rows.
+const SETTLE: &str = "SELECT pg_catalog.dsql_local_bare_numerics(); SELECT pg_catalog.dsql_local_attach()";
+
 /// Whether all that is there could be there.
-pub(super) async fn audit(backend: &mut Backend) -> Result<(), SqlError> {
+pub(super) async fn audit(backend: &mut Backend, rules: Rules) -> Result<(), SqlError> {
+    backend.run(SETTLE).await?;
+    let spec = if rules == Rules::Spec { "true" } else { "false" };
+    refuse(backend, &AUDIT.replace("$spec", spec)).await
+}
+
+/// Whether a statement gives nothing but what clients can be given.
+pub(super) fn check_results(description: &Description) -> Result<(), SqlError> {
+    let types = description.columns.iter().flatten().map(|column| column.oid);
+    match types.into_iter().find_map(|oid| GEOMETRIC.iter().find(|(known, _)| *known == oid)) {
+        Some((_, name)) => Err(SqlError::unsupported(format!("datatype {name} not supported"))),
+        None => Ok(()),
+    }
+}
+
+/// Fails with the answer to a question, if there is one.
+pub(super) async fn refuse(backend: &mut Backend, question: &str) -> Result<(), SqlError> {
     let mut found = Ok(());
     let take = |tag: u8, row: Body| {
         if tag == b'D' {
             let [code, message] = row.texts()?;
-            found =
-                Err(SqlError { code: super::backend::for_ever(&code), ..SqlError::new("XX000", message) });
+            found = Err(SqlError { code: for_ever(&code), ..SqlError::new("XX000", message) });
         }
         Ok(())
     };
-    backend.ask(Request::query(AUDIT), take).await?;
-    found?;
-    backend.run(ATTACH).await
+    backend.ask(Request::query(question), take).await?;
+    found
 }
-
-/// The function that tells of every row that changes; see [`super::journal`].
-pub(super) const REPORTER: &str = "
-CREATE FUNCTION pg_catalog.dsql_report() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF TG_OP = 'INSERT' THEN
-    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, CONSTRAINT = NEW.ctid::text, MESSAGE = NEW::text;
-  ELSIF TG_OP = 'UPDATE' THEN
-    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, COLUMN = OLD.ctid::text, CONSTRAINT = NEW.ctid::text,
-      MESSAGE = NEW::text;
-  ELSE
-    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, COLUMN = OLD.ctid::text, MESSAGE = ' ';
-  END IF;
-  RETURN NULL;
-END $$";
-
-/// Gives it to every table that has it not. Triggers go by their names: a row is told of before what its change brings about
-/// in other tables, as that must come later when it is done again; but after what its end brings about, which must come
-/// before. Nobody who lists triggers sees them.
-const ATTACH: &str = "
-DO $$
-DECLARE it regclass;
-BEGIN
-  FOR it IN
-    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind = 'r' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'sys')
-    AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'dsql_report')
-  LOOP
-    EXECUTE format('CREATE TRIGGER \"AA_dsql_report\" AFTER INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION pg_catalog.dsql_report()', it);
-    EXECUTE format('CREATE TRIGGER dsql_report AFTER DELETE ON %s FOR EACH ROW EXECUTE FUNCTION pg_catalog.dsql_report()', it);
-    UPDATE pg_trigger SET tgisinternal = true WHERE tgrelid = it AND tgname IN ('AA_dsql_report', 'dsql_report');
-  END LOOP;
-END $$";

@@ -218,12 +218,12 @@ async fn constraints(
     let copied = copied.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let sql = format!(
         "SELECT sql FROM (
-           SELECT 1 AS step, {alter} || format('%I %s;', conname, pg_get_constraintdef(oid)) AS sql
+           SELECT 1 AS step, {alter} || format('%I %s;', conname, dsql_local_constraintdef(oid)) AS sql
              FROM pg_constraint WHERE conrelid = {oid} AND contype IN ('p', 'u')
-           UNION ALL SELECT 2, replace(pg_get_indexdef(i.indexrelid), format(' ON %I.%I USING ', {schema}, {name}), {on}) || ';'
+           UNION ALL SELECT 2, replace(dsql_local_indexdef(i.indexrelid), format(' ON %I.%I USING ', {schema}, {name}), {on}) || ';'
              FROM pg_index i WHERE i.indrelid = {oid} AND i.indisunique AND i.indisvalid
              AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid AND conrelid = {oid})
-           UNION ALL SELECT 3, {alter} || format('%I %s;', conname, pg_get_constraintdef(oid))
+           UNION ALL SELECT 3, {alter} || format('%I %s;', conname, dsql_local_constraintdef(oid))
              FROM pg_constraint WHERE conrelid = {oid} AND contype = 'f' AND confrelid IN ({copied})
          ) statements ORDER BY step",
         schema = literal(&table.schema),

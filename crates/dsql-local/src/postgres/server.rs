@@ -6,11 +6,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::catalog::REPORTER;
+use sha2::{Digest, Sha256};
+
 use crate::error::Error;
 
-/// Who owns everything, as in a cluster of the service.
-pub(super) const ROLE: &str = "admin";
+/// Who owns the server underneath. Sessions never run as this role.
+pub(super) const SUPERUSER: &str = "dsql_local";
+/// What makes an empty PostgreSQL an empty cluster of the service.
+const TEMPLATE: &str = include_str!("template.sql");
 /// The socket's file; the port is part of its name and means nothing else.
 pub(super) const SOCKET: &str = ".s.PGSQL.5432";
 /// The server says so when it can be used.
@@ -28,17 +31,16 @@ umask 077
 cd /
 exec 2>&1
 export LC_ALL=C
-bin=$1 cache=$2 role=$3 reporter=$4
+bin=$1 cache=$2 superuser=$3 sql=$4 digest=$5
 version=$("$bin/postgres" --version | cut -d' ' -f3)
-template=$cache/dsql-local-empty-$(id -un)-$version-$(printf %s "$reporter" | cksum | cut -d' ' -f1)
+template=$cache/dsql-local-empty-$(id -un)-$version-$digest
 made= dir=
 trap 'rm -rf "$made" "$dir"' EXIT
 if [ ! -e "$template" ]; then
   made=$(mktemp -d "$template-XXXXXX")
-  "$bin/initdb" -D "$made" -U "$role" -A trust -E UTF8 --locale=C --wal-segsize=1 --no-sync --no-instructions
-  # The service has one database; and what is not there need not be copied.
-  printf '%s\n' 'UPDATE pg_database SET datistemplate = false' 'DROP DATABASE template0' 'DROP DATABASE template1' "$reporter" |
-    "$bin/postgres" --single -D "$made" -c fsync=off postgres >/dev/null
+  "$bin/initdb" -D "$made" -U "$superuser" -A trust -E UTF8 --locale=C -T simple --wal-segsize=1 --no-sync --no-instructions
+  printf '%s\n\n' "$sql" |
+    "$bin/postgres" --single -O -j -D "$made" -c fsync=off -c exit_on_error=on postgres >/dev/null
   # Another start may have been faster.
   mv -T "$made" "$template" || [ -e "$template" ]
 fi
@@ -68,12 +70,8 @@ impl Server {
     pub(super) fn start(cache: &Path) -> Result<Self, Error> {
         let programs = find(&std::env::var_os("PATH").unwrap_or_default(), Path::new(HOUSES))?;
         let mut command = shell()?;
-        command
-            .args(["-c", KEEPER, "dsql-local"])
-            .arg(&programs)
-            .arg(cache)
-            .arg(ROLE)
-            .arg(one_line(REPORTER));
+        command.args(["-c", KEEPER, "dsql-local"]).arg(&programs).arg(cache);
+        command.args([SUPERUSER, TEMPLATE, &digest()]);
         // A Ctrl-C at the terminal is for the emulator, which then lets go.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let failed = |error| Error::Engine(format!("PostgreSQL in {}: {error}", programs.display()));
@@ -108,9 +106,10 @@ impl Drop for Server {
     }
 }
 
-/// The single-user mode takes a statement a line.
-fn one_line(sql: &str) -> String {
-    sql.split_whitespace().collect::<Vec<_>>().join(" ")
+/// Names the template after all that it is made by, so that none of another build is taken for it.
+fn digest() -> String {
+    let digest = Sha256::new().chain_update(KEEPER).chain_update(TEMPLATE).finalize();
+    digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A shell that is not root's: PostgreSQL refuses to run as root, and rightly.

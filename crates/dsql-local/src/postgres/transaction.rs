@@ -8,8 +8,10 @@ use super::backend::{Backend, Body, Setting};
 use super::commits::Mark;
 use super::journal::{Journal, Place, Report, Strength};
 use super::locking::locking;
+use super::precheck;
 use super::replay::replay;
 use super::request::Request;
+use super::rewrite;
 use super::sandbox::Sandbox;
 use super::{Inner, catalog, writes};
 use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
@@ -53,7 +55,9 @@ pub(super) struct Transaction {
     hold: Hold,
     journal: Journal,
     /// The change of the schema that it makes; with it, it makes no other changes.
-    schema_change: Option<Statement>,
+    schema_change: Option<Arc<str>>,
+    /// Whether that is one for a job.
+    submits: bool,
 }
 
 impl Transaction {
@@ -69,6 +73,7 @@ impl Transaction {
             hold: Hold::All,
             journal: Journal::default(),
             schema_change: None,
+            submits: false,
         }
     }
 
@@ -82,6 +87,11 @@ impl Transaction {
 
     pub(super) fn is_lost(&self) -> bool {
         self.backend.is_lost()
+    }
+
+    /// Whether there is a job to do once it is committed.
+    pub(super) fn has_submitted(&self) -> bool {
+        self.submits
     }
 
     pub(super) fn into_backend(self) -> Backend {
@@ -253,9 +263,9 @@ impl Transaction {
         self.backend.run(WAIT).await?;
         if matches!(self.hold, Hold::Nothing) {
             replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
-            if let Some(statement) = &self.schema_change {
-                self.backend.run(statement.text()).await?;
-                catalog::audit(&mut self.backend).await?;
+            if let Some(sql) = &self.schema_change {
+                self.backend.run(sql).await?;
+                catalog::audit(&mut self.backend, self.inner.rules).await?;
             }
             self.hold = Hold::All;
         }
@@ -265,6 +275,13 @@ impl Transaction {
     /// Runs a statement on what is held.
     async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         let locking = locking(call.statement)?;
+        if let Some(question) = precheck::question(call.statement, self.inner.rules)? {
+            self.begin().await?;
+            catalog::refuse(&mut self.backend, &question).await?;
+        }
+        let submits = rewrite::submits(call.statement);
+        let job = if submits { self.inner.name_job() } else { String::new() };
+        let text = rewrite::text(call.statement, &job);
         let mut request = Request::default();
         let mut script = Script::of(call);
         // What only reads and stands alone is a transaction of its own for the server, too.
@@ -286,9 +303,9 @@ impl Transaction {
         let types = &script.description.parameters;
         let name = match call.description {
             // What was prepared is meant to be run again.
-            Some(_) => self.backend.prepared(&mut request, call.statement.text(), types),
+            Some(_) => self.backend.prepared(&mut request, &text, types),
             None => {
-                request.parse(call.statement.text(), types);
+                request.parse(&text, types);
                 String::new()
             }
         };
@@ -312,9 +329,11 @@ impl Transaction {
             })
             .await?;
         if call.statement.kind() == Kind::Ddl {
-            catalog::audit(&mut self.backend).await?;
-            self.schema_change = Some(call.statement.clone());
+            catalog::audit(&mut self.backend, self.inner.rules).await?;
+            self.schema_change = Some(text);
+            self.submits = submits;
         }
+        catalog::check_results(&script.description)?;
         for (table, place, strength) in std::mem::take(&mut script.locked) {
             self.journal.lock(table, place, strength);
         }

@@ -18,6 +18,7 @@ use super::Inner;
 use super::backend::Backend;
 use super::commits::Mark;
 use super::request::Request;
+use super::roles::Role;
 use super::transaction::Transaction;
 use crate::clock::{pause, within};
 use crate::error::SqlError;
@@ -111,7 +112,7 @@ impl Turns {
     async fn watch(&self, inner: &Inner, sql: &str) -> Result<Vec<String>, SqlError> {
         let mut watcher = self.watcher.lock().await;
         if watcher.as_ref().is_none_or(Backend::is_lost) {
-            *watcher = Some(Backend::connect(inner.server.directory()).await?);
+            *watcher = Some(Backend::connect(inner.server.directory(), Role::superuser()).await?);
         }
         let Some(backend) = watcher.as_mut() else { return Ok(Vec::new()) };
         let mut rows = Vec::new();

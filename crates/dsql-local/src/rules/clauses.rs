@@ -1,5 +1,7 @@
 //! What is refused inside of statements that are otherwise fine.
 
+use super::{indexes, spec};
+use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement, tokens};
 
@@ -9,28 +11,32 @@ const LEVELS: &[&[&str]] = &[&["SERIALIZABLE"], &["READ", "COMMITTED"], &["READ"
 const SERIALS: &[&str] = &["SERIAL", "SERIAL2", "SERIAL4", "SERIAL8", "BIGSERIAL", "SMALLSERIAL"];
 /// What makes a column more than a name and a type.
 const CONSTRAINTS: &[&str] = &["CHECK", "DEFAULT", "GENERATED", "NOT", "UNIQUE", "PRIMARY", "REFERENCES"];
+/// How a sequence may be cached.
+const CACHE: &str = "please define CACHE greater than or equal to 65536 or equal to 1";
 
-pub(super) fn check(statement: &Statement) -> Result<(), SqlError> {
+pub(super) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
+    let tokens = tokens(statement.text());
     match statement.kind() {
-        Kind::Begin => isolation(&tokens(statement.text())),
-        Kind::Select | Kind::Dml => query(&tokens(statement.text())),
-        Kind::Ddl => definition(statement, &tokens(statement.text())),
-        Kind::Other if statement.begins(&["EXPLAIN"]) => explained(statement),
+        Kind::Begin => isolation(&tokens),
+        Kind::Select | Kind::Dml => query(&tokens, rules),
+        Kind::Ddl => definition(statement, &tokens, rules),
+        Kind::Other if statement.begins(&["EXPLAIN"]) => explained(statement, rules),
         _ => Ok(()),
-    }
+    }?;
+    if rules == Rules::Spec { spec::check(statement, &tokens) } else { Ok(()) }
 }
 
-fn refuse(message: impl Into<String>) -> Result<(), SqlError> {
+pub(super) fn refuse(message: impl Into<String>) -> Result<(), SqlError> {
     Err(SqlError::unsupported(message))
 }
 
 /// Whether these words follow each other somewhere.
-fn has(tokens: &[String], words: &[&str]) -> bool {
+pub(super) fn has(tokens: &[String], words: &[&str]) -> bool {
     tokens.windows(words.len()).any(|window| window == words)
 }
 
 /// Whether a word is there outside of any parentheses.
-fn outside(tokens: &[String], word: &str) -> bool {
+pub(super) fn outside(tokens: &[String], word: &str) -> bool {
     let mut depth = 0_usize;
     tokens.iter().any(|token| {
         match token.as_str() {
@@ -49,7 +55,10 @@ fn isolation(tokens: &[String]) -> Result<(), SqlError> {
     }
 }
 
-fn query(tokens: &[String]) -> Result<(), SqlError> {
+fn query(tokens: &[String], rules: Rules) -> Result<(), SqlError> {
+    if rules == Rules::Spec && (has(tokens, &["FOR", "SHARE"]) || has(tokens, &["FOR", "KEY", "SHARE"])) {
+        return refuse("locking clauses other than FOR UPDATE are not supported");
+    }
     if has(tokens, &["FOR", "SHARE"]) || has(tokens, &["FOR", "NO", "KEY", "UPDATE"]) {
         return refuse("locking clauses other than FOR UPDATE/FOR KEY SHARE are not supported");
     }
@@ -69,7 +78,7 @@ fn query(tokens: &[String]) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn definition(statement: &Statement, tokens: &[String]) -> Result<(), SqlError> {
+fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), SqlError> {
     let (verb, noun) = (statement.word(0), statement.word(1));
     match (verb, noun) {
         ("CREATE", "TYPE") => {
@@ -88,6 +97,13 @@ fn definition(statement: &Statement, tokens: &[String]) -> Result<(), SqlError> 
             refuse("DROP DOMAIN with CASCADE unsupported")
         }
         ("CREATE", "TABLE") => table(tokens),
+        ("CREATE", "INDEX" | "UNIQUE") => indexes::check(tokens, rules),
+        ("CREATE", "SEQUENCE") if !has(tokens, &["CACHE"]) => {
+            refuse(format!("CREATE SEQUENCE is not supported without an explicit cache size. {CACHE}"))
+        }
+        ("GRANT" | "REVOKE", _) if has(tokens, &["SCHEMA", "PUBLIC"]) => {
+            refuse("feature not supported on system entity")
+        }
         ("ALTER", "TABLE") => alteration(tokens),
         ("CREATE", _) if statement.mentions("FUNCTION") => {
             let text = statement.text().to_ascii_lowercase();
@@ -117,7 +133,24 @@ fn table(tokens: &[String]) -> Result<(), SqlError> {
     if has(tokens, &["EXCLUDE", "USING"]) {
         return refuse("EXCLUDE constraint not supported for CREATE TABLE");
     }
+    identities(tokens)?;
     serial(tokens)
+}
+
+/// An identity column says how its sequence is cached, in the parentheses behind it.
+fn identities(tokens: &[String]) -> Result<(), SqlError> {
+    let identity = |(_, pair): &(usize, &[String])| pair == &["AS", "IDENTITY"];
+    for (at, _) in tokens.windows(2).enumerate().filter(identity) {
+        let options = tokens[at + 2..].iter().take_while(|token| *token != ")");
+        let cached = options.clone().next().is_some_and(|first| first == "(")
+            && options.into_iter().any(|option| option == "CACHE");
+        if !cached {
+            return refuse(format!(
+                "identity column is not supported without an explicit cache size. {CACHE}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn alteration(tokens: &[String]) -> Result<(), SqlError> {
@@ -168,7 +201,7 @@ fn serial(tokens: &[String]) -> Result<(), SqlError> {
 }
 
 /// What EXPLAIN would run or plan.
-fn explained(statement: &Statement) -> Result<(), SqlError> {
+fn explained(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     let rest = statement.text().get("EXPLAIN".len()..).unwrap_or_default().trim_start();
     let analyze = |word: &&str| word.eq_ignore_ascii_case("ANALYZE");
     let rest = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
@@ -178,7 +211,8 @@ fn explained(statement: &Statement) -> Result<(), SqlError> {
     };
     let inner = Statement::split(rest);
     // It explains no EXPLAIN: that is the database's to say.
-    inner.iter().filter(|inner| !inner.begins(&["EXPLAIN"])).try_for_each(super::check)
+    let mut inner = inner.iter().filter(|inner| !inner.begins(&["EXPLAIN"]));
+    inner.try_for_each(|inner| super::check(inner, rules))
 }
 
 #[cfg(test)]

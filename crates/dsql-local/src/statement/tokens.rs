@@ -23,11 +23,19 @@ struct Piece {
 /// Every word in capitals, at any depth, and every other sign on its own; a quoted name is `"`, a literal `'`. Space and
 /// comments are nothing.
 pub(crate) fn tokens(sql: &str) -> Vec<String> {
-    let token = |piece: Piece| match piece.kind {
-        Kind::Word => sql[piece.range].to_ascii_uppercase(),
-        Kind::QuotedName => "\"".to_owned(),
-        Kind::Literal => "'".to_owned(),
-        Kind::Sign => sql[piece.range].to_owned(),
+    spans(sql).into_iter().map(|(token, _)| token).collect()
+}
+
+/// The same, each with its place in the text.
+pub(crate) fn spans(sql: &str) -> Vec<(String, Range<usize>)> {
+    let token = |piece: Piece| {
+        let token = match piece.kind {
+            Kind::Word => sql[piece.range.clone()].to_ascii_uppercase(),
+            Kind::QuotedName => "\"".to_owned(),
+            Kind::Literal => "'".to_owned(),
+            Kind::Sign => sql[piece.range.clone()].to_owned(),
+        };
+        (token, piece.range)
     };
     pieces(sql).into_iter().map(token).collect()
 }

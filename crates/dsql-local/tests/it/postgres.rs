@@ -114,7 +114,7 @@ async fn it_leaves_nothing_behind_and_starts_again() {
     let mut directories: Vec<PathBuf> = Vec::new();
     for _ in 0..2 {
         let cluster = Cluster::start_with(config(), |_, clock| {
-            let postgres = Postgres::start(&std::env::temp_dir(), clock, 1 << 20)?;
+            let postgres = Postgres::start(&config(), clock)?;
             directories.push(postgres.directory().to_owned());
             Ok(postgres)
         });
@@ -134,6 +134,31 @@ async fn results_have_a_limit() {
     let error = client.batch_execute("SELECT repeat('x', 1000) FROM generate_series(1, 2000)").await;
     assert_eq!(code(&error.unwrap_err()), "53200");
     client.batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_keys_and_values_have_a_weight() {
+    let cluster = start(postgres());
+    let client = connect(&cluster).await;
+    client.batch_execute("CREATE TABLE t (id text PRIMARY KEY, a text, b bytea)").await.unwrap();
+    let noise = |bytes: u32| {
+        format!("(SELECT string_agg(md5(i::text), '') FROM generate_series(1, {}) i)", bytes.div_ceil(32))
+    };
+    let weigh = async |row: String| {
+        let sql = format!("SELECT pg_catalog.dsql_local_weigh('t'::regclass, ROW({row})::t)");
+        let error = client.batch_execute(&sql).await.err()?;
+        Some(error.as_db_error().map_or_else(String::new, |error| error.message().to_owned()))
+    };
+    assert_eq!(weigh(format!("'k', {}, NULL", noise(1_000_000))).await, None);
+    let message = weigh(format!("'k', {}, NULL", noise(1_100_000))).await.unwrap();
+    assert_eq!(message, "datatype limit greater than 1048576 bytes not supported for text");
+    let (a, b) = (noise(1_040_000), noise(1_040_000));
+    assert_eq!(
+        weigh(format!("repeat('x', 30000), {a}, {b}::bytea")).await.unwrap(),
+        "maximum row size exceeded"
+    );
+    assert_eq!(weigh("repeat('x', 1982), 'a', 'b'".to_owned()).await.unwrap(), "key size too large");
+    assert_eq!(weigh("repeat('x', 1000), repeat('x', 900000), 'b'".to_owned()).await, None);
 }
 
 #[test]

@@ -23,8 +23,8 @@ impl ScribeSession {
 impl Engine for Scribe {
     type Session = ScribeSession;
 
-    fn session(&self) -> ScribeSession {
-        ScribeSession(self.0.clone())
+    async fn session(&self, _: &str) -> Result<ScribeSession, SqlError> {
+        Ok(ScribeSession(self.0.clone()))
     }
 }
 

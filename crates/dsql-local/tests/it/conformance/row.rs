@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use dsql_local::Rules;
+
 use super::tree::Node;
 
 const ROW: &[&str] = &["name", "source", "rules", "note", "fixture", "protocol", "steps", "plain"];
@@ -51,8 +53,8 @@ const EXPECTS: &[&str] = &[
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) source: String,
-    /// Whether it holds for the narrower rules of the specification alone.
-    pub(super) spec_only: bool,
+    /// The rules that it holds for.
+    pub(super) rules: &'static [Rules],
     pub(super) protocols: &'static [Protocol],
     pub(super) fixture: Vec<String>,
     pub(super) steps: Vec<Node>,
@@ -76,7 +78,11 @@ impl Row {
         Self {
             name: text("name"),
             source: text("source"),
-            spec_only: node.text("rules") == Some("spec"),
+            rules: match node.text("rules") {
+                Some("today") => &[Rules::Today],
+                Some("spec") => &[Rules::Spec],
+                _ => &[Rules::Today, Rules::Spec],
+            },
             protocols,
             fixture: node.list("fixture").iter().filter_map(Node::as_text).map(str::to_owned).collect(),
             steps: node.list("steps").to_vec(),

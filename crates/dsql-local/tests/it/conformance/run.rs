@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use dsql_local::postgres::Postgres;
-use dsql_local::{Action, Cluster, Credentials, Limits, duration, sign};
+use dsql_local::{Action, Cluster, Config, Credentials, Limits, Rules, duration, sign};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::NoTls;
@@ -26,14 +26,17 @@ const TOKEN_LIFE: Duration = Duration::from_secs(900);
 /// Takes away all that rows make.
 const CLEAN: &str = "
     DO $$ DECLARE name text; BEGIN
-      FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+      FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys') LOOP
         EXECUTE format('DROP SCHEMA %I CASCADE', name);
       END LOOP;
-      FOR name IN SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_' AND rolname <> 'admin' LOOP
+      FOR name IN SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_' AND rolname NOT IN ('admin', current_user) LOOP
         EXECUTE format('DROP OWNED BY %I CASCADE', name);
         EXECUTE format('DROP ROLE %I', name);
       END LOOP;
-      CREATE SCHEMA public;
+      DELETE FROM pg_catalog.dsql_local_jobs;
+      DELETE FROM pg_catalog.dsql_local_iam;
+      CREATE SCHEMA public AUTHORIZATION pg_database_owner;
+      GRANT USAGE ON SCHEMA public TO PUBLIC;
     END $$";
 /// Ends what a row that failed has left running.
 const END: &str = "
@@ -54,16 +57,17 @@ struct Run {
 }
 
 impl World {
-    pub(super) async fn start() -> Self {
+    pub(super) async fn start(rules: Rules) -> Self {
         let mut directory = None;
-        let cluster = Cluster::start_with(config(), |_, clock| {
-            let postgres = Postgres::start(&std::env::temp_dir(), clock, 10 << 20)?;
+        let config = Config { rules, ..config() };
+        let cluster = Cluster::start_with(config.clone(), |_, clock| {
+            let postgres = Postgres::start(&config, clock)?;
             directory = Some(postgres.directory().to_owned());
             Ok(postgres)
         });
         let cluster = cluster.unwrap();
         let mut options = tokio_postgres::Config::new();
-        options.host_path(directory.unwrap()).user("admin").dbname("postgres");
+        options.host_path(directory.unwrap()).user(Postgres::SUPERUSER).dbname("postgres");
         let (database, connection) = options.connect(NoTls).await.unwrap();
         tokio::spawn(async move { drop(connection.await) });
         Self { cluster, database }
@@ -71,9 +75,6 @@ impl World {
 
     /// Runs a row by each of its protocols.
     pub(super) async fn run(&mut self, row: &Row) -> Result<(), String> {
-        if row.spec_only {
-            return Err("there is no rule set `spec` yet".to_owned());
-        }
         for protocol in row.protocols {
             let mut run = Run::default();
             let result = self.steps(&mut run, row, *protocol).await;

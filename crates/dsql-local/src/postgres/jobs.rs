@@ -1,0 +1,118 @@
+//! Work in the background: index builds and validations. `template.sql` has the jobs; this runs them.
+//!
+//! A job begins a moment after the transaction that submitted it, by the emulator's clock, or as soon as somebody waits for
+//! it: so it can be seen unfinished, and nobody waits for a clock that stands still.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex, oneshot};
+
+use super::Inner;
+use super::backend::{Backend, Body};
+use super::request::Request;
+use super::roles::Role;
+use crate::engine::Call;
+use crate::error::SqlError;
+use crate::statement::spans;
+use crate::tasks::Tasks;
+
+/// How long a job waits to begin.
+const DELAY: Duration = Duration::from_secs(1);
+
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// What must be known of all jobs.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    named: AtomicU64,
+    /// Held while jobs run: one at a time.
+    turn: Mutex<()>,
+}
+
+/// Says that a transaction was committed that had submitted a job.
+pub(super) fn submitted(inner: &Arc<Inner>) {
+    let (weak, clock) = (Arc::downgrade(inner), inner.clock.clone());
+    let due = clock.now().saturating_add(DELAY);
+    Tasks::here().spawn(async move {
+        clock.sleep_until(due).await;
+        if let Some(inner) = weak.upgrade() {
+            // There is nobody to tell but those who look at the job: it stays as it is.
+            drop(inner.run_jobs("true").await);
+        }
+    });
+}
+
+/// The job that a `CALL sys.wait_for_job(...)` waits for, if that can be told before the server sees it.
+pub(super) fn awaited(call: &Call<'_>) -> Option<String> {
+    if !call.statement.begins(&["CALL", "SYS", "WAIT_FOR_JOB"]) {
+        return None;
+    }
+    let text = call.statement.text();
+    // Behind CALL, SYS, a point, the name and a parenthesis.
+    let spans = spans(text);
+    let (argument, number) = (spans.get(5)?, spans.get(6)?);
+    let id = match &text[argument.1.clone()] {
+        "$" => {
+            let value = call.values.get(number.0.parse::<usize>().ok()?.checked_sub(1)?)?;
+            std::str::from_utf8(value.as_ref()?).ok()?
+        }
+        quoted => quoted.strip_prefix('\'')?.strip_suffix('\'')?,
+    };
+    let known = |letter: u8| letter.is_ascii_lowercase() || (b'2'..=b'7').contains(&letter);
+    id.bytes().all(known).then(|| id.to_owned())
+}
+
+/// Waits until a job has ended. It has already, or never will, if there is none of that name.
+///
+/// # Cancel safety
+/// If dropped, the job goes on.
+pub(super) async fn ended(inner: &Arc<Inner>, id: String) {
+    let (done, ended) = oneshot::channel::<()>();
+    let inner = inner.clone();
+    Tasks::here().spawn(async move {
+        drop(inner.run_jobs(&format!("job_id = '{id}'")).await);
+        drop(done);
+    });
+    drop(ended.await);
+}
+
+impl Inner {
+    /// A name that no job has had, here or in another cluster: the server's directory is named at random.
+    pub(super) fn name_job(&self) -> String {
+        let number = self.jobs.named.fetch_add(1, Ordering::Relaxed);
+        let directory = self.server.directory().as_os_str().as_encoded_bytes();
+        let digest = Sha256::new().chain_update(directory).chain_update(number.to_be_bytes()).finalize();
+        digest[..26].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+    }
+
+    /// Runs the jobs that are not over, one after the other.
+    async fn run_jobs(&self, which: &str) -> Result<(), SqlError> {
+        let _turn = self.jobs.turn.lock().await;
+        let mut backend = Backend::connect(self.server.directory(), Role::superuser()).await?;
+        let find = format!(
+            "UPDATE pg_catalog.dsql_local_jobs SET status = 'processing', update_time = clock_timestamp()
+             WHERE status IN ('submitted', 'processing') AND {which} RETURNING job_id"
+        );
+        let mut jobs = Vec::new();
+        let take = |tag: u8, row: Body| {
+            if tag == b'D' {
+                let [job] = row.texts()?;
+                jobs.push(job);
+            }
+            Ok(())
+        };
+        backend.run("SET lock_timeout = 0").await?;
+        backend.ask(Request::query(&find), take).await?;
+        for job in jobs {
+            // Whoever writes holds the table against it.
+            let _turn = self.turns.turn().await;
+            let pid = backend.pid();
+            let sql = format!("CALL pg_catalog.dsql_local_run('{job}')");
+            self.turns.insist(self, pid, backend.run(&sql)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Who may connect.
+
+use std::sync::Arc;
+
+use super::Inner;
+use super::backend::Body;
+use super::request::Request;
+use super::server::SUPERUSER;
+use crate::error::SqlError;
+
+/// Who is there from the beginning, and whose token is another than all others'.
+const ADMIN: &str = "admin";
+
+/// A role. Another one may have the same name later: then it is not the same, and does not get its connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Role {
+    pub(super) name: Arc<str>,
+    /// Its number; none for those that are always there.
+    number: Option<String>,
+}
+
+impl Role {
+    /// The one that owns the server.
+    pub(super) fn superuser() -> Self {
+        Self { name: SUPERUSER.into(), number: None }
+    }
+}
+
+impl Inner {
+    /// A role that may connect: `admin`, or one that may log in and is mapped to somebody of the cloud's.
+    pub(super) async fn role(&self, name: &str) -> Result<Role, SqlError> {
+        if name == ADMIN {
+            return Ok(Role { name: name.into(), number: None });
+        }
+        let mut backend = self.backend(&Role::superuser(), &[]).await?;
+        let sql = format!(
+            "SELECT oid, rolcanlogin AND EXISTS (SELECT FROM pg_catalog.dsql_local_iam WHERE role = oid)
+             FROM pg_catalog.pg_roles WHERE NOT rolsuper AND rolname = '{}'",
+            name.replace('\'', "''")
+        );
+        let mut found = None;
+        let take = |tag: u8, row: Body| {
+            if tag == b'D' {
+                let [number, may_log_in] = row.texts()?;
+                found = Some((number, may_log_in == "t"));
+            }
+            Ok(())
+        };
+        let asked = backend.ask(Request::query(&sql), take).await;
+        self.give_back(backend);
+        asked?;
+        match found {
+            Some((number, true)) => Ok(Role { name: name.into(), number: Some(number) }),
+            Some((_, false)) => Err(SqlError::access_denied()),
+            None => {
+                let message = format!("unable to accept connection, role \"{name}\" does not exist");
+                Err(SqlError::new("28000", message))
+            }
+        }
+    }
+}
