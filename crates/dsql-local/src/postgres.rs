@@ -164,7 +164,7 @@ impl Session for PostgresSession {
         let description = transaction.describe(statement, types).await;
         drop(held);
         if !self.began {
-            self.end(async |_| Ok(())).await?;
+            self.end(async |transaction| transaction.roll_back().await).await?;
         }
         Ok(Arc::new(description?))
     }
@@ -211,10 +211,11 @@ impl Session for PostgresSession {
     }
 
     async fn commit(&mut self) -> Result<(), SqlError> {
-        let inner = self.inner.clone();
+        let (inner, mut epoch) = (self.inner.clone(), self.epoch);
         let committed = self
             .end(async |transaction| {
                 let committed = transaction.commit().await;
+                epoch = transaction.epoch();
                 if transaction.has_submitted() && committed.is_ok() {
                     jobs::submitted(&inner);
                 }
@@ -225,8 +226,9 @@ impl Session for PostgresSession {
                 committed
             })
             .await;
-        // Also the one that changed it knows the schema.
-        self.epoch = self.inner.epoch();
+        // Whoever has changed the schema knows it, and so does whoever was told.
+        let told = committed == Err(SqlError::schema_conflict());
+        self.epoch = if told { self.inner.epoch() } else { epoch };
         committed
     }
 
@@ -283,10 +285,10 @@ impl Inner {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// The schema is about to change.
-    fn schema_changes(&self) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+    /// The schema is about to change: returns which one it will be.
+    fn schema_changes(&self) -> u64 {
         self.shapes.forget();
+        self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// A connection of that role that is in no transaction and goes by these settings.
@@ -331,8 +333,8 @@ impl Inner {
 /// Whether a statement may change something or lock rows: told from its words, and rather once too often.
 fn writes(statement: &Statement) -> bool {
     const WORDS: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "FOR KEY SHARE", "NEXTVAL", "SETVAL"];
-    let text = statement.text().to_ascii_uppercase();
-    statement.kind() != Kind::Select || WORDS.iter().any(|word| text.contains(word))
+    let mentions = |text: &str| WORDS.iter().any(|word| text.contains(word));
+    statement.kind() != Kind::Select || mentions(&statement.text().to_ascii_uppercase())
 }
 
 #[cfg(test)]

@@ -26,7 +26,9 @@ pub(super) struct Commits {
 
 #[derive(Debug)]
 struct Locks {
-    /// How many commits there were then, this one included.
+    /// Of the commit: how many had begun before.
+    number: u64,
+    /// How many were done when it was, it included.
     done: u64,
     update: BTreeSet<(Oid, Place)>,
     key_share: BTreeSet<(Oid, Place)>,
@@ -44,29 +46,23 @@ impl Commits {
         mark.begun != mark.done || self.begun.load(Ordering::SeqCst) != mark.begun
     }
 
-    /// A commit begins. It must be followed by [`end`](Self::end), whatever comes of it.
-    pub(super) fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// It has ended.
-    pub(super) fn end(&self) -> u64 {
-        self.done.fetch_add(1, Ordering::SeqCst) + 1
-    }
-
-    /// Keeps the locks of a transaction that was the `done`th to commit; `oldest` is when the oldest one began that is not
-    /// over yet: what was committed before that concerns nobody.
-    pub(super) fn keep_locks(&self, journal: &Journal, done: u64, oldest: Option<Mark>) {
+    /// A commit begins; it ends when the guard is dropped, whatever came of it. Its locks are known from now on: whoever gets a
+    /// row that it held can only have waited for it. `oldest` is when the oldest transaction began that is not over yet: what
+    /// was committed before that concerns nobody.
+    pub(super) fn begin(&self, journal: &Journal, oldest: Option<Mark>) -> UnderWay<'_> {
         let of = |wanted: Strength| {
             let locks = journal.entries().iter().filter(|entry| entry.change == Change::Lock(wanted));
             locks.filter_map(|entry| found(entry.table, entry.row)).collect()
         };
-        let kept = Locks { done, update: of(Strength::Update), key_share: of(Strength::KeyShare) };
+        let number = self.begun.fetch_add(1, Ordering::SeqCst);
+        let kept =
+            Locks { number, done: u64::MAX, update: of(Strength::Update), key_share: of(Strength::KeyShare) };
         let mut locks = self.locks.lock();
         locks.retain(|locks| oldest.is_some_and(|oldest| oldest.done < locks.done));
         if !(kept.update.is_empty() && kept.key_share.is_empty()) {
             locks.push(kept);
         }
+        UnderWay { commits: self, number }
     }
 
     /// Whether one that committed since had locked a row that this one has changed or locked.
@@ -81,6 +77,29 @@ impl Commits {
                 locks.update.contains(&row) || (gone && locks.key_share.contains(&row))
             })
         })
+    }
+}
+
+/// A commit that has begun and not ended.
+#[derive(Debug)]
+pub(super) struct UnderWay<'a> {
+    commits: &'a Commits,
+    number: u64,
+}
+
+impl UnderWay<'_> {
+    /// Nothing came of it.
+    pub(super) fn failed(self) {
+        self.commits.locks.lock().retain(|locks| locks.number != self.number);
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let done = self.commits.done.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some(locks) = self.commits.locks.lock().iter_mut().find(|locks| locks.number == self.number) {
+            locks.done = done;
+        }
     }
 }
 
@@ -116,10 +135,10 @@ mod tests {
         let commits = Commits::default();
         let before = commits.mark();
         assert!(!commits.any_since(before));
-        commits.begin();
+        let under_way = commits.begin(&Journal::default(), None);
         let during = commits.mark();
         assert!(commits.any_since(before) && commits.any_since(during));
-        commits.end();
+        drop(under_way);
         assert!(!commits.any_since(commits.mark()) && commits.any_since(during));
     }
 
@@ -128,15 +147,17 @@ mod tests {
         for (strength, beats_update) in [(Strength::Update, true), (Strength::KeyShare, false)] {
             let commits = Commits::default();
             let before = commits.mark();
-            commits.begin();
             let locked = journal(|journal, place| journal.lock(1, place, strength));
-            let done = commits.end();
-            commits.keep_locks(&locked, done, Some(before));
+            let under_way = commits.begin(&locked, Some(before));
+            assert!(commits.conflict(&journal(delete), commits.mark()));
+            commits.begin(&locked, Some(before)).failed();
+            assert_eq!(commits.locks.lock().len(), 1);
+            drop(under_way);
             assert!(commits.conflict(&journal(delete), before));
             assert_eq!(commits.conflict(&journal(update), before), beats_update);
             assert!(!commits.conflict(&journal(delete), commits.mark()));
             // The next one to commit throws away what concerns nobody any more.
-            commits.keep_locks(&Journal::default(), done + 1, None);
+            drop(commits.begin(&Journal::default(), None));
             assert!(commits.locks.lock().is_empty());
         }
     }

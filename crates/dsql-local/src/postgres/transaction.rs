@@ -20,8 +20,10 @@ use crate::statement::{Kind, Statement};
 
 /// How many rows a transaction may change.
 const ROW_LIMIT: usize = 3_000;
-/// How many bytes it may write.
+/// How many bytes it may write. It is told so at its commit.
 const SIZE_LIMIT: usize = 10 << 20;
+/// How many it may write until then: all of it is kept in memory.
+const KEPT_LIMIT: usize = 8 * SIZE_LIMIT;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 /// Everything that is done comes after it, so that all of it can be undone without losing the snapshot.
@@ -87,6 +89,11 @@ impl Transaction {
 
     pub(super) fn is_lost(&self) -> bool {
         self.backend.is_lost()
+    }
+
+    /// The schema that it knows; after its commit, with its own change.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Whether there is a job to do once it is committed.
@@ -340,6 +347,9 @@ impl Transaction {
         for report in std::mem::take(&mut script.reports) {
             self.journal.note(report);
         }
+        if self.journal.size() > KEPT_LIMIT {
+            return Err(SqlError::too_large(self.journal.size()));
+        }
         Ok(script.done(call))
     }
 
@@ -368,22 +378,20 @@ impl Transaction {
     async fn seal(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
         if self.schema_change.is_some() {
-            inner.schema_changes();
+            self.epoch = inner.schema_changes();
         }
-        inner.commits.begin();
+        let under_way = inner.commits.begin(&self.journal, inner.turns.oldest());
         let mut committed = false;
         let take = |tag: u8, Body(body): Body| {
             committed |= tag == b'C' && body.starts_with(b"COMMIT");
             Ok(())
         };
         let asked = self.backend.ask(Request::query("COMMIT"), take).await;
-        let done = inner.commits.end();
-        asked?;
-        if !committed {
-            return Err(SqlError::unavailable());
+        if asked.is_ok() && committed {
+            return Ok(());
         }
-        self.inner.commits.keep_locks(&self.journal, done, inner.turns.oldest());
-        Ok(())
+        under_way.failed();
+        asked.and(Err(SqlError::unavailable()))
     }
 }
 
