@@ -16,7 +16,7 @@ pub struct Config {
     pub engine: EngineKind,
     /// Which SQL there is. Default: today's.
     pub rules: Rules,
-    /// Where the files of an empty PostgreSQL are kept for the next start, by version and user; who runs it must be able
+    /// Where the files of an empty PostgreSQL are kept for the next start, by version, user and content; who runs it must be able
     /// to write there. Default: the system's directory for temporary files.
     pub cache: PathBuf,
     /// The host name that clients connect to and sign tokens for. Default: `localhost`.

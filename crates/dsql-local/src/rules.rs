@@ -26,6 +26,7 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["NOTIFY"], "unsupported statement: Notify"),
     (&["UNLISTEN"], "unsupported statement: Unlisten"),
     (&["ALTER", "SYSTEM"], "unsupported statement: AlterSystem"),
+    (&["ALTER", "DATABASE"], "unsupported statement: AlterDatabase"),
     (&["SAVEPOINT"], "unsupported transaction statement: SAVEPOINT"),
     (&["RELEASE"], "unsupported transaction statement: RELEASE"),
     (&["ROLLBACK", "TO"], "unsupported transaction statement: ROLLBACK TO"),

@@ -153,6 +153,7 @@ fn equalities(condition: &Expr, fixed: &mut BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn asked(sql: &str) -> Result<Option<String>, SqlError> {
         question(&Statement::split(sql)[0], Rules::Spec)
@@ -190,5 +191,25 @@ mod tests {
             assert!(asked(several).is_err(), "{several}");
         }
         assert_eq!(asked("SELECT 'UPDATE' FROM a, b"), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_statement_makes_it_panic(
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    "ALTER", "TABLE", "IF", "EXISTS", "DROP", "COLUMN", "CONSTRAINT", "SELECT", "FROM", "WHERE", "FOR", "UPDATE", "a",
+                    "=", "é", "'", "\"", "(", ")", ".",
+                ]),
+                0..10,
+            ),
+        ) {
+            for head in ["ALTER TABLE", "SELECT 1 FROM a WHERE"] {
+                // Whatever it asks, it asks for a refusal.
+                if let Ok(Some(question)) = asked(&format!("{head} {}", words.join(" "))) {
+                    prop_assert!(question.starts_with("SELECT '0A000'"));
+                }
+            }
+        }
     }
 }

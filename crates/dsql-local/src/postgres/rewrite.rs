@@ -43,9 +43,10 @@ fn index(text: &str, job: &str) -> Option<String> {
 /// `ALTER TABLE ASYNC t VALIDATE CONSTRAINT c`.
 fn validation(text: &str, job: &str) -> Option<String> {
     let spans = spans(text);
-    let at = spans.windows(2).position(|pair| pair[0].0 == "VALIDATE" && pair[1].0 == "CONSTRAINT")?;
-    let table = literal(&text[spans[2].1.end..spans[at].1.start]);
-    let constraint = literal(&text[spans[at + 1].1.end..]);
+    let (_, place) = spans.get(2).filter(|(token, _)| token == "ASYNC")?;
+    let verb = spans.windows(2).find(|pair| pair[0].0 == "VALIDATE" && pair[1].0 == "CONSTRAINT")?;
+    let table = literal(text.get(place.end..verb[0].1.start)?);
+    let constraint = literal(&text[verb[1].1.end..]);
     Some(format!("SELECT job_id FROM pg_catalog.dsql_local_validate('{job}', {table}, {constraint})"))
 }
 
@@ -81,6 +82,7 @@ fn mapping(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn rewritten(sql: &str) -> String {
         text(&Statement::split(sql)[0], "j").to_string()
@@ -121,6 +123,22 @@ mod tests {
             "CREATE INDEX \"async\" ON t (v)",
         ] {
             assert_eq!(rewritten(same), same);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_statement_makes_it_panic(
+            head in prop::sample::select(vec!["CREATE INDEX", "ALTER TABLE", "ALTER TABLE ASYNC", "AWS IAM GRANT"]),
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    "ASYNC", "ADD", "COLUMN", "STORAGE", "VALIDATE", "CONSTRAINT", "TO", "a", "é", "'x'", "'", "\"", "(", ")", "$1", ".",
+                ]),
+                0..8,
+            ),
+        ) {
+            let sql = format!("{head} {}", words.join(" "));
+            prop_assert!(!rewritten(&sql).is_empty());
         }
     }
 }

@@ -101,6 +101,10 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
         ("CREATE", "SEQUENCE") if !has(tokens, &["CACHE"]) => {
             refuse(format!("CREATE SEQUENCE is not supported without an explicit cache size. {CACHE}"))
         }
+        // It would change what the emulator's own connections go by.
+        ("ALTER", "ROLE" | "USER") if outside(tokens, "SET") || outside(tokens, "RESET") => {
+            refuse("unsupported statement: AlterRoleSet")
+        }
         ("GRANT" | "REVOKE", _) if has(tokens, &["SCHEMA", "PUBLIC"]) => {
             refuse("feature not supported on system entity")
         }
@@ -262,6 +266,9 @@ mod tests {
             ("ALTER TABLE t ADD PRIMARY KEY (a)", "0A000: unsupported ALTER TABLE ADD CONSTRAINT statement"),
             ("begin isolation level serializable", "0A000: Unsupported isolation level: SERIALIZABLE"),
             ("EXPLAIN TRUNCATE t", "0A000: unsupported statement: Truncate"),
+            ("ALTER ROLE admin SET lock_timeout = 0", "0A000: unsupported statement: AlterRoleSet"),
+            ("ALTER USER ALL RESET ALL", "0A000: unsupported statement: AlterRoleSet"),
+            ("ALTER DATABASE postgres SET x = 1", "0A000: unsupported statement: AlterDatabase"),
         ] {
             assert_eq!(refusal(sql).as_deref(), Some(expected), "{sql}");
         }

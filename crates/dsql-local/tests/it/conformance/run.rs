@@ -67,7 +67,11 @@ impl World {
         });
         let cluster = cluster.unwrap();
         let mut options = tokio_postgres::Config::new();
-        options.host_path(directory.unwrap()).user(Postgres::SUPERUSER).dbname("postgres");
+        options
+            .host_path(directory.unwrap())
+            .user(Postgres::SUPERUSER)
+            .dbname("postgres")
+            .options("-c lock_timeout=0");
         let (database, connection) = options.connect(NoTls).await.unwrap();
         tokio::spawn(async move { drop(connection.await) });
         Self { cluster, database }
