@@ -144,9 +144,3 @@ pub(super) fn table() -> Vec<Row> {
     let trees = files.map(|path| Node::parse(&std::fs::read_to_string(path).unwrap()));
     trees.flat_map(|tree| tree.items().iter().map(Row::read).collect::<Vec<_>>()).collect()
 }
-
-/// The rows that do not hold yet.
-pub(super) fn not_yet() -> BTreeSet<&'static str> {
-    let lines = include_str!("../../../conformance/not-yet.txt").lines();
-    lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
-}
