@@ -63,7 +63,7 @@ fn latency(report: &mut Report, effort: Effort, server: &Server, postgres: &Post
         let table =
             Table { name: format!("SELECT 1 over one TLS connection, {mode}, p50"), unit: "us", rows };
         let added = table.median("dsql-local")? - table.median("PostgreSQL")?;
-        report.goal(&format!("added to the p50 of SELECT 1, {mode}"), added, Bound::AtMost(60.0), "us");
+        report.goal(format!("added to the p50 of SELECT 1, {mode}"), added, Bound::AtMost(60.0), "us");
         report.tables.push(table);
     }
     Ok(())
@@ -95,7 +95,7 @@ fn throughput(
             rows,
         };
         let kept = table.median("dsql-local")? / table.median("PostgreSQL")?;
-        report.goal(&format!("of the throughput of that mix, {mode}"), kept, Bound::AtLeast(0.5), "times");
+        report.goal(format!("of the throughput of that mix, {mode}"), kept, Bound::AtLeast(0.5), "times");
         report.tables.push(table);
     }
     Ok(())
