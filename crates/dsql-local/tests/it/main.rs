@@ -12,6 +12,7 @@ mod engine;
 mod expiry;
 mod faults;
 mod harness;
+mod history;
 mod hostile;
 mod postgres;
 mod protocol;
