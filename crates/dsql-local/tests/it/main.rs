@@ -6,6 +6,7 @@
 )]
 
 mod admission;
+mod conflicts;
 mod conformance;
 mod control;
 mod engine;
