@@ -2,8 +2,10 @@
 
 mod check;
 mod client;
+mod plain;
 mod row;
 mod run;
+mod server;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};

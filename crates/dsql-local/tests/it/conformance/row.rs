@@ -90,6 +90,11 @@ impl Row {
         }
     }
 
+    /// Whether a plain PostgreSQL is said to do something else.
+    pub(super) fn differs(&self) -> bool {
+        self.node.text("plain") == Some("differs")
+    }
+
     /// What is wrong with the way it is written.
     pub(super) fn problem(&self) -> Option<String> {
         let one_of = |key: &str, known: &[&str]| {
