@@ -1,19 +1,22 @@
 //! One transaction: what it has done, and what it holds of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::backend::{Backend, Body, Setting};
-use super::commits::Mark;
-use super::journal::{Journal, Place, Report, Strength};
+use super::commits::{Mark, Unseen};
+use super::journal::{Change, Journal};
 use super::locking::locking;
 use super::precheck;
+use super::record::{Key, key};
 use super::replay::replay;
 use super::request::Request;
 use super::rewrite;
 use super::sandbox::Sandbox;
-use super::{Inner, catalog, writes};
+use super::script::Script;
+use super::{Inner, catalog};
 use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement};
@@ -30,7 +33,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 const START: &str = "SAVEPOINT s0";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT s0";
 /// Waits for locks for as long as it takes; otherwise a wait ends with 55P03 after a moment.
-const WAIT: &str = "SET LOCAL lock_timeout = 0";
+pub(super) const WAIT: &str = "SET LOCAL lock_timeout = 0";
 const DO_NOT_WAIT: &str = "SET LOCAL lock_timeout = DEFAULT";
 
 /// What it holds.
@@ -51,6 +54,8 @@ pub(super) struct Transaction {
     inner: Arc<Inner>,
     backend: Backend,
     settings: Vec<Setting>,
+    /// What they were when it began: they are so again when all is undone.
+    settings_before: Vec<Setting>,
     mark: Mark,
     epoch: u64,
     begun: bool,
@@ -68,6 +73,7 @@ impl Transaction {
         Self {
             inner,
             backend,
+            settings_before: settings.clone(),
             settings,
             mark,
             epoch,
@@ -107,19 +113,14 @@ impl Transaction {
 
     pub(super) async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
         self.begin().await?;
-        let settled = self.backend.settle(&settings).await;
-        // Undoing undoes it, too.
-        self.backend.unsettle();
-        settled?;
+        self.backend.settle(&settings).await?;
         self.settings = settings;
         Ok(())
     }
 
     /// Gives back what it holds. What it has done is done again when that is needed.
     pub(super) async fn detach(&mut self) -> Result<(), SqlError> {
-        if self.begun && !self.backend.is_lost() {
-            self.backend.run(UNDO).await?;
-        }
+        self.undo().await?;
         match &mut self.hold {
             Hold::All => self.hold = Hold::Nothing,
             Hold::Nothing => {}
@@ -133,6 +134,8 @@ impl Transaction {
         statement: &Statement,
         types: &[Oid],
     ) -> Result<Description, SqlError> {
+        // If it was undone, so were its settings.
+        self.backend.settle(&self.settings).await?;
         match self.backend.describe(statement, types).await {
             Err(error) if is_dislodged(&error) => {}
             described => return described,
@@ -143,9 +146,10 @@ impl Transaction {
         let pid = self.pid();
         let described = async {
             self.begin().await?;
+            self.backend.settle(&self.settings).await?;
             self.backend.run(WAIT).await?;
             let description = self.backend.describe(statement, types).await?;
-            self.backend.run(UNDO).await?;
+            self.undo().await?;
             Ok(description)
         };
         inner.turns.insist(&inner, pid, described).await
@@ -185,9 +189,7 @@ impl Transaction {
                 Hold::Nothing => self.restore().await?,
                 Hold::Doomed(_) => return Err(SqlError::change_conflict()),
             }
-            if self.inner.commits.conflict(&self.journal, self.mark) {
-                return Err(SqlError::change_conflict());
-            }
+            self.check_unseen().await?;
             match self.seal().await {
                 Err(error) if is_dislodged(&error) => self.detach().await?,
                 sealed => return sealed,
@@ -197,7 +199,11 @@ impl Transaction {
 
     /// Undoes it for good.
     pub(super) async fn roll_back(&mut self) -> Result<(), SqlError> {
-        if self.begun && !self.backend.is_lost() { self.backend.run("ROLLBACK").await } else { Ok(()) }
+        if self.begun && !self.backend.is_lost() {
+            self.backend.run("ROLLBACK").await?;
+            self.backend.settled(&self.settings_before);
+        }
+        Ok(())
     }
 
     fn check_epoch(&self) -> Result<(), SqlError> {
@@ -208,6 +214,15 @@ impl Transaction {
         if !self.begun {
             self.begun = true;
             self.backend.run(&format!("{BEGIN}; {START}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Back to its beginning.
+    async fn undo(&mut self) -> Result<(), SqlError> {
+        if self.begun && !self.backend.is_lost() {
+            self.backend.run(UNDO).await?;
+            self.backend.settled(&self.settings_before);
         }
         Ok(())
     }
@@ -226,7 +241,7 @@ impl Transaction {
             // It would be told right after the statement.
             return Err(SqlError::change_conflict());
         }
-        self.backend.run(UNDO).await?;
+        self.undo().await?;
         self.hold = Hold::Doomed(Sandbox::default());
         Ok(())
     }
@@ -265,11 +280,15 @@ impl Transaction {
 
     async fn redo(&mut self) -> Result<(), SqlError> {
         self.begin().await?;
+        if matches!(self.hold, Hold::Nothing) {
+            // Values were written by the defaults, and are read by them.
+            self.backend.settle(&[]).await?;
+            self.backend.run(WAIT).await?;
+            replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
+        }
         self.backend.settle(&self.settings).await?;
-        self.backend.unsettle();
         self.backend.run(WAIT).await?;
         if matches!(self.hold, Hold::Nothing) {
-            replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
             if let Some(sql) = &self.schema_change {
                 self.backend.run(sql).await?;
                 catalog::audit(&mut self.backend, self.inner.rules).await?;
@@ -361,9 +380,14 @@ impl Transaction {
         let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
         let redirected = {
             let _turn = inner.turns.turn().await;
-            let prepared = sandbox.prepare(&mut self.backend, call, &self.journal);
+            let prepared = async {
+                self.backend.settle(&self.settings).await?;
+                self.backend.run(WAIT).await?;
+                sandbox.prepare(&mut self.backend, call, &self.journal).await
+            };
             inner.turns.insist(&inner, pid, prepared).await?
         };
+        self.backend.settle(&self.settings).await?;
         let mut script = Script::of(call);
         let mut request = Request::default();
         request.parse(&redirected, &script.description.parameters);
@@ -375,12 +399,54 @@ impl Transaction {
         Ok(script.done(call))
     }
 
+    /// The keys of rows to which that was done.
+    async fn keys(
+        &mut self,
+        done: impl Fn(&Change) -> Option<&Bytes>,
+    ) -> Result<BTreeSet<(Oid, Key)>, SqlError> {
+        let mut keys = BTreeSet::new();
+        for entry in self.journal.entries() {
+            if let Some(values) = done(&entry.change) {
+                let shape = self.inner.shapes.of(entry.table, &mut self.backend).await?;
+                if !shape.key.is_empty() {
+                    keys.insert((entry.table, key(values, &shape.key)));
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Whether one that its snapshot does not show did something to the same rows of which no trace is left.
+    async fn check_unseen(&mut self) -> Result<(), SqlError> {
+        let inner = self.inner.clone();
+        if !inner.commits.left_traces(self.mark) {
+            return Ok(());
+        }
+        let made = self.keys(Change::inserted).await?;
+        let rivals = inner.commits.rivals(&self.journal, &made, self.mark);
+        if rivals.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "SELECT bool_and(pg_visible_in_snapshot(xid::xid8, pg_current_snapshot())) FROM unnest('{{{}}}'::text[]) xid",
+            rivals.join(",")
+        );
+        if self.backend.value(&sql).await? == "t" { Ok(()) } else { Err(SqlError::change_conflict()) }
+    }
+
     async fn seal(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
         if self.schema_change.is_some() {
             self.epoch = inner.schema_changes();
         }
-        let under_way = inner.commits.begin(&self.journal, inner.turns.oldest());
+        let mut unseen = Unseen::of(&self.journal);
+        unseen.gone =
+            self.keys(|change| if let Change::Delete(values) = change { Some(values) } else { None }).await?;
+        let xid = match unseen.is_empty() {
+            true => String::new(),
+            false => self.backend.value("SELECT pg_current_xact_id()").await?,
+        };
+        let under_way = inner.commits.begin(unseen, xid, inner.turns.oldest());
         let mut committed = false;
         let take = |tag: u8, Body(body): Body| {
             committed |= tag == b'C' && body.starts_with(b"COMMIT");
@@ -395,72 +461,6 @@ impl Transaction {
     }
 }
 
-/// The answers to statements that were sent together.
-struct Script {
-    /// Of the client's statement, as far as it is known.
-    description: Description,
-    reports: Vec<Report>,
-    locked: Vec<(Oid, Place, Strength)>,
-    changed: u64,
-    answered: usize,
-    /// Which of them is the client's.
-    itself: usize,
-}
-
-impl Script {
-    fn of(call: &Call<'_>) -> Self {
-        let description = match call.description {
-            Some(known) => Description { columns: None, ..Description::clone(known) },
-            None => Description { writes: writes(call.statement), ..Description::default() },
-        };
-        Self { description, reports: Vec::new(), locked: Vec::new(), changed: 0, answered: 0, itself: 0 }
-    }
-
-    fn done(self, call: &Call<'_>) -> Done {
-        let description = call.description.cloned().unwrap_or_else(|| Arc::new(self.description));
-        Done { changed: self.changed, description }
-    }
-
-    /// Takes an answer; `locking` if it is one of a query for locked rows.
-    fn take(
-        &mut self,
-        tag: u8,
-        body: Body,
-        locking: Option<Strength>,
-        call: &Call<'_>,
-        rows: &mut Rows,
-    ) -> Result<(), SqlError> {
-        let itself = self.answered == self.itself;
-        match tag {
-            b'C' => {
-                if itself {
-                    self.changed = affected(&body.0);
-                }
-                self.answered += 1;
-            }
-            b'N' => self.reports.extend(body.report()),
-            b'D' if itself => rows.whole(&body.0),
-            b'D' => {
-                for pair in body.all()?.chunks_exact(2) {
-                    if let (Ok(table), Ok(place), Some(strength)) =
-                        (pair[0].parse(), pair[1].parse(), locking)
-                    {
-                        self.locked.push((table, place, strength));
-                    }
-                }
-            }
-            b'T' if itself => {
-                self.description.columns = Some(body.columns()?);
-                if call.description.is_some_and(|described| described.columns != self.description.columns) {
-                    return Err(SqlError::unsupported("cached plan must not change result type"));
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
 /// Whether it had to wait for another, or was made to stop for another.
 pub(super) fn is_dislodged(error: &SqlError) -> bool {
     matches!(error.code, "55P03" | "57014")
@@ -469,22 +469,4 @@ pub(super) fn is_dislodged(error: &SqlError) -> bool {
 /// Whether there was a row that must not be there, or was none that must.
 fn is_in_the_way(error: &SqlError) -> bool {
     matches!(error.code, "23503" | "23505" | "23P01")
-}
-
-/// The number at the end of a command tag, such as `INSERT 0 3`.
-fn affected(tag: &Bytes) -> u64 {
-    let tag = std::str::from_utf8(tag).unwrap_or_default().trim_end_matches('\0');
-    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_count_is_at_the_end_of_the_tag() {
-        for (tag, expected) in [("INSERT 0 3\0", 3), ("UPDATE 12\0", 12), ("CREATE TABLE\0", 0), ("", 0)] {
-            assert_eq!(affected(&Bytes::from(tag)), expected, "{tag}");
-        }
-    }
 }

@@ -45,7 +45,7 @@ fn seed() -> u64 {
 fn cluster() -> (Cluster, PathBuf) {
     let mut directory = PathBuf::new();
     let cluster = Cluster::start_with(config(), |_, clock| {
-        let postgres = Postgres::start(&std::env::temp_dir(), clock, 1 << 20)?;
+        let postgres = Postgres::start(&config(), clock)?;
         postgres.directory().clone_into(&mut directory);
         Ok(postgres)
     });
@@ -127,7 +127,11 @@ async fn read_committed_is_rejected() {
     let mut clients: Vec<Client> = Vec::new();
     for _ in 0..mix.sessions + 2 {
         let mut options = tokio_postgres::Config::new();
-        options.host_path(&directory).user("admin").dbname("postgres").options("-c lock_timeout=0");
+        options
+            .host_path(&directory)
+            .user(Postgres::SUPERUSER)
+            .dbname("postgres")
+            .options("-c lock_timeout=0");
         let (client, connection) = options.connect(NoTls).await.unwrap();
         tokio::spawn(async move { drop(connection.await) });
         clients.push(client);

@@ -46,13 +46,13 @@ struct Counts {
 async fn nothing_is_left_of_clients_that_are_gone_at_any_moment() {
     let mut directory = PathBuf::new();
     let cluster = Cluster::start_with(config(), |_, clock| {
-        let postgres = Postgres::start(&std::env::temp_dir(), clock, 1 << 20)?;
+        let postgres = Postgres::start(&config(), clock)?;
         postgres.directory().clone_into(&mut directory);
         Ok(postgres)
     });
     let cluster = Arc::new(cluster.unwrap());
     let mut underneath = tokio_postgres::Config::new();
-    underneath.host_path(&directory).user("admin").dbname("postgres");
+    underneath.host_path(&directory).user(Postgres::SUPERUSER).dbname("postgres");
     let (database, connection) = underneath.connect(NoTls).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     let count = async |sql: &str| -> i64 { database.query_one(sql, &[]).await.unwrap().get(0) };

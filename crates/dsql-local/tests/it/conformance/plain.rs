@@ -231,8 +231,9 @@ async fn exactly_the_rows_that_say_so_differ_on_a_plain_postgresql() {
     }
     let runnable: Vec<Row> = rows.iter().filter(|row| needs(row).is_none()).cloned().collect();
     let mut workers = Vec::new();
-    for worker in 0..WORKERS {
-        let share: Vec<Row> = runnable.iter().skip(worker).step_by(WORKERS).cloned().collect();
+    let count = WORKERS.iter().map(|(_, count)| count).sum();
+    for worker in 0..count {
+        let share: Vec<Row> = runnable.iter().skip(worker).step_by(count).cloned().collect();
         workers.push(tokio::spawn(async move {
             let mut plain = Plain::start().await;
             let mut results = BTreeMap::new();

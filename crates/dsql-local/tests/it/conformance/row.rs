@@ -1,6 +1,5 @@
 //! The rows of the table.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use dsql_local::Rules;
