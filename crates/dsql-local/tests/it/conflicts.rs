@@ -10,7 +10,7 @@ use dsql_local::{Cluster, Config, EngineKind};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-use crate::harness::{PATIENCE, config, connect, start, told};
+use crate::harness::{PATIENCE, code, config, connect, start, told};
 
 /// A wait for a lock has no end: this tells it from an answer, on a busy machine, too.
 const MOMENT: Duration = Duration::from_secs(3);
@@ -103,4 +103,83 @@ async fn rows_that_go_with_others_count_towards_the_limit() {
     assert_eq!(ask(&client, "SELECT count(*) FROM child").await.unwrap()[0], "Some(\"5999\")");
     assert_eq!(ask(&client, "DELETE FROM parent WHERE id = 1").await.unwrap(), ["1 rows"]);
     assert_eq!(ask(&client, "SELECT count(*) FROM child").await.unwrap()[0], "Some(\"3000\")");
+}
+
+#[tokio::test]
+async fn a_key_that_came_and_went_is_a_conflict_for_one_who_saw_neither() {
+    let cluster = cluster();
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    one.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    one.batch_execute("BEGIN; SELECT * FROM t").await.unwrap();
+    other.batch_execute("INSERT INTO t VALUES (1, 2)").await.unwrap();
+    other.batch_execute("DELETE FROM t WHERE id = 1").await.unwrap();
+    // Both have written the key since it began; that nothing is left of it makes no difference.
+    assert_eq!(ask(&one, "INSERT INTO t VALUES (1, 1)").await.unwrap(), ["1 rows"]);
+    let committed = one.batch_execute("COMMIT").await;
+    assert_eq!(committed.err().as_ref().map(code), Some("40001"));
+}
+
+/// A table with two rows, and two sessions that know it.
+async fn pair(cluster: &Cluster) -> (Client, Client) {
+    let (one, other) = (connect(cluster).await, connect(cluster).await);
+    one.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
+    one.batch_execute("INSERT INTO t VALUES (1, 0), (2, 0)").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    (one, other)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_lock_and_a_change_that_commit_at_the_same_moment_one_wins() {
+    let cluster = cluster();
+    let (locker, writer) = pair(&cluster).await;
+    let mut both = 0;
+    for _ in 0..200 {
+        locker.batch_execute("BEGIN; SELECT * FROM t WHERE id = 1 FOR UPDATE").await.unwrap();
+        writer.batch_execute("BEGIN; SELECT * FROM t").await.unwrap();
+        let write = writer.batch_execute("UPDATE t SET n = n + 1 WHERE id = 1; COMMIT");
+        let (locked, wrote) = tokio::join!(locker.batch_execute("COMMIT"), write);
+        assert!(locked.is_ok() || wrote.is_ok(), "somebody wins");
+        both += u32::from(locked.is_ok() && wrote.is_ok());
+    }
+    assert_eq!(both, 0, "times that both did, of 200");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_committed_before_a_snapshot_is_no_conflict() {
+    let cluster = cluster();
+    let (locker, writer) = pair(&cluster).await;
+    let mut spurious = 0;
+    for round in 1..=200 {
+        let mark = format!("UPDATE t SET n = {round} WHERE id = 2");
+        locker
+            .batch_execute(&format!("BEGIN; {mark}; SELECT * FROM t WHERE id = 1 FOR UPDATE"))
+            .await
+            .unwrap();
+        writer.batch_execute("BEGIN").await.unwrap();
+        // Its snapshot is taken at about the same moment: if it shows what the other wrote, that came first.
+        let looks = writer.query_one("SELECT n FROM t WHERE id = 2", &[]);
+        let (locked, seen) = tokio::join!(locker.batch_execute("COMMIT"), looks);
+        locked.unwrap();
+        writer.batch_execute("UPDATE t SET n = n + 1 WHERE id = 1").await.unwrap();
+        let committed = writer.batch_execute("COMMIT").await;
+        spurious += u32::from(seen.unwrap().get::<_, i32>(0) == round && committed.is_err());
+    }
+    assert_eq!(spurious, 0, "conflicts with one who had committed before, of 200");
+}
+
+#[tokio::test]
+async fn one_who_has_lost_may_use_two_tables_of_one_name() {
+    let cluster = cluster();
+    let (one, other) = pair(&cluster).await;
+    one.batch_execute("CREATE SCHEMA app").await.unwrap();
+    one.batch_execute("CREATE TABLE app.t (id int PRIMARY KEY, name text)").await.unwrap();
+    one.batch_execute("INSERT INTO app.t VALUES (1, 'x')").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    one.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    other.batch_execute("UPDATE t SET n = 1 WHERE id = 1").await.unwrap();
+    assert_eq!(ask(&one, "UPDATE t SET n = 2 WHERE id = 1").await.unwrap(), ["1 rows"]);
+    let both = ask(&one, "SELECT t.n, a.name FROM t JOIN app.t a USING (id)").await.unwrap();
+    assert_eq!(both, ["Some(\"2\") | Some(\"x\")", "1 rows"]);
+    assert_eq!(told(&one.batch_execute("COMMIT").await.unwrap_err()).1, OC000);
 }

@@ -29,6 +29,7 @@ use record::{Act, History, Outcome, Transaction};
 const PATIENCE: Duration = Duration::from_millis(500);
 
 const COMMON: Mix = Mix { sessions: 8, transactions: 2_000, keys: 20, sweeps: false };
+const HOT: Mix = Mix { keys: 3, transactions: 400, ..COMMON };
 const SWEEPS: Mix = Mix { keys: 4, transactions: 320, sweeps: true, ..COMMON };
 
 /// One history after the other: what they show is how sessions meet, not tests.
@@ -111,6 +112,16 @@ fn counts(history: &History, verdict: &Verdict) -> String {
         history.bystander,
         verdict.open,
     )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_transactions_are_snapshot_isolated() {
+    is_explained("random_transactions_are_snapshot_isolated", COMMON).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hot_rows_are_snapshot_isolated() {
+    is_explained("hot_rows_are_snapshot_isolated", HOT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

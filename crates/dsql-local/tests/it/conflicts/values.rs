@@ -31,10 +31,12 @@ const ROWS: &[&str] = &[
 
 /// Ways in which a session may write and read values.
 const SETTINGS: &[&str] = &[
-    "SET TimeZone = 'America/New_York'",
-    "SET TimeZone = 'Pacific/Apia'; SET bytea_output = 'escape'; SET IntervalStyle = 'iso_8601'",
     "SET TimeZone = 'UTC'",
+    "SET TimeZone = 'America/New_York'; SET DateStyle = 'SQL, DMY'",
+    "SET TimeZone = 'Asia/Kolkata'; SET DateStyle = 'SQL, MDY'",
     "SET TimeZone = 'Asia/Kolkata'; SET IntervalStyle = 'sql_standard'",
+    "SET TimeZone = 'Europe/Amsterdam'; SET extra_float_digits = 0; SET DateStyle = 'German'",
+    "SET TimeZone = 'Pacific/Apia'; SET extra_float_digits = -15; SET bytea_output = 'escape'; SET IntervalStyle = 'iso_8601'",
     "SET TimeZone = '<+0330>-03:30'; SET DateStyle = 'Postgres, MDY'; SET IntervalStyle = 'postgres_verbose'",
 ];
 
