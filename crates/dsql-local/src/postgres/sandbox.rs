@@ -46,13 +46,20 @@ struct Thing {
     name: String,
     /// Whether its name alone means it.
     visible: bool,
+    /// Whether its name alone means another one.
+    overshadowed: bool,
     related: Vec<Oid>,
 }
 
 impl Thing {
-    /// What its copy is called: as it is itself, if that means it.
+    /// What the copy of something is called that is its own: as that is itself, if it can be.
+    fn renamed(&self, name: &str) -> String {
+        if self.overshadowed { format!("{name} in {}", self.schema) } else { name.to_owned() }
+    }
+
+    /// What its copy is called.
     fn copy(&self) -> String {
-        if self.visible { self.name.clone() } else { format!("{} in {}", self.name, self.schema) }
+        self.renamed(&self.name)
     }
 }
 
@@ -162,12 +169,22 @@ async fn catalog(backend: &mut Backend) -> Result<Vec<Thing>, SqlError> {
                     schema,
                     name,
                     visible: visible == "true",
+                    overshadowed: false,
                     related: related.split(' ').filter_map(|oid| oid.parse().ok()).collect(),
                 });
             }
             Ok(())
         })
         .await?;
+    let first = |thing: &Thing| (!thing.visible, thing.oid);
+    let mut meant: BTreeMap<String, (bool, Oid)> = BTreeMap::new();
+    for thing in things.iter().filter(|thing| thing.kind != 'f') {
+        let meant = meant.entry(thing.name.clone()).or_insert_with(|| first(thing));
+        *meant = (*meant).min(first(thing));
+    }
+    for thing in &mut things {
+        thing.overshadowed = meant.get(&thing.name).is_some_and(|meant| *meant != first(thing));
+    }
     Ok(things)
 }
 
@@ -175,17 +192,14 @@ async fn catalog(backend: &mut Backend) -> Result<Vec<Thing>, SqlError> {
 async fn definitions(backend: &mut Backend, table: &Thing) -> Result<String, SqlError> {
     let (copy, original) = (temporary(table), original(table));
     let mut sql = format!(
-        "CREATE TEMP TABLE {} (LIKE {original} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED
-         INCLUDING IDENTITY);",
+        "CREATE TEMP TABLE {} (LIKE {original} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED);",
         quoted(&table.copy())
     );
-    // Its numbers go on from where they are: the real ones are not used up for what will not be.
+    // What is drawn from a sequence is drawn from the real one: no number comes twice.
     let identities = format!(
-        "SELECT format('SELECT setval(pg_get_serial_sequence(%L, %L), %s, false);', {}, a.attname,
-           coalesce((SELECT last_value + 1 FROM pg_sequences
-             WHERE format('%I.%I', schemaname, sequencename) = pg_get_serial_sequence({}, a.attname)), 1))
+        "SELECT {} || format(' ALTER %I SET DEFAULT nextval(%L);', a.attname, pg_get_serial_sequence({}, a.attname))
          FROM pg_attribute a WHERE a.attrelid = {} AND a.attidentity <> '' AND NOT a.attisdropped",
-        literal(&copy),
+        literal(&format!("ALTER TABLE {copy}")),
         literal(&original),
         table.oid
     );
@@ -212,13 +226,13 @@ async fn content(backend: &mut Backend, table: &Thing, journal: &Journal) -> Res
         }
     }
     let mut sql = format!(
-        "INSERT INTO {copy} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {original} WHERE ctid <> ALL ('{{{touched}}}'::tid[]);"
+        "INSERT INTO {copy} ({columns}) SELECT {columns} FROM {original} WHERE ctid <> ALL ('{{{touched}}}'::tid[]);"
     );
     for values in outcome.values().flatten() {
         let values = literal(&String::from_utf8_lossy(values));
         write!(
             sql,
-            "INSERT INTO {copy} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM (SELECT ({values}::{original}).*) x;"
+            "INSERT INTO {copy} ({columns}) SELECT {columns} FROM (SELECT ({values}::{original}).*) x;"
         )
         .unwrap_or_default();
     }
@@ -233,13 +247,16 @@ async fn constraints(
 ) -> Result<String, SqlError> {
     let (copy, oid) = (temporary(table), table.oid);
     let alter = literal(&format!("ALTER TABLE {copy} ADD CONSTRAINT "));
+    // Names of indexes are unique in a schema, and all copies are in one.
+    let mark = literal(table.renamed("").as_str());
     let copied = copied.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let sql = format!(
         "SELECT sql FROM (
-           SELECT 1 AS step, {alter} || format('%I %s;', conname, dsql_local_constraintdef(oid)) AS sql
+           SELECT 1 AS step, {alter} || format('%I %s;', conname || {mark}, dsql_local_constraintdef(oid)) AS sql
              FROM pg_constraint WHERE conrelid = {oid} AND contype IN ('p', 'u')
-           UNION ALL SELECT 2, dsql_local_indexdef(i.indexrelid) || ';'
-             FROM pg_index i WHERE i.indrelid = {oid} AND i.indisunique AND i.indisvalid
+           UNION ALL SELECT 2, replace(dsql_local_indexdef(i.indexrelid), format(' INDEX %I ON ', c.relname),
+               format(' INDEX %I ON ', c.relname || {mark})) || ';'
+             FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = {oid} AND i.indisunique AND i.indisvalid
              AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid AND conrelid = {oid})
            UNION ALL SELECT 3, {alter} || format('%I %s;', conname, dsql_local_constraintdef(oid))
              FROM pg_constraint WHERE conrelid = {oid} AND contype = 'f' AND confrelid IN ({copied})

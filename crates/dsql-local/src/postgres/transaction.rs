@@ -134,6 +134,9 @@ impl Transaction {
         statement: &Statement,
         types: &[Oid],
     ) -> Result<Description, SqlError> {
+        if matches!(self.hold, Hold::Doomed(_)) {
+            return self.describe_elsewhere(statement, types).await;
+        }
         // If it was undone, so were its settings.
         self.backend.settle(&self.settings).await?;
         match self.backend.describe(statement, types).await {
@@ -153,6 +156,18 @@ impl Transaction {
             Ok(description)
         };
         inner.turns.insist(&inner, pid, described).await
+    }
+
+    /// Of the tables as they are: copies do not have all that they have.
+    async fn describe_elsewhere(
+        &self,
+        statement: &Statement,
+        types: &[Oid],
+    ) -> Result<Description, SqlError> {
+        let mut backend = self.inner.backend(&self.backend.role, &self.settings).await?;
+        let described = backend.describe(statement, types).await;
+        self.inner.give_back(backend);
+        described
     }
 
     /// Runs a statement.
@@ -375,6 +390,9 @@ impl Transaction {
     /// Runs a statement where it does no harm.
     async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         rows.clear();
+        if call.description.is_none() {
+            self.describe_elsewhere(call.statement, &[]).await?;
+        }
         let inner = self.inner.clone();
         let pid = self.pid();
         let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
@@ -440,8 +458,7 @@ impl Transaction {
             self.epoch = inner.schema_changes();
         }
         let mut unseen = Unseen::of(&self.journal);
-        unseen.gone =
-            self.keys(|change| if let Change::Delete(values) = change { Some(values) } else { None }).await?;
+        unseen.gone = self.keys(Change::deleted).await?;
         let xid = match unseen.is_empty() {
             true => String::new(),
             false => self.backend.value("SELECT pg_current_xact_id()").await?,

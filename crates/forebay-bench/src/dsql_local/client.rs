@@ -90,7 +90,7 @@ impl Client {
     pub(super) async fn middle(&self, prepared: bool, time: Duration) -> anyhow::Result<f64> {
         let mut line = self.connect().await?;
         let question: &[u8] = if prepared {
-            line.write_all(b"P\0\0\0\x12s\0SELECT 1\0\0\0S\0\0\0\x04").await?;
+            line.write_all(b"P\0\0\0\x11s\0SELECT 1\0\0\0S\0\0\0\x04").await?;
             answered(&mut line).await?;
             b"B\0\0\0\x0d\0s\0\0\0\0\0\0\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04"
         } else {

@@ -10,7 +10,7 @@ const MARK: &str = "UPDATE marker SET id = 1";
 
 const TABLE: &str =
     "CREATE TABLE v (id int PRIMARY KEY, f4 float4, f8 float8, tz timestamptz, ts timestamp, tt timetz,
-    d date, iv interval, n numeric, b bytea, t text, c char(5), j json, jb jsonb, u uuid, o bool)";
+    d date, iv interval, n numeric(60,30), b bytea, t text, c char(5), j json, jb jsonb, u uuid, o bool)";
 
 /// Values of the columns, that text could round, shift, trim or confuse with each other.
 const ROWS: &[&str] = &[
@@ -24,7 +24,7 @@ const ROWS: &[&str] = &[
      '00000000-0000-0000-0000-000000000000', NULL",
     "'NaN', 'NaN', '2026-03-29 01:30:00+01', '2026-03-29 02:30:00', '24:00:00+00', '2000-02-29', '178000000 years', '-0.00', NULL,
      E'\\u00e9\\u4e2d\\U0001F600', E'\\u00e9', '1e400', '1e400', NULL, NULL",
-    "'-0', '-0', '2026-10-25 01:30:00+00', '1582-10-10', '00:00-00', '1582-10-10', '-178000000 years', '1e1000', '\\xdeadbeef', 'NULL',
+    "'-0', '-0', '2026-10-25 01:30:00+00', '1582-10-10', '00:00-00', '1582-10-10', '-178000000 years', '1e29', '\\xdeadbeef', 'NULL',
      'NULL', '\"NULL\"', '{}', NULL, NULL",
     "'16777217', '9007199254740993', '0001-01-01 00:00:00Z', '0001-01-01 BC', NULL, NULL, '1 day -1 mons', '1.10', NULL, NULL, NULL, NULL, NULL, NULL, NULL",
 ];
