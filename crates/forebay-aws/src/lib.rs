@@ -1,0 +1,1 @@
+//! AWS's part: tokens for Aurora DSQL, signed with the SDK.

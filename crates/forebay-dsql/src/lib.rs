@@ -1,0 +1,21 @@
+//! Aurora DSQL without waits, wrong retries or stale tokens.
+//!
+//! What is here needs no AWS SDK: a [`Signer`] makes tokens, and `forebay-aws` has one that does it with the SDK.
+//!
+//! - [`Options`]: which cluster, as whom, and how; from code, a `dsql://` URL or the environment.
+//! - [`TokenCache`]: tokens signed ahead of need, so that a failing token service does not stop new connections.
+//! - [`Error`] and [`Class`]: what went wrong, by what to do next.
+
+pub mod metrics;
+
+mod cas;
+mod error;
+mod options;
+mod session;
+mod token;
+
+pub use cas::ConditionFailed;
+pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
+pub use options::{Options, OptionsBuilder, Roots};
+pub use session::{Session, Sessions};
+pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
