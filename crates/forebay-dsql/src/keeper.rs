@@ -1,0 +1,69 @@
+//! Keeps a pool in standard mode full: it counts connections, not how often one could be borrowed.
+
+use std::time::Duration;
+
+use forebay::Connect;
+
+use crate::dsql::PoolStatus;
+use crate::standard::Standard;
+
+/// Over so many ticks a pool's connections come to their end at the earliest, if they were opened at the usual pace.
+const SPREAD: usize = 120;
+const MOST: usize = 10;
+
+/// How many connections to open at a look: one for every 120 that the pool may own, at most 10.
+pub(crate) fn per_tick(max_open: usize) -> usize {
+    max_open.div_ceil(SPREAD).clamp(1, MOST)
+}
+
+/// Looks at the pool at each tick until it is closed: lets go of what is too old or dead, and opens what is missing.
+pub(crate) async fn run<C: Connect>(standard: Standard<C>) {
+    let shared = standard.shared();
+    let (runtime, settings) = (&*shared.runtime, &shared.settings);
+    let (tick, target) = (settings.keeper_tick, shared.figures.max_open);
+    let most = settings.keeper_max.unwrap_or_else(|| per_tick(target));
+    tracing::info!(
+        target_pool_size = target,
+        tick_interval = %forebay::duration::show(tick),
+        max_conns_per_tick = most,
+        "DSQL pool keeper started"
+    );
+    while !standard.is_closed() {
+        let next = runtime.now() + tick.max(Duration::from_millis(1));
+        look(&standard, most).await;
+        shared.metrics.stands(&PoolStatus::of_standard(&standard));
+        runtime.sleep_until(next).await;
+    }
+}
+
+async fn look<C: Connect>(standard: &Standard<C>, most: usize) {
+    let shared = standard.shared();
+    standard.sweep();
+    let size = standard.open();
+    shared.metrics.kept(size);
+    // What callers are opening is on its way already.
+    let missing = shared.figures.max_open.saturating_sub(size + standard.opening());
+    for _ in 0..missing.min(most) {
+        let added = standard.add_spare().await;
+        shared.metrics.topped_up(added.is_ok());
+        if let Err(error) = added {
+            tracing::warn!(%error, "DSQL pool keeper: failed to create connection");
+            // At the next tick again, rather than into the same wall.
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_part_of_the_pool_at_a_time() {
+        for (size, expected) in
+            [(0, 1), (1, 1), (50, 1), (120, 1), (121, 2), (500, 5), (1_200, 10), (9_999, 10)]
+        {
+            assert_eq!(per_tick(size), expected, "of {size}");
+        }
+    }
+}
