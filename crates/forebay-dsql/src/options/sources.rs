@@ -1,13 +1,23 @@
 //! Options from a URL and from the environment.
 
+use std::collections::BTreeMap;
+
 use forebay::{ConfigError, Problem};
 use percent_encoding::percent_decode_str;
 
 use super::{Options, OptionsBuilder};
 
-/// Variables beside those of forebay's reader: the names that `psql` and AWS's own examples use. The first that is
-/// set counts.
-const USER: [&str; 2] = ["CLUSTER_USER", "PGUSER"];
+/// Variables beside those of forebay's reader, by the setting they fill: the names that `psql` uses, and
+/// `forebay dsql-local` prints.
+pub(super) const VARIABLES: [(&str, &str); 7] = [
+    ("user", "PGUSER"),
+    ("port", "PGPORT"),
+    ("database", "PGDATABASE"),
+    ("address", "PGHOSTADDR"),
+    ("root_file", "PGSSLROOTCERT"),
+    ("direct_tls", "PGSSLNEGOTIATION"),
+    ("application_name", "PGAPPNAME"),
+];
 
 impl Options {
     /// Reads `dsql://user@host:port/database?key=value&...`. All but the host may be left out. Keys are `region`,
@@ -95,28 +105,26 @@ impl OptionsBuilder {
     pub fn from_variables<N: Into<String>, V: Into<String>>(
         variables: impl IntoIterator<Item = (N, V)>,
     ) -> Self {
-        let mut builder = Self {
-            variables: variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-            ..Self::default()
-        };
+        let variables: BTreeMap<String, String> =
+            variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let get = |name: &str| {
             // Set to nothing is not set: that is how an unset variable arrives through most deployment tools.
-            builder.variables.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+            variables.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
         };
-        let host = get("CLUSTER_ENDPOINT");
-        let (user, port, database) =
-            (USER.iter().find_map(|name| get(name)), get("PGPORT"), get("PGDATABASE"));
-        let (address, root_file) = (get("PGHOSTADDR"), get("PGSSLROOTCERT"));
-        let (direct_tls, application_name) = (get("PGSSLNEGOTIATION"), get("PGAPPNAME"));
-        builder.host = host;
-        builder.user = user;
-        builder.port = port;
-        builder.database = database;
-        builder.address = address;
-        builder.root_file = root_file.map(Into::into);
-        builder.direct_tls = direct_tls;
-        builder.application_name = application_name;
-        builder
+        let builder = Self {
+            of_environment: true,
+            host: get("CLUSTER_ENDPOINT"),
+            // What AWS's own examples use.
+            user: get("CLUSTER_USER").or_else(|| get("PGUSER")),
+            port: get("PGPORT"),
+            database: get("PGDATABASE"),
+            address: get("PGHOSTADDR"),
+            root_file: get("PGSSLROOTCERT").map(Into::into),
+            direct_tls: get("PGSSLNEGOTIATION"),
+            application_name: get("PGAPPNAME"),
+            ..Self::default()
+        };
+        Self { variables, ..builder }
     }
 
     fn with_problem(mut self, setting: &'static str, value: &str, allowed: &str) -> Self {
