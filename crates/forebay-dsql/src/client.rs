@@ -32,7 +32,9 @@ pub struct ConnectorParts {
 }
 
 impl ConnectorParts {
-    pub(crate) fn new(options: Options, tokens: TokenCache, runtime: Arc<dyn Runtime>) -> Self {
+    /// These parts.
+    #[must_use]
+    pub fn new(options: Options, tokens: TokenCache, runtime: Arc<dyn Runtime>) -> Self {
         Self { options, tokens, runtime }
     }
 

@@ -70,6 +70,8 @@ impl Postgres {
             // Whatever it ends with, those who wait for an answer are told by tokio-postgres.
             drop(driver.await);
         }));
+        // Until the driver has looked once, it would not hear of what it is told.
+        watch.answered().await;
         Ok(PostgresConnection { client, watch })
     }
 }

@@ -4,4 +4,5 @@
 mod errors;
 mod options;
 mod parrot;
+mod pools;
 mod tokens;

@@ -1,0 +1,10 @@
+//! Connections and pools, against a local cluster.
+
+mod cancellation;
+mod cluster;
+mod conformance;
+mod death;
+mod dirt;
+mod modes;
+mod opening;
+mod standard;
