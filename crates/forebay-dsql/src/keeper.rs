@@ -1,7 +1,5 @@
 //! Keeps a pool in standard mode full: it counts connections, not how often one could be borrowed.
 
-use std::time::Duration;
-
 use forebay::Connect;
 
 use crate::dsql::PoolStatus;
@@ -28,11 +26,16 @@ pub(crate) async fn run<C: Connect>(standard: Standard<C>) {
         max_conns_per_tick = most,
         "DSQL pool keeper started"
     );
-    while !standard.is_closed() {
-        let next = runtime.now() + tick.max(Duration::from_millis(1));
+    let mut next = runtime.now();
+    loop {
+        // After a look that took longer than a tick, the next is a tick away from now.
+        next = (next + tick).max(runtime.now() + tick / 2);
+        runtime.sleep_until(next).await;
+        if standard.is_closed() {
+            return;
+        }
         look(&standard, most).await;
         shared.metrics.stands(&PoolStatus::of_standard(&standard));
-        runtime.sleep_until(next).await;
     }
 }
 

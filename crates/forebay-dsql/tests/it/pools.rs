@@ -8,3 +8,4 @@ mod dirt;
 mod modes;
 mod opening;
 mod standard;
+mod world;
