@@ -11,11 +11,15 @@ pub mod metrics;
 mod cas;
 mod error;
 mod options;
+mod retry;
 mod session;
 mod token;
+mod transaction;
 
 pub use cas::ConditionFailed;
 pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
 pub use options::{Options, OptionsBuilder, Roots};
+pub use retry::{RetryBudget, RetryPolicy};
 pub use session::{Session, Sessions};
 pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
+pub use transaction::{Operation, Stage, Transaction, Transactions};

@@ -1,6 +1,7 @@
 //! The classes, and how an error gets its own.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::{fmt, io};
 
 use crate::cas::ConditionFailed;
@@ -156,19 +157,19 @@ impl Class {
 
     /// What one link of a chain tells by itself.
     fn of_one(error: &(dyn StdError + 'static)) -> Option<Self> {
-        if let Some(ours) = error.downcast_ref::<Error>() {
+        if let Some(ours) = seen::<Error>(error) {
             return Some(ours.class());
         }
-        if error.is::<ConditionFailed>() {
+        if seen::<ConditionFailed>(error).is_some() {
             return Some(Self::ConditionFailed);
         }
-        if error.is::<TokenError>() {
+        if seen::<TokenError>(error).is_some() {
             return Some(Self::Auth(Auth::NoToken));
         }
-        if let Some(checkout) = error.downcast_ref::<forebay::CheckoutError>() {
+        if let Some(checkout) = seen::<forebay::CheckoutError>(error) {
             return Some(if checkout.is_transient() { Self::NoConnection } else { Self::Permanent });
         }
-        if let Some(io) = error.downcast_ref::<io::Error>() {
+        if let Some(io) = seen::<io::Error>(error) {
             return Self::of_io(io);
         }
         #[cfg(feature = "tokio-postgres")]
@@ -250,6 +251,14 @@ impl fmt::Display for Class {
     }
 }
 
+/// The error as a `T`, also if it is shared or boxed: these pass for the error itself and hide its type.
+pub(crate) fn seen<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    error
+        .downcast_ref::<T>()
+        .or_else(|| error.downcast_ref::<Arc<T>>().map(|shared| &**shared))
+        .or_else(|| error.downcast_ref::<Box<T>>().map(|boxed| &**boxed))
+}
+
 /// An error and its causes, outermost first.
 pub(crate) fn causes<'a>(
     error: &'a (dyn StdError + 'static),
@@ -259,18 +268,18 @@ pub(crate) fn causes<'a>(
 
 #[cfg(feature = "tokio-postgres")]
 fn of_tokio_postgres(error: &(dyn StdError + 'static)) -> Option<Class> {
-    if let Some(said) = error.downcast_ref::<tokio_postgres::error::DbError>() {
+    if let Some(said) = seen::<tokio_postgres::error::DbError>(error) {
         let (code, message) = (said.code().code(), said.message());
         return Some(Class::of_said(Said { code, message, hint: said.hint() }));
     }
-    let error = error.downcast_ref::<tokio_postgres::Error>()?;
+    let error = seen::<tokio_postgres::Error>(error)?;
     error.is_closed().then_some(Class::Disconnected)
 }
 
 #[cfg(feature = "sqlx")]
 fn of_sqlx(error: &(dyn StdError + 'static)) -> Option<Class> {
     use sqlx::postgres::PgDatabaseError;
-    match error.downcast_ref::<sqlx::Error>()? {
+    match seen::<sqlx::Error>(error)? {
         sqlx::Error::Database(said) => {
             let hint = said.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::hint);
             let code = said.code().unwrap_or_default();

@@ -5,3 +5,4 @@ mod errors;
 mod options;
 mod parrot;
 mod tokens;
+mod transactions;
