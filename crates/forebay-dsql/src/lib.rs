@@ -16,7 +16,9 @@ mod session;
 mod token;
 mod transaction;
 
-pub use cas::ConditionFailed;
+#[cfg(feature = "sqlx")]
+pub use cas::Bind;
+pub use cas::{ConditionFailed, Fence, swapped};
 pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
 pub use options::{Options, OptionsBuilder, Roots};
 pub use retry::{RetryBudget, RetryPolicy};

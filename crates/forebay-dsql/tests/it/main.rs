@@ -1,8 +1,11 @@
 //! What the crate does, seen from outside.
 #![allow(clippy::disallowed_methods, reason = "tests with real sockets run in real time")]
 
+mod cas;
 mod errors;
+mod exactness;
 mod options;
 mod parrot;
+mod plain;
 mod tokens;
 mod transactions;
