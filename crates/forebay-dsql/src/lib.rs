@@ -10,18 +10,24 @@ pub mod metrics;
 
 mod cas;
 mod error;
+mod id;
 mod options;
 mod retry;
 mod session;
+mod timestamp;
 mod token;
 mod transaction;
+mod uuid;
 
 #[cfg(feature = "sqlx")]
 pub use cas::Bind;
 pub use cas::{ConditionFailed, Fence, swapped};
 pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
+pub use id::{ClockOutOfRange, Ids, Node};
 pub use options::{Options, OptionsBuilder, Roots};
 pub use retry::{RetryBudget, RetryPolicy};
 pub use session::{Session, Sessions};
+pub use timestamp::{TimeOutOfRange, Timestamp};
 pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
 pub use transaction::{Operation, Stage, Transaction, Transactions};
+pub use uuid::{NotAUuid, uuid_bytes, uuid_text};

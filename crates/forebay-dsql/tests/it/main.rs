@@ -4,6 +4,7 @@
 mod cas;
 mod errors;
 mod exactness;
+mod ids;
 mod options;
 mod parrot;
 mod plain;
