@@ -14,8 +14,10 @@ use crate::dsql::{DsqlPool, Mode, Open};
 use crate::options::Options;
 use crate::pool_metrics::{PoolMetrics, ReservoirMetrics};
 use crate::registry::{Registry, Tracking};
+use crate::retry::RetryPolicy;
 use crate::standard::Standard;
 use crate::token::{Signer, TokenCache};
+use crate::transaction::Transactions;
 use crate::{keeper, warmup};
 
 /// Makes the connector once it is known where tasks run.
@@ -30,6 +32,7 @@ pub struct Builder<C> {
     limit: Option<Arc<dyn Limit>>,
     leases: Option<Arc<dyn Leases>>,
     observers: Vec<Box<dyn Observer>>,
+    policy: RetryPolicy,
 }
 
 impl<C: Client> Builder<C> {
@@ -59,7 +62,8 @@ impl<C: Connect> Builder<C> {
         make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
     ) -> Self {
         let make = Box::new(make);
-        Self { options, make, runtime: None, limit: None, leases: None, observers: Vec::new() }
+        let policy = RetryPolicy::default();
+        Self { options, make, runtime: None, limit: None, leases: None, observers: Vec::new(), policy }
     }
 
     /// Where time and tasks come from. Default: the tokio runtime that [`connect`](Self::connect) is called in.
@@ -80,6 +84,12 @@ impl<C: Connect> Builder<C> {
         self
     }
 
+    /// How transactions are run again. Default: [`RetryPolicy::default`].
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
     /// Hears of every event of the reservoir, beside the metrics and logs that are there anyway. Standard mode has none.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Box::new(observer));
@@ -94,7 +104,7 @@ impl<C: Connect> Builder<C> {
     /// # Errors
     /// If the options make no sense, or there is no runtime.
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
-        let Self { options, make, runtime, limit, leases, observers } = self;
+        let Self { options, make, runtime, limit, leases, observers, policy } = self;
         Logs::notes(&options.settings().notes);
         let runtime = match runtime {
             Some(runtime) => runtime,
@@ -137,7 +147,8 @@ impl<C: Connect> Builder<C> {
             runtime.spawn(Box::pin(keeper::run(open.0.clone())));
             Mode::Standard(open)
         };
-        Ok(DsqlPool { mode, registry, runtime, acquire_timeout: figures.acquire_timeout })
+        let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
+        Ok(DsqlPool { mode, registry, runtime, acquire_timeout: figures.acquire_timeout, transactions })
     }
 }
 

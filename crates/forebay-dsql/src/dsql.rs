@@ -16,6 +16,7 @@ use crate::registry::{Registry, Tracking};
 use crate::session::{Session, Sessions};
 use crate::standard::Standard;
 use crate::token::Signer;
+use crate::transaction::{Transaction, Transactions};
 
 /// A handle to a cluster, with connections of tokio-postgres.
 #[cfg(feature = "tokio-postgres")]
@@ -35,6 +36,7 @@ pub struct DsqlPool<C: Connect> {
     pub(crate) registry: Registry,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) acquire_timeout: Duration,
+    pub(crate) transactions: Transactions,
 }
 
 pub(crate) enum Mode<C: Connect> {
@@ -98,6 +100,40 @@ impl<C: Connect> DsqlPool<C> {
             Mode::Reservoir(reservoir) => Ok(Lent::of_reservoir(reservoir.checkout().within(wait).await?)),
             Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(wait).await?)),
         }
+    }
+
+    /// Runs `body` in a transaction and commits it; the whole of it again after a conflict. See [`Transactions::run`].
+    ///
+    /// ```no_run
+    /// # async fn pay(dsql: &forebay_dsql::Dsql) -> Result<u64, forebay_dsql::Error> {
+    /// dsql.run("pay", async |tx| {
+    ///     tx.execute("UPDATE account SET balance = balance - 1 WHERE id = 7", &[]).await?;
+    ///     Ok(tx.execute("UPDATE account SET balance = balance + 1 WHERE id = 8", &[]).await?)
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The last attempt's. [`Class::CommitUnknown`](crate::Class::CommitUnknown) if the connection was lost in COMMIT.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, its transaction is rolled back in the background. If it was waiting for a COMMIT, that
+    /// may have been done or not.
+    pub async fn run<T, E, F, B>(&self, operation: &'static str, body: B) -> Result<T, E>
+    where
+        C: Connect<Connection: Session + Sync>,
+        E: std::error::Error + From<Error> + 'static,
+        F: Future<Output = Result<T, E>>,
+        B: FnMut(Transaction<Lent<'static, C>>) -> F,
+    {
+        self.transactions.run(self, operation, body).await
+    }
+
+    /// What runs its transactions, for those who begin and commit by themselves.
+    #[must_use]
+    pub fn transactions(&self) -> &Transactions {
+        &self.transactions
     }
 
     /// What the pool looks like now.
@@ -165,6 +201,7 @@ impl<C: Connect> Clone for DsqlPool<C> {
             registry: self.registry.clone(),
             runtime: Arc::clone(&self.runtime),
             acquire_timeout: self.acquire_timeout,
+            transactions: self.transactions.clone(),
         }
     }
 }

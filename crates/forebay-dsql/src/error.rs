@@ -64,7 +64,7 @@ impl Error {
     /// What was expected and found, if a condition failed.
     #[must_use]
     pub fn condition(&self) -> Option<&ConditionFailed> {
-        class::causes(&*self.source).find_map(|cause| cause.downcast_ref())
+        class::causes(&*self.source).find_map(class::seen)
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! - [`Options`]: which cluster, as whom, and how; from code, a `dsql://` URL or the environment.
 //! - [`TokenCache`]: tokens signed ahead of need, so that a failing token service does not stop new connections.
+//! - [`Dsql`]: one handle to a cluster, with connections from a reservoir or from a pool; [`SqlxDsql`] for sqlx.
 //! - [`Error`] and [`Class`]: what went wrong, by what to do next.
 
 pub mod metrics;
@@ -14,23 +15,30 @@ mod cas;
 mod client;
 mod dsql;
 mod error;
+mod id;
 mod keeper;
 mod lent;
 mod options;
 #[cfg(feature = "tokio-postgres")]
 mod postgres;
 mod registry;
+mod retry;
 mod session;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod standard;
+mod timestamp;
 mod tls;
 mod token;
+mod transaction;
+mod uuid;
 mod warmup;
 mod wire;
 
 pub use builder::Builder;
-pub use cas::ConditionFailed;
+#[cfg(feature = "sqlx")]
+pub use cas::Bind;
+pub use cas::{ConditionFailed, Fence, swapped};
 pub use client::{Client, ConnectorParts};
 #[cfg(feature = "tokio-postgres")]
 pub use dsql::Dsql;
@@ -38,13 +46,18 @@ pub use dsql::Dsql;
 pub use dsql::SqlxDsql;
 pub use dsql::{Drained, DsqlPool, PoolMode, PoolStatus};
 pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
+pub use id::{ClockOutOfRange, Ids, Node};
 pub use lent::Lent;
 pub use options::{Options, OptionsBuilder, Roots};
 #[cfg(feature = "tokio-postgres")]
 pub use postgres::{Postgres, PostgresConnection};
 pub use registry::{ConnectionId, Listed, Registry};
+pub use retry::{RetryBudget, RetryPolicy};
 pub use session::{Session, Sessions};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{Sqlx, SqlxConnection};
+pub use timestamp::{TimeOutOfRange, Timestamp};
 pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
+pub use transaction::{Operation, Stage, Transaction, Transactions};
+pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
 pub use wire::{Shape, Watch};

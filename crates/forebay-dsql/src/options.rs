@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay::{Config, Environment};
 
+use crate::id::Node;
 use crate::token::{Action, Identity, TokenRequest};
 
 mod builder;
@@ -156,6 +157,12 @@ impl Options {
     #[must_use]
     pub fn settings(&self) -> &Environment {
         &self.settings
+    }
+
+    /// The number of this process in its [ids](crate::Ids), if `DSQL_NODE_ID` gives it.
+    #[must_use]
+    pub fn node(&self) -> Option<Node> {
+        self.settings.node_id.and_then(Node::new)
     }
 
     /// What to sign for a connection with these options.

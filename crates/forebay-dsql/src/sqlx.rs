@@ -142,7 +142,10 @@ impl Session for SqlxConnection {
     async fn commit(&mut self) -> Result<(), Error> {
         // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx does not tell. In a
         // failed transaction this statement fails; it is what sqlx's silence costs.
-        self.run("SELECT 1").await.map_err(|_| client::rolled_back())?;
+        if let Err(error) = self.run("SELECT 1").await {
+            self.rollback().await?;
+            return Err(if is_failed_transaction(&error) { client::rolled_back() } else { error });
+        }
         self.run("COMMIT").await?;
         self.touched = false;
         Ok(())
@@ -153,4 +156,11 @@ impl Session for SqlxConnection {
         self.touched = false;
         Ok(())
     }
+}
+
+/// Whether it says that an earlier statement of the transaction had failed.
+fn is_failed_transaction(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
+    let code = source.and_then(|source| source.as_database_error()).and_then(|error| error.code());
+    code.as_deref() == Some("25P02")
 }

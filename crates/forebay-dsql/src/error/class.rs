@@ -1,6 +1,7 @@
 //! The classes, and how an error gets its own.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::{fmt, io};
 
 use crate::cas::ConditionFailed;
@@ -86,14 +87,6 @@ pub enum Limit {
     Other,
 }
 
-/// What a server said, whichever client heard it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Said<'a> {
-    pub(crate) code: &'a str,
-    pub(crate) message: &'a str,
-    pub(crate) hint: Option<&'a str>,
-}
-
 impl Class {
     /// The class of `error`: the first of it and its causes that tells.
     #[must_use]
@@ -156,19 +149,19 @@ impl Class {
 
     /// What one link of a chain tells by itself.
     fn of_one(error: &(dyn StdError + 'static)) -> Option<Self> {
-        if let Some(ours) = error.downcast_ref::<Error>() {
+        if let Some(ours) = seen::<Error>(error) {
             return Some(ours.class());
         }
-        if error.is::<ConditionFailed>() {
+        if seen::<ConditionFailed>(error).is_some() {
             return Some(Self::ConditionFailed);
         }
-        if error.is::<TokenError>() {
+        if seen::<TokenError>(error).is_some() {
             return Some(Self::Auth(Auth::NoToken));
         }
-        if let Some(checkout) = error.downcast_ref::<forebay::CheckoutError>() {
+        if let Some(checkout) = seen::<forebay::CheckoutError>(error) {
             return Some(if checkout.is_transient() { Self::NoConnection } else { Self::Permanent });
         }
-        if let Some(io) = error.downcast_ref::<io::Error>() {
+        if let Some(io) = seen::<io::Error>(error) {
             return Self::of_io(io);
         }
         #[cfg(feature = "tokio-postgres")]
@@ -194,13 +187,16 @@ impl Class {
         }
     }
 
-    /// By the SQLSTATE where one is known, by the text where none is. Texts differ in case between versions.
-    pub(crate) fn of_said(said: Said<'_>) -> Self {
-        let message = said.message.to_ascii_lowercase();
+    /// The class of what a server said, for a client that this crate does not know: its SQLSTATE, message and hint.
+    #[must_use]
+    pub fn of_server(code: &str, message: &str, hint: Option<&str>) -> Self {
+        // Texts differ in case between versions.
+        let message = message.to_ascii_lowercase();
         if message.contains("unable to accept connection") {
-            return Self::of_refusal(&message, said);
+            let expired = hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
+            return Self::of_refusal(code, &message, expired);
         }
-        match said.code {
+        match code {
             "40001" if message.contains("oc000") => Self::Conflict(Conflict::Change),
             "40001" if message.contains("oc001") => Self::Conflict(Conflict::Schema),
             "40001" => Self::Conflict(Conflict::Other),
@@ -220,11 +216,11 @@ impl Class {
         }
     }
 
-    fn of_refusal(message: &str, said: Said<'_>) -> Self {
-        let expired = said.hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
-        if message.contains("too many open connections") || said.code == "53300" {
+    /// By the text where no SQLSTATE is known.
+    fn of_refusal(code: &str, message: &str, expired: bool) -> Self {
+        if message.contains("too many open connections") || code == "53300" {
             Self::Throttled(Throttle::TooManyConnections)
-        } else if message.contains("rate exceeded") || said.code == "53400" {
+        } else if message.contains("rate exceeded") || code == "53400" {
             Self::Throttled(Throttle::RateExceeded)
         } else if message.contains("waking up") {
             Self::Throttled(Throttle::Waking)
@@ -250,6 +246,14 @@ impl fmt::Display for Class {
     }
 }
 
+/// The error as a `T`, also if it is shared or boxed: these pass for the error itself and hide its type.
+pub(crate) fn seen<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    error
+        .downcast_ref::<T>()
+        .or_else(|| error.downcast_ref::<Arc<T>>().map(|shared| &**shared))
+        .or_else(|| error.downcast_ref::<Box<T>>().map(|boxed| &**boxed))
+}
+
 /// An error and its causes, outermost first.
 pub(crate) fn causes<'a>(
     error: &'a (dyn StdError + 'static),
@@ -259,22 +263,20 @@ pub(crate) fn causes<'a>(
 
 #[cfg(feature = "tokio-postgres")]
 fn of_tokio_postgres(error: &(dyn StdError + 'static)) -> Option<Class> {
-    if let Some(said) = error.downcast_ref::<tokio_postgres::error::DbError>() {
-        let (code, message) = (said.code().code(), said.message());
-        return Some(Class::of_said(Said { code, message, hint: said.hint() }));
+    if let Some(said) = seen::<tokio_postgres::error::DbError>(error) {
+        return Some(Class::of_server(said.code().code(), said.message(), said.hint()));
     }
-    let error = error.downcast_ref::<tokio_postgres::Error>()?;
+    let error = seen::<tokio_postgres::Error>(error)?;
     error.is_closed().then_some(Class::Disconnected)
 }
 
 #[cfg(feature = "sqlx")]
 fn of_sqlx(error: &(dyn StdError + 'static)) -> Option<Class> {
     use sqlx::postgres::PgDatabaseError;
-    match error.downcast_ref::<sqlx::Error>()? {
+    match seen::<sqlx::Error>(error)? {
         sqlx::Error::Database(said) => {
             let hint = said.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::hint);
-            let code = said.code().unwrap_or_default();
-            Some(Class::of_said(Said { code: &code, message: said.message(), hint }))
+            Some(Class::of_server(&said.code().unwrap_or_default(), said.message(), hint))
         }
         sqlx::Error::WorkerCrashed => Some(Class::Disconnected),
         sqlx::Error::PoolTimedOut => Some(Class::NoConnection),

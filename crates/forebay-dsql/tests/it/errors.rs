@@ -1,5 +1,7 @@
 //! Every known error, over the wire, through both clients, wrapped as applications wrap them.
 
+use std::sync::Arc;
+
 use forebay::{CheckoutError, Failure, OpenError};
 use forebay_dsql::{Auth, Class, ConditionFailed, Conflict, Error, Limit, Throttle, TokenError};
 use sqlx::{Connection, Executor};
@@ -86,10 +88,18 @@ struct Outer(#[source] Middle);
 struct Middle(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 fn check(error: impl std::error::Error + Send + Sync + 'static, expected: Class, what: &str) {
-    let wrapped = Outer(Middle(Box::new(error)));
+    let error = Arc::new(error);
+    assert_eq!(
+        Class::of(&Middle(Box::new(Arc::clone(&error)))),
+        expected,
+        "{what}, shared by the application"
+    );
+    let wrapped = Outer(Middle(Box::new(Arc::into_inner(error).unwrap())));
     assert_eq!(Class::of(&wrapped), expected, "{what}, two levels down");
     let Outer(Middle(error)) = wrapped;
-    let error = Error::of(error);
+    let shared = Arc::new(Error::of(error));
+    assert_eq!(Class::of(&Middle(Box::new(Arc::clone(&shared)))), expected, "{what}, shared");
+    let error = Arc::into_inner(shared).unwrap();
     assert_eq!(error.class(), expected, "{what}");
     assert_eq!(Class::of(&Outer(Middle(Box::new(error)))), expected, "{what}, classified before");
 }

@@ -1,8 +1,13 @@
 //! What the crate does, seen from outside.
 #![allow(clippy::disallowed_methods, reason = "tests with real sockets run in real time")]
 
+mod cas;
 mod errors;
+mod exactness;
+mod ids;
 mod options;
 mod parrot;
+mod plain;
 mod pools;
 mod tokens;
+mod transactions;

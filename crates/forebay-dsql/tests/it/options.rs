@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay::{Config, ConfigError, Lifetime};
-use forebay_dsql::{Action, Options, Roots};
+use forebay_dsql::{Action, Node, Options, Roots};
 
 const HOST: &str = "abc.dsql.us-east-1.on.aws";
 
@@ -69,6 +69,9 @@ fn code_url_and_environment_say_the_same() {
     ];
     assert_eq!(Options::from_variables(environment).unwrap(), built);
     assert_eq!(built.address(), "127.0.0.1");
+    assert_eq!(built.node(), None);
+    let node = Options::from_url(&format!("dsql://{HOST}?node_id=1023")).unwrap().node();
+    assert_eq!(node.map(Node::number), Some(1023));
     assert!(!format!("{built:?}").contains("BEGIN CERTIFICATE"));
 }
 
