@@ -2,13 +2,17 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dsql_local::Cluster;
 use forebay::CheckoutError;
-use forebay_dsql::{Client, DsqlPool, PoolMode, Postgres, PostgresConnection, Session, Sqlx, SqlxConnection};
+use forebay_dsql::{
+    Class, Client, DsqlPool, Lent, PoolMode, Postgres, PostgresConnection, Session, Sqlx, SqlxConnection,
+    Transaction,
+};
 
-use super::cluster::{PATIENCE, eventually, pool, start};
+use super::cluster::{PATIENCE, eventually, fault, pool, start};
 
 /// What a test must be able to do with either client.
 pub(crate) trait Speak: Session + Sync + std::fmt::Debug {
@@ -154,6 +158,67 @@ async fn the_last_handle_closes_all<C: Client<Connection: Speak>>(reservoir: boo
     eventually("the other, too", || cluster.counters().live == 0).await;
 }
 
+/// A mistake of the test's own, or one of the database.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Failed(String, #[source] Option<forebay_dsql::Error>);
+
+impl From<forebay_dsql::Error> for Failed {
+    fn from(error: forebay_dsql::Error) -> Self {
+        Self(error.to_string(), Some(error))
+    }
+}
+
+fn class_of(error: &Failed) -> Option<Class> {
+    error.1.as_ref().map(forebay_dsql::Error::class)
+}
+
+async fn transactions_are_run_until_they_are_through<C: Client<Connection: Speak>>(reservoir: bool) {
+    let cluster = start();
+    let pool: DsqlPool<C> = pool(&cluster, 2, reservoir).await;
+    pool.acquire().await.unwrap().execute("CREATE TABLE t (a bigint)").await.unwrap();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let insert = async || {
+        pool.run("insert", |mut tx| {
+            let attempts = Arc::clone(&attempts);
+            async move {
+                attempts.fetch_add(1, Ordering::SeqCst);
+                tx.execute("INSERT INTO t VALUES (1)").await.map_err(|error| Failed(error, None))
+            }
+        })
+        .await
+    };
+    let rows = async || {
+        let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+        lent.number("SELECT count(*) FROM t").await.unwrap()
+    };
+    insert().await.unwrap();
+    assert_eq!((rows().await, attempts.swap(0, Ordering::SeqCst)), (1, 1));
+
+    // Two conflicts at COMMIT, and then none.
+    cluster.inject(fault("conflict:n=2"));
+    insert().await.unwrap();
+    assert_eq!((rows().await, attempts.swap(0, Ordering::SeqCst)), (2, 3));
+
+    // Lost in COMMIT, before it was done or after: told as unknown, and never run again.
+    for (text, expected) in [("drop:at=before-commit,n=1", 2), ("drop:at=after-commit,n=1", 3)] {
+        cluster.inject(fault(text));
+        let error = insert().await.unwrap_err();
+        assert_eq!(class_of(&error), Some(Class::CommitUnknown), "{error}");
+        assert_eq!((rows().await, attempts.swap(0, Ordering::SeqCst)), (expected, 1), "{text}");
+    }
+
+    // A body that swallows the error of a statement does not commit the rest.
+    let swallowed = pool.run("swallow", async |mut tx: Transaction<Lent<'static, C>>| {
+        tx.execute("INSERT INTO t VALUES (2)").await.unwrap();
+        tx.execute("SELECT no_such_column FROM t").await.unwrap_err();
+        Ok::<_, Failed>(())
+    });
+    let error = swallowed.await.unwrap_err();
+    assert!(error.to_string().contains("rolled back"), "{error}");
+    assert_eq!(rows().await, 3);
+}
+
 macro_rules! everywhere {
     ($($test:ident)*) => {
         mod reservoir {
@@ -193,4 +258,5 @@ everywhere! {
     what_is_dirty_comes_back_clean
     connections_can_be_listed_and_retired
     the_last_handle_closes_all
+    transactions_are_run_until_they_are_through
 }
