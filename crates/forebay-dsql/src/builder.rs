@@ -131,7 +131,7 @@ impl<C: Connect> Builder<C> {
             for observer in observers {
                 reservoir = reservoir.observer(Boxed(observer));
             }
-            Mode::Reservoir(reservoir.start().await?)
+            Mode::Reservoir(Box::pin(reservoir.start()).await?)
         } else {
             options.config().validate()?;
             let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
@@ -143,7 +143,7 @@ impl<C: Connect> Builder<C> {
             // From here on, dropping this future closes it.
             let open = Arc::new(Open(standard));
             runtime.sleep_until(runtime.now() + draws.up_to(figures.stagger)).await;
-            warmup::warm_up(&open.0, stagger, &mut draws).await;
+            Box::pin(warmup::warm_up(&open.0, stagger, &mut draws)).await;
             runtime.spawn(Box::pin(keeper::run(open.0.clone())));
             Mode::Standard(open)
         };

@@ -168,7 +168,8 @@ impl<C: Connect> Connect for Tracking<C> {
     }
 
     async fn open(&self, lifeline: Lifeline) -> Result<Self::Connection, OpenError> {
-        let connection = self.connector.open(lifeline.clone()).await?;
+        // Boxed, here and at the start of a pool: callers' own futures would become too deep for the compiler.
+        let connection = Box::pin(self.connector.open(lifeline.clone())).await?;
         Ok(Tracked { connection, ticket: self.registry.enter(lifeline) })
     }
 

@@ -105,6 +105,11 @@ pub struct SqlxConnection {
 }
 
 impl SqlxConnection {
+    /// What sqlx takes for an executor, through however many guards: `query.execute(tx.pg())`.
+    pub fn pg(&mut self) -> &mut PgConnection {
+        self
+    }
+
     /// Runs `statement`. Until that is done, and if it fails, the connection counts as touched.
     async fn run(&mut self, statement: &'static str) -> Result<(), Error> {
         self.touched = true;
