@@ -38,6 +38,15 @@ metrics! {
     KEEPER_SIZE "dsql_pool_keeper_current_size" Gauge, "Connections the keeper counted last";
 }
 
+/// The manual's table of these metrics, in Markdown.
+#[must_use]
+pub fn manual() -> String {
+    let row = |metric: &Metric| {
+        format!("| `{}` | {} | {} |\n", metric.name, format!("{:?}", metric.kind).to_lowercase(), metric.help)
+    };
+    format!("| metric | kind | what it tells |\n|---|---|---|\n{}", ALL.iter().map(row).collect::<String>())
+}
+
 /// The metrics of one pool. Registered with the first value, so that an exporter can be installed until then.
 #[derive(Clone)]
 pub(crate) struct PoolMetrics(Arc<Inner>);

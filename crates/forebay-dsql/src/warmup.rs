@@ -10,25 +10,21 @@ use crate::standard::{Borrowed, Standard};
 const RETRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After so many in a row that could not be had, the rest would not be had either, and nobody should wait for that.
+const HOPELESS: usize = 2;
 /// For one attempt, its wait for the rate limit included.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
-/// What a warm-up came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Warmed {
-    pub(crate) created: usize,
-    pub(crate) failed: usize,
-}
-
 /// Opens connections until the pool is full, one after the other; spread evenly over `stagger` if there is one. Each is
-/// asked whether it lives, and one that cannot be had after some attempts is left out: the keeper will see to it.
+/// asked whether it lives, and one that cannot be had after some attempts is left out: the keeper will see to it. So it is
+/// with all that are left, once two in a row were not to be had.
 ///
 /// Cancel safe: what is open stays in the pool.
 pub(crate) async fn warm_up<C: Connect>(
     standard: &Standard<C>,
     stagger: Option<Duration>,
     draws: &mut Draws,
-) -> Warmed {
+) {
     let shared = standard.shared();
     let (open, target) = (standard.open(), shared.figures.max_open);
     let wanted = target.saturating_sub(open);
@@ -43,18 +39,25 @@ pub(crate) async fn warm_up<C: Connect>(
     let step = stagger.unwrap_or_default() / u32::try_from(wanted.max(1)).unwrap_or(u32::MAX);
     // Held until the end, or the pool would hand out the same one again.
     let mut held = Vec::with_capacity(wanted);
-    let mut failed = 0;
+    let mut in_vain = 0;
     for number in 0..wanted {
         let turn = began + step.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX));
         if turn > runtime.now() {
             runtime.sleep_until(turn).await;
         }
         match one(standard, draws).await {
-            Some(connection) => held.push(connection),
-            None => failed += 1,
+            Some(connection) => {
+                held.push(connection);
+                in_vain = 0;
+            }
+            None => in_vain += 1,
+        }
+        if in_vain == HOPELESS {
+            break;
         }
     }
     let created = held.len();
+    let failed = wanted - created;
     drop(held);
     tracing::info!(
         connections_created = created,
@@ -62,7 +65,6 @@ pub(crate) async fn warm_up<C: Connect>(
         final_open_connections = standard.open(),
         "DSQL pool warmup complete"
     );
-    Warmed { created, failed }
 }
 
 async fn one<C: Connect>(standard: &Standard<C>, draws: &mut Draws) -> Option<Borrowed<C>> {

@@ -5,6 +5,7 @@ mod cluster;
 mod conformance;
 mod death;
 mod dirt;
+mod metrics;
 mod modes;
 mod opening;
 mod standard;
