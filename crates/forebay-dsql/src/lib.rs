@@ -31,3 +31,10 @@ pub use timestamp::{TimeOutOfRange, Timestamp};
 pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
 pub use transaction::{Operation, Stage, Transaction, Transactions};
 pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
+
+/// The page of the manual, so that what it shows is compiled and run.
+#[cfg(doctest)]
+mod manual {
+    #[doc = include_str!("../../../docs/dsql.md")]
+    mod dsql {}
+}

@@ -5,6 +5,7 @@ mod cas;
 mod errors;
 mod exactness;
 mod ids;
+mod manual;
 mod options;
 mod parrot;
 mod plain;
