@@ -39,7 +39,7 @@ const STATEMENTS: &[(Line, Class)] = &[
     (line("23505", "duplicate key value violates unique constraint", ""), Class::Permanent),
     (line("25P02", "current transaction is aborted", ""), Class::Permanent),
     (line("42601", "syntax error", "OC000 is not what this is about"), Class::Permanent),
-    (line("08P01", "invalid message", ""), Class::Permanent),
+    (line("08P01", "message too long", ""), Class::Limit(Limit::Message)),
 ];
 
 /// At a connect. Two of them have no code that anyone knows, so they come here with one that says nothing.

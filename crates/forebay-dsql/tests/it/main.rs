@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests with real sockets run in real time")]
 
 mod cas;
+mod desk;
 mod errors;
 mod exactness;
 mod ids;
@@ -9,5 +10,6 @@ mod manual;
 mod options;
 mod parrot;
 mod plain;
+mod token_histories;
 mod tokens;
 mod transactions;
