@@ -49,7 +49,8 @@ impl SdkSigner {
         let config = Config::builder()
             .hostname(&identity.host)
             .region(Region::new(identity.region.clone()))
-            .expires_in(life.as_secs())
+            // Whole seconds, and within what a cluster takes.
+            .expires_in(life.as_secs().clamp(1, 604_800))
             .credentials(credentials.clone())
             .build()
             .map_err(TokenError::credentials)?;

@@ -100,6 +100,9 @@ fn check(error: impl std::error::Error + Send + Sync + 'static, expected: Class,
     let shared = Arc::new(Error::of(error));
     assert_eq!(Class::of(&Middle(Box::new(Arc::clone(&shared)))), expected, "{what}, shared");
     let error = Arc::into_inner(shared).unwrap();
+    // What the server said, once, whichever client wraps it how.
+    let message = what.split('|').nth(1).unwrap();
+    assert_eq!(error.to_string().matches(message).count(), 1, "{error}");
     assert_eq!(error.class(), expected, "{what}");
     assert_eq!(Class::of(&Outer(Middle(Box::new(error)))), expected, "{what}, classified before");
 }

@@ -1,6 +1,7 @@
 //! What the crate does, seen from outside.
 #![allow(clippy::disallowed_methods, reason = "tests with real sockets run in real time")]
 
+mod bank;
 mod cas;
 mod desk;
 mod errors;
