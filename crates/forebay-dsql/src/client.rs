@@ -3,11 +3,16 @@
 use std::sync::Arc;
 
 use forebay::rt::Runtime;
-use forebay::{ConfigError, Connect, Failure, OpenError};
+use forebay::{ConfigError, Connect};
 
-use crate::error::{Auth, Class, Error, Throttle};
 use crate::options::Options;
-use crate::token::{Token, TokenCache};
+use crate::token::TokenCache;
+
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+mod opening;
+
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) use opening::rolled_back;
 
 /// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: [`Postgres`](crate::Postgres) or
 /// [`Sqlx`](crate::Sqlx).
@@ -37,50 +42,4 @@ impl ConnectorParts {
     pub fn new(options: Options, tokens: TokenCache, runtime: Arc<dyn Runtime>) -> Self {
         Self { options, tokens, runtime }
     }
-
-    /// Has a token signed, if there is none. Cancel safe.
-    pub(crate) async fn prepare(&self) -> Result<(), OpenError> {
-        self.token().await.map(drop)
-    }
-
-    async fn token(&self) -> Result<Token, OpenError> {
-        let token = self.tokens.token(&self.options.token_request()).await;
-        token.map_err(|error| OpenError::new(Failure::Token, error))
-    }
-
-    /// Connects with a token; if that has expired after all, once more with a fresh one.
-    /// Cancel safe if `dial` is.
-    pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let token = self.token().await?;
-        match dial(token.clone()).await {
-            Err(error) if error.class() == Class::Auth(Auth::SignatureExpired) => {
-                self.tokens.invalidate(&self.options.token_request().identity, &token);
-                dial(self.token().await?).await.map_err(open_error)
-            }
-            dialled => dialled.map_err(open_error),
-        }
-    }
-}
-
-/// Sorts a failed connect by how the refill should go on.
-fn open_error(error: Error) -> OpenError {
-    let failure = match error.class() {
-        Class::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
-        Class::Throttled(_) => Failure::Throttled,
-        Class::Auth(Auth::NoToken) => Failure::Token,
-        Class::Auth(_) => Failure::Auth,
-        _ => Failure::Open,
-    };
-    OpenError::new(failure, error)
-}
-
-/// A COMMIT that the server answered by rolling back.
-pub(crate) fn rolled_back() -> Error {
-    Error::new(
-        Class::Permanent,
-        "the transaction was rolled back at COMMIT, since one of its statements had failed",
-    )
 }

@@ -28,11 +28,13 @@ mod session;
 mod sqlx;
 mod standard;
 mod timestamp;
+#[cfg(feature = "tokio-postgres")]
 mod tls;
 mod token;
 mod transaction;
 mod uuid;
 mod warmup;
+#[cfg(feature = "tokio-postgres")]
 mod wire;
 
 pub use builder::Builder;
@@ -60,4 +62,15 @@ pub use timestamp::{TimeOutOfRange, Timestamp};
 pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
 pub use transaction::{Operation, Stage, Transaction, Transactions};
 pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
+#[cfg(feature = "tokio-postgres")]
 pub use wire::{Shape, Watch};
+
+/// The pages of the manual, so that what they show is compiled and run.
+#[cfg(doctest)]
+mod manual {
+    #[doc = include_str!("../../../docs/dsql.md")]
+    mod dsql {}
+    #[cfg(feature = "tokio-postgres")]
+    #[doc = include_str!("../../../docs/dsql-modes.md")]
+    mod modes {}
+}

@@ -167,3 +167,21 @@ fn describe() {
         }
     }
 }
+
+/// The manual's table of these metrics, in Markdown.
+#[must_use]
+pub fn manual() -> String {
+    let rows = ALL.iter().map(|metric| {
+        let kind = match metric.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{}` | {kind} | {} | {} |\n", metric.name, labels.join(", "), metric.help)
+    });
+    format!(
+        "| metric | kind | more labels | what it tells |\n|---|---|---|---|\n{}",
+        rows.collect::<String>()
+    )
+}

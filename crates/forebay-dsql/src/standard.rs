@@ -4,12 +4,11 @@
 //! handed out, and a keeper fills it up again.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deadpool::managed::{Manager, Metrics as Used, Object, Pool, RecycleError, RecycleResult};
+use deadpool::managed::{Manager, Metrics as Used, Pool, RecycleError, RecycleResult};
 use forebay::rt::{self, Runtime};
 use forebay::{
     CheckoutError, Connect, Failure, Figures, Instant, Leases, Lifeline, Limit, OpenError, StandardSettings,
@@ -18,11 +17,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::pool_metrics::PoolMetrics;
-use crate::registry::{Registry, Tracked, Tracking};
+use crate::registry::{Registry, Tracking};
 
 mod lease;
+mod pooled;
 
 use lease::StandardLease;
+pub(crate) use pooled::{Borrowed, Pooled};
 
 /// Safely below Aurora DSQL's hour.
 const LIFE: Duration = Duration::from_secs(55 * 60);
@@ -49,7 +50,6 @@ pub(crate) struct Shared<C: Connect> {
     closed_one: Notify,
     waiting: AtomicUsize,
     failed: Mutex<Option<Arc<OpenError>>>,
-    opened: AtomicU64,
 }
 
 /// Makes connections for deadpool.
@@ -79,7 +79,6 @@ impl<C: Connect> Standard<C> {
             closed_one: Notify::new(),
             waiting: AtomicUsize::new(0),
             failed: Mutex::default(),
-            opened: AtomicU64::new(0),
         });
         let built = Pool::builder(Opener(shared)).max_size(figures.max_open).build();
         // Without a deadpool timeout there is nothing in a pool that needs a runtime, and nothing else to fail.
@@ -110,7 +109,7 @@ impl<C: Connect> Standard<C> {
             }
         };
         match outcome {
-            Some(Ok(object)) => Ok(Borrowed { object: Some(object), bad: false }),
+            Some(Ok(object)) => Ok(Borrowed::new(object)),
             refused => Err(self.refusal(refused.and_then(Result::err), waited)),
         }
     }
@@ -232,7 +231,6 @@ impl<C: Connect> Shared<C> {
         match self.try_open().await {
             Ok(pooled) => {
                 *self.failed.lock() = None;
-                self.opened.fetch_add(1, Ordering::Relaxed);
                 Ok(pooled)
             }
             Err(error) => {
@@ -259,7 +257,7 @@ impl<C: Connect> Shared<C> {
             Err(OpenError::new(Failure::Timeout, message))
         })?;
         let expires_at = self.runtime.now() + LIFE;
-        Ok(Pooled { held: Some((connection, lease)), expires_at, shared: Arc::clone(self) })
+        Ok(Pooled::new(connection, lease, expires_at, Arc::clone(self)))
     }
 }
 
@@ -288,122 +286,6 @@ impl<C: Connect> Manager for Opener<C> {
             return Err(RecycleError::message("cannot be made clean"));
         }
         Ok(())
-    }
-}
-
-/// A connection of the pool. Dropping it closes it in the background and then releases its lease.
-pub(crate) struct Pooled<C: Connect> {
-    /// There until it is dropped.
-    held: Option<(Tracked<C::Connection>, Option<StandardLease>)>,
-    expires_at: Instant,
-    shared: Arc<Shared<C>>,
-}
-
-const HELD: &str = "a pooled connection is there until it is dropped";
-
-impl<C: Connect> Pooled<C> {
-    pub(crate) fn tracked(&self) -> &Tracked<C::Connection> {
-        &self.held.as_ref().expect(HELD).0
-    }
-
-    pub(crate) fn tracked_mut(&mut self) -> &mut Tracked<C::Connection> {
-        &mut self.held.as_mut().expect(HELD).0
-    }
-
-    fn is_fit(&self, now: Instant) -> bool {
-        if now >= self.expires_at {
-            return false;
-        }
-        self.shared.connector.is_usable(self.tracked())
-    }
-
-    fn is_clean(&self) -> bool {
-        self.shared.connector.is_clean(self.tracked())
-    }
-
-    /// Makes it clean, if it is not. Whether it is now.
-    async fn cleaned(&mut self) -> bool {
-        if self.is_clean() {
-            return true;
-        }
-        let shared = Arc::clone(&self.shared);
-        let reset = shared.connector.reset(self.tracked_mut());
-        matches!(rt::within(&*shared.runtime, shared.figures.care_timeout, reset).await, Some(Ok(())))
-    }
-
-    /// Asks the server whether it lives. Cancel safe as the connector's check.
-    pub(crate) async fn ping(&mut self) -> bool {
-        let shared = Arc::clone(&self.shared);
-        let check = shared.connector.check(self.tracked_mut());
-        matches!(rt::within(&*shared.runtime, shared.figures.care_timeout, check).await, Some(Ok(())))
-    }
-}
-
-impl<C: Connect> Drop for Pooled<C> {
-    fn drop(&mut self) {
-        let Some((connection, lease)) = self.held.take() else { return };
-        let shared = Arc::clone(&self.shared);
-        if shared.runtime.now() >= self.expires_at {
-            shared.metrics.closed_for_age();
-        }
-        let closing = Closing::new(Arc::clone(&shared));
-        self.shared.runtime.spawn(Box::pin(async move {
-            let close = shared.connector.close(connection);
-            // A close that takes too long is given up: the connection is dropped, which closes it as well.
-            rt::within(&*shared.runtime, shared.figures.close_timeout, close).await;
-            if let Some(lease) = lease {
-                lease.release().await;
-            }
-            drop(closing);
-        }));
-    }
-}
-
-/// A connection lent by a pool in standard mode.
-pub(crate) struct Borrowed<C: Connect> {
-    /// There until it is dropped.
-    object: Option<Object<Opener<C>>>,
-    bad: bool,
-}
-
-const LENT: &str = "a guard holds its connection until it is dropped";
-
-impl<C: Connect> Borrowed<C> {
-    /// It failed: it will be closed, and not lent again.
-    pub(crate) fn mark_bad(&mut self) {
-        self.bad = true;
-    }
-}
-
-impl<C: Connect> Deref for Borrowed<C> {
-    type Target = Pooled<C>;
-
-    fn deref(&self) -> &Pooled<C> {
-        self.object.as_ref().expect(LENT)
-    }
-}
-
-impl<C: Connect> DerefMut for Borrowed<C> {
-    fn deref_mut(&mut self) -> &mut Pooled<C> {
-        self.object.as_mut().expect(LENT)
-    }
-}
-
-/// Gives back what is clean, cleans the rest in the background and gives it back then.
-impl<C: Connect> Drop for Borrowed<C> {
-    fn drop(&mut self) {
-        let Some(mut object) = self.object.take() else { return };
-        let shared = Arc::clone(&object.shared);
-        if self.bad || !object.is_fit(shared.runtime.now()) {
-            drop(Object::take(object));
-        } else if !object.is_clean() {
-            // Until it is given back it counts as in use, also if this task is dropped.
-            shared.runtime.spawn(Box::pin(async move {
-                if !object.cleaned().await {
-                    drop(Object::take(object));
-                }
-            }));
-        }
     }
 }
 
@@ -438,22 +320,5 @@ impl<'a> InLine<'a> {
 
     fn waited(&self) -> Duration {
         self.runtime.now().since(self.since)
-    }
-}
-
-/// A connection on its way out.
-struct Closing<C: Connect>(Arc<Shared<C>>);
-
-impl<C: Connect> Closing<C> {
-    fn new(shared: Arc<Shared<C>>) -> Self {
-        shared.closing.fetch_add(1, Ordering::AcqRel);
-        Self(shared)
-    }
-}
-
-impl<C: Connect> Drop for Closing<C> {
-    fn drop(&mut self) {
-        self.0.closing.fetch_sub(1, Ordering::AcqRel);
-        self.0.closed_one.notify_waiters();
     }
 }

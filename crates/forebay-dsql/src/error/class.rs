@@ -83,6 +83,8 @@ pub enum Limit {
     Size,
     /// Age of a transaction: 300 s.
     Age,
+    /// Size of one message of the protocol: 10 MiB.
+    Message,
     /// Another one.
     Other,
 }
@@ -137,6 +139,7 @@ impl Class {
             Self::Limit(Limit::Rows) => "change at most 3,000 rows in a transaction",
             Self::Limit(Limit::Size) => "write at most 10 MiB in a transaction",
             Self::Limit(Limit::Age) => "end a transaction within 300 s",
+            Self::Limit(Limit::Message) => "send at most 10 MiB in one statement with its values",
             Self::CommitUnknown => "it may have been committed: find out before doing it again",
             Self::ConditionFailed
             | Self::Limit(Limit::Other)
@@ -209,6 +212,8 @@ impl Class {
             "54000" if message.contains("size limit") => Self::Limit(Limit::Size),
             "54000" if message.contains("age limit") => Self::Limit(Limit::Age),
             "54000" => Self::Limit(Limit::Other),
+            // A protocol violation; no client of ours commits another one.
+            "08P01" => Self::Limit(Limit::Message),
             "XX000" => Self::Unavailable,
             // The server said goodbye before it closed the socket.
             "57P01" | "57P02" | "57P05" | "08000" | "08003" | "08006" => Self::Disconnected,

@@ -127,7 +127,7 @@ impl TokenCache {
             let (now, wall) = (shared.runtime.now(), shared.runtime.wall());
             let place = state.slots.entry(request.identity.clone()).or_default();
             let token = place.slot.ask(request.life, now, wall);
-            if token.is_none() && place.slot.is_resting() {
+            if token.is_none() && place.slot.is_waiting() {
                 place.wake.notify_one();
             }
             (token.ok_or_else(|| place.outcome.subscribe()), place.slot.hire())

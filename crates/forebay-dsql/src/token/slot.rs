@@ -53,10 +53,8 @@ enum Keeper {
     #[default]
     Absent,
     Signing,
-    /// After a failure; nobody shortens it.
-    Pausing,
-    /// Until the next renewal; whoever finds no good token ends it.
-    Resting,
+    /// For the next renewal, or for the next attempt after a failure.
+    Waiting,
 }
 
 /// What the keeper does next.
@@ -71,15 +69,19 @@ impl Slot {
     pub(super) fn ask(&mut self, life: Duration, now: Instant, wall: Duration) -> Option<Token> {
         self.life = life;
         self.wanted = true;
-        let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall))?;
-        Some(cached.token.clone())
+        let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall));
+        if cached.is_none() {
+            // A pause that was long because all was calm is so no longer.
+            self.retry_at = self.retry_at.map(|at| at.min(now + LONGEST_PAUSE));
+        }
+        cached.map(|cached| cached.token.clone())
     }
 
     /// Whether a keeper is to be started.
     pub(super) fn hire(&mut self) -> bool {
         let absent = self.keeper == Keeper::Absent;
         if absent {
-            self.keeper = Keeper::Pausing;
+            self.keeper = Keeper::Waiting;
         }
         absent
     }
@@ -92,8 +94,9 @@ impl Slot {
         self.keeper != Keeper::Absent
     }
 
-    pub(super) fn is_resting(&self) -> bool {
-        self.keeper == Keeper::Resting
+    /// Whether the keeper waits, and should hear that there is no good token.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.keeper == Keeper::Waiting
     }
 
     pub(super) fn failures(&self) -> u32 {
@@ -109,9 +112,9 @@ impl Slot {
     pub(super) fn next(&mut self, now: Instant, wall: Duration) -> Option<Step> {
         let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall));
         let (keeper, step) = match (cached, self.retry_at) {
-            (_, Some(at)) if now < at => (Keeper::Pausing, Some(Step::Wait(at))),
+            (_, Some(at)) if now < at => (Keeper::Waiting, Some(Step::Wait(at))),
             (Some(cached), None) if now < cached.refresh_at => {
-                (Keeper::Resting, Some(Step::Wait(cached.refresh_at)))
+                (Keeper::Waiting, Some(Step::Wait(cached.refresh_at)))
             }
             // A renewal that has begun goes on while the old token lives, whether or not anyone asks.
             (cached, retry) if self.wanted || (cached.is_some() && retry.is_some()) => {

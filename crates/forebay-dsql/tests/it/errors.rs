@@ -39,7 +39,7 @@ const STATEMENTS: &[(Line, Class)] = &[
     (line("23505", "duplicate key value violates unique constraint", ""), Class::Permanent),
     (line("25P02", "current transaction is aborted", ""), Class::Permanent),
     (line("42601", "syntax error", "OC000 is not what this is about"), Class::Permanent),
-    (line("08P01", "invalid message", ""), Class::Permanent),
+    (line("08P01", "message too long", ""), Class::Limit(Limit::Message)),
 ];
 
 /// At a connect. Two of them have no code that anyone knows, so they come here with one that says nothing.
@@ -100,6 +100,9 @@ fn check(error: impl std::error::Error + Send + Sync + 'static, expected: Class,
     let shared = Arc::new(Error::of(error));
     assert_eq!(Class::of(&Middle(Box::new(Arc::clone(&shared)))), expected, "{what}, shared");
     let error = Arc::into_inner(shared).unwrap();
+    // What the server said, once, whichever client wraps it how.
+    let message = what.split('|').nth(1).unwrap();
+    assert_eq!(error.to_string().matches(message).count(), 1, "{error}");
     assert_eq!(error.class(), expected, "{what}");
     assert_eq!(Class::of(&Outer(Middle(Box::new(error)))), expected, "{what}, classified before");
 }

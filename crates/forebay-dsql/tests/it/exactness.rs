@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dsql_local::Cluster;
+use dsql_local::{Cluster, EngineKind};
 use forebay::rt::TokioRuntime;
 use forebay_dsql::{Auth, Class, Error, RetryPolicy, Sessions, Transactions};
 use sqlx::Executor;
 
-use crate::plain::{self, Postgres, Sqlx, cluster};
+use crate::plain::{self, Postgres, Sqlx, cluster, cluster_on};
 
 const CLIENTS: i64 = 8;
 const EACH: i64 = 15;
@@ -27,8 +27,8 @@ fn transactions() -> Transactions {
     Transactions::new(policy, TokioRuntime::current().unwrap(), "test", "default")
 }
 
-async fn prepared() -> Arc<Cluster> {
-    let cluster = Arc::new(cluster());
+async fn prepared(engine: EngineKind) -> Arc<Cluster> {
+    let cluster = Arc::new(cluster_on(engine));
     let client = Postgres(&cluster).session().await.unwrap().0;
     client.batch_execute("CREATE TABLE counters (id bigint PRIMARY KEY, n bigint NOT NULL)").await.unwrap();
     client.batch_execute("CREATE TABLE done (id bigint PRIMARY KEY)").await.unwrap();
@@ -63,7 +63,16 @@ async fn judge(cluster: &Cluster, outcomes: &BTreeMap<i64, Result<(), Class>>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_success_is_counted_once_with_tokio_postgres() {
-    let (cluster, transactions) = (prepared().await, transactions());
+    count_with_tokio_postgres(EngineKind::Builtin).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_success_is_counted_once_by_a_real_postgres() {
+    count_with_tokio_postgres(EngineKind::Postgres).await;
+}
+
+async fn count_with_tokio_postgres(engine: EngineKind) {
+    let (cluster, transactions) = (prepared(engine).await, transactions());
     let tasks: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let (cluster, transactions) = (Arc::clone(&cluster), transactions.clone());
@@ -91,7 +100,7 @@ async fn every_success_is_counted_once_with_tokio_postgres() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_success_is_counted_once_with_sqlx() {
-    let (cluster, transactions) = (prepared().await, transactions());
+    let (cluster, transactions) = (prepared(EngineKind::Builtin).await, transactions());
     let tasks: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let (cluster, transactions) = (Arc::clone(&cluster), transactions.clone());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use forebay::{Config, ConfigError, Lifetime};
 use forebay_dsql::{Action, Node, Options, Roots};
+use proptest::prelude::*;
 
 const HOST: &str = "abc.dsql.us-east-1.on.aws";
 
@@ -139,4 +140,14 @@ fn settings_in_code_are_judged_against_the_hour_of_a_session() {
     let broken = b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n";
     let error = Options::builder(HOST).roots(Roots::Pem((*broken).into())).build().unwrap_err();
     assert_eq!(settings(&error), ["roots"]);
+}
+
+proptest! {
+    #[test]
+    fn nothing_makes_a_url_or_a_variable_panic(text in "\\PC{0,60}", tail in "[a-z_=&%@:/?0-9.]{0,40}") {
+        drop(Options::from_url(&text));
+        drop(Options::from_url(&format!("dsql://{text}?{tail}")));
+        drop(Options::from_url(&format!("dsql://{tail}")));
+        drop(Options::from_variables([("CLUSTER_ENDPOINT", &text), ("PGPORT", &tail), ("PGHOSTADDR", &tail)]));
+    }
 }

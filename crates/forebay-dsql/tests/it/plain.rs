@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dsql_local::{Cluster, Config, Credentials, Speed, TokenClock};
+use dsql_local::{Cluster, Config, Credentials, EngineKind, Speed, TokenClock};
 use forebay_dsql::{Error, Session, Sessions};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -19,7 +19,12 @@ use tokio_postgres::{Client, Socket};
 
 /// A cluster whose clock stands still, also for tokens; its connections are not rationed.
 pub(crate) fn cluster() -> Cluster {
+    cluster_on(EngineKind::Builtin)
+}
+
+pub(crate) fn cluster_on(engine: EngineKind) -> Cluster {
     let mut config = Config {
+        engine,
         credentials: vec![Credentials::new("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")],
         speed: Speed::STOPPED,
         token_clock: TokenClock::Emulator,

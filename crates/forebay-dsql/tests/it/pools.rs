@@ -9,4 +9,5 @@ mod metrics;
 mod modes;
 mod opening;
 mod standard;
+mod storm;
 mod world;

@@ -2,155 +2,18 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use forebay::Instant;
-use forebay::rt::{Runtime, Starved, Task, VirtualTime};
-use forebay_dsql::{Options, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
+use forebay::rt::{Runtime, VirtualTime};
+use forebay_dsql::{Options, Signed, Token, TokenCache, TokenError};
 use metrics_exporter_prometheus::PrometheusBuilder;
+
+use crate::desk::{Answer, Clock, Desk, World};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Answer {
-    Well,
-    Fail,
-    Hang,
-    Panic,
-    /// Well, after a while.
-    Slow(Duration),
-}
-
-/// A signer whose tokens tell when they were signed, and whose credentials may expire.
-#[derive(Clone)]
-struct Desk(Arc<Inner>);
-
-struct Inner {
-    clock: Clock,
-    book: Mutex<Book>,
-}
-
-struct Book {
-    answer: Answer,
-    asked: u64,
-    /// When the credentials expire, by the time of day.
-    expire: Option<Duration>,
-    lives: Vec<Duration>,
-}
-
-impl Desk {
-    fn new(clock: &Clock) -> Self {
-        let book = Book { answer: Answer::Well, asked: 0, expire: None, lives: Vec::new() };
-        Self(Arc::new(Inner { clock: clock.clone(), book: Mutex::new(book) }))
-    }
-
-    fn answer(&self, answer: Answer) {
-        self.0.book.lock().unwrap().answer = answer;
-    }
-
-    fn expire(&self, at: Option<Duration>) {
-        self.0.book.lock().unwrap().expire = at;
-    }
-
-    fn asked(&self) -> u64 {
-        self.0.book.lock().unwrap().asked
-    }
-}
-
-impl Signer for Desk {
-    fn sign<'a>(&'a self, request: &'a TokenRequest) -> SignFuture<'a> {
-        Box::pin(async {
-            let (answer, asked, expire) = {
-                let mut book = self.0.book.lock().unwrap();
-                book.asked += 1;
-                book.lives.push(request.life);
-                (book.answer, book.asked, book.expire)
-            };
-            let clock = &self.0.clock;
-            match answer {
-                Answer::Well => {}
-                Answer::Fail => return Err(TokenError::unavailable("the token service is away")),
-                Answer::Hang => std::future::pending().await,
-                Answer::Panic => panic!("the signer fell over, as told"),
-                Answer::Slow(while_) => clock.sleep_until(clock.now() + while_).await,
-            }
-            let token = Token::new(format!("{asked} for {}", request.identity.user));
-            Ok(Signed { token, credentials_expire: expire })
-        })
-    }
-}
-
-/// Virtual time with a time of day that can be set.
-#[derive(Clone, Debug)]
-struct Clock {
-    time: VirtualTime,
-    /// Milliseconds by which the time of day is ahead.
-    ahead: Arc<AtomicI64>,
-}
-
-impl Clock {
-    fn step(&self, milliseconds: i64) {
-        self.ahead.fetch_add(milliseconds, Ordering::Relaxed);
-    }
-}
-
-impl Runtime for Clock {
-    fn now(&self) -> Instant {
-        self.time.now()
-    }
-    fn wall(&self) -> Duration {
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        let by = Duration::from_millis(ahead.unsigned_abs());
-        if ahead < 0 { self.time.wall() - by } else { self.time.wall() + by }
-    }
-    fn sleep_until(&self, at: Instant) -> Task {
-        self.time.sleep_until(at)
-    }
-    fn spawn(&self, task: Task) {
-        self.time.spawn(task);
-    }
-    fn entropy(&self) -> u64 {
-        self.time.entropy()
-    }
-    fn block(&self, wait: &mut dyn FnMut()) -> Result<(), Starved> {
-        self.time.block(wait)
-    }
-}
-
-struct World {
-    clock: Clock,
-    desk: Desk,
-    cache: TokenCache,
-    request: TokenRequest,
-}
-
-impl World {
-    fn new() -> Self {
-        let clock = Clock { time: VirtualTime::new(), ahead: Arc::default() };
-        let desk = Desk::new(&clock);
-        let cache = TokenCache::new(desk.clone(), clock.clone(), "orders");
-        let options = Options::builder("abc.dsql.us-east-1.on.aws").build().unwrap();
-        Self { clock, desk, cache, request: options.token_request() }
-    }
-
-    fn ask(&self) -> Result<Token, TokenError> {
-        self.clock.time.run(self.cache.token(&self.request))
-    }
-
-    /// The number of the signing that made the token.
-    fn number(&self) -> u64 {
-        let token = self.ask().unwrap();
-        token.expose_secret().split(' ').next().unwrap().parse().unwrap()
-    }
-
-    fn pass(&self, time: Duration) {
-        self.clock.time.advance(time);
-    }
-}
 
 fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))

@@ -1,135 +1,19 @@
 //! Transactions over a connection that does as it is told, in virtual time.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay_dsql::{
-    Class, ConditionFailed, Conflict, Error, RetryPolicy, Session, Sessions, Stage, Transactions,
-};
+use forebay_dsql::{Class, ConditionFailed, Conflict, Error, RetryPolicy, Stage, Transactions};
 use metrics_exporter_prometheus::PrometheusBuilder;
+
+use crate::bank::{Bank, Fate};
 
 const CHANGE: Class = Class::Conflict(Conflict::Change);
 const SCHEMA: Class = Class::Conflict(Conflict::Schema);
-
-/// What becomes of one step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
-    Well,
-    Fails(Class),
-    Hangs,
-}
-
-/// A database of one number, and the fates of the steps to come: BEGIN, the body's statement, COMMIT, ROLLBACK.
-#[derive(Clone, Default)]
-struct Bank(Arc<Mutex<Books>>);
-
-#[derive(Default)]
-struct Books {
-    fates: VecDeque<(&'static str, Fate)>,
-    log: Vec<String>,
-    opened: u32,
-    committed: i64,
-    /// Connections that were dropped with a transaction open.
-    dropped_dirty: u32,
-}
-
-struct Link {
-    bank: Bank,
-    id: u32,
-    dirty: bool,
-    written: i64,
-}
-
-impl Bank {
-    fn plan(&self, fates: &[(&'static str, Fate)]) {
-        self.0.lock().unwrap().fates = fates.iter().copied().collect();
-    }
-
-    fn log(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap().log)
-    }
-
-    fn committed(&self) -> i64 {
-        self.0.lock().unwrap().committed
-    }
-
-    async fn step(&self, id: u32, step: &'static str) -> Result<(), Error> {
-        let fate = {
-            let mut books = self.0.lock().unwrap();
-            books.log.push(format!("{step} {id}"));
-            match books.fates.front() {
-                Some((planned, fate)) if *planned == step => {
-                    let fate = *fate;
-                    books.fates.pop_front();
-                    fate
-                }
-                _ => Fate::Well,
-            }
-        };
-        match fate {
-            Fate::Well => Ok(()),
-            Fate::Fails(class) => Err(Error::new(class, "as planned")),
-            Fate::Hangs => std::future::pending().await,
-        }
-    }
-}
-
-impl Sessions for Bank {
-    type Session = Link;
-
-    async fn session(&self) -> Result<Link, Error> {
-        let id = {
-            let mut books = self.0.lock().unwrap();
-            books.opened += 1;
-            books.opened
-        };
-        self.step(id, "take").await?;
-        Ok(Link { bank: self.clone(), id, dirty: false, written: 0 })
-    }
-}
-
-impl Link {
-    async fn add(&mut self, amount: i64) -> Result<(), Error> {
-        self.bank.step(self.id, "add").await?;
-        self.written += amount;
-        Ok(())
-    }
-}
-
-impl Session for Link {
-    async fn begin(&mut self) -> Result<(), Error> {
-        self.dirty = true;
-        self.bank.step(self.id, "begin").await
-    }
-
-    async fn commit(&mut self) -> Result<(), Error> {
-        let outcome = self.bank.step(self.id, "commit").await;
-        if outcome.is_ok() {
-            self.bank.0.lock().unwrap().committed += self.written;
-        }
-        self.written = 0;
-        self.dirty = false;
-        outcome
-    }
-
-    async fn rollback(&mut self) -> Result<(), Error> {
-        self.bank.step(self.id, "rollback").await?;
-        self.written = 0;
-        self.dirty = false;
-        Ok(())
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.bank.0.lock().unwrap().dropped_dirty += u32::from(self.dirty);
-    }
-}
 
 struct World {
     time: VirtualTime,
