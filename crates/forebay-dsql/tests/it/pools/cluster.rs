@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dsql_local::{Cluster, Config, Credentials, Fault, Limits, Speed, TokenClock};
+use dsql_local::{Cluster, Config, Credentials, EngineKind, Fault, Limits, Speed, TokenClock};
 use forebay_dsql::{
     Client, DsqlPool, Options, OptionsBuilder, Roots, SignFuture, Signed, Signer, Token, TokenError,
     TokenRequest,
@@ -19,7 +19,12 @@ pub(crate) fn start() -> Arc<Cluster> {
 }
 
 pub(crate) fn start_with(limits: Limits) -> Arc<Cluster> {
+    start_over(EngineKind::Builtin, limits)
+}
+
+pub(crate) fn start_over(engine: EngineKind, limits: Limits) -> Arc<Cluster> {
     let cluster = Cluster::start(Config {
+        engine,
         credentials: vec![Credentials::new("AKIDEXAMPLE", "not-a-secret")],
         speed: Speed::STOPPED,
         token_clock: TokenClock::Emulator,

@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use dsql_local::Cluster;
+use dsql_local::{Cluster, EngineKind, Limits};
 use forebay::Discard;
 use forebay_dsql::{Dsql, Shape};
 
-use super::cluster::{PATIENCE, eventually, fault, pool, start};
+use super::cluster::{PATIENCE, eventually, fault, pool, start, start_over};
 
 /// A pool of one connection, so that the next caller gets the same.
 async fn one(reservoir: bool) -> (Arc<Cluster>, Dsql) {
@@ -168,6 +168,37 @@ async fn one_that_does_not_answer_is_replaced() {
     assert_eq!(discards, 1);
     cluster.heal(stuck);
     lent.batch_execute("SELECT 1").await.unwrap();
+}
+
+/// What a real PostgreSQL says about all this is what the books were made for.
+#[tokio::test]
+async fn a_real_postgresql_is_understood_as_well() {
+    let cluster = start_over(EngineKind::Postgres, Limits::default());
+    let pool: Dsql = pool(&cluster, 1, true).await;
+    let zone = async || {
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        let rows =
+            lent.query_typed("SELECT current_setting('TimeZone'), count(*) FROM t", &[]).await.unwrap();
+        assert_eq!(rows[0].get::<_, i64>(1), 0, "somebody else's transaction");
+        rows[0].get::<_, String>(0)
+    };
+    pool.acquire().await.unwrap().batch_execute("CREATE TABLE t (a bigint)").await.unwrap();
+    let before = zone().await;
+    for (statements, shape) in [
+        ("SELECT 1", Shape::Clean),
+        ("BEGIN; INSERT INTO t VALUES (1)", Shape::InTransaction),
+        ("SET TimeZone = 'Europe/Rome'", Shape::Altered),
+        ("BEGIN; SET TimeZone = 'Europe/Rome'", Shape::InTransaction),
+        ("BEGIN; SELECT no_such_column", Shape::InTransaction),
+    ] {
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        // The last of them fails, and is meant to.
+        drop(lent.batch_execute(statements).await);
+        assert_eq!(lent.shape(), shape, "{statements}");
+        drop(lent);
+        assert_eq!(zone().await, before, "{statements}");
+    }
+    assert_eq!(cluster.counters().accepted, 1, "it was cleaned each time, not replaced");
 }
 
 #[tokio::test]
