@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::session::Session;
 use crate::tls::{Tls, WatchedTls};
 use crate::token::Token;
-use crate::wire::{Driver, Shape, Watch};
+use crate::wire::{Driver, Leash, Shape, Watch};
 
 /// A peer that says nothing for so long is asked whether it lives.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -62,17 +62,17 @@ impl Postgres {
         let (client, connection) = config.connect(tls).await?;
         let watch = Arc::clone(&watch.lock());
         let ended = Ended(Arc::clone(&watch));
-        let driver = Driver::new(connection, Arc::clone(&watch));
+        let (driver, leash) = Driver::new(connection, Arc::clone(&watch));
         self.parts.runtime.spawn(Box::pin(async move {
             // In this order: the socket is closed before it is said to be, and only then is the death told.
             let _lifeline = lifeline.guard();
             let _ended = ended;
-            // Whatever it ends with, those who wait for an answer are told by tokio-postgres.
-            drop(driver.await);
+            driver.await;
         }));
+        let opened = PostgresConnection { client, watch, leash };
         // Until the driver has looked once, it would not hear of what it is told.
-        watch.answered().await;
-        Ok(PostgresConnection { client, watch })
+        opened.watch.answered().await;
+        Ok(opened)
     }
 }
 
@@ -136,10 +136,17 @@ impl Connect for Postgres {
     }
 
     async fn close(&self, connection: PostgresConnection) {
-        let PostgresConnection { client, watch } = connection;
-        // Its driver says good-bye then, and ends.
+        let PostgresConnection { client, watch, leash } = connection;
+        let unanswered = watch.shape() == Shape::Unanswered;
+        // Its driver says good-bye then, and ends; but one that waits for an answer is not waited for.
         drop(client);
-        watch.ended().await;
+        if unanswered {
+            drop(leash);
+            watch.ended().await;
+        } else {
+            watch.ended().await;
+            drop(leash);
+        }
     }
 }
 
@@ -153,6 +160,8 @@ impl fmt::Debug for Postgres {
 pub struct PostgresConnection {
     client: Client,
     watch: Arc<Watch>,
+    /// Held, so that the socket goes with the connection.
+    leash: Leash,
 }
 
 impl PostgresConnection {

@@ -20,7 +20,7 @@ mod ledger;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use driver::Driver;
+pub(crate) use driver::{Driver, Leash};
 use frames::{Frames, Garbage};
 use ledger::Ledger;
 
@@ -47,6 +47,8 @@ pub struct Watch {
     books: AtomicU8,
     altered: AtomicBool,
     broken: AtomicBool,
+    /// Nobody holds the connection any more: the driver shall end.
+    released: AtomicBool,
     /// The driver is gone, and the socket with it.
     ended: AtomicBool,
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.

@@ -25,12 +25,27 @@ struct Bell {
 }
 
 impl<F> Driver<F> {
-    pub(crate) fn new(future: F, watch: Arc<Watch>) -> Self {
+    /// A driver, and what ends it.
+    pub(crate) fn new(future: F, watch: Arc<Watch>) -> (Self, Leash) {
         // It has not been polled yet, and what it was told so far it has not looked at.
         watch.activity.store(CALLED, Ordering::Release);
         let bell = Arc::new(Bell { watch, task: Mutex::new(Waker::noop().clone()) });
         let waker = Waker::from(Arc::clone(&bell));
-        Self { future, bell, waker }
+        let leash = Leash(Arc::clone(&bell));
+        (Self { future, bell, waker }, leash)
+    }
+}
+
+/// Ends the driver when it is dropped, whatever the driver still waits for.
+///
+/// A driver whose client is gone says good-bye and ends, but not before every request is answered, which may be never;
+/// and then a connection that everybody believes closed would hold its socket for ever.
+pub(crate) struct Leash(Arc<Bell>);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        self.0.watch.released.store(true, Ordering::Release);
+        self.0.wake_by_ref();
     }
 }
 
@@ -46,9 +61,9 @@ impl Wake for Bell {
 }
 
 impl<F: Future + Unpin> Future for Driver<F> {
-    type Output = F::Output;
+    type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         {
             let mut task = this.bell.task.lock();
@@ -58,11 +73,16 @@ impl<F: Future + Unpin> Future for Driver<F> {
         }
         let watch = &this.bell.watch;
         watch.activity.store(AT_WORK, Ordering::Release);
+        // After the task to wake is known: whoever lets go later will wake it.
+        if watch.released.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
         let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
         // Called again in the meantime: then it will be polled again, and is not at rest before.
         let _ = watch.activity.compare_exchange(AT_WORK, AT_REST, Ordering::AcqRel, Ordering::Acquire);
         watch.changed.notify_waiters();
-        polled
+        // Whatever it ends with, those who wait for an answer hear of it from their client.
+        polled.map(drop)
     }
 }
 

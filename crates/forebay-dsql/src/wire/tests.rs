@@ -267,7 +267,7 @@ fn a_request_that_the_driver_has_not_seen_yet_counts() {
     let queue = Arc::new(Queue::default());
     let mut books = Books::begun();
     let watch = Arc::clone(&books.0.watch);
-    let mut driver = std::pin::pin!(Driver::new(
+    let (driver, _leash) = Driver::new(
         {
             let queue = Arc::clone(&queue);
             poll_fn(move |context| {
@@ -280,8 +280,9 @@ fn a_request_that_the_driver_has_not_seen_yet_counts() {
                 Poll::<()>::Pending
             })
         },
-        Arc::clone(&watch)
-    ));
+        Arc::clone(&watch),
+    );
+    let mut driver = std::pin::pin!(driver);
     let mut context = Context::from_waker(std::task::Waker::noop());
     assert_eq!(watch.shape(), Shape::Unanswered, "it has never looked");
     assert!(driver.as_mut().poll(&mut context).is_pending());
@@ -299,6 +300,32 @@ fn a_driver_that_is_gone_leaves_it_broken() {
     let watch = Arc::new(Watch::default());
     drop(Driver::new(std::future::pending::<()>(), Arc::clone(&watch)));
     assert_eq!(watch.shape(), Shape::Broken);
+}
+
+#[test]
+fn a_driver_nobody_holds_ends_whatever_it_waits_for() {
+    let watch = Arc::new(Watch::default());
+    let (driver, leash) = Driver::new(std::future::pending::<()>(), Arc::clone(&watch));
+    let mut driver = Box::pin(driver);
+    let woken = Arc::new(Woken::default());
+    let waker = std::task::Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    assert!(driver.as_mut().poll(&mut context).is_pending());
+    assert!(!woken.0.load(Ordering::SeqCst));
+    drop(leash);
+    assert!(woken.0.load(Ordering::SeqCst), "it was not told");
+    assert!(driver.as_mut().poll(&mut context).is_ready());
+    drop(driver);
+    assert!(watch.is_broken());
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn exchanges() -> impl Strategy<Value = Vec<(bool, Vec<u8>)>> {

@@ -108,6 +108,26 @@ async fn a_socket_lost_in_a_row_stream_is_never_lent_again() {
     assert_ne!(pool.acquire_within(PATIENCE).await.unwrap().id(), id);
 }
 
+#[tokio::test]
+async fn a_socket_goes_with_its_connection_also_if_it_waits_for_an_answer() {
+    let cluster = start();
+    let options = options(&cluster, 1).reservoir(true);
+    let pool = Dsql::connect(options.build().unwrap(), Keys::of(&cluster)).await.unwrap();
+    let lent = pool.acquire().await.unwrap();
+    // Never answered, as the emulator's clock stands still.
+    cluster.inject(fault("delay:at=statement,for=1h"));
+    tokio::time::timeout(Duration::from_millis(20), lent.batch_execute("SELECT 1")).await.unwrap_err();
+    let watch = Arc::clone(lent.watch());
+    assert_eq!(watch.shape(), Shape::Unanswered);
+    let mut lent = lent;
+    lent.mark_bad();
+    drop(lent);
+    eventually("its driver has ended", || watch.is_broken()).await;
+    assert!(pool.drain(PATIENCE).await.is_complete());
+    cluster.heal_all();
+    eventually("the server has noticed", || cluster.counters().live == 0).await;
+}
+
 /// A cluster of so many connections, and the pool that wants more.
 async fn crowded(connections: u32, wanted: usize) -> (Arc<Cluster>, Dsql) {
     let cluster = start_with(Limits { connections, ..Limits::default() });

@@ -3,8 +3,6 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use forebay::{CheckoutError, Draws, Seed};
@@ -90,19 +88,14 @@ async fn nobody_finds_what_others_left(reservoir: bool, seed: u64) {
     let cluster = start();
     let pool: Dsql = pool(&cluster, 4, reservoir).await;
     pool.acquire().await.unwrap().batch_execute("CREATE TABLE t (a bigint)").await.unwrap();
-    let left = Arc::new(AtomicUsize::new(CALLERS as usize));
     let callers: Vec<_> = (0..CALLERS)
         .map(|number| {
-            let (pool, left) = (pool.clone(), Arc::clone(&left));
-            tokio::spawn(async move {
-                let found = caller(pool, Seed::new(seed).fork(&number.to_string()), 40).await;
-                left.fetch_sub(1, Ordering::SeqCst);
-                found
-            })
+            let seed = Seed::new(seed).fork(&number.to_string());
+            tokio::spawn(caller(pool.clone(), seed, 40))
         })
         .collect();
     let mut cut = 0;
-    while left.load(Ordering::SeqCst) > 0 && callers.iter().any(|caller| !caller.is_finished()) {
+    while callers.iter().any(|caller| !caller.is_finished()) {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         cut += cluster.sever(0.3);
     }
