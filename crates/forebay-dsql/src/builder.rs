@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::rt::{Runtime, TokioRuntime};
 use forebay::{
@@ -33,14 +34,17 @@ pub struct Builder<C> {
     leases: Option<Arc<dyn Leases>>,
     observers: Vec<Box<dyn Observer>>,
     policy: RetryPolicy,
+    /// Unless the settings say otherwise.
+    check_after: Option<Duration>,
 }
 
 impl<C: Client> Builder<C> {
     pub(crate) fn new(options: Options, signer: impl Signer) -> Self {
-        Self::made(options, |options, runtime| {
+        let made = Self::made(options, |options, runtime| {
             let tokens = TokenCache::new(signer, Arc::clone(&runtime), options.service());
             C::new(ConnectorParts::new(options.clone(), tokens, runtime))
-        })
+        });
+        Self { check_after: C::CHECK_AFTER, ..made }
     }
 
     /// Takes tokens from a cache that other pools of the process use as well, instead of having its own.
@@ -63,7 +67,16 @@ impl<C: Connect> Builder<C> {
     ) -> Self {
         let make = Box::new(make);
         let policy = RetryPolicy::default();
-        Self { options, make, runtime: None, limit: None, leases: None, observers: Vec::new(), policy }
+        Self {
+            options,
+            make,
+            runtime: None,
+            limit: None,
+            leases: None,
+            observers: Vec::new(),
+            policy,
+            check_after: None,
+        }
     }
 
     /// Where time and tasks come from. Default: the tokio runtime that [`connect`](Self::connect) is called in.
@@ -104,13 +117,17 @@ impl<C: Connect> Builder<C> {
     /// # Errors
     /// If the options make no sense, or there is no runtime.
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
-        let Self { options, make, runtime, limit, leases, observers, policy } = self;
+        let Self { options, make, runtime, limit, leases, observers, policy, check_after } = self;
         Logs::notes(&options.settings().notes);
         let runtime = match runtime {
             Some(runtime) => runtime,
             None => Arc::new(TokioRuntime::current()?),
         };
-        let figures = options.config().figures();
+        let mut config = options.config().clone();
+        if let (Some(idle), None) = (check_after, config.figures().check_after) {
+            config = config.check_after(idle);
+        }
+        let figures = config.figures();
         let registry = Registry::new(Arc::clone(&runtime));
         let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
         let limit = limit
@@ -119,7 +136,7 @@ impl<C: Connect> Builder<C> {
         let mode = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
             let mut reservoir = Reservoir::builder(connector)
-                .config(options.config().clone())
+                .config(config)
                 .runtime(Arc::clone(&runtime))
                 .limit(limit)
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
@@ -133,7 +150,7 @@ impl<C: Connect> Builder<C> {
             }
             Mode::Reservoir(Box::pin(reservoir.start()).await?)
         } else {
-            options.config().validate()?;
+            config.validate()?;
             let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
             let mut draws = seed.draws();
             let settings = options.settings().standard.clone();

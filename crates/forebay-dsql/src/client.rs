@@ -1,6 +1,7 @@
 //! What the connectors of both clients have in common.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::rt::Runtime;
 use forebay::{ConfigError, Connect};
@@ -17,6 +18,10 @@ pub(crate) use opening::rolled_back;
 /// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: [`Postgres`](crate::Postgres) or
 /// [`Sqlx`](crate::Sqlx).
 pub trait Client: Connect + Sized {
+    /// After how long an idle connection is checked, unless the settings say: for clients that do not notice by
+    /// themselves when one dies.
+    const CHECK_AFTER: Option<Duration> = None;
+
     /// A connector of these parts.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError, Problem};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
@@ -32,6 +33,8 @@ impl Sqlx {
 }
 
 impl client::Client for Sqlx {
+    const CHECK_AFTER: Option<Duration> = Some(Duration::from_secs(30));
+
     fn new(parts: ConnectorParts) -> Result<Self, ConfigError> {
         let options = &parts.options;
         if options.address() != options.host() {

@@ -281,6 +281,9 @@ impl<C: Connect> Manager for Opener<C> {
         if !pooled.is_fit(self.0.runtime.now()) {
             return Err(RecycleError::message("too old, dead or retired"));
         }
+        if !pooled.is_heard_of().await {
+            return Err(RecycleError::message("does not answer any more"));
+        }
         // A guard cleans before it gives back; this is for what happened to an idle connection since.
         if !pooled.cleaned().await {
             return Err(RecycleError::message("cannot be made clean"));

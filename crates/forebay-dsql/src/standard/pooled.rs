@@ -17,6 +17,8 @@ pub(crate) struct Pooled<C: Connect> {
     /// There until it is dropped.
     held: Option<(Tracked<C::Connection>, Option<StandardLease>)>,
     expires_at: Instant,
+    /// When the server was last known to answer.
+    heard_at: Instant,
     shared: Arc<Shared<C>>,
 }
 
@@ -29,7 +31,8 @@ impl<C: Connect> Pooled<C> {
         expires_at: Instant,
         shared: Arc<Shared<C>>,
     ) -> Self {
-        Self { held: Some((connection, lease)), expires_at, shared }
+        let heard_at = shared.runtime.now();
+        Self { held: Some((connection, lease)), expires_at, heard_at, shared }
     }
 
     pub(crate) fn tracked(&self) -> &Tracked<C::Connection> {
@@ -59,6 +62,15 @@ impl<C: Connect> Pooled<C> {
         let shared = Arc::clone(&self.shared);
         let reset = shared.connector.reset(self.tracked_mut());
         matches!(rt::within(&*shared.runtime, shared.figures.care_timeout, reset).await, Some(Ok(())))
+    }
+
+    /// Whether it is in order, or answers if it has been idle for longer than the settings allow without asking.
+    pub(super) async fn is_heard_of(&mut self) -> bool {
+        let idle = self.shared.runtime.now().since(self.heard_at);
+        match self.shared.figures.check_after {
+            Some(longest) if idle >= longest => self.ping().await,
+            _ => true,
+        }
     }
 
     /// Asks the server whether it lives. Cancel safe as the connector's check.
@@ -128,7 +140,9 @@ impl<C: Connect> Drop for Borrowed<C> {
     fn drop(&mut self) {
         let Some(mut object) = self.object.take() else { return };
         let shared = Arc::clone(&object.shared);
-        if self.bad || !object.is_fit(shared.runtime.now()) {
+        let now = shared.runtime.now();
+        object.heard_at = now;
+        if self.bad || !object.is_fit(now) {
             drop(Object::take(object));
         } else if !object.is_clean() {
             // Until it is given back it counts as in use, also if this task is dropped.

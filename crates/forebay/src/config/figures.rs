@@ -25,6 +25,8 @@ pub struct Figures {
     pub close_timeout: Duration,
     /// How long a caller waits while all connections are in use.
     pub acquire_timeout: Duration,
+    /// How long a connection may be idle before it is checked, if it is.
+    pub check_after: Option<Duration>,
     /// Where chance is drawn from, if it is set.
     pub seed: Option<Seed>,
 }
@@ -42,6 +44,7 @@ impl Config {
             care_timeout: self.care_timeout,
             close_timeout: self.close_timeout,
             acquire_timeout: self.acquire_timeout,
+            check_after: self.check_after,
             seed: self.seed,
         }
     }
@@ -61,6 +64,7 @@ mod tests {
         assert_eq!((figures.open_timeout, figures.stagger), (2 * second, 3 * second));
         assert_eq!(figures.seed, Some(Seed::new(4)));
         let defaults = Config::default().figures();
+        assert_eq!(defaults.check_after, None);
         assert_eq!((defaults.care_timeout, defaults.close_timeout), (5 * second, 5 * second));
     }
 }

@@ -165,6 +165,20 @@ fn an_old_one_is_not_lent_even_if_the_keeper_is_late() {
 }
 
 #[test]
+fn one_that_was_idle_for_long_is_asked_before_it_is_lent_if_so_wished() {
+    let world = World::new();
+    let pool = world.standard(config(1).check_after(seconds(30)));
+    let first = pool.registry().list()[0].id;
+    world.server.on_check(Answer::Fail(Failure::Open));
+    world.time.advance(seconds(20));
+    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), first);
+    world.time.advance(seconds(29));
+    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), first, "it was used in between");
+    world.time.advance(seconds(30));
+    assert_ne!(world.time.run(pool.acquire()).unwrap().id(), first);
+}
+
+#[test]
 fn opens_are_rationed_for_callers_too() {
     let world = World::new();
     let pool = world.standard(config(10).rate(1.0, 10));
