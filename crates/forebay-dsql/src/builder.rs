@@ -19,7 +19,7 @@ use crate::retry::RetryPolicy;
 use crate::standard::Standard;
 use crate::token::{Signer, TokenCache};
 use crate::transaction::Transactions;
-use crate::{keeper, warmup};
+use crate::{keeper, standard, warmup};
 
 /// Makes the connector once it is known where tasks run.
 type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send>;
@@ -157,6 +157,13 @@ impl<C: Connect> Builder<C> {
             let stagger = settings.warmup_stagger;
             let standard =
                 Standard::new(connector, Arc::clone(&runtime), figures, settings, limit, leases, metrics);
+            tracing::info!(
+                max_open_conns = figures.max_open,
+                current_open = 0,
+                max_conn_lifetime = %forebay::duration::show(standard::LIFE),
+                max_conn_idle_time = "0s",
+                "DSQL connection pool configured"
+            );
             // From here on, dropping this future closes it.
             let open = Arc::new(Open(standard));
             runtime.sleep_until(runtime.now() + draws.up_to(figures.stagger)).await;

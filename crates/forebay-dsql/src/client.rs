@@ -15,8 +15,7 @@ mod opening;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) use opening::rolled_back;
 
-/// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: [`Postgres`](crate::Postgres) or
-/// [`Sqlx`](crate::Sqlx).
+/// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: `Postgres` or `Sqlx`.
 pub trait Client: Connect + Sized {
     /// After how long an idle connection is checked, unless the settings say: for clients that do not notice by
     /// themselves when one dies.

@@ -1,6 +1,8 @@
 //! Keeps a pool in standard mode full: it counts connections, not how often one could be borrowed.
 
-use forebay::Connect;
+use std::sync::Arc;
+
+use forebay::{Connect, OpenError};
 
 use crate::dsql::PoolStatus;
 use crate::standard::Standard;
@@ -27,6 +29,7 @@ pub(crate) async fn run<C: Connect>(standard: Standard<C>) {
         "DSQL pool keeper started"
     );
     let mut next = runtime.now();
+    let mut in_vain = 0_u32;
     loop {
         // After a look that took longer than a tick, the next is a tick away from now.
         next = (next + tick).max(runtime.now() + tick / 2);
@@ -34,12 +37,22 @@ pub(crate) async fn run<C: Connect>(standard: Standard<C>) {
         if standard.is_closed() {
             return;
         }
-        look(&standard, most).await;
+        match look(&standard, most).await {
+            Ok(()) => in_vain = 0,
+            Err(error) => {
+                in_vain = in_vain.saturating_add(1);
+                // The first, the second, the fourth and so on: a long outage is not worth a line each second.
+                if in_vain.is_power_of_two() {
+                    tracing::warn!(attempt = in_vain, %error, "DSQL pool keeper: failed to create connection");
+                }
+            }
+        }
         shared.metrics.stands(&PoolStatus::of_standard(&standard));
     }
 }
 
-async fn look<C: Connect>(standard: &Standard<C>, most: usize) {
+/// One look. After a failure the next is at the next tick, rather than into the same wall.
+async fn look<C: Connect>(standard: &Standard<C>, most: usize) -> Result<(), Arc<OpenError>> {
     let shared = standard.shared();
     standard.sweep();
     let size = standard.open();
@@ -49,12 +62,9 @@ async fn look<C: Connect>(standard: &Standard<C>, most: usize) {
     for _ in 0..missing.min(most) {
         let added = standard.add_spare().await;
         shared.metrics.topped_up(added.is_ok());
-        if let Err(error) = added {
-            tracing::warn!(%error, "DSQL pool keeper: failed to create connection");
-            // At the next tick again, rather than into the same wall.
-            return;
-        }
+        added?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //!
 //! - [`Options`]: which cluster, as whom, and how; from code, a `dsql://` URL or the environment.
 //! - [`TokenCache`]: tokens signed ahead of need, so that a failing token service does not stop new connections.
-//! - [`Dsql`]: one handle to a cluster, with connections from a reservoir or from a pool; [`SqlxDsql`] for sqlx.
+//! - [`DsqlPool`]: one handle to a cluster, with connections from a reservoir or from a pool. It is called `Dsql` with
+//!   connections of tokio-postgres, and `SqlxDsql` with those of sqlx.
 //! - [`Error`] and [`Class`]: what went wrong, by what to do next.
 
 pub mod metrics;

@@ -26,7 +26,7 @@ use lease::StandardLease;
 pub(crate) use pooled::{Borrowed, Pooled};
 
 /// Safely below Aurora DSQL's hour.
-const LIFE: Duration = Duration::from_secs(55 * 60);
+pub(crate) const LIFE: Duration = Duration::from_secs(55 * 60);
 
 /// A pool in standard mode.
 pub(crate) struct Standard<C: Connect> {

@@ -5,6 +5,7 @@ mod cluster;
 mod conformance;
 mod death;
 mod dirt;
+mod logs;
 mod metrics;
 mod modes;
 mod opening;

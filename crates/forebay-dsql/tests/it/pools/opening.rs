@@ -1,6 +1,8 @@
 //! Opening connections: tokens, refusals, and what the reservoir makes of them.
 
+use std::future::Future;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use forebay::{CheckoutError, Connect, Failure, Lifeline};
@@ -111,6 +113,44 @@ async fn without_a_token_nothing_is_dialled() {
         let lent = pool.acquire_within(PATIENCE).await.unwrap();
         lent.batch_execute("SELECT 1").await.unwrap();
     }
+}
+
+async fn an_open_given_up_anywhere_leaves_nothing<C: Client>() {
+    let cluster = start();
+    let connector: C = connector(options(&cluster, 1).build().unwrap(), &Keys::of(&cluster));
+    let mut whole = 0;
+    for polls in 0..200 {
+        let mut open = Box::pin(connector.open(Lifeline::unattached()));
+        let mut opened = None;
+        for _ in 0..polls {
+            let polled = std::future::poll_fn(|context| Poll::Ready(open.as_mut().poll(context)));
+            if let Poll::Ready(done) = polled.await {
+                opened = Some(done);
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(open);
+        if let Some(opened) = opened {
+            connector.close(opened.unwrap_or_else(|error| panic!("{error}"))).await;
+            whole += 1;
+        }
+    }
+    // Whether some were fast enough is the machine's business; in the end one is.
+    let opened = connector.open(Lifeline::unattached()).await;
+    connector.close(opened.unwrap_or_else(|error| panic!("{error}"))).await;
+    eventually("no session is left", || cluster.counters().live == 0).await;
+    assert!(cluster.counters().accepted > whole, "the last one at least was let in");
+}
+
+#[tokio::test]
+async fn an_open_given_up_anywhere_leaves_nothing_with_tokio_postgres() {
+    an_open_given_up_anywhere_leaves_nothing::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn an_open_given_up_anywhere_leaves_nothing_with_sqlx() {
+    an_open_given_up_anywhere_leaves_nothing::<Sqlx>().await;
 }
 
 #[tokio::test]
