@@ -102,9 +102,12 @@ async fn a_socket_lost_in_a_row_stream_is_never_lent_again() {
     let id = lent.id();
     let sql = "SELECT CAST(generate_series AS bigint) FROM generate_series(1, 50000)";
     let rows = lent.query_raw::<_, i64, _>(sql, []).await.unwrap();
+    let watch = Arc::clone(lent.watch());
     cluster.sever(1.0);
     drop(rows);
     drop(lent);
+    // All rows may have been under way already, and then it is only the end of them that tells.
+    eventually("its driver has noticed", || watch.is_broken()).await;
     assert_ne!(pool.acquire_within(PATIENCE).await.unwrap().id(), id);
 }
 
