@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError, Problem};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
-use sqlx::{AssertSqlSafe, Connection, Executor};
+use sqlx::{Connection, Executor};
 
 use crate::client::{self, ConnectorParts};
-use crate::error::Error;
+use crate::error::{Class, Error};
 use crate::options::Roots;
 use crate::session::Session;
 use crate::token::Token;
@@ -79,7 +79,11 @@ impl Connect for Sqlx {
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
         // The first of them waits for what is still unanswered.
         connection.connection.execute("ROLLBACK").await?;
-        connection.connection.execute("RESET ALL").await?;
+        match connection.connection.execute("RESET ALL").await.map_err(Error::from) {
+            // A cluster that knows no RESET ALL has no setting that could have been changed either.
+            Err(error) if error.class() != Class::Unsupported => return Err(error.into()),
+            _ => {}
+        }
         connection.touched = false;
         Ok(())
     }
@@ -116,7 +120,7 @@ impl SqlxConnection {
     /// Runs `statement`. Until that is done, and if it fails, the connection counts as touched.
     async fn run(&mut self, statement: &'static str) -> Result<(), Error> {
         self.touched = true;
-        self.connection.execute(AssertSqlSafe(statement)).await?;
+        self.connection.execute(statement).await?;
         Ok(())
     }
 }
