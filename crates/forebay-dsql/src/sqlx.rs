@@ -28,7 +28,7 @@ impl Sqlx {
     async fn dial(&self, token: Token) -> Result<SqlxConnection, Error> {
         let options = self.options.clone().password(token.expose_secret());
         let connection = PgConnection::connect_with(&options).await?;
-        Ok(SqlxConnection { connection, touched: false })
+        Ok(SqlxConnection { connection, touched: false, touched_before: false })
     }
 }
 
@@ -109,6 +109,8 @@ pub struct SqlxConnection {
     connection: PgConnection,
     /// A caller had it in hand, and who knows what it did.
     touched: bool,
+    /// Whether it was touched already when its transaction began.
+    touched_before: bool,
 }
 
 impl SqlxConnection {
@@ -148,6 +150,7 @@ impl fmt::Debug for SqlxConnection {
 
 impl Session for SqlxConnection {
     async fn begin(&mut self) -> Result<(), Error> {
+        self.touched_before = self.touched;
         self.run("BEGIN").await
     }
 
@@ -159,13 +162,13 @@ impl Session for SqlxConnection {
             return Err(if is_failed_transaction(&error) { client::rolled_back() } else { error });
         }
         self.run("COMMIT").await?;
-        self.touched = false;
+        self.touched = self.touched_before;
         Ok(())
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
         self.run("ROLLBACK").await?;
-        self.touched = false;
+        self.touched = self.touched_before;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use dsql_local::{Cluster, EngineKind, Limits};
 use forebay::Discard;
-use forebay_dsql::{Dsql, Shape};
+use forebay_dsql::{Dsql, Session, Shape, SqlxDsql};
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start, start_over};
 
@@ -168,6 +168,31 @@ async fn one_that_does_not_answer_is_replaced() {
     assert_eq!(discards, 1);
     cluster.heal(stuck);
     lent.batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn sqlx_knows_what_it_does_not_know() {
+    use sqlx::Executor;
+    let cluster = start();
+    let pool: SqlxDsql = pool(&cluster, 1, true).await;
+    let ready = || pool.reservoir_status().unwrap().ready;
+    // A transaction through the session: known to be clean, and back at once.
+    let mut lent = pool.acquire().await.unwrap();
+    lent.begin().await.unwrap();
+    lent.pg().execute("SELECT 1").await.unwrap();
+    lent.commit().await.unwrap();
+    drop(lent);
+    assert_eq!(ready(), 1);
+    // Touched before: a commit does not make that good.
+    let mut lent = pool.acquire().await.unwrap();
+    lent.pg().execute("SET TimeZone = 'Europe/Rome'").await.unwrap();
+    lent.begin().await.unwrap();
+    lent.commit().await.unwrap();
+    drop(lent);
+    assert_eq!(ready(), 0);
+    let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+    let zone: String = sqlx::query_scalar("SHOW TimeZone").fetch_one(lent.pg()).await.unwrap();
+    assert_eq!((zone.as_str(), cluster.counters().accepted), ("UTC", 1));
 }
 
 /// What a real PostgreSQL says about all this is what the books were made for.
