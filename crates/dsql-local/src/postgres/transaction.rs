@@ -1,32 +1,19 @@
 //! One transaction: what it has done, and what it holds of it.
 
-use std::collections::BTreeSet;
+mod attempt;
+mod commit;
+
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::backend::{Backend, Body, Setting};
-use super::commits::{Mark, Unseen};
-use super::journal::{Change, Journal};
-use super::locking::locking;
-use super::precheck;
-use super::record::{Key, key};
+use super::backend::{Backend, Setting};
+use super::commits::Mark;
+use super::journal::Journal;
 use super::replay::replay;
-use super::request::Request;
-use super::rewrite;
 use super::sandbox::Sandbox;
-use super::script::Script;
 use super::{Inner, catalog};
 use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement};
-
-/// How many rows a transaction may change.
-const ROW_LIMIT: usize = 3_000;
-/// How many bytes it may write. It is told so at its commit.
-const SIZE_LIMIT: usize = 10 << 20;
-/// How many it may write until then: all of it is kept in memory.
-const KEPT_LIMIT: usize = 8 * SIZE_LIMIT;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 /// Everything that is done comes after it, so that all of it can be undone without losing the snapshot.
@@ -189,29 +176,6 @@ impl Transaction {
         self.pretend(call, rows).await
     }
 
-    /// Makes all of it durable.
-    pub(super) async fn commit(&mut self) -> Result<(), SqlError> {
-        if !self.begun {
-            return Ok(());
-        }
-        loop {
-            self.check_epoch()?;
-            if self.journal.size() > SIZE_LIMIT {
-                return Err(SqlError::too_large(self.journal.size()));
-            }
-            match self.hold {
-                Hold::All => {}
-                Hold::Nothing => self.restore().await?,
-                Hold::Doomed(_) => return Err(SqlError::change_conflict()),
-            }
-            self.check_unseen().await?;
-            match self.seal().await {
-                Err(error) if is_dislodged(&error) => self.detach().await?,
-                sealed => return sealed,
-            }
-        }
-    }
-
     /// Undoes it for good.
     pub(super) async fn roll_back(&mut self) -> Result<(), SqlError> {
         if self.begun && !self.backend.is_lost() {
@@ -219,10 +183,6 @@ impl Transaction {
             self.backend.settled(&self.settings_before);
         }
         Ok(())
-    }
-
-    fn check_epoch(&self) -> Result<(), SqlError> {
-        if self.inner.epoch() == self.epoch { Ok(()) } else { Err(SqlError::schema_conflict()) }
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {
@@ -276,23 +236,6 @@ impl Transaction {
         inner.turns.insist(&inner, pid, work).await
     }
 
-    /// Does all of it again, so that it can be committed.
-    async fn restore(&mut self) -> Result<(), SqlError> {
-        if self.journal.is_empty() && self.schema_change.is_none() {
-            return Ok(());
-        }
-        let inner = self.inner.clone();
-        let _turn = inner.turns.turn().await;
-        let pid = self.pid();
-        let restored = inner.turns.insist(&inner, pid, self.redo()).await;
-        // The schema may have changed while it waited.
-        self.check_epoch()?;
-        restored.map_err(|error| {
-            let conflict = error.code == "40001" || is_in_the_way(&error);
-            if conflict { SqlError::change_conflict() } else { error }
-        })
-    }
-
     async fn redo(&mut self) -> Result<(), SqlError> {
         self.begin().await?;
         if matches!(self.hold, Hold::Nothing) {
@@ -311,170 +254,6 @@ impl Transaction {
             self.hold = Hold::All;
         }
         Ok(())
-    }
-
-    /// Runs a statement on what is held.
-    async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        let locking = locking(call.statement)?;
-        if let Some(question) = precheck::question(call.statement, self.inner.rules)? {
-            self.begin().await?;
-            catalog::refuse(&mut self.backend, &question).await?;
-        }
-        let submits = rewrite::submits(call.statement);
-        let job = if submits { self.inner.name_job() } else { String::new() };
-        let text = rewrite::text(call.statement, &job);
-        let mut request = Request::default();
-        let mut script = Script::of(call);
-        // What only reads and stands alone is a transaction of its own for the server, too.
-        let alone = call.extent == Extent::Alone && !script.description.writes;
-        if !self.begun && !alone {
-            self.begun = true;
-            request.whole(BEGIN);
-            request.whole(START);
-            script.itself += 2;
-        }
-        // Before the statement, which may change what the query looks at.
-        for locking in &locking {
-            request.parse(&locking.sql, &script.description.parameters);
-            request.bind("", call, &[]);
-            request.execute();
-        }
-        let prefix = script.itself;
-        script.itself += locking.len();
-        let types = &script.description.parameters;
-        let name = match call.description {
-            // What was prepared is meant to be run again.
-            Some(_) => self.backend.prepared(&mut request, &text, types),
-            None => {
-                request.parse(&text, types);
-                String::new()
-            }
-        };
-        request.bind(&name, call, call.results);
-        request.describe_portal();
-        request.execute();
-        request.sync();
-        let (before, limit) = (self.journal.changes(), self.inner.result_limit);
-        self.backend
-            .ask(request, |tag, body| {
-                let query = script.answered.checked_sub(prefix).and_then(|index| locking.get(index));
-                script.take(tag, body, query.map(|query| query.strength), call, rows)?;
-                if before + script.reports.len() > ROW_LIMIT {
-                    return Err(SqlError::new("54000", "transaction row limit exceeded"));
-                }
-                if rows.size() > limit {
-                    let detail = format!("a statement gives at most {limit} bytes of rows here");
-                    return Err(SqlError::new("53200", "out of memory").detail(detail));
-                }
-                Ok(())
-            })
-            .await?;
-        if call.statement.kind() == Kind::Ddl {
-            catalog::audit(&mut self.backend, self.inner.rules).await?;
-            self.schema_change = Some(text);
-            self.submits = submits;
-        }
-        catalog::check_results(&script.description)?;
-        for (table, place, strength) in std::mem::take(&mut script.locked) {
-            self.journal.lock(table, place, strength);
-        }
-        for report in std::mem::take(&mut script.reports) {
-            self.journal.note(report);
-        }
-        if self.journal.size() > KEPT_LIMIT {
-            return Err(SqlError::too_large(self.journal.size()));
-        }
-        Ok(script.done(call))
-    }
-
-    /// Runs a statement where it does no harm.
-    async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        rows.clear();
-        if call.description.is_none() {
-            self.describe_elsewhere(call.statement, &[]).await?;
-        }
-        let inner = self.inner.clone();
-        let pid = self.pid();
-        let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
-        let redirected = {
-            let _turn = inner.turns.turn().await;
-            let prepared = async {
-                self.backend.settle(&self.settings).await?;
-                self.backend.run(WAIT).await?;
-                sandbox.prepare(&mut self.backend, call, &self.journal).await
-            };
-            inner.turns.insist(&inner, pid, prepared).await?
-        };
-        self.backend.settle(&self.settings).await?;
-        let mut script = Script::of(call);
-        let mut request = Request::default();
-        request.parse(&redirected, &script.description.parameters);
-        request.bind("", call, call.results);
-        request.describe_portal();
-        request.execute();
-        request.sync();
-        self.backend.ask(request, |tag, body| script.take(tag, body, None, call, rows)).await?;
-        Ok(script.done(call))
-    }
-
-    /// The keys of rows to which that was done.
-    async fn keys(
-        &mut self,
-        done: impl Fn(&Change) -> Option<&Bytes>,
-    ) -> Result<BTreeSet<(Oid, Key)>, SqlError> {
-        let mut keys = BTreeSet::new();
-        for entry in self.journal.entries() {
-            if let Some(values) = done(&entry.change) {
-                let shape = self.inner.shapes.of(entry.table, &mut self.backend).await?;
-                if !shape.key.is_empty() {
-                    keys.insert((entry.table, key(values, &shape.key)));
-                }
-            }
-        }
-        Ok(keys)
-    }
-
-    /// Whether one that its snapshot does not show did something to the same rows of which no trace is left.
-    async fn check_unseen(&mut self) -> Result<(), SqlError> {
-        let inner = self.inner.clone();
-        if !inner.commits.left_traces(self.mark) {
-            return Ok(());
-        }
-        let made = self.keys(Change::inserted).await?;
-        let rivals = inner.commits.rivals(&self.journal, &made, self.mark);
-        if rivals.is_empty() {
-            return Ok(());
-        }
-        let sql = format!(
-            "SELECT bool_and(pg_visible_in_snapshot(xid::xid8, pg_current_snapshot())) FROM unnest('{{{}}}'::text[]) xid",
-            rivals.join(",")
-        );
-        if self.backend.value(&sql).await? == "t" { Ok(()) } else { Err(SqlError::change_conflict()) }
-    }
-
-    async fn seal(&mut self) -> Result<(), SqlError> {
-        let inner = self.inner.clone();
-        if self.schema_change.is_some() {
-            self.epoch = inner.schema_changes();
-        }
-        let mut unseen = Unseen::of(&self.journal);
-        unseen.gone = self.keys(Change::deleted).await?;
-        let xid = match unseen.is_empty() {
-            true => String::new(),
-            false => self.backend.value("SELECT pg_current_xact_id()").await?,
-        };
-        let under_way = inner.commits.begin(unseen, xid, inner.turns.oldest());
-        let mut committed = false;
-        let take = |tag: u8, Body(body): Body| {
-            committed |= tag == b'C' && body.starts_with(b"COMMIT");
-            Ok(())
-        };
-        let asked = self.backend.ask(Request::query("COMMIT"), take).await;
-        if asked.is_ok() && committed {
-            return Ok(());
-        }
-        under_way.failed();
-        asked.and(Err(SqlError::unavailable()))
     }
 }
 
