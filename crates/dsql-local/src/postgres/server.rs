@@ -27,6 +27,8 @@ const HOUSES: &str = "/usr/lib/postgresql";
 /// removes every file, so that all of them belong to the user it runs as.
 const KEEPER: &str = r#"
 set -eu
+# Whoever reads may be gone; then it shall go the usual way.
+trap '' PIPE
 umask 077
 cd /
 exec 2>&1
