@@ -63,7 +63,9 @@ pub enum Denial {
     Malformed(&'static str),
     /// It is for another host.
     Host,
-    /// It is for another region, service or day than it says.
+    /// It is for another region.
+    Region,
+    /// It is for another service, or another day than it says.
     Scope,
     /// It is for another action than the role needs.
     Action,
@@ -86,6 +88,33 @@ impl Denial {
             _ => SqlError::access_denied(),
         }
     }
+
+    /// In one word, for counting.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::Host => "host",
+            Self::Region => "region",
+            Self::Scope => "scope",
+            Self::Action => "action",
+            Self::Key => "key",
+            Self::Signature => "signature",
+            Self::Expired(_) => "expired",
+            Self::NotYet(_) => "not-yet",
+        }
+    }
+
+    /// What is wrong and what would be right. Nothing of the token is in it but its date.
+    pub(crate) fn remedy(&self, gate: &Gatekeeper, role: &str) -> String {
+        match self {
+            Self::Host => format!("{self}; sign for {}, without a port", gate.host),
+            Self::Region => format!("{self}; sign for {}", gate.region),
+            Self::Action => format!("{self}; sign for {}", Action::for_role(role).text()),
+            Self::Key => format!("{self}, or without its session token; sign with a key of the server's"),
+            Self::Signature => format!("{self}: another secret, or a token that was changed"),
+            Self::Malformed(_) | Self::Scope | Self::Expired(_) | Self::NotYet(_) => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Denial {
@@ -93,7 +122,8 @@ impl fmt::Display for Denial {
         match self {
             Self::Malformed(problem) => write!(f, "not a token: {problem}"),
             Self::Host => f.write_str("signed for another host"),
-            Self::Scope => f.write_str("signed for another region or service"),
+            Self::Region => f.write_str("signed for another region"),
+            Self::Scope => f.write_str("signed for another service, or another day than its date"),
             Self::Action => f.write_str("signed for another action than the role needs"),
             Self::Key => f.write_str("signed with an unknown key"),
             Self::Signature => f.write_str("wrong signature"),
@@ -132,7 +162,10 @@ impl Gatekeeper {
         if !host.eq_ignore_ascii_case(&self.host) {
             return Err(Denial::Host);
         }
-        if region != self.region || service != SERVICE || date.get(..8) != Some(day) {
+        if region != self.region {
+            return Err(Denial::Region);
+        }
+        if service != SERVICE || date.get(..8) != Some(day) {
             return Err(Denial::Scope);
         }
         if one("Action")? != Action::for_role(role).text() {
@@ -278,14 +311,14 @@ mod tests {
         let with_port = sign(&keys(), &format!("{HOST}:5432"), "us-east-1", Action::ConnectAdmin, NOW, LIFE);
         assert_eq!(gate().check(&with_port, "admin", NOW), Err(Denial::Host));
         let region = sign(&keys(), HOST, "us-west-2", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&region, "admin", NOW), Err(Denial::Scope));
+        assert_eq!(gate().check(&region, "admin", NOW), Err(Denial::Region));
         let stranger = Credentials::new("AKIDOTHER", "x");
         let stranger = sign(&stranger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
         assert_eq!(gate().check(&stranger, "admin", NOW), Err(Denial::Key));
         let forger = Credentials::new("AKIDEXAMPLE", "x");
         let forged = sign(&forger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
         assert_eq!(gate().check(&forged, "admin", NOW), Err(Denial::Signature));
-        for denial in [Denial::Host, Denial::Scope, Denial::Action, Denial::Key, Denial::Signature] {
+        for denial in [Denial::Host, Denial::Region, Denial::Action, Denial::Key, Denial::Signature] {
             assert_eq!(denial.refusal(), SqlError::access_denied());
         }
     }

@@ -21,7 +21,8 @@ use environment::Environment;
 
 /// A local Aurora DSQL that admits, authenticates, expires and fails like the real one.
 ///
-/// Runs until SIGINT or SIGTERM, and leaves nothing behind. The manual page is docs/dsql-local.md.
+/// Runs until SIGINT or SIGTERM, and removes its files then; only the template of an empty PostgreSQL (some 13 MB) stays in
+/// the directory for temporary files, for the next start with that engine. The manual page is docs/dsql-local.md.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DsqlLocal {
@@ -37,6 +38,10 @@ enum Subcommands {
 }
 
 /// Prints a connect token, for clients that cannot sign one: PGPASSWORD=$(forebay dsql-local token ...).
+///
+/// What no flag says comes from the environment, as --print-env prints it: endpoint, region and key from CLUSTER_ENDPOINT,
+/// REGION and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN. The defaults are for what is not there either;
+/// region and key count only with CLUSTER_ENDPOINT, and not if --endpoint is given.
 #[derive(Debug, Args)]
 struct Token {
     #[command(flatten)]
@@ -247,6 +252,11 @@ impl Token {
 impl Token {
     /// Endpoint, region and key: from the flags, or else from what `--print-env` printed, or else the server's defaults.
     fn what_to_sign(&self) -> anyhow::Result<(String, String, Credentials)> {
+        for (flag, value) in [("endpoint", &self.place.endpoint), ("region", &self.place.region)] {
+            if value.as_ref().is_some_and(String::is_empty) {
+                anyhow::bail!("--{flag} must not be empty");
+            }
+        }
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let exported = variable("CLUSTER_ENDPOINT").filter(|_| self.place.endpoint.is_none());
         let key = match (&exported, variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
@@ -264,6 +274,7 @@ impl Token {
 
 impl Serve {
     fn run(self) -> anyhow::Result<ExitCode> {
+        self.check()?;
         let (print_env, json) = (self.print_env, self.json);
         let keys = self.keys.read()?;
         let key = keys.first().cloned().context("no key to sign with")?;
@@ -289,6 +300,26 @@ impl Serve {
             cluster.stop();
             Ok(ExitCode::SUCCESS)
         })
+    }
+
+    /// A server that could only turn everybody away is a mistake; to play that there are faults.
+    fn check(&self) -> anyhow::Result<()> {
+        let Figures { connections, burst, session_life, transaction_life, .. } = self.figures;
+        let nothing = [
+            ("connections", connections == 0, "refuse:how=53300"),
+            ("burst", burst == 0, "refuse:how=53400"),
+            ("session-life", session_life.is_zero(), "sever"),
+            ("transaction-life", transaction_life.is_zero(), "drop:at=before-commit"),
+            ("login-limit", self.login_limit == 0, "refuse:how=close"),
+            ("login-timeout", self.login_timeout.is_zero(), "refuse:how=close"),
+            ("write-timeout", self.write_timeout.is_zero(), "sever"),
+        ];
+        match nothing.into_iter().find(|(_, zero, _)| *zero) {
+            Some((flag, _, fault)) => anyhow::bail!(
+                "with --{flag} 0 nobody could use the server; give more, or have a fault play it: --fault {fault}"
+            ),
+            None => Ok(()),
+        }
     }
 
     fn config(self, credentials: Vec<Credentials>) -> Config {
@@ -332,6 +363,7 @@ impl Serve {
             token_skew: self.token_skew,
             seed: self.seed,
             faults: self.faults,
+            notice: Some(say),
             ca_file: self.ca_file,
             login_timeout: self.login_timeout,
             login_limit: self.login_limit,
@@ -357,6 +389,11 @@ fn raise_descriptors(connections: u32) -> anyhow::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Tells whoever runs it. If nobody listens, nobody is told.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "forebay: {text}");
 }
 
 /// Waits for one of two signals.
