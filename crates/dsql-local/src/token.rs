@@ -1,6 +1,7 @@
 //! Connect tokens: SigV4 presigned addresses without their scheme.
 
-use std::fmt;
+mod denial;
+
 use std::time::Duration;
 
 use hmac::Mac;
@@ -11,8 +12,8 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::clock;
 use crate::credentials::Credentials;
-use crate::error::SqlError;
 use crate::sigv4::{self, ALGORITHM, Presigned, Scope, TERMINATOR};
+pub use denial::Denial;
 
 /// How long a token may be good for at most: a week.
 pub const LONGEST_LIFE: Duration = Duration::from_secs(604_800);
@@ -54,82 +55,6 @@ pub struct Gatekeeper {
     pub region: String,
     /// The keys that may sign.
     pub keys: Vec<Credentials>,
-}
-
-/// Why a token was refused. Clients learn only whether it was too old or too young.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Denial {
-    /// It is no token.
-    Malformed(&'static str),
-    /// It is for another host.
-    Host,
-    /// It is for another region.
-    Region,
-    /// It is for another service, or another day than it says.
-    Scope,
-    /// It is for another action than the role needs.
-    Action,
-    /// Its key is not known.
-    Key,
-    /// Its signature is wrong.
-    Signature,
-    /// It is too old; with what the service says about it.
-    Expired(String),
-    /// It was signed too far in the future; with what the service says about it.
-    NotYet(String),
-}
-
-impl Denial {
-    /// What the client is told.
-    #[must_use]
-    pub fn refusal(&self) -> SqlError {
-        match self {
-            Self::Expired(hint) | Self::NotYet(hint) => SqlError::access_denied().hint(hint),
-            _ => SqlError::access_denied(),
-        }
-    }
-
-    /// In one word, for counting.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Malformed(_) => "malformed",
-            Self::Host => "host",
-            Self::Region => "region",
-            Self::Scope => "scope",
-            Self::Action => "action",
-            Self::Key => "key",
-            Self::Signature => "signature",
-            Self::Expired(_) => "expired",
-            Self::NotYet(_) => "not-yet",
-        }
-    }
-
-    /// What is wrong and what would be right. Nothing of the token is in it but its date.
-    pub(crate) fn remedy(&self, gate: &Gatekeeper, role: &str) -> String {
-        match self {
-            Self::Host => format!("{self}; sign for {}, without a port", gate.host),
-            Self::Region => format!("{self}; sign for {}", gate.region),
-            Self::Action => format!("{self}; sign for {}", Action::for_role(role).text()),
-            Self::Key => format!("{self}, or without its session token; sign with a key of the server's"),
-            Self::Signature => format!("{self}: another secret, or a token that was changed"),
-            Self::Malformed(_) | Self::Scope | Self::Expired(_) | Self::NotYet(_) => self.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(problem) => write!(f, "not a token: {problem}"),
-            Self::Host => f.write_str("signed for another host"),
-            Self::Region => f.write_str("signed for another region"),
-            Self::Scope => f.write_str("signed for another service, or another day than its date"),
-            Self::Action => f.write_str("signed for another action than the role needs"),
-            Self::Key => f.write_str("signed with an unknown key"),
-            Self::Signature => f.write_str("wrong signature"),
-            Self::Expired(text) | Self::NotYet(text) => f.write_str(text),
-        }
-    }
 }
 
 impl Gatekeeper {
@@ -284,6 +209,7 @@ fn parse_stamp(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::SqlError;
 
     const HOST: &str = "abc.dsql.us-east-1.on.aws";
     const NOW: Duration = Duration::from_secs(1_770_000_000);
