@@ -1,5 +1,7 @@
 //! The bucket, the cap, and where a refusal comes.
 
+use std::time::Duration;
+
 use dsql_local::{Config, Limits, RefuseWhen};
 use tokio::task::JoinSet;
 
