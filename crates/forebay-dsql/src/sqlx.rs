@@ -28,7 +28,7 @@ impl Sqlx {
     async fn dial(&self, token: Token) -> Result<SqlxConnection, Error> {
         let options = self.options.clone().password(token.expose_secret());
         let connection = PgConnection::connect_with(&options).await?;
-        Ok(SqlxConnection { connection, touched: false, touched_before: false })
+        Ok(SqlxConnection { connection, touched: false, touched_before: false, commit_was_sent: true })
     }
 }
 
@@ -111,6 +111,8 @@ pub struct SqlxConnection {
     touched: bool,
     /// Whether it was touched already when its transaction began.
     touched_before: bool,
+    /// Of the last COMMIT.
+    commit_was_sent: bool,
 }
 
 impl SqlxConnection {
@@ -157,13 +159,20 @@ impl Session for SqlxConnection {
     async fn commit(&mut self) -> Result<(), Error> {
         // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx does not tell. In a
         // failed transaction this statement fails; it is what sqlx's silence costs.
+        self.commit_was_sent = false;
         if let Err(error) = self.run("SELECT 1").await {
-            self.rollback().await?;
+            // As COMMIT would have. If that fails as well, the connection is gone; what counts is why the first did.
+            drop(self.rollback().await);
             return Err(if is_failed_transaction(&error) { client::rolled_back() } else { error });
         }
+        self.commit_was_sent = true;
         self.run("COMMIT").await?;
         self.touched = self.touched_before;
         Ok(())
+    }
+
+    fn commit_was_sent(&self) -> bool {
+        self.commit_was_sent
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

@@ -100,7 +100,8 @@ impl OptionsBuilder {
         self
     }
 
-    /// Whether TLS begins without asking the server first. Default: yes.
+    /// Whether TLS begins without asking the server first, which saves a round trip. Default: no, as with PostgreSQL's
+    /// own clients.
     pub fn direct_tls(mut self, direct: bool) -> Self {
         self.direct_tls = Some(direct.to_string());
         self
@@ -165,11 +166,11 @@ impl OptionsBuilder {
             }
         }
         let direct_tls = match self.direct_tls.as_deref() {
-            None | Some("true" | "1" | "direct") => true,
-            Some("false" | "0" | "postgres") => false,
+            Some("true" | "1" | "direct") => true,
+            None | Some("false" | "0" | "postgres") => false,
             Some(other) => {
                 problem("direct_tls", other, "true or false");
-                true
+                false
             }
         };
         let mut roots = self.roots.unwrap_or_default();

@@ -20,7 +20,7 @@ fn the_defaults_are_those_of_the_manual() {
     assert_eq!((options.application_name(), options.pool()), ("orders", "default"));
     assert_eq!(options.token_life(), Duration::from_secs(900));
     assert_eq!(options.roots(), &Roots::Public);
-    assert!(options.direct_tls() && !options.reservoir_enabled());
+    assert!(!options.direct_tls() && !options.reservoir_enabled());
     let request = options.token_request();
     assert_eq!(request.identity.action, Action::DbConnectAdmin);
     let app = Options::builder(HOST).user("app").build().unwrap();
@@ -39,7 +39,7 @@ fn code_url_and_environment_say_the_same() {
         .service("orders")
         .application_name("orders-7")
         .root_file(&pem)
-        .direct_tls(false)
+        .direct_tls(true)
         .token_life(Duration::from_secs(7 * 24 * 3600))
         .reservoir(true)
         .variable("DSQL_MAX_CONNS", "50")
@@ -47,7 +47,7 @@ fn code_url_and_environment_say_the_same() {
         .unwrap();
     let url = format!(
         "dsql://app@{HOST}:5433/postgres?region=eu-west-1&address=127.0.0.1&service_name=orders&root_file={}\
-         &application_name=orders%2D7&direct_tls=false&token_duration=168h&reservoir_enabled=true&max_conns=50",
+         &application_name=orders%2D7&direct_tls=true&token_duration=168h&reservoir_enabled=true&max_conns=50",
         pem.replace('/', "%2F")
     );
     assert_eq!(Options::from_url(&url).unwrap(), built);
@@ -58,7 +58,7 @@ fn code_url_and_environment_say_the_same() {
         ("PGPORT", "5433"),
         ("PGHOSTADDR", "127.0.0.1"),
         ("PGSSLROOTCERT", &pem),
-        ("PGSSLNEGOTIATION", "postgres"),
+        ("PGSSLNEGOTIATION", "direct"),
         ("PGAPPNAME", "orders-7"),
         ("PGDATABASE", ""),
         ("REGION", "eu-west-1"),

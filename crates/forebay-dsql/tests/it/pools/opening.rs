@@ -174,10 +174,10 @@ async fn a_stranger_is_not_believed() {
 }
 
 #[tokio::test]
-async fn tls_can_be_asked_for_in_the_old_way() {
+async fn tls_can_begin_at_once() {
     let cluster = start();
     let connector: Postgres =
-        connector(options(&cluster, 1).direct_tls(false).build().unwrap(), &Keys::of(&cluster));
+        connector(options(&cluster, 1).direct_tls(true).build().unwrap(), &Keys::of(&cluster));
     let connection = connector.open(Lifeline::unattached()).await.unwrap();
     connection.batch_execute("SELECT 1").await.unwrap();
 }
