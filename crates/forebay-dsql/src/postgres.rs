@@ -167,7 +167,9 @@ pub struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    /// What shape it is in, known without asking the server.
+    /// What shape it is in, known without asking the server. Where several threads run tasks, an answer may reach its
+    /// caller a moment before it is in the books, and the shape is still [`Unanswered`](Shape::Unanswered);
+    /// `watch().answered().await` waits for them.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.watch.shape()

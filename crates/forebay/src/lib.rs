@@ -96,7 +96,7 @@ pub use config::{
     Note, Problem, RateMode, RateSettings, StandardSettings, Variable, manual, variables,
 };
 pub use connect::{Connect, Lifeline, LifelineGuard};
-pub use error::{BoxError, CheckoutError, OpenError};
+pub use error::{BoxError, Chain, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};
 pub use lease::{HeldLease, LeaseError, LeaseId, Leases, LocalLeases, StoreFuture};
 pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
