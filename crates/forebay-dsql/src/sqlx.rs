@@ -1,7 +1,7 @@
 //! Connections of sqlx.
 //!
 //! sqlx hides its wire, so a connection that callers had in hand is not known to be clean: it is rolled back and its
-//! settings are reset in the background before anybody gets it again. After a transaction that was begun and ended
+//! settings are reset in the background before anybody gets it again; if they cannot be, it is closed. After a transaction that was begun and ended
 //! through [`Session`], as `run` does, it is known to be clean, and goes straight back.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{Connection, Executor};
 
 use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Error};
+use crate::error::Error;
 use crate::options::Roots;
 use crate::session::Session;
 use crate::token::Token;
@@ -79,11 +79,9 @@ impl Connect for Sqlx {
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
         // The first of them waits for what is still unanswered.
         connection.connection.execute("ROLLBACK").await?;
-        match connection.connection.execute("RESET ALL").await.map_err(Error::from) {
-            // A cluster that knows no RESET ALL has no setting that could have been changed either.
-            Err(error) if error.class() != Class::Unsupported => return Err(error.into()),
-            _ => {}
-        }
+        // Where a cluster knows no RESET ALL, as older ones, this fails, and the connection is closed: it may know SET, and
+        // nobody shall find what another has set.
+        connection.connection.execute("RESET ALL").await?;
         connection.touched = false;
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::cluster::{PATIENCE, eventually, fault, pool, start};
 pub(crate) trait Speak: Session + Sync + std::fmt::Debug {
     fn execute(&mut self, sql: &'static str) -> impl Future<Output = Result<(), String>> + Send;
     fn number(&mut self, sql: &'static str) -> impl Future<Output = Result<i64, String>> + Send;
-    /// Until the client has noticed that its socket is cut, if it does so by itself.
+    /// Until the client has noticed that its socket is cut: by itself, or by using it.
     fn notice(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -47,7 +47,21 @@ impl Speak for SqlxConnection {
         sqlx::query_scalar(sql).fetch_one(&mut **self).await.map_err(|error| error.to_string())
     }
 
-    async fn notice(&mut self) {}
+    async fn notice(&mut self) {
+        let used = async { while self.execute("SELECT 1").await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, used).await.unwrap();
+    }
+}
+
+/// With several threads, the driver may still be at it when its caller has the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_warm_pool_in_standard_mode_is_all_idle() {
+    let cluster = start();
+    for round in 0..5 {
+        let pool: DsqlPool<Postgres> = pool(&cluster, 3, false).await;
+        let status = pool.status();
+        assert_eq!((status.open, status.idle, status.in_use), (3, 3, 0), "round {round}");
+    }
 }
 
 async fn a_pool_serves<C: Client<Connection: Speak>>(reservoir: bool) {
