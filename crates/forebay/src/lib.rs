@@ -93,7 +93,7 @@ pub use builder::{Builder, StartError};
 pub use checkout::{Checkout, Detached, OwnedCheckout};
 pub use config::{
     AwayPolicy, Config, ConfigError, EnvReader, Environment, Figures, LeaseMode, LeaseSettings, Lifetime,
-    Note, Problem, RateMode, RateSettings, StandardSettings, Variable, manual, variables,
+    Note, Problem, RateMode, RateSettings, StandardSettings, Variable, closest, manual, variables,
 };
 pub use connect::{Connect, Lifeline, LifelineGuard};
 pub use error::{BoxError, Chain, CheckoutError, OpenError};
