@@ -53,17 +53,6 @@ impl Speak for SqlxConnection {
     }
 }
 
-/// With several threads, the driver may still be at it when its caller has the answer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_warm_pool_in_standard_mode_is_all_idle() {
-    let cluster = start();
-    for round in 0..5 {
-        let pool: DsqlPool<Postgres> = pool(&cluster, 3, false).await;
-        let status = pool.status();
-        assert_eq!((status.open, status.idle, status.in_use), (3, 3, 0), "round {round}");
-    }
-}
-
 async fn a_pool_serves<C: Client<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 3, reservoir).await;
