@@ -97,7 +97,7 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
         }
         ("CREATE", "TABLE") => table(tokens),
         ("CREATE", "INDEX" | "UNIQUE") => indexes::check(tokens, rules),
-        ("CREATE", "SEQUENCE") if !has(tokens, &["CACHE"]) => {
+        ("CREATE", "SEQUENCE") if rules != Rules::Spec && !has(tokens, &["CACHE"]) => {
             refuse(format!("CREATE SEQUENCE is not supported without an explicit cache size. {CACHE}"))
         }
         // It would change what the emulator's own connections go by.
