@@ -22,12 +22,12 @@ const BATCH: usize = 64;
 pub(super) async fn replay(
     backend: &mut Backend,
     journal: &mut Journal,
-    shapes: &Shapes,
+    (shapes, version): (&Shapes, Option<u64>),
 ) -> Result<(), SqlError> {
     let mut places = Places::default();
     let mut batch = Batch::default();
     for group in groups(journal.entries()) {
-        let shape = shapes.of(group.table, backend).await?;
+        let shape = shapes.of(group.table, version, backend).await?;
         // Where a row went is known when the answer is there.
         if batch.groups.len() == BATCH || group.entries.iter().any(|entry| batch.has_touched(entry)) {
             batch.send(backend, &mut places).await?;

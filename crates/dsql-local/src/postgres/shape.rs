@@ -58,18 +58,33 @@ impl Shapes {
         Change(self)
     }
 
-    /// As `backend` sees it.
-    pub(super) async fn of(&self, table: Oid, backend: &mut Backend) -> Result<Arc<Shape>, SqlError> {
-        let (shape, changes) = {
-            let known = self.0.lock();
-            (known.shapes.get(&table).cloned(), known.changes)
-        };
-        if let Some(shape) = shape {
-            return Ok(shape);
+    /// Which schema a snapshot shows that is taken from now on; none if that is not sure.
+    pub(super) fn version(&self) -> Option<u64> {
+        let known = self.0.lock();
+        (known.under_way == 0).then_some(known.changes)
+    }
+
+    /// Whether a snapshot of that version shows the schema as it is.
+    pub(super) fn is_current(&self, version: Option<u64>) -> bool {
+        version == Some(self.0.lock().changes)
+    }
+
+    /// As `backend` sees it, whose snapshot is of that version.
+    pub(super) async fn of(
+        &self,
+        table: Oid,
+        version: Option<u64>,
+        backend: &mut Backend,
+    ) -> Result<Arc<Shape>, SqlError> {
+        if version.is_some() && self.version() == version {
+            let known = self.0.lock().shapes.get(&table).cloned();
+            if let Some(shape) = known {
+                return Ok(shape);
+            }
         }
         let shape = Arc::new(look_up(table, backend).await?);
         let mut known = self.0.lock();
-        if known.changes == changes && known.under_way == 0 {
+        if known.under_way == 0 && version == Some(known.changes) {
             known.shapes.insert(table, shape.clone());
         }
         Ok(shape)

@@ -46,6 +46,8 @@ pub(super) struct Transaction {
     /// What they were when it began: they are so again when all is undone.
     settings_before: Vec<Setting>,
     mark: Mark,
+    /// Which shapes of tables its snapshot shows.
+    version: Option<u64>,
     epoch: u64,
     begun: bool,
     tainted: bool,
@@ -61,13 +63,14 @@ pub(super) struct Transaction {
 
 impl Transaction {
     pub(super) fn new(inner: Arc<Inner>, backend: Backend, settings: Vec<Setting>, epoch: u64) -> Self {
-        let mark = inner.commits.mark();
+        let (mark, version) = (inner.commits.mark(), inner.shapes.version());
         Self {
             inner,
             backend,
             settings_before: settings.clone(),
             settings,
             mark,
+            version,
             epoch,
             begun: false,
             tainted: false,
@@ -174,6 +177,15 @@ impl Transaction {
 
     /// Runs a statement.
     pub(super) async fn run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
+        let outcome = self.run_somewhere(call, rows).await;
+        if outcome.is_err() {
+            // Whatever else went wrong, it may have gone wrong because of that.
+            self.check_epoch()?;
+        }
+        outcome
+    }
+
+    async fn run_somewhere(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         self.tainted |= taints(call.statement);
         if matches!(self.hold, Hold::All) && call.statement.kind() == Kind::Ddl {
             // It wants locks that others are sure to hold; and nobody waits for the turn who holds anything.
@@ -262,7 +274,10 @@ impl Transaction {
             self.backend.run(DO_NOT_WAIT).await?;
             Ok(changed)
         };
-        inner.turns.insist(&inner, pid, work).await
+        let outcome = inner.turns.insist(&inner, pid, work).await;
+        // The schema may have changed while it waited.
+        self.check_epoch()?;
+        outcome
     }
 
     /// Does all of it again, so that it holds what it has done.
@@ -277,7 +292,9 @@ impl Transaction {
     }
 
     fn check_epoch(&self) -> Result<(), SqlError> {
-        if self.inner.epoch() == self.epoch { Ok(()) } else { Err(SqlError::schema_conflict()) }
+        // It may have begun while the schema changed, with a snapshot from before.
+        let current = self.inner.epoch() == self.epoch && self.inner.shapes.is_current(self.version);
+        if current { Ok(()) } else { Err(SqlError::schema_conflict()) }
     }
 
     async fn redo(&mut self) -> Result<(), SqlError> {
@@ -286,7 +303,7 @@ impl Transaction {
             // Values were written by the defaults, and are read by them.
             self.backend.settle(&[]).await?;
             self.backend.run(WAIT).await?;
-            replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
+            replay(&mut self.backend, &mut self.journal, (&self.inner.shapes, self.version)).await?;
         }
         self.backend.settle(&self.settings).await?;
         self.backend.run(WAIT).await?;

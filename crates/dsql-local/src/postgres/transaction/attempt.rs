@@ -2,7 +2,7 @@
 
 use super::commit::SIZE_LIMIT;
 use super::deed::Deed;
-use super::{BEGIN, Hold, START, Transaction, WAIT, is_dislodged};
+use super::{BEGIN, Hold, START, Transaction, WAIT, is_dislodged, is_in_the_way};
 use crate::engine::{Call, Done, Extent, Rows};
 use crate::error::SqlError;
 use crate::postgres::locking::locking;
@@ -108,7 +108,10 @@ impl Transaction {
         let (inner, pid) = (self.inner.clone(), self.pid());
         let _turn = inner.turns.turn().await;
         self.check_epoch()?;
-        inner.turns.insist(&inner, pid, self.play(call, rows, WAIT)).await
+        let outcome = inner.turns.insist(&inner, pid, self.play(call, rows, WAIT)).await;
+        // The schema may have changed while it waited.
+        self.check_epoch()?;
+        outcome
     }
 
     /// Runs a statement on copies, after all that came before if they are gone. `wait` is said ahead of what takes locks.
@@ -131,7 +134,11 @@ impl Transaction {
     async fn act(&mut self, call: &Call<'_>, rows: &mut Rows, wait: &str) -> Result<Done, SqlError> {
         self.backend.settle(&self.settings).await?;
         let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
-        let redirected = sandbox.prepare(&mut self.backend, call, &self.journal, wait).await?;
+        let prepared = sandbox.prepare(&mut self.backend, call, &self.journal, wait).await;
+        let redirected = prepared.map_err(|error| {
+            // What it sees cannot be: it has made a key that another took away.
+            if is_in_the_way(&error) { SqlError::change_conflict() } else { error }
+        })?;
         self.backend.settle(&self.settings).await?;
         let mut script = Script::of(call);
         let mut request = Request::default();

@@ -58,7 +58,7 @@ impl Transaction {
             let (Some(values), other) = (if of == Side::Made { (new, old) } else { (old, new) }) else {
                 continue;
             };
-            let shape = self.inner.shapes.of(entry.table, &mut self.backend).await?;
+            let shape = self.inner.shapes.of(entry.table, self.version, &mut self.backend).await?;
             let key = key(values, &shape.key);
             let kept = other.is_some_and(|other| record::key(other, &shape.key) == key);
             if !shape.key.is_empty() && !kept {
