@@ -1,0 +1,12 @@
+//! The fleet's budget, from outside.
+
+mod cancellation;
+mod conformance;
+mod costs;
+mod counter;
+mod histories;
+mod ledger;
+mod machine;
+mod manual;
+mod support;
+mod world;
