@@ -13,7 +13,9 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use dsql_local::{Cluster, EngineKind};
 use forebay::CheckoutError;
 use forebay_aws::SdkSigner;
-use forebay_dsql::{Class, Dsql, Error, Fence, Options, OptionsBuilder, Session, SqlxDsql};
+use forebay_dsql::{
+    Class, Conflict, Dsql, Error, Fence, Lent, Options, OptionsBuilder, Postgres, Session, SqlxDsql,
+};
 use sqlx::Executor;
 
 const KEY: &str = "AKIDEXAMPLE";
@@ -95,6 +97,16 @@ async fn drop_table(pool: &Dsql, name: &str) {
     pool.run("drop", async |tx| Ok::<_, Error>(tx.batch_execute(&drop).await?)).await.unwrap();
 }
 
+/// A connection on which nothing is in the way. A change of the schema meets every open connection once.
+async fn current<'a>(pool: &'a Dsql, table: &str) -> Lent<'a, Postgres> {
+    let lent = pool.acquire_within(PATIENCE).await.unwrap();
+    let look = format!("SELECT 1 FROM {table}");
+    if let Err(error) = lent.batch_execute(&look).await.map_err(Error::from) {
+        assert_eq!(error.class(), Class::Conflict(Conflict::Schema), "{error}");
+    }
+    lent
+}
+
 async fn number(pool: &Dsql, sql: &str) -> i64 {
     pool.run("read", async |tx| Ok::<_, Error>(tx.query_one(sql, &[]).await?.get(0))).await.unwrap()
 }
@@ -131,7 +143,7 @@ async fn what_is_left_open_is_rolled_back() {
     for reservoir in [true, false] {
         let pool = place.pool(1, reservoir).await;
         let table = table(&pool, "a bigint").await;
-        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        let lent = current(&pool, &table).await;
         lent.batch_execute("BEGIN").await.unwrap();
         lent.batch_execute(&format!("INSERT INTO {table} VALUES (1)")).await.unwrap();
         let id = lent.id();
@@ -153,8 +165,8 @@ async fn whoever_commits_second_conflicts_and_is_run_again() {
     pool.run("fill", async |tx| Ok::<_, Error>(tx.batch_execute(&insert).await?)).await.unwrap();
 
     let update = format!("UPDATE {table} SET n = n + 1 WHERE id = $1");
-    let mut first = pool.acquire_within(PATIENCE).await.unwrap();
-    let mut second = pool.acquire_within(PATIENCE).await.unwrap();
+    let mut first = current(&pool, &table).await;
+    let mut second = current(&pool, &table).await;
     for one in [&mut first, &mut second] {
         one.begin().await.unwrap();
         one.execute(&update, &[&0_i64]).await.unwrap();
@@ -202,7 +214,7 @@ async fn a_stale_owner_changes_nothing() {
     let fence = Fence::new(table.clone().leak(), &["id"], "range_id");
     let insert = format!("INSERT INTO {table} VALUES (7, 4, 'old')");
     pool.run("fill", async |tx| Ok::<_, Error>(tx.batch_execute(&insert).await?)).await.unwrap();
-    let lent = pool.acquire_within(PATIENCE).await.unwrap();
+    let lent = current(&pool, &table).await;
     fence.update(&lent, &[&7_i64], 4, &[("range_id", &5_i64), ("data", &"new")]).await.unwrap();
     let error = fence.update(&lent, &[&7_i64], 4, &[("data", &"stale")]).await.unwrap_err();
     assert_eq!(error.class(), Class::ConditionFailed, "{error}");
