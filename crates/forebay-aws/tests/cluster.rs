@@ -23,20 +23,25 @@ const SECRET: &str = "not-a-secret";
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// One test at a time: a new table meets every open connection of a cluster, other tests' included.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Where the tests run.
 struct Place {
+    _turn: tokio::sync::MutexGuard<'static, ()>,
     variables: BTreeMap<String, String>,
     /// The local one, if it is that; it ends with the test.
     local: Option<Cluster>,
 }
 
 impl Place {
-    fn find() -> Self {
+    async fn find() -> Self {
+        let turn = TURN.lock().await;
         let mut variables: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         if variables.get("CLUSTER_ENDPOINT").is_some_and(|endpoint| !endpoint.is_empty()) {
-            return Self { variables, local: None };
+            return Self { _turn: turn, variables, local: None };
         }
         let local = Cluster::start(dsql_local::Config {
             engine: EngineKind::Postgres,
@@ -55,7 +60,7 @@ impl Place {
         ] {
             variables.insert(name.to_owned(), value);
         }
-        Self { variables, local: Some(local) }
+        Self { _turn: turn, variables, local: Some(local) }
     }
 
     async fn signer(&self) -> SdkSigner {
@@ -113,7 +118,7 @@ async fn number(pool: &Dsql, sql: &str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_serves_in_both_modes() {
-    let place = Place::find();
+    let place = Place::find().await;
     for reservoir in [true, false] {
         let pool = place.pool(3, reservoir).await;
         assert_eq!((pool.status().open, pool.registry().count()), (3, 3));
@@ -139,7 +144,7 @@ async fn a_pool_serves_in_both_modes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_left_open_is_rolled_back() {
-    let place = Place::find();
+    let place = Place::find().await;
     for reservoir in [true, false] {
         let pool = place.pool(1, reservoir).await;
         let table = table(&pool, "a bigint").await;
@@ -158,7 +163,7 @@ async fn what_is_left_open_is_rolled_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_commits_second_conflicts_and_is_run_again() {
-    let place = Place::find();
+    let place = Place::find().await;
     let pool = place.pool(10, true).await;
     let table = table(&pool, "id bigint PRIMARY KEY, n bigint NOT NULL").await;
     let insert = format!("INSERT INTO {table} VALUES (0, 0), (1, 0)");
@@ -207,7 +212,7 @@ async fn whoever_commits_second_conflicts_and_is_run_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_owner_changes_nothing() {
-    let place = Place::find();
+    let place = Place::find().await;
     let pool = place.pool(2, true).await;
     let table = table(&pool, "id bigint PRIMARY KEY, range_id bigint NOT NULL, data text").await;
     // A fence is made for a table whose name is in the program.
@@ -225,7 +230,7 @@ async fn a_stale_owner_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlx_is_served_too() {
-    let place = Place::find();
+    let place = Place::find().await;
     let options = place.options(2, true);
     if options.address() != options.host() {
         let error = SqlxDsql::connect(options, place.signer().await).await.unwrap_err();
@@ -245,7 +250,7 @@ async fn sqlx_is_served_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reservoir_of_many_connections() {
     let scale: usize = std::env::var("FOREBAY_SCALE").map_or(100, |scale| scale.parse().expect("a number"));
-    let place = Place::find();
+    let place = Place::find().await;
     let options = OptionsBuilder::from_variables(place.variables.clone())
         .variable("DSQL_MAX_CONNS", scale.to_string())
         .variable("DSQL_STAGGERED_STARTUP", "false")

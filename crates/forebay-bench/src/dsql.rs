@@ -86,7 +86,7 @@ impl Section {
     ) -> anyhow::Result<()> {
         runtime.block_on(cluster.as_new())?;
         match self {
-            Self::Borrow => borrow::measure(runtime, cluster, effort, report),
+            Self::Borrow => borrow::measure(runtime, effort, report),
             Self::Fill => runtime.block_on(fill::measure(cluster, report)),
             Self::Cut => runtime.block_on(cut::measure(cluster, report)),
             Self::Counting => runtime.block_on(counting::measure(cluster, effort, report)),

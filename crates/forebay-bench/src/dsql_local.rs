@@ -20,7 +20,7 @@ use crate::report::{Bound, Report, Table};
 use client::Client;
 use postgres::Postgres;
 pub use server::serve;
-pub(crate) use server::{KEY, SECRET, Server};
+pub(crate) use server::{KEY, SECRET, Server, processor_time};
 
 /// How many connections are held idle.
 const IDLE: usize = 10_000;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use crate::clock::Stopwatch;
+use crate::clock::{self, Stopwatch};
 use crate::dsql_local::Server;
 
 /// How long a token is used again. It would be good for a quarter of an hour.
@@ -30,6 +30,11 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn start(engine: EngineKind) -> anyhow::Result<Self> {
         Ok(Self { server: Arc::new(Server::start(engine)?), kept: Arc::default() })
+    }
+
+    /// Processor time that the server has used so far.
+    pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
+        self.server.processor_time()
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -54,9 +59,12 @@ impl Cluster {
         Ok(body.to_owned())
     }
 
-    /// No faults, no limits worth the name, and an hour for each session.
+    /// No faults, no limits worth the name, an hour for each session, and nobody connected.
     pub(super) async fn as_new(&self) -> anyhow::Result<()> {
         self.ask("DELETE", "/faults", "").await?;
+        while self.count("live").await? > 0 {
+            clock::pause(Duration::from_millis(10)).await;
+        }
         self.limit("connections=20000&per_second=1000000&burst=1000000&session_life=1h").await
     }
 

@@ -100,14 +100,8 @@ impl Server {
     }
 
     /// Processor time of all its threads so far.
-    pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
-        let mut nanos = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            nanos += text.split_whitespace().next().context("no schedstat")?.parse::<u64>()?;
-        }
-        ensure!(nanos > 0, "the kernel keeps no processor time here");
-        Ok(Duration::from_nanos(nanos))
+    pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
+        processor_time(&self.child.id().to_string())
     }
 
     /// What libpq must know.
@@ -123,6 +117,17 @@ impl Server {
             ("PGPASSWORD", self.token.clone()),
         ]
     }
+}
+
+/// Processor time so far of all threads of a process, given by its number or `self`.
+pub(crate) fn processor_time(process: &str) -> anyhow::Result<Duration> {
+    let mut nanos = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        nanos += text.split_whitespace().next().context("no schedstat")?.parse::<u64>()?;
+    }
+    ensure!(nanos > 0, "the kernel keeps no processor time here");
+    Ok(Duration::from_nanos(nanos))
 }
 
 impl Drop for Server {
