@@ -11,8 +11,17 @@ use crate::clock::{self, Stopwatch};
 
 /// How many there are.
 pub(super) const CALLERS: usize = 16;
-/// What a caller does between two statements, and before he asks again after a refusal.
+/// How long a caller waits after a refusal before he asks again.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// What a caller does beside asking.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Habit {
+    /// How long he keeps a connection after his statement, as one does in a transaction.
+    pub(super) holds: Duration,
+    /// How long he does without one then.
+    pub(super) pauses: Duration,
+}
 
 /// What befell all callers.
 #[derive(Debug)]
@@ -58,10 +67,15 @@ impl Found {
 }
 
 /// Lets all callers go about their business for `time`. `moment` is when something happens, which may not be known yet.
-pub(super) async fn serve<P: Pool>(pool: &P, time: Duration, moment: fn() -> u64) -> anyhow::Result<Found> {
+pub(super) async fn serve<P: Pool>(
+    pool: &P,
+    habit: Habit,
+    time: Duration,
+    moment: fn() -> u64,
+) -> anyhow::Result<Found> {
     let until = clock::nanos() + clock::whole_nanos(time);
     let callers: Vec<_> =
-        (0..CALLERS).map(|_| Handle::current().spawn(call(pool.clone(), until, moment))).collect();
+        (0..CALLERS).map(|_| Handle::current().spawn(call(pool.clone(), habit, until, moment))).collect();
     let mut all = Found::new()?;
     for caller in callers {
         all.add(caller.await??)?;
@@ -69,7 +83,7 @@ pub(super) async fn serve<P: Pool>(pool: &P, time: Duration, moment: fn() -> u64
     Ok(all)
 }
 
-async fn call<P: Pool>(pool: P, until: u64, moment: fn() -> u64) -> anyhow::Result<Found> {
+async fn call<P: Pool>(pool: P, habit: Habit, until: u64, moment: fn() -> u64) -> anyhow::Result<Found> {
     let mut found = Found::new()?;
     while clock::nanos() < until {
         let watch = Stopwatch::start();
@@ -96,8 +110,9 @@ async fn call<P: Pool>(pool: P, until: u64, moment: fn() -> u64) -> anyhow::Resu
             Err(_) if after => found.failed_after += 1,
             Err(_) => found.failed_before += 1,
         }
+        clock::pause(habit.holds).await;
         drop(lent);
-        clock::pause(PAUSE).await;
+        clock::pause(habit.pauses).await;
     }
     Ok(found)
 }

@@ -9,7 +9,7 @@ use forebay_dsql::Dsql;
 use sqlx::postgres::PgPoolOptions;
 use tokio::runtime::Handle;
 
-use super::callers::{Found, serve};
+use super::callers::{Found, Habit, serve};
 use super::cluster::Cluster;
 use super::contestants::{Pool, deadpool, official, options};
 use crate::checkout::progress;
@@ -21,6 +21,8 @@ const RATE: u32 = 100;
 /// How long after the start the sockets are cut, and how long the callers go on.
 const CUT_AFTER: Duration = Duration::from_secs(1);
 const TIME: Duration = Duration::from_secs(6);
+/// Short statements, so that hardly any connection is in use when it is cut.
+const HABIT: Habit = Habit { holds: Duration::ZERO, pauses: Duration::from_millis(10) };
 /// A cut that has not come yet.
 const NEVER: u64 = u64::MAX;
 
@@ -109,7 +111,7 @@ async fn cut<P: Pool>(cluster: &Cluster, pool: &P, ours: Option<Dsql>) -> anyhow
             Ok(watched)
         }
     });
-    let found = serve(pool, TIME, moment).await?;
+    let found = serve(pool, HABIT, TIME, moment).await?;
     let watched = watcher.await??;
     ensure!(moment() != NEVER, "not all sockets were cut");
     Ok((found, watched))
