@@ -1,0 +1,159 @@
+//! Conditions and changes: small enough that a table in memory can evaluate them and DynamoDB's expressions can say them.
+
+use crate::item::{Item, Path, Value};
+
+/// What must hold of an item. All are false of what is missing, but [`Missing`](Self::Missing).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// `attribute_exists(path)`.
+    Exists(Path),
+    /// `attribute_not_exists(path)`; also true where there is no item.
+    Missing(Path),
+    /// `path = value`.
+    Equals(Path, Value),
+    /// `path >= number`.
+    AtLeast(Path, i64),
+    /// `path <= number`.
+    AtMost(Path, i64),
+    /// `path < number`.
+    Below(Path, i64),
+    /// One of them, at least.
+    Any(Vec<Condition>),
+}
+
+impl Condition {
+    /// There is no item under this key. (Every item of ours has attributes; this asks for the key itself.)
+    #[must_use]
+    pub fn no_item() -> Self {
+        Self::Missing(Path::of(KEY))
+    }
+
+    /// There is an item under this key.
+    #[must_use]
+    pub fn an_item() -> Self {
+        Self::Exists(Path::of(KEY))
+    }
+
+    /// Whether it holds of `item`.
+    #[must_use]
+    pub fn holds(&self, item: Option<&Item>) -> bool {
+        let value = |path: &Path| item.and_then(|item| item.at(path));
+        let number = |path: &Path| value(path).and_then(Value::as_number);
+        match self {
+            Self::Exists(path) if path.names() == [KEY] => item.is_some(),
+            Self::Missing(path) if path.names() == [KEY] => item.is_none(),
+            Self::Exists(path) => value(path).is_some(),
+            Self::Missing(path) => value(path).is_none(),
+            Self::Equals(path, wanted) => value(path) == Some(wanted),
+            Self::AtLeast(path, least) => number(path).is_some_and(|number| number >= *least),
+            Self::AtMost(path, most) => number(path).is_some_and(|number| number <= *most),
+            Self::Below(path, bound) => number(path).is_some_and(|number| number < *bound),
+            Self::Any(conditions) => conditions.iter().any(|condition| condition.holds(item)),
+        }
+    }
+}
+
+/// The name of the partition key.
+pub const KEY: &str = "pk";
+
+/// A change of one value. The changes of one update all see the item as it was, and no two touch the same value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// `SET path = value`. What is on the way must be there.
+    Set(Path, Value),
+    /// `SET path = path + number`. It must be there.
+    Plus(Path, i64),
+    /// `ADD name number`: from zero, if it is not there.
+    Add(String, i64),
+    /// `REMOVE path`.
+    Remove(Path),
+}
+
+impl Change {
+    /// Sets the value at `path`.
+    pub fn set(path: impl Into<Path>, value: impl Into<Value>) -> Self {
+        Self::Set(path.into(), value.into())
+    }
+
+    /// Adds to the number at `path`.
+    pub fn plus(path: impl Into<Path>, number: i64) -> Self {
+        Self::Plus(path.into(), number)
+    }
+}
+
+/// Makes `changes` to `item`.
+///
+/// # Errors
+/// What is wrong with a change, as DynamoDB would refuse it.
+pub(crate) fn apply(item: &Item, changes: &[Change]) -> Result<Item, String> {
+    let mut changed = item.clone();
+    let number_at = |path: &Path| item.at(path).and_then(Value::as_number);
+    for change in changes {
+        let made = match change {
+            Change::Set(path, value) => changed.put(path, value.clone()),
+            Change::Plus(path, more) => {
+                let sum = number_at(path).and_then(|number| number.checked_add(*more));
+                sum.is_some_and(|sum| changed.put(path, Value::Number(sum)))
+            }
+            Change::Add(name, more) => {
+                let path = Path::of(name);
+                let before = if item.at(&path).is_none() { Some(0) } else { number_at(&path) };
+                let sum = before.and_then(|number| number.checked_add(*more));
+                sum.is_some_and(|sum| changed.put(&path, Value::Number(sum)))
+            }
+            Change::Remove(path) => changed.remove(path),
+        };
+        if !made {
+            return Err(format!("{change:?} leads nowhere"));
+        }
+    }
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_missing_holds_of_what_is_missing() {
+        let path = Path::of("free");
+        let others = [
+            Condition::Exists(path.clone()),
+            Condition::Equals(path.clone(), Value::Number(0)),
+            Condition::AtLeast(path.clone(), i64::MIN),
+            Condition::AtMost(path.clone(), i64::MAX),
+            Condition::Below(path.clone(), i64::MAX),
+            Condition::Any(Vec::new()),
+        ];
+        for item in [None, Some(&Item::new())] {
+            assert!(Condition::Missing(path.clone()).holds(item));
+            assert!(others.iter().all(|condition| !condition.holds(item)));
+        }
+        assert!(Condition::no_item().holds(None) && !Condition::no_item().holds(Some(&Item::new())));
+        assert!(Condition::an_item().holds(Some(&Item::new())) && !Condition::an_item().holds(None));
+    }
+
+    #[test]
+    fn changes_see_the_item_as_it_was() {
+        let item = Item::new().with("free", 3);
+        let changed = apply(&item, &[Change::set("free", 10), Change::Add("joins".into(), 2)]).unwrap();
+        assert_eq!((changed.number("free"), changed.number("joins")), (Some(10), Some(2)));
+        let changed = apply(&item, &[Change::plus("free", -1)]).unwrap();
+        assert_eq!(changed.number("free"), Some(2));
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_refused() {
+        let item = Item::new().with("name", "x");
+        let way = Path::of("inst").then("a");
+        for change in [
+            Change::plus("free", 1),
+            Change::plus("name", 1),
+            Change::Add("name".into(), 1),
+            Change::Set(way.clone(), Value::Number(1)),
+            Change::Remove(way),
+        ] {
+            assert!(apply(&item, &[change]).is_err());
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! One process's part in a fleet: the leases and the rate for all its pools to one endpoint.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::Runtime;
+use forebay::{LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings, Seed};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::bucket::Bucket;
+use crate::counter::{self, Counter, CounterLeases};
+use crate::ledger::shard::{self, SHARDS, Shard};
+use crate::ledger::{self, BEAT_ORIGIN, Ledger, LedgerLeases};
+use crate::metrics::Telemetry;
+use crate::rate::{self, Rate, Source};
+use crate::settings::FleetSettings;
+use crate::store::Store;
+use crate::table::{Table, TableError};
+use crate::window::Window;
+
+/// The tables a fleet shares. They may be one.
+#[derive(Clone)]
+pub struct Tables {
+    /// Where leases are.
+    pub leases: Arc<dyn Table>,
+    /// Where the rate is.
+    pub rate: Arc<dyn Table>,
+}
+
+impl Tables {
+    /// One table for both.
+    pub fn one(table: impl Table) -> Self {
+        let table: Arc<dyn Table> = Arc::new(table);
+        Self { leases: Arc::clone(&table), rate: table }
+    }
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tables")
+    }
+}
+
+/// Why a process cannot join its fleet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Others count in the other way: two schemes on one endpoint would be two budgets.
+    #[error(
+        "instances of this endpoint count connections in mode {theirs}, and this one is set to {ours}: two modes would be two \
+         budgets; set DSQL_DISTRIBUTED_CONN_LEASE_MODE to {theirs} here, or stop the others and start again after {wait:?}"
+    )]
+    OtherMode {
+        /// The mode of this instance.
+        ours: &'static str,
+        /// The mode of the others.
+        theirs: &'static str,
+        /// How long after their end they count as gone.
+        wait: Duration,
+    },
+    /// The table cannot be used at all.
+    #[error("{table}: {error}{}", .error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+    Table {
+        /// Its name, as it was set.
+        table: String,
+        /// What is wrong with it.
+        #[source]
+        error: TableError,
+    },
+}
+
+/// One process's part in a fleet. When it and all it has given out are dropped, the process leaves.
+pub struct Fleet {
+    instance: String,
+    settings: FleetSettings,
+    counting: Option<Counting>,
+    rate: Option<Rate>,
+    runtime: Arc<dyn Runtime>,
+}
+
+enum Counting {
+    Ledger(Arc<LedgerLeases>),
+    Counter(Arc<CounterLeases>),
+}
+
+/// What a process knows of its fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FleetStatus {
+    /// The name of this process in the fleet.
+    pub instance: String,
+    /// Connections it may open without asking: slots in mode ledger, leases in mode counter.
+    pub slots: u64,
+    /// Connections it has leases for.
+    pub leases: u64,
+    /// Its number in the fleet.
+    pub node: Option<u16>,
+    /// Connections the fleet holds or has slots for, as last seen.
+    pub active: u64,
+    /// Connections the fleet may hold.
+    pub limit: u64,
+    /// For how long the lease table has been away.
+    pub leases_away: Option<Duration>,
+    /// For how long the rate's table has been away.
+    pub rate_away: Option<Duration>,
+}
+
+impl Fleet {
+    /// Joins the fleet: leases and permits are to be had at once, or as soon as the table answers.
+    ///
+    /// # Errors
+    /// If others count in another mode, or the table cannot be used without an operator's help. A table that does not
+    /// answer is no error: the away policy holds until it does.
+    ///
+    /// # Cancel safety
+    /// Nothing is started before this returns.
+    pub async fn start(
+        settings: FleetSettings,
+        tables: Tables,
+        runtime: impl Runtime,
+        seed: Seed,
+    ) -> Result<Self, StartError> {
+        let runtime: Arc<dyn Runtime> = Arc::new(runtime);
+        let telemetry = Arc::new(Telemetry::new(&settings.metrics_prefix, &settings.service));
+        let store = |table| Store::new(table, Arc::clone(&runtime), Arc::clone(&telemetry));
+        let (leases, rates) = (store(tables.leases), store(tables.rate));
+        let seed = seed.fork("fleet");
+        let instance = instance_name(&settings.service, seed);
+        if let Some(lease) = &settings.leases {
+            no_other_mode(&settings.endpoint, lease, &leases).await?;
+        }
+        let counting = settings.leases.as_ref().map(|lease| match lease.mode {
+            LeaseMode::Ledger => Counting::ledger(&settings, lease, &instance, leases, seed),
+            LeaseMode::Counter => Counting::counter(&settings, lease, leases, seed),
+        });
+        let rate = settings.rate.as_ref().map(|rate| {
+            let ledger = match (&counting, rate.mode) {
+                (Some(Counting::Ledger(leases)), RateMode::Bucket) => Some(Arc::clone(&leases.0)),
+                _ => None,
+            };
+            share_rate(&settings, rate, rates, ledger, seed)
+        });
+        let FleetSettings { endpoint, leases, rate: rates, away, .. } = &settings;
+        info!(target: "forebay", instance, endpoint, lease_mode = ?leases.as_ref().map(|leases| leases.mode),
+            rate_mode = ?rates.as_ref().map(|rate| rate.mode), ?away, "Distributed coordination enabled");
+        Ok(Self { instance, settings, counting, rate, runtime })
+    }
+
+    /// Leases for every pool of this process to the endpoint; none if the fleet does not count.
+    #[must_use]
+    pub fn leases(&self) -> Option<Arc<dyn Leases>> {
+        match self.counting.as_ref()? {
+            Counting::Ledger(leases) => Some(Arc::clone(leases) as _),
+            Counting::Counter(leases) => Some(Arc::clone(leases) as _),
+        }
+    }
+
+    /// The limit for every pool of this process to the endpoint; none if the fleet shares no rate, and each process has its
+    /// own.
+    #[must_use]
+    pub fn limit(&self) -> Option<Arc<dyn Limit>> {
+        self.rate.clone().map(|rate| Arc::new(rate) as _)
+    }
+
+    /// The number of this process, unique in the fleet while it is in it; waits until it has joined. None if the fleet
+    /// does not keep a ledger, or this process has left.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn node(&self) -> Option<u16> {
+        match self.counting.as_ref()? {
+            Counting::Ledger(leases) => leases.0.joined().await,
+            Counting::Counter(_) => None,
+        }
+    }
+
+    /// How many connections this process may hold, now and as it changes. Under the policy `strict` it falls before the
+    /// slots can be taken away, and whoever holds more must close them then; otherwise it says that there is no bound.
+    #[must_use]
+    pub fn ceiling(&self) -> watch::Receiver<u64> {
+        match &self.counting {
+            Some(Counting::Ledger(leases)) => leases.0.ceiling(),
+            _ => watch::Sender::new(u64::MAX).subscribe(),
+        }
+    }
+
+    /// What is known at present.
+    #[must_use]
+    pub fn status(&self) -> FleetStatus {
+        let now = self.runtime.now();
+        let limit = self.settings.leases.as_ref().map_or(0, |leases| leases.limit);
+        let mut status = FleetStatus {
+            instance: self.instance.clone(),
+            slots: 0,
+            leases: 0,
+            node: None,
+            active: 0,
+            limit,
+            leases_away: None,
+            rate_away: self.rate.as_ref().and_then(Rate::away_since).map(|since| now.since(since)),
+        };
+        match &self.counting {
+            Some(Counting::Ledger(leases)) => {
+                let holding = leases.0.holding();
+                status.slots = holding.slots;
+                status.leases = holding.leases;
+                status.node = holding.node;
+                status.active = holding.active;
+                status.limit = holding.limit;
+                status.leases_away = holding.away_since.map(|since| now.since(since));
+            }
+            Some(Counting::Counter(leases)) => {
+                let (held, active, away) = leases.0.holding();
+                status.slots = held;
+                status.leases = held;
+                status.active = active;
+                status.leases_away = away.map(|since| now.since(since));
+            }
+            None => {}
+        }
+        status
+    }
+
+    /// Leaves the fleet: no more leases, and every slot back once all leases are. Drain the reservoirs first. Waits for it
+    /// as long as `patience`; whether it is done. What is not given back then is, if the process lives on, or falls back to the fleet
+    /// when its lease has run out.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it goes on in the background.
+    pub async fn leave(&self, patience: Duration) -> bool {
+        let left = match &self.counting {
+            None => true,
+            Some(Counting::Ledger(leases)) => leases.0.leave(patience).await,
+            Some(Counting::Counter(leases)) => leases.0.leave(patience).await,
+        };
+        let status = self.status();
+        if left {
+            info!(target: "forebay", instance = self.instance, "Distributed connection lease: left the fleet");
+        } else {
+            warn!(target: "forebay", instance = self.instance, leases = status.leases, slots = status.slots,
+                "Distributed connection lease: not everything is given back yet");
+        }
+        left
+    }
+}
+
+impl Counting {
+    fn ledger(
+        settings: &FleetSettings,
+        lease: &LeaseSettings,
+        instance: &str,
+        store: Store,
+        seed: Seed,
+    ) -> Self {
+        let rules = ledger::Rules {
+            endpoint: settings.endpoint.clone(),
+            id: instance.to_owned(),
+            limit: lease.limit,
+            block: lease.block,
+            beat: lease.beat,
+            lease: lease.length,
+            max_open: settings.max_open,
+            policy: settings.away,
+        };
+        Self::Ledger(Arc::new(LedgerLeases(Ledger::start(rules, store, seed.fork("ledger").draws()))))
+    }
+
+    fn counter(settings: &FleetSettings, lease: &LeaseSettings, store: Store, seed: Seed) -> Self {
+        let rules = counter::Rules {
+            endpoint: settings.endpoint.clone(),
+            service: settings.service.clone(),
+            limit: lease.limit,
+            beat: lease.beat,
+            max_open: settings.max_open,
+            policy: settings.away,
+        };
+        Self::Counter(Arc::new(CounterLeases(Counter::start(rules, store, seed.fork("counter").draws()))))
+    }
+}
+
+fn share_rate(
+    settings: &FleetSettings,
+    rate: &RateSettings,
+    store: Store,
+    ledger: Option<Arc<Ledger>>,
+    seed: Seed,
+) -> Rate {
+    let RateSettings { per_second, burst, max_wait, .. } = *rate;
+    let source = match rate.mode {
+        RateMode::Bucket => {
+            Source::Bucket(Bucket::new(&settings.endpoint, per_second, burst, ledger.is_some(), max_wait))
+        }
+        RateMode::Window => Source::Window(Window::new(&settings.endpoint, per_second)),
+    };
+    let local = LocalLimit::new(settings.local_rate, settings.local_burst, Arc::clone(&store.runtime));
+    let rules = rate::Rules { per_second, burst, max_wait, policy: settings.away };
+    Rate::new(rules, source, store, ledger, local, seed.fork("rate").draws())
+}
+
+/// Eight bytes: something of the service's name, so that operators know it, and something of its own.
+fn instance_name(service: &str, seed: Seed) -> String {
+    const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let mut name: String = service.chars().filter(char::is_ascii_alphanumeric).take(3).collect();
+    let mut draws = seed.fork("instance").draws();
+    while name.len() < 8 {
+        let letter = usize::try_from(draws.below(32)).unwrap_or(0);
+        name.push(char::from(LETTERS[letter]));
+    }
+    name.to_lowercase()
+}
+
+/// Looks whether instances of this endpoint count in the other mode.
+async fn no_other_mode(endpoint: &str, lease: &LeaseSettings, store: &Store) -> Result<(), StartError> {
+    let wall = store.runtime.wall();
+    let usable = |outcome: Result<_, TableError>| match outcome {
+        Ok(item) => Ok(item),
+        Err(error) if error.remedy().is_some() => {
+            Err(StartError::Table { table: lease.table.clone(), error })
+        }
+        // The away policy holds; the ledger looks for a counter now and then, too.
+        Err(_) => Ok(None),
+    };
+    match lease.mode {
+        LeaseMode::Ledger => {
+            let counter = usable(store.get("look", &counter::key(endpoint)).await)?;
+            if counter.is_some_and(|item| counter::is_in_use(&item, wall, lease.length)) {
+                return Err(StartError::OtherMode { ours: "ledger", theirs: "counter", wait: lease.length });
+            }
+        }
+        LeaseMode::Counter => {
+            let now = wall.saturating_sub(BEAT_ORIGIN).as_secs();
+            for k in 0..SHARDS {
+                let item = usable(store.get("look", &shard::key(endpoint, k)).await)?;
+                let Some(shard) = item.as_ref().and_then(Shard::read) else { continue };
+                let age = |beat: i64| now.saturating_sub(u64::try_from(beat).unwrap_or(0));
+                if shard.entries.values().any(|entry| age(entry.beat) < shard.lease.as_secs()) {
+                    return Err(StartError::OtherMode {
+                        ours: "counter",
+                        theirs: "ledger",
+                        wait: shard.lease,
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet").field("instance", &self.instance).field("settings", &self.settings).finish()
+    }
+}

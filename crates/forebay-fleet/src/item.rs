@@ -1,0 +1,233 @@
+//! What a table stores: items of named values, and the way to a value inside one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One value of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A whole number: nothing here counts in fractions.
+    Number(i64),
+    /// Values by name.
+    Map(BTreeMap<String, Value>),
+}
+
+impl Value {
+    /// The number, if it is one.
+    #[must_use]
+    pub fn as_number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The string, if it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The map, if it is one.
+    #[must_use]
+    pub fn as_map(&self) -> Option<&BTreeMap<String, Value>> {
+        match self {
+            Self::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// How many bytes DynamoDB bills for it.
+    fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Number(number) => number_size(*number),
+            // Three for the map, one for each value in it.
+            Self::Map(map) => {
+                3 + map.iter().map(|(name, value)| name.len() + value.size() + 1).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// One byte for two significant digits, and one more; a sign takes another.
+fn number_size(number: i64) -> usize {
+    let digits = number.unsigned_abs().to_string();
+    digits.trim_end_matches('0').len().max(1).div_ceil(2) + 1 + usize::from(number < 0)
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// An item, without its key: values by name, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Item(BTreeMap<String, Value>);
+
+impl Item {
+    /// An item without values.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// This item with one more value.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The value at `path`.
+    #[must_use]
+    pub fn at(&self, path: &Path) -> Option<&Value> {
+        let (first, rest) = path.0.split_first()?;
+        rest.iter().try_fold(self.0.get(first)?, |value, name| value.as_map()?.get(name))
+    }
+
+    /// The number called `name`.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.0.get(name)?.as_number()
+    }
+
+    /// The string called `name`.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.as_text()
+    }
+
+    /// The map called `name`.
+    #[must_use]
+    pub fn map(&self, name: &str) -> Option<&BTreeMap<String, Value>> {
+        self.0.get(name)?.as_map()
+    }
+
+    /// Its values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// How many bytes DynamoDB bills for it, stored under `key`.
+    #[must_use]
+    pub fn size(&self, key: &str) -> usize {
+        let values = self.0.iter().map(|(name, value)| name.len() + value.size());
+        "pk".len() + key.len() + values.sum::<usize>()
+    }
+
+    /// Puts a value at `path`; false if something on the way to it is missing or no map.
+    pub(crate) fn put(&mut self, path: &Path, value: Value) -> bool {
+        self.parent(path).map(|(map, name)| map.insert(name.to_owned(), value)).is_some()
+    }
+
+    /// Takes the value at `path` away; false if something on the way to it is missing or no map.
+    pub(crate) fn remove(&mut self, path: &Path) -> bool {
+        self.parent(path).map(|(map, name)| map.remove(name)).is_some()
+    }
+
+    fn parent<'a>(&mut self, path: &'a Path) -> Option<(&mut BTreeMap<String, Value>, &'a str)> {
+        let (last, way) = path.0.split_last()?;
+        let mut map = &mut self.0;
+        for name in way {
+            match map.get_mut(name)? {
+                Value::Map(inner) => map = inner,
+                _ => return None,
+            }
+        }
+        Some((map, last))
+    }
+}
+
+impl FromIterator<(String, Value)> for Item {
+    fn from_iter<T: IntoIterator<Item = (String, Value)>>(values: T) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+/// The way to a value: the name of an attribute, then names inside maps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// The attribute called `name`.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self(vec![name.to_owned()])
+    }
+
+    /// The value called `name` inside the map this leads to.
+    #[must_use]
+    pub fn then(mut self, name: &str) -> Self {
+        self.0.push(name.to_owned());
+        self
+    }
+
+    /// The names on the way. A table must escape each: `free`, `count` and `ttl` are reserved words in DynamoDB, and an
+    /// instance's name may hold a dot.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl From<&str> for Path {
+    fn from(name: &str) -> Self {
+        Self::of(name)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested() -> Item {
+        let inner = BTreeMap::from([("slots".to_owned(), Value::Number(5))]);
+        let inst = BTreeMap::from([("a.b".to_owned(), Value::Map(inner))]);
+        Item::new().with("free", 7).with("inst", Value::Map(inst))
+    }
+
+    #[test]
+    fn paths_lead_into_maps_and_nowhere_else() {
+        let mut item = nested();
+        let slots = Path::of("inst").then("a.b").then("slots");
+        assert_eq!(item.at(&slots).and_then(Value::as_number), Some(5));
+        assert!(item.put(&slots, Value::Number(6)));
+        assert_eq!(item.at(&slots).and_then(Value::as_number), Some(6));
+        assert!(!item.put(&Path::of("free").then("x"), Value::Number(1)));
+        assert!(!item.put(&Path::of("inst").then("no").then("slots"), Value::Number(1)));
+        assert!(item.remove(&Path::of("inst").then("a.b")));
+        assert_eq!(item.at(&slots), None);
+    }
+
+    #[test]
+    fn sizes_are_those_dynamodb_documents() {
+        assert_eq!([0, 7, 42, 100, 123, -5, 1_767_225_600].map(number_size), [2, 2, 2, 2, 3, 3, 5]);
+        // pk + key, free + 2, inst + map (3) + name + its map (3) and overhead (1) + slots + 2 and overhead (1).
+        assert_eq!(nested().size("key"), 5 + 6 + 4 + 3 + (3 + 3 + 1) + (5 + 2 + 1));
+    }
+}

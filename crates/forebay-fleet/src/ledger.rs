@@ -1,0 +1,345 @@
+//! Leases by a ledger: a few items hold each instance's slots, and an instance lends its slots without asking anyone.
+//!
+//! What is decided is in [`Book`], which is pure; here is the task that asks the table, and the face that callers see.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt;
+use forebay::{BoxError, Draws, Instant, LeaseError, LeaseId, Leases, StoreFuture};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tracing::{error, info, warn};
+
+use crate::counter;
+use crate::item::Item;
+use crate::metrics::number;
+use crate::store::Store;
+use crate::table::TableError;
+
+mod answer;
+mod book;
+mod next;
+pub(crate) mod shard;
+mod sightings;
+
+pub(crate) use book::Rules;
+use book::{Act, Book, Call, Taken, Tale};
+pub(crate) use next::BEAT_ORIGIN;
+
+/// One process's ledger, and the task that keeps it.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    book: Mutex<Book>,
+    store: Store,
+    rules: Rules,
+    /// Something has changed for those who wait for a lease.
+    changed: Notify,
+    /// Something has changed for the task.
+    nudged: Notify,
+    ceiling: watch::Sender<u64>,
+    left: watch::Sender<bool>,
+}
+
+/// What a ledger says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub(crate) slots: u64,
+    pub(crate) leases: u64,
+    pub(crate) node: Option<u16>,
+    pub(crate) active: u64,
+    pub(crate) limit: u64,
+    pub(crate) away_since: Option<Instant>,
+}
+
+impl Ledger {
+    /// Starts the tasks that keep it. They end when [`leave`](Self::leave) is done.
+    pub(crate) fn start(rules: Rules, store: Store, draws: Draws) -> Arc<Self> {
+        let book = Book::new(rules.clone(), draws);
+        let ceiling = book.ceiling(store.runtime.now());
+        let ledger = Arc::new(Self {
+            book: Mutex::new(book),
+            rules,
+            changed: Notify::new(),
+            nudged: Notify::new(),
+            ceiling: watch::Sender::new(ceiling),
+            left: watch::Sender::new(false),
+            store,
+        });
+        let runtime = Arc::clone(&ledger.store.runtime);
+        runtime.spawn(Box::pin(Arc::clone(&ledger).run()));
+        runtime.spawn(Box::pin(Arc::clone(&ledger).lower()));
+        ledger
+    }
+
+    /// Does what the book says, one call at a time.
+    async fn run(self: Arc<Self>) {
+        loop {
+            let (now, wall) = (self.now(), self.store.runtime.wall());
+            let act = self.book.lock().next(now, wall);
+            match act {
+                Act::Call(call) => {
+                    let outcome = self.perform(&call).await;
+                    if let Err(error) = &outcome
+                        && !matches!(error, TableError::ConditionFailed(_))
+                    {
+                        self.complain(&call, error);
+                    }
+                    let was_away = self.book.lock().away().since();
+                    let (then, wall) = (self.now(), self.store.runtime.wall());
+                    self.book.lock().answer(&call, now, then, wall, outcome);
+                    self.tell(was_away);
+                    self.publish();
+                    self.changed.notify_waiters();
+                }
+                Act::Wait(until) => {
+                    self.publish();
+                    self.changed.notify_waiters();
+                    rt::within(&*self.store.runtime, until.since(now), self.nudged.notified()).await;
+                }
+                Act::Left => {
+                    self.publish();
+                    self.left.send_replace(true);
+                    self.changed.notify_waiters();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lowers the ceiling in time, also while a call hangs.
+    async fn lower(self: Arc<Self>) {
+        while !*self.left.borrow() {
+            let fall = self.book.lock().next_fall(self.now());
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            rt::within(&*self.store.runtime, fall.since(self.now()), changed).await;
+            self.publish();
+        }
+    }
+
+    async fn perform(&self, call: &Call) -> Result<Option<Item>, TableError> {
+        let (endpoint, id) = (self.rules.endpoint.as_str(), self.rules.id.as_str());
+        let operation = call.operation();
+        let update = match call {
+            Call::Look(k) => return self.store.get(operation, &shard::key(endpoint, *k)).await,
+            Call::LookForCounter => return self.store.get(operation, &counter::key(endpoint)).await,
+            Call::Create(k) => {
+                shard::Shard::unwritten(self.rules.limit, *k, self.rules.lease).create(endpoint, *k)
+            }
+            Call::Join(k, entry) => entry.join(endpoint, *k, id),
+            Call::Renew(k, before, after) => before.renew(after, endpoint, *k, id),
+            Call::Leave(k, entry) => entry.leave(endpoint, *k, id),
+            Call::Reap(k, dead, entry) => entry.reap(endpoint, *k, dead),
+        };
+        self.store.update(operation, &update).await
+    }
+
+    fn now(&self) -> Instant {
+        self.store.runtime.now()
+    }
+
+    /// Brings gauges and the ceiling up to date.
+    fn publish(&self) {
+        let (ceiling, slots, (active, limit), away) = {
+            let book = self.book.lock();
+            (book.ceiling(self.now()), book.slots(), book.totals(), book.away().is_away())
+        };
+        self.ceiling.send_if_modified(|current| std::mem::replace(current, ceiling) != ceiling);
+        let telemetry = &self.store.telemetry;
+        telemetry.held.set(number(slots));
+        telemetry.active.set(number(active));
+        telemetry.limit.set(number(limit));
+        telemetry.degraded.set(if away { 1.0 } else { 0.0 });
+    }
+
+    fn complain(&self, call: &Call, problem: &TableError) {
+        let (operation, remedy) = (call.operation(), problem.remedy());
+        warn!(target: "forebay", operation, error = %problem, remedy, "Distributed connection lease: table call failed");
+    }
+
+    fn tell(&self, was_away: Option<Instant>) {
+        let (tales, away, slots) = {
+            let mut book = self.book.lock();
+            (book.tales(), book.away().since(), book.slots())
+        };
+        let telemetry = &self.store.telemetry;
+        match (was_away, away) {
+            (None, Some(_)) => {
+                warn!(target: "forebay", policy = ?self.rules.policy, slots, "Distributed connection lease: the table is away");
+            }
+            (Some(since), None) => {
+                info!(target: "forebay", away_for = ?self.now().since(since), slots, "Distributed connection lease: the table is back");
+            }
+            _ => {}
+        }
+        for tale in tales {
+            match tale {
+                Tale::Beaten => telemetry.beats.increment(1),
+                Tale::Conflict => telemetry.conflicts.increment(1),
+                Tale::Joined { shard, node, slots } => {
+                    let instance = &self.rules.id;
+                    info!(target: "forebay", instance, shard, node, slots, "Distributed connection lease: joined");
+                }
+                Tale::Reaped { id: instance, slots } => {
+                    telemetry.reaps.increment(1);
+                    warn!(target: "forebay", instance, slots, "Distributed connection lease: an instance is gone, its slots are free again");
+                }
+                Tale::Lost { shard, slots } => {
+                    warn!(target: "forebay", shard, slots, "Distributed connection lease: our slots were taken back; joining anew");
+                }
+                Tale::LimitDiffers { ours, theirs } => {
+                    warn!(target: "forebay", ours, theirs, remedy = "set the same DSQL_DISTRIBUTED_CONN_LIMIT everywhere, then `forebay lease reset`",
+                        "Distributed connection lease: the table was made for another limit, which holds");
+                }
+                Tale::LeaseDiffers { ours, theirs } => {
+                    warn!(target: "forebay", ?ours, ?theirs, remedy = "set the same DSQL_DISTRIBUTED_CONN_LEASE_LENGTH everywhere, then `forebay lease reset`",
+                        "Distributed connection lease: the table was made for another length, which holds");
+                }
+                Tale::NotAShard { shard } => {
+                    error!(target: "forebay", shard, remedy = "`forebay lease reset`", "Distributed connection lease: an item is not what it should be");
+                }
+                Tale::CounterInUse => {
+                    error!(target: "forebay", remedy = "use one DSQL_DISTRIBUTED_CONN_LEASE_MODE for all instances of an endpoint",
+                        "Distributed connection lease: someone counts in mode counter, and so there are two budgets");
+                }
+            }
+        }
+    }
+
+    // What the fleet asks.
+
+    pub(crate) fn holding(&self) -> Holding {
+        let book = self.book.lock();
+        let (active, limit) = book.totals();
+        Holding {
+            slots: book.slots(),
+            leases: book.held(),
+            node: book.node(),
+            active,
+            limit,
+            away_since: book.away().since(),
+        }
+    }
+
+    /// Slots that nobody can have taken away yet, and all there are in the fleet.
+    pub(crate) fn safe_slots(&self) -> (u64, u64) {
+        let book = self.book.lock();
+        (book.safe_slots(self.now()), book.totals().1)
+    }
+
+    pub(crate) fn ceiling(&self) -> watch::Receiver<u64> {
+        self.ceiling.subscribe()
+    }
+
+    /// Waits until the ledger knows its node number.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn joined(&self) -> Option<u16> {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let node = self.book.lock().node();
+            if node.is_some() || *self.left.borrow() {
+                return node;
+            }
+            changed.await;
+        }
+    }
+
+    /// Gives no more leases, and every slot back once all leases are.
+    pub(crate) fn begin_to_leave(&self) {
+        self.book.lock().leave();
+        self.nudged.notify_one();
+        self.changed.notify_waiters();
+    }
+
+    /// Leaves, and waits for it as long as `patience`. Whether all is given back.
+    ///
+    /// Cancel safe: it goes on in the background.
+    pub(crate) async fn leave(&self, patience: Duration) -> bool {
+        self.begin_to_leave();
+        let mut left = self.left.subscribe();
+        let done = left.wait_for(|left| *left);
+        rt::within(&*self.store.runtime, patience, done).await.is_some()
+    }
+}
+
+/// One caller who waits for a lease; dropped, it waits no longer.
+struct Waiting<'a> {
+    ledger: &'a Ledger,
+    round: u64,
+    /// It got one, and is not counted any more.
+    served: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(ledger: &'a Ledger) -> Self {
+        let round = ledger.book.lock().wait(true);
+        ledger.nudged.notify_one();
+        Self { ledger, round, served: false }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.served {
+            self.ledger.book.lock().wait(false);
+        }
+    }
+}
+
+/// The face of a [`Ledger`] for reservoirs. When the last is dropped, the ledger leaves.
+#[derive(Debug)]
+pub(crate) struct LedgerLeases(pub(crate) Arc<Ledger>);
+
+impl Drop for LedgerLeases {
+    fn drop(&mut self) {
+        self.0.begin_to_leave();
+    }
+}
+
+impl Leases for LedgerLeases {
+    fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>> {
+        Box::pin(async {
+            let ledger = &*self.0;
+            let mut waiting: Option<Waiting<'_>> = None;
+            loop {
+                let mut changed = pin!(ledger.changed.notified());
+                changed.as_mut().enable();
+                let round = waiting.as_ref().map(|waiting| waiting.round);
+                let taken = ledger.book.lock().take(ledger.now(), round);
+                match taken {
+                    Taken::Lease(number) => {
+                        if let Some(waiting) = &mut waiting {
+                            waiting.served = true;
+                        }
+                        return Ok(LeaseId::new(format!("{}-{number}", ledger.rules.id)));
+                    }
+                    Taken::Full => return Err(LeaseError::Limit { limit: ledger.rules.limit }),
+                    Taken::Away(why) => return Err(LeaseError::Unavailable(why.into())),
+                    Taken::Wait if waiting.is_none() => waiting = Some(Waiting::begin(ledger)),
+                    Taken::Wait => changed.await,
+                }
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>> {
+        Box::pin(async {
+            let number = id.as_str().rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+            let number = number.ok_or_else(|| format!("{} is no lease of the ledger", id.as_str()))?;
+            let leaving = {
+                let mut book = self.0.book.lock();
+                book.give(number);
+                book.leaving()
+            };
+            self.0.changed.notify_waiters();
+            if leaving {
+                self.0.nudged.notify_one();
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! What the table's answers mean.
+
+use std::time::Duration;
+
+use forebay::Instant;
+
+use super::book::{Book, Call, Seat, Tale};
+use super::shard::{self, Entry, Shard};
+use crate::counter;
+use crate::item::Item;
+use crate::table::TableError;
+
+/// The longest pause after someone else was faster.
+const CONTENTION: Duration = Duration::from_millis(200);
+
+impl Book {
+    /// The answer to `call`, which was sent at `sent`, came at `now`.
+    pub(crate) fn answer(
+        &mut self,
+        call: &Call,
+        sent: Instant,
+        now: Instant,
+        wall: Duration,
+        outcome: Result<Option<Item>, TableError>,
+    ) {
+        let outcome = match outcome {
+            Ok(item) => Ok(item),
+            Err(TableError::ConditionFailed(item)) => Err(item.map(|item| *item)),
+            Err(error) => return self.unanswered_call(call, sent, now, &error),
+        };
+        self.away.answered(now);
+        match call {
+            Call::Look(k) => self.looked_at(*k, outcome.unwrap_or(None).as_ref(), now),
+            Call::LookForCounter => {
+                let counter = outcome.unwrap_or(None);
+                if counter.is_some_and(|item| counter::is_in_use(&item, wall, self.rules.lease)) {
+                    self.tell_once(0, "counter", Tale::CounterInUse);
+                }
+            }
+            Call::Create(k) => self.looked_at(*k, outcome.unwrap_or_else(|found| found).as_ref(), now),
+            Call::Join(k, entry) => self.joined(*k, entry, sent, now, outcome),
+            Call::Renew(k, before, after) => self.renewed(*k, before, after, sent, now, outcome),
+            Call::Leave(k, entry) => self.left(*k, entry, now, outcome),
+            Call::Reap(k, id, entry) => match outcome {
+                Ok(item) => {
+                    self.tell(Tale::Reaped { id: id.clone(), slots: entry.slots });
+                    self.looked_at(*k, item.as_ref(), now);
+                }
+                Err(item) => self.lost_a_race(*k, item.as_ref(), now),
+            },
+        }
+    }
+
+    /// The table could not say what became of the call.
+    fn unanswered_call(&mut self, call: &Call, sent: Instant, now: Instant, error: &TableError) {
+        let unknown = error.may_have_been_applied();
+        match call {
+            Call::Renew(k, _, after) if unknown => {
+                if let Some(seat) = self.seats.get_mut(k) {
+                    seat.pending.get_or_insert((*after, sent));
+                }
+            }
+            Call::Join(k, entry) if unknown => {
+                self.joining.get_or_insert((*k, *entry, sent));
+            }
+            _ => {}
+        }
+        if error.is_an_answer() {
+            self.paused_until = now + CONTENTION;
+            return;
+        }
+        self.away.failed(now);
+        self.paused_until = now + self.away.pause(&mut self.draws);
+        // Whoever waits for slots is told at once; nothing will come of it for a while.
+        if self.away.is_away() {
+            self.searching = None;
+            self.rounds += 1;
+        }
+    }
+
+    fn looked_at(&mut self, k: u8, item: Option<&Item>, now: Instant) {
+        let unwritten = Shard::unwritten(self.rules.limit, k, self.rules.lease);
+        let shard = match item.map(Shard::read) {
+            None => unwritten,
+            Some(Some(shard)) => shard,
+            Some(None) => {
+                self.tell_once(k, "shape", Tale::NotAShard { shard: k });
+                // Whatever it is, there is nothing to be had there.
+                Shard { free: 0, written: true, ..unwritten }
+            }
+        };
+        if shard.capacity != shard::capacity(self.rules.limit, k) {
+            let (ours, theirs) = (shard::capacity(self.rules.limit, k), shard.capacity);
+            self.tell_once(k, "limit", Tale::LimitDiffers { ours, theirs });
+        }
+        if shard.lease != self.rules.lease {
+            let (ours, theirs) = (self.rules.lease, shard.lease);
+            self.tell_once(k, "lease", Tale::LeaseDiffers { ours, theirs });
+        }
+        let dead = self.watch.saw(k, shard, now);
+        let own = self.rules.id.clone();
+        let seated = self.seats.contains_key(&k);
+        for (id, entry) in dead {
+            let listed = self.doomed.iter().any(|(shard, doomed, _)| *shard == k && *doomed == id);
+            if !(listed || seated && id == own) {
+                self.doomed.push_back((k, id, entry));
+            }
+        }
+    }
+
+    fn lost_a_race(&mut self, k: u8, item: Option<&Item>, now: Instant) {
+        self.tell(Tale::Conflict);
+        self.looked_at(k, item, now);
+    }
+
+    fn joined(
+        &mut self,
+        k: u8,
+        entry: &Entry,
+        sent: Instant,
+        now: Instant,
+        outcome: Result<Option<Item>, Option<Item>>,
+    ) {
+        let first_sent = self.joining.take().map_or(sent, |(_, _, first_sent)| first_sent);
+        let (applied, sent) = match &outcome {
+            Ok(_) => (true, sent),
+            // An earlier try was made, and its answer lost: its epoch is ours alone.
+            Err(item) => (self.own_entry(item.as_ref(), k) == Some(*entry), first_sent),
+        };
+        let item = outcome.unwrap_or_else(|found| found);
+        if !applied {
+            self.lost_a_race(k, item.as_ref(), now);
+            self.paused_until = now + self.draws.up_to(CONTENTION);
+            return;
+        }
+        let lease = item.as_ref().and_then(Shard::read).map_or(self.rules.lease, |shard| shard.lease);
+        // The first beat comes at a random time, so that a fleet which starts together does not beat together.
+        let due = if sent == first_sent { now + self.draws.up_to(self.beat_within(lease)) } else { now };
+        self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due });
+        if self.home.is_none() {
+            self.home = Some(k);
+            self.candidates = None;
+            self.joined_at = now;
+            self.looked = Some(0);
+        }
+        self.least_spare = self.spare();
+        self.tell(Tale::Joined { shard: k, node: entry.node, slots: entry.slots });
+        self.looked_at(k, item.as_ref(), now);
+    }
+
+    fn renewed(
+        &mut self,
+        k: u8,
+        before: &Entry,
+        after: &Entry,
+        sent: Instant,
+        now: Instant,
+        outcome: Result<Option<Item>, Option<Item>>,
+    ) {
+        let own = outcome.as_ref().err().and_then(|item| self.own_entry(item.as_ref(), k));
+        let Some(seat) = self.seats.get_mut(&k) else { return };
+        let beat = self.rules.beat.min(seat.lease / 3);
+        match &outcome {
+            Ok(_) => {
+                *seat = Seat { entry: *after, pending: None, sent, due: sent + beat, ..*seat };
+                self.tell(Tale::Beaten);
+                self.looked_at(k, outcome.unwrap_or_default().as_ref(), now);
+            }
+            Err(item) => {
+                match own.filter(|own| own.epoch == before.epoch) {
+                    // Too little was free, and nothing has changed.
+                    Some(own) if own.beat == before.beat => seat.pending = None,
+                    // An earlier write of ours was made after all: what the table says is so, as of when that was sent.
+                    Some(own) => {
+                        seat.sent = seat.pending.map_or(seat.sent, |(_, first_sent)| first_sent);
+                        *seat = Seat { entry: own, pending: None, due: now, ..*seat };
+                    }
+                    None => self.lost(k),
+                }
+                self.lost_a_race(k, item.as_ref(), now);
+            }
+        }
+    }
+
+    fn left(&mut self, k: u8, entry: &Entry, now: Instant, outcome: Result<Option<Item>, Option<Item>>) {
+        let item = outcome.as_ref().unwrap_or_else(|found| found).as_ref();
+        match self.own_entry(item, k).filter(|own| own.epoch == entry.epoch) {
+            Some(own) => {
+                if let Some(seat) = self.seats.get_mut(&k) {
+                    *seat = Seat { entry: own, pending: None, due: now, ..*seat };
+                }
+            }
+            None => {
+                self.seats.remove(&k);
+                if self.home == Some(k) {
+                    self.home = self.seats.keys().next().copied();
+                }
+            }
+        }
+        self.looked_at(k, item, now);
+    }
+
+    /// An entry of ours is gone. What is out stays out, and is counted when we join anew.
+    fn lost(&mut self, k: u8) {
+        let Some(seat) = self.seats.remove(&k) else { return };
+        self.tell(Tale::Lost { shard: k, slots: seat.entry.slots });
+        if self.home == Some(k) {
+            self.home = self.seats.keys().next().copied();
+        }
+    }
+
+    fn own_entry(&self, item: Option<&Item>, _k: u8) -> Option<Entry> {
+        Shard::read(item?)?.entries.get(&self.rules.id).copied()
+    }
+
+    fn beat_within(&self, lease: Duration) -> Duration {
+        self.rules.beat.min(lease / 3)
+    }
+}

@@ -1,0 +1,359 @@
+//! The ledger as one instance keeps it: what it holds, what it has lent, what it waits for.
+//!
+//! A pure machine: [`next`](Book::next) says what to do, [`answer`](Book::answer) takes what came of it, and the rest is
+//! what callers ask. It has no clock, no I/O and no randomness of its own.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use forebay::{AwayPolicy, Draws, Instant};
+
+use super::shard::{Entry, SHARDS};
+use super::sightings::Watch;
+use crate::away::Away;
+
+/// What an instance was told.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) endpoint: String,
+    /// At most ten bytes: it is in every write of its shard.
+    pub(crate) id: String,
+    pub(crate) limit: u64,
+    pub(crate) block: u64,
+    pub(crate) beat: Duration,
+    pub(crate) lease: Duration,
+    /// Connections this process may want at most.
+    pub(crate) max_open: u64,
+    pub(crate) policy: AwayPolicy,
+}
+
+/// One entry of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    /// As it is in the table, as far as we know.
+    pub(super) entry: Entry,
+    /// What it may have become, and when that was first sent: a write without an answer. It is sent again, unchanged, until
+    /// there is one; its beat tells whether it was made.
+    pub(super) pending: Option<(Entry, Instant)>,
+    /// When the last write that was made was sent: the lease counts from here.
+    pub(super) sent: Instant,
+    pub(super) lease: Duration,
+    /// When to write next.
+    pub(super) due: Instant,
+}
+
+/// Time that is left for closing connections before the slots under them can be taken away.
+const CLOSING: Duration = Duration::from_secs(10);
+
+impl Seat {
+    /// Slots that are certainly ours.
+    pub(super) fn slots(&self) -> u64 {
+        self.pending.map_or(self.entry.slots, |(pending, _)| pending.slots.min(self.entry.slots))
+    }
+
+    /// When `strict` stops counting on it.
+    pub(super) fn fence(&self) -> Instant {
+        self.sent + self.lease.saturating_sub(CLOSING.min(self.lease / 6))
+    }
+
+    /// When it could be taken away.
+    pub(super) fn end(&self) -> Instant {
+        self.sent + self.lease
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Ask the table this, and tell what it answers.
+    Call(Call),
+    /// Nothing until then, or until something is asked.
+    Wait(Instant),
+    /// It is over: every entry has been given back.
+    Left,
+}
+
+/// One call to the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Look(u8),
+    LookForCounter,
+    Create(u8),
+    Join(u8, Entry),
+    Renew(u8, Entry, Entry),
+    Leave(u8, Entry),
+    Reap(u8, String, Entry),
+}
+
+impl Call {
+    /// Its name in metrics.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Look(_) | Self::LookForCounter => "look",
+            Self::Create(_) => "create",
+            Self::Join(..) => "join",
+            Self::Renew(_, before, after) if before.slots == after.slots => "beat",
+            Self::Renew(..) => "resize",
+            Self::Leave(..) => "leave",
+            Self::Reap(..) => "reap",
+        }
+    }
+}
+
+/// What a caller who wants a lease is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// This one.
+    Lease(u64),
+    /// Ask again when something has changed.
+    Wait,
+    /// The fleet's limit is reached.
+    Full,
+    /// The store is away, or we are leaving.
+    Away(&'static str),
+}
+
+/// Something worth telling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tale {
+    Joined {
+        shard: u8,
+        node: u16,
+        slots: u64,
+    },
+    Beaten,
+    Conflict,
+    Reaped {
+        id: String,
+        slots: u64,
+    },
+    /// An entry of ours is gone: we were taken for dead, or an operator has evicted us.
+    Lost {
+        shard: u8,
+        slots: u64,
+    },
+    LimitDiffers {
+        ours: u64,
+        theirs: u64,
+    },
+    LeaseDiffers {
+        ours: Duration,
+        theirs: Duration,
+    },
+    NotAShard {
+        shard: u8,
+    },
+    CounterInUse,
+}
+
+/// The ledger as one instance keeps it.
+#[derive(Debug)]
+pub(crate) struct Book {
+    pub(super) rules: Rules,
+    pub(super) seats: BTreeMap<u8, Seat>,
+    pub(super) watch: Watch,
+    pub(super) draws: Draws,
+    pub(super) away: Away,
+    /// The shard we joined first; our node number is from there.
+    pub(super) home: Option<u8>,
+    /// A join without an answer, and when it was first sent.
+    pub(super) joining: Option<(u8, Entry, Instant)>,
+    /// The two shards to choose a home from, and since when we look.
+    pub(super) candidates: Option<([u8; 2], Instant)>,
+    pub(super) joined_at: Instant,
+    /// Leases that are out.
+    out: BTreeSet<u64>,
+    next_lease: u64,
+    pub(super) waiting: u64,
+    /// The fewest slots to spare since the last beat.
+    pub(super) least_spare: u64,
+    /// The fewest between the last two beats.
+    pub(super) settled_spare: u64,
+    /// Since when the present search for slots is on: every shard not seen since is looked at before we give up.
+    pub(super) searching: Option<Instant>,
+    /// No new search before this.
+    pub(super) full_until: Instant,
+    /// How many searches have ended in vain.
+    pub(super) rounds: u64,
+    pub(super) doomed: VecDeque<(u8, String, Entry)>,
+    /// Shards read at this beat so far; none when done.
+    pub(super) looked: Option<u8>,
+    /// The one of the others that is read next, a beat each: all shards, then the counter.
+    pub(super) rotation: u8,
+    pub(super) rotate: bool,
+    pub(super) paused_until: Instant,
+    pub(super) leaving: bool,
+    pub(super) told: BTreeSet<(u8, &'static str)>,
+    tales: Vec<Tale>,
+}
+
+impl Book {
+    pub(crate) fn new(rules: Rules, mut draws: Draws) -> Self {
+        let rotation = u8::try_from(draws.below(u64::from(SHARDS) + 1)).unwrap_or(0);
+        Self {
+            rules,
+            seats: BTreeMap::new(),
+            watch: Watch::default(),
+            draws,
+            away: Away::default(),
+            home: None,
+            joining: None,
+            candidates: None,
+            joined_at: Instant::ZERO,
+            out: BTreeSet::new(),
+            next_lease: 0,
+            waiting: 0,
+            least_spare: 0,
+            settled_spare: 0,
+            searching: None,
+            full_until: Instant::ZERO,
+            rounds: 0,
+            doomed: VecDeque::new(),
+            looked: None,
+            rotation,
+            rotate: false,
+            paused_until: Instant::ZERO,
+            leaving: false,
+            told: BTreeSet::new(),
+            tales: Vec::new(),
+        }
+    }
+
+    // What callers ask.
+
+    /// Takes a lease for a caller who has waited since `round`, if at all; then it waits no longer.
+    pub(crate) fn take(&mut self, now: Instant, round: Option<u64>) -> Taken {
+        if self.leaving {
+            return Taken::Away("this process is leaving the fleet");
+        }
+        let away = self.away.is_away();
+        if away && self.rules.policy == AwayPolicy::Closed {
+            return Taken::Away("the table is away, and the policy is closed");
+        }
+        if self.held() < self.may_hold(now) {
+            let number = self.next_lease;
+            self.next_lease += 1;
+            self.out.insert(number);
+            if round.is_some() {
+                self.waiting = self.waiting.saturating_sub(1);
+            }
+            self.note_spare();
+            return Taken::Lease(number);
+        }
+        if away {
+            return Taken::Away("the table is away, and every slot is in use");
+        }
+        if round.is_some_and(|round| round < self.rounds) || now < self.full_until {
+            return Taken::Full;
+        }
+        Taken::Wait
+    }
+
+    /// Takes a lease back; nothing happens if it is back already.
+    pub(crate) fn give(&mut self, number: u64) {
+        self.out.remove(&number);
+    }
+
+    /// One more caller waits, or one less.
+    pub(crate) fn wait(&mut self, one_more: bool) -> u64 {
+        self.waiting = if one_more { self.waiting + 1 } else { self.waiting.saturating_sub(1) };
+        self.note_spare();
+        self.rounds
+    }
+
+    /// From now on, every entry is given back.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        self.paused_until = Instant::ZERO;
+    }
+
+    pub(crate) fn leaving(&self) -> bool {
+        self.leaving
+    }
+
+    // What is held.
+
+    /// Leases that are out.
+    pub(crate) fn held(&self) -> u64 {
+        self.out.len() as u64
+    }
+
+    /// Slots that are certainly ours.
+    pub(crate) fn slots(&self) -> u64 {
+        self.seats.values().map(Seat::slots).sum()
+    }
+
+    /// Slots whose lease nobody can have ended yet: those that a share of the rate may go by.
+    pub(crate) fn safe_slots(&self, now: Instant) -> u64 {
+        self.seats.values().filter(|seat| now < seat.end()).map(Seat::slots).sum()
+    }
+
+    /// How many leases may be out at once.
+    pub(crate) fn may_hold(&self, now: Instant) -> u64 {
+        match self.rules.policy {
+            AwayPolicy::Strict => self.ceiling(now),
+            // Nobody has heard of us yet, and nobody can be asked: we count for ourselves.
+            AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.rules.max_open,
+            _ => self.slots(),
+        }
+    }
+
+    /// How many connections may be kept: in `strict`, those whose slots cannot be taken away yet.
+    pub(crate) fn ceiling(&self, now: Instant) -> u64 {
+        if self.rules.policy != AwayPolicy::Strict {
+            return u64::MAX;
+        }
+        self.seats.values().filter(|seat| now < seat.fence()).map(Seat::slots).sum()
+    }
+
+    /// When the ceiling falls next, if nothing happens before.
+    pub(crate) fn next_fall(&self, now: Instant) -> Instant {
+        if self.rules.policy != AwayPolicy::Strict {
+            return Instant::NEVER;
+        }
+        self.seats.values().map(Seat::fence).filter(|at| *at > now).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Our number in the fleet.
+    pub(crate) fn node(&self) -> Option<u16> {
+        Some(self.seats.get(&self.home?)?.entry.node)
+    }
+
+    /// Slots in use in the whole fleet, and all there are, as far as is known.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        self.watch.totals(self.rules.limit)
+    }
+
+    pub(crate) fn away(&self) -> &Away {
+        &self.away
+    }
+
+    /// What has happened since the last time.
+    pub(crate) fn tales(&mut self) -> Vec<Tale> {
+        std::mem::take(&mut self.tales)
+    }
+
+    pub(super) fn tell(&mut self, tale: Tale) {
+        self.tales.push(tale);
+    }
+
+    /// Tells this once for each shard.
+    pub(super) fn tell_once(&mut self, k: u8, what: &'static str, tale: Tale) {
+        if self.told.insert((k, what)) {
+            self.tell(tale);
+        }
+    }
+
+    /// Slots that are missing for what is out and for those who wait.
+    pub(super) fn short(&self) -> u64 {
+        (self.held() + self.waiting).saturating_sub(self.slots())
+    }
+
+    pub(super) fn spare(&self) -> u64 {
+        self.slots().saturating_sub(self.held() + self.waiting)
+    }
+
+    fn note_spare(&mut self) {
+        self.least_spare = self.least_spare.min(self.spare());
+    }
+}

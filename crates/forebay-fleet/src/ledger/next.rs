@@ -1,0 +1,213 @@
+//! What the ledger does next.
+
+use std::time::Duration;
+
+use forebay::Instant;
+
+use super::book::{Act, Book, Call, Seat};
+use super::shard::{Entry, SHARDS, Shard};
+
+/// Beats count seconds from 2026-01-01 00:00 UTC: two digits fewer than from 1970, in every entry of every write.
+pub(crate) const BEAT_ORIGIN: Duration = Duration::from_secs(1_767_225_600);
+/// How long a search that found nothing is good for.
+const FULL: Duration = Duration::from_secs(1);
+/// A view of a shard that is this old is looked at anew before joining.
+const FRESH: Duration = Duration::from_secs(2);
+
+impl Book {
+    /// What to do at `now`, which is `wall` by the time of day.
+    pub(crate) fn next(&mut self, now: Instant, wall: Duration) -> Act {
+        // While leases are out, their slots are held on to: they are given back last.
+        if self.leaving && self.held() == 0 && self.joining.is_none() {
+            return self.next_leave(now);
+        }
+        if now < self.paused_until {
+            return Act::Wait(self.paused_until);
+        }
+        if let Some((k, entry, _)) = self.joining {
+            return Act::Call(Call::Join(k, entry));
+        }
+        if let Some((k, seat, after)) = self.unanswered() {
+            return Act::Call(Call::Renew(k, seat.entry, after));
+        }
+        let home = match self.home {
+            Some(home) => home,
+            None if self.leaving => return Act::Wait(Instant::NEVER),
+            None => return self.next_home(now, wall),
+        };
+        let due = self.seats.iter().filter(|(_, seat)| seat.due <= now).min_by_key(|(_, seat)| seat.due);
+        if let Some((k, seat)) = due.map(|(k, seat)| (*k, *seat)) {
+            return Act::Call(self.beat(k, seat, now, wall));
+        }
+        if self.short() == 0 || self.leaving {
+            self.searching = None;
+        } else if now >= self.full_until
+            && let Some(call) = self.search(now, wall)
+        {
+            return Act::Call(call);
+        }
+        if let Some((k, id, entry)) = self.doomed.pop_front() {
+            return Act::Call(Call::Reap(k, id, entry));
+        }
+        if let Some(call) = self.next_look(home, now) {
+            return Act::Call(call);
+        }
+        let search = if self.short() > 0 && !self.leaving { self.full_until } else { Instant::NEVER };
+        let beat = self.seats.values().map(|seat| seat.due).min().unwrap_or(Instant::NEVER);
+        Act::Wait(beat.min(search))
+    }
+
+    fn next_leave(&mut self, now: Instant) -> Act {
+        let Some((k, seat)) = self.seats.first_key_value() else { return Act::Left };
+        if now < self.paused_until {
+            return Act::Wait(self.paused_until);
+        }
+        Act::Call(Call::Leave(*k, seat.entry))
+    }
+
+    /// A write whose answer is missing: it is sent again before anything else is said about that entry.
+    fn unanswered(&self) -> Option<(u8, Seat, Entry)> {
+        self.seats.iter().find_map(|(k, seat)| Some((*k, *seat, seat.pending?.0)))
+    }
+
+    /// Of two shards, the emptier: that keeps all about equally full without anyone knowing all.
+    fn next_home(&mut self, now: Instant, wall: Duration) -> Act {
+        let (pair, since) = match self.candidates {
+            Some(candidates) => candidates,
+            None => {
+                let one = self.draws.below(u64::from(SHARDS));
+                let other = (one + 1 + self.draws.below(u64::from(SHARDS) - 1)) % u64::from(SHARDS);
+                let pair = [one, other].map(|k| u8::try_from(k).unwrap_or(0));
+                *self.candidates.insert((pair, now))
+            }
+        };
+        if let Some(k) = pair.into_iter().find(|k| !self.watch.seen_since(*k, since)) {
+            return Act::Call(Call::Look(k));
+        }
+        let room = |k: u8| self.watch.shard(k).map_or(0, |shard| shard.free);
+        let k = if room(pair[1]) > room(pair[0]) { pair[1] } else { pair[0] };
+        let want = self.short().max(self.rules.max_open).max(self.rules.block);
+        Act::Call(self.join(k, want, wall))
+    }
+
+    /// Joins shard `k`, which has been seen, with `want` slots or what is there.
+    fn join(&mut self, k: u8, want: u64, wall: Duration) -> Call {
+        let unwritten = || Shard::unwritten(self.rules.limit, k, self.rules.lease);
+        let shard = self.watch.shard(k).cloned().unwrap_or_else(unwritten);
+        if !shard.written {
+            return Call::Create(k);
+        }
+        let beat = next_beat(0, wall);
+        let entry =
+            Entry { slots: want.min(shard.free), beat, epoch: shard.joins + 1, node: shard.free_node(k) };
+        Call::Join(k, entry)
+    }
+
+    /// The next beat of an entry, which is the time to change its slots for nothing.
+    fn beat(&mut self, k: u8, seat: Seat, now: Instant, wall: Duration) -> Call {
+        let give = self.surplus(k, &seat, now);
+        let alone = self.seats.len() == 1;
+        if self.home == Some(k) {
+            self.settled_spare = self.least_spare.saturating_sub(give);
+            self.least_spare = self.spare().saturating_sub(give);
+            self.looked = Some(0);
+            self.rotate = true;
+        } else {
+            self.settled_spare = self.settled_spare.saturating_sub(give);
+            self.least_spare = self.least_spare.saturating_sub(give);
+        }
+        if give == seat.entry.slots && !alone && self.home != Some(k) {
+            return Call::Leave(k, seat.entry);
+        }
+        let more = if give == 0 && now >= self.full_until { self.portion(k, self.short()) } else { 0 };
+        Call::Renew(k, seat.entry, after(&seat.entry, seat.entry.slots - give + more, wall))
+    }
+
+    /// Slots to give back: what nobody has needed since the last beat, beyond what is worth keeping.
+    fn surplus(&self, k: u8, seat: &Seat, now: Instant) -> u64 {
+        let tight = self.watch.shard(k).is_some_and(Shard::is_tight);
+        let keep = if tight { (self.held() / 20).max(1) } else { self.rules.block };
+        let surplus = self.settled_spare.min(self.least_spare).min(self.spare()).saturating_sub(keep);
+        // A process that has just started is on its way to what it was made for.
+        let settled = now.since(self.joined_at) >= self.rules.lease;
+        let worth_it = if tight { surplus > 0 } else { settled && surplus > self.rules.block };
+        // The others first: each costs a write at every beat.
+        let others = self.home == Some(k) && self.seats.len() > 1;
+        if worth_it && !others { surplus.min(seat.entry.slots) } else { 0 }
+    }
+
+    /// How many slots to take from shard `k` for a want: in whole blocks, unless they are scarce.
+    fn portion(&self, k: u8, want: u64) -> u64 {
+        let Some(shard) = self.watch.shard(k) else { return 0 };
+        let block = if shard.is_tight() { 1 } else { self.rules.block.max(1) };
+        want.div_ceil(block).saturating_mul(block).min(shard.free)
+    }
+
+    /// The next step towards the slots that are missing; none if there are none to be had.
+    fn search(&mut self, now: Instant, wall: Duration) -> Option<Call> {
+        let since = *self.searching.get_or_insert(now);
+        let want = self.short();
+        for (k, seat) in &self.seats {
+            let more = self.portion(*k, want);
+            if more > 0 {
+                return Some(Call::Renew(*k, seat.entry, after(&seat.entry, seat.entry.slots + more, wall)));
+            }
+        }
+        // From home on, so that not everyone asks the same shard first.
+        let start = self.home.unwrap_or(0);
+        let ring = (0..SHARDS).map(|step| (start + step) % SHARDS);
+        for k in ring.clone().filter(|k| !self.seats.contains_key(k)) {
+            let more = self.portion(k, want);
+            if more > 0 {
+                let fresh = self.watch.seen_since(k, now - FRESH);
+                return Some(if fresh { self.join(k, more, wall) } else { Call::Look(k) });
+            }
+        }
+        if let Some(k) = ring.clone().find(|k| !self.watch.seen_since(*k, since)) {
+            return Some(Call::Look(k));
+        }
+        self.searching = None;
+        self.rounds += 1;
+        let longest = if self.waiting > 0 { FULL } else { self.rules.beat / 2 };
+        self.full_until = now + longest / 2 + self.draws.up_to(longest / 2);
+        None
+    }
+
+    /// After a beat: the shards that nobody else may be looking at, and one more, so that each knows of all in time.
+    fn next_look(&mut self, home: u8, now: Instant) -> Option<Call> {
+        if let Some(read) = self.looked {
+            let met = self.watch.met_life(home, read, now, self.rules.beat);
+            match self.watch.next_look(home, read, now, self.rules.beat, met) {
+                Some(k) => {
+                    self.looked = Some(read + 1);
+                    return Some(Call::Look(k));
+                }
+                None => self.looked = None,
+            }
+        }
+        if !std::mem::take(&mut self.rotate) {
+            return None;
+        }
+        // One that was seen at this beat already would tell nothing new.
+        for _ in 0..=SHARDS {
+            self.rotation = (self.rotation + 1) % (SHARDS + 1);
+            if self.rotation == SHARDS {
+                return Some(Call::LookForCounter);
+            }
+            if !self.watch.seen_since(self.rotation, now - self.rules.beat / 2) {
+                return Some(Call::Look(self.rotation));
+            }
+        }
+        None
+    }
+}
+
+/// An entry's next state.
+fn after(entry: &Entry, slots: u64, wall: Duration) -> Entry {
+    Entry { slots, beat: next_beat(entry.beat, wall), ..*entry }
+}
+
+fn next_beat(beat: i64, wall: Duration) -> i64 {
+    let seconds = wall.saturating_sub(BEAT_ORIGIN).as_secs();
+    i64::try_from(seconds).unwrap_or(i64::MAX).max(beat + 1)
+}

@@ -1,0 +1,247 @@
+//! What a shard item says, and the five writes that change it. Each keeps `free + sum of slots = capacity`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::expression::{Change, Condition};
+use crate::item::{Item, Path, Value};
+use crate::table::Update;
+
+/// Items over which a fleet's entries are spread, so that no item grows past one write unit or one item's throughput.
+pub(crate) const SHARDS: u8 = 8;
+/// Node numbers of one shard.
+const NODES: u16 = 128;
+
+/// One shard, as it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    pub(crate) capacity: u64,
+    pub(crate) free: u64,
+    /// How often someone has joined: the epoch of the last to do so.
+    pub(crate) joins: i64,
+    /// How long an entry is believed without a beat. Whoever made the item has set it for all.
+    pub(crate) lease: Duration,
+    pub(crate) entries: BTreeMap<String, Entry>,
+    /// Whether there is such an item, or only room for one.
+    pub(crate) written: bool,
+}
+
+/// One instance's part of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) slots: u64,
+    /// Changes with every write. It is the time of day in seconds where that moves on, so that operators see its age; what
+    /// is decided goes only by whether it changes.
+    pub(crate) beat: i64,
+    /// Which of all joins of this shard it was: unique for ever, so that a late write of a former entry meets nothing.
+    pub(crate) epoch: i64,
+    /// Unique among the entries of all shards.
+    pub(crate) node: u16,
+}
+
+/// The key of shard `k`.
+pub(crate) fn key(endpoint: &str, k: u8) -> String {
+    format!("forebay_ledger#{endpoint}#{k}")
+}
+
+/// Shard `k`'s part of a fleet's limit.
+pub(crate) fn capacity(limit: u64, k: u8) -> u64 {
+    let shards = u64::from(SHARDS);
+    limit / shards + u64::from(u64::from(k) < limit % shards)
+}
+
+fn instances() -> Path {
+    Path::of("inst")
+}
+
+/// Slots as the table counts them.
+fn signed(slots: u64) -> i64 {
+    i64::try_from(slots).unwrap_or(i64::MAX)
+}
+
+impl Shard {
+    /// A shard that nobody has written yet.
+    pub(crate) fn unwritten(limit: u64, k: u8, lease: Duration) -> Self {
+        let capacity = capacity(limit, k);
+        Self { capacity, free: capacity, joins: 0, lease, entries: BTreeMap::new(), written: false }
+    }
+
+    /// What `item` says; none if it is not a shard.
+    pub(crate) fn read(item: &Item) -> Option<Self> {
+        let count = |name| item.number(name).and_then(|number| u64::try_from(number).ok());
+        let entries = item.map("inst")?.iter().map(|(id, entry)| Some((id.clone(), Entry::read(entry)?)));
+        Some(Self {
+            capacity: count("capacity")?,
+            free: count("free")?,
+            joins: item.number("joins")?,
+            lease: Duration::from_secs(count("lease")?),
+            entries: entries.collect::<Option<_>>()?,
+            written: true,
+        })
+    }
+
+    /// The lowest node number of shard `k` that is not taken. With all taken, numbers are not unique any more.
+    pub(crate) fn free_node(&self, k: u8) -> u16 {
+        let first = u16::from(k) * NODES;
+        let taken = |node: &u16| self.entries.values().any(|entry| entry.node == *node);
+        (first..first + NODES).find(|node| !taken(node)).unwrap_or(first + NODES - 1)
+    }
+
+    /// Few slots are left: whoever has some to spare should give them back.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.free * 20 < self.capacity
+    }
+
+    /// Makes the item, if it is not there.
+    pub(crate) fn create(&self, endpoint: &str, k: u8) -> Update {
+        Update::of(key(endpoint, k))
+            .when(Condition::no_item())
+            .change(Change::set("capacity", signed(self.capacity)))
+            .change(Change::set("free", signed(self.capacity)))
+            .change(Change::set("joins", 0))
+            .change(Change::set("lease", signed(self.lease.as_secs())))
+            .change(Change::Set(instances(), Value::Map(BTreeMap::new())))
+    }
+}
+
+impl Entry {
+    fn read(value: &Value) -> Option<Self> {
+        let map = value.as_map()?;
+        let number = |name: &str| map.get(name).and_then(Value::as_number);
+        Some(Self {
+            slots: u64::try_from(number("s")?).ok()?,
+            beat: number("b")?,
+            epoch: number("e")?,
+            node: u16::try_from(number("n")?).ok()?,
+        })
+    }
+
+    /// Names of one letter: a shard of 27 entries fits in a kilobyte, and so costs one unit to write.
+    fn write(&self) -> Value {
+        let values =
+            [("s", signed(self.slots)), ("b", self.beat), ("e", self.epoch), ("n", i64::from(self.node))];
+        Value::Map(
+            values.into_iter().map(|(name, number)| (name.to_owned(), Value::Number(number))).collect(),
+        )
+    }
+
+    /// Enters `id`, if nobody has joined since the shard was seen.
+    pub(crate) fn join(&self, endpoint: &str, k: u8, id: &str) -> Update {
+        let at = instances().then(id);
+        Update::of(key(endpoint, k))
+            .when(Condition::Equals("joins".into(), Value::Number(self.epoch - 1)))
+            .when(Condition::Missing(at.clone()))
+            .when(Condition::AtLeast("free".into(), signed(self.slots)))
+            .change(Change::Set(at, self.write()))
+            .change(Change::set("joins", self.epoch))
+            .change(Change::plus("free", -signed(self.slots)))
+    }
+
+    /// Turns this entry of `id` into `after`: a beat, and a change of slots if they differ.
+    pub(crate) fn renew(&self, after: &Self, endpoint: &str, k: u8, id: &str) -> Update {
+        let at = instances().then(id);
+        let more = signed(after.slots) - signed(self.slots);
+        let mut update = self.mine(endpoint, k, id).change(Change::set(at.clone().then("b"), after.beat));
+        if more > 0 {
+            update = update.when(Condition::AtLeast("free".into(), more));
+        }
+        if more != 0 {
+            update = update
+                .change(Change::set(at.then("s"), signed(after.slots)))
+                .change(Change::plus("free", -more));
+        }
+        update
+    }
+
+    /// Takes this entry of `id` out and frees its slots: by `id` itself, which knows that nothing else changes them.
+    pub(crate) fn leave(&self, endpoint: &str, k: u8, id: &str) -> Update {
+        self.mine(endpoint, k, id)
+            .change(Change::Remove(instances().then(id)))
+            .change(Change::plus("free", signed(self.slots)))
+    }
+
+    /// Takes this entry of `id` out and frees its slots: by someone else, if it is just as it was seen.
+    pub(crate) fn reap(&self, endpoint: &str, k: u8, id: &str) -> Update {
+        let slots = instances().then(id).then("s");
+        self.leave(endpoint, k, id).when(Condition::Equals(slots, Value::Number(signed(self.slots))))
+    }
+
+    /// Only while the entry has this epoch and this beat.
+    fn mine(&self, endpoint: &str, k: u8, id: &str) -> Update {
+        let at = instances().then(id);
+        Update::of(key(endpoint, k))
+            .when(Condition::Equals(at.clone().then("e"), Value::Number(self.epoch)))
+            .when(Condition::Equals(at.then("b"), Value::Number(self.beat)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expression;
+
+    const LEASE: Duration = Duration::from_secs(120);
+
+    fn made(limit: u64, k: u8) -> Item {
+        let update = Shard::unwritten(limit, k, LEASE).create("host", k);
+        expression::apply(&Item::new(), &update.changes).unwrap()
+    }
+
+    fn apply(item: &Item, update: &Update) -> Option<Item> {
+        let holds = update.when.iter().all(|condition| condition.holds(Some(item)));
+        holds.then(|| expression::apply(item, &update.changes).unwrap())
+    }
+
+    #[test]
+    fn the_limit_is_split_without_a_rest() {
+        for limit in [0, 1, 7, 8, 9, 200, 10_000, 10_001] {
+            assert_eq!((0..SHARDS).map(|k| capacity(limit, k)).sum::<u64>(), limit);
+        }
+    }
+
+    #[test]
+    fn every_write_keeps_the_sum_and_is_done_once() {
+        let item = made(100, 0);
+        assert_eq!(Shard::read(&item), Some(Shard { written: true, ..Shard::unwritten(100, 0, LEASE) }));
+        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0 };
+        let check = |item: &Item| {
+            let shard = Shard::read(item).unwrap();
+            assert_eq!(
+                shard.free + shard.entries.values().map(|entry| entry.slots).sum::<u64>(),
+                shard.capacity
+            );
+        };
+        let mut item = apply(&item, &entry.join("host", 0, "a")).unwrap();
+        check(&item);
+        assert_eq!(apply(&item, &entry.join("host", 0, "a")), None, "joined twice");
+        let grown = Entry { slots: 13, beat: 2, ..entry };
+        let shrunk = Entry { slots: 2, beat: 3, ..entry };
+        for (before, after) in [(entry, grown), (grown, shrunk)] {
+            let renew = before.renew(&after, "host", 0, "a");
+            item = apply(&item, &renew).unwrap();
+            check(&item);
+            assert_eq!(apply(&item, &renew), None, "renewed twice");
+        }
+        let too_much = Entry { slots: 14, beat: 4, ..entry };
+        assert_eq!(apply(&item, &shrunk.renew(&too_much, "host", 0, "a")), None);
+        assert_eq!(apply(&item, &grown.reap("host", 0, "a")), None, "it has beaten since");
+        item = apply(&item, &shrunk.reap("host", 0, "a")).unwrap();
+        check(&item);
+        assert_eq!(apply(&item, &shrunk.leave("host", 0, "a")), None, "freed twice");
+        assert_eq!(Shard::read(&item).unwrap().free, 13);
+    }
+
+    #[test]
+    fn twenty_seven_entries_cost_one_unit() {
+        let host = "abcdefghijklmnopqrstuvwxyz.dsql.us-east-1.on.aws";
+        let mut item = made(10_000, 7);
+        for number in 0..27 {
+            let node = Shard::read(&item).unwrap().free_node(7);
+            let entry = Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node };
+            item = apply(&item, &entry.join(host, 7, &format!("his{number:05}"))).unwrap();
+        }
+        assert!(item.size(&key(host, 7)) <= 1024, "{} bytes", item.size(&key(host, 7)));
+        let nodes: Vec<u16> = Shard::read(&item).unwrap().entries.values().map(|entry| entry.node).collect();
+        assert_eq!(nodes, (896..923).collect::<Vec<_>>());
+    }
+}

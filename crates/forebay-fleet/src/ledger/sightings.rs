@@ -1,0 +1,160 @@
+//! What an instance has seen of all shards, and whose beat has stood still for a whole lease.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay::Instant;
+
+use super::shard::{Entry, SHARDS, Shard};
+
+/// Everything seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    views: [View; SHARDS as usize],
+}
+
+#[derive(Debug, Default)]
+struct View {
+    /// The shard as it was last seen, and when.
+    seen: Option<(Shard, Instant)>,
+    /// Since when each entry looks as it does, on our own clock.
+    sightings: BTreeMap<String, (Entry, Instant)>,
+    /// When an entry was last seen to have changed.
+    stirred: Option<Instant>,
+}
+
+/// Instances that together look at every shard at each beat, whoever dies: with fewer of them, each looks at more.
+const LOOKS: usize = 64;
+
+impl Watch {
+    /// A shard was seen: the answer came `now`. Returns whoever has not changed for a whole lease.
+    ///
+    /// Counting begins with the answer, which is after the entry's own beat was sent; and an entry that looks the same has
+    /// not been written in between, however long nobody looked. So nobody is called dead whose own count says it lives.
+    pub(crate) fn saw(&mut self, k: u8, shard: Shard, now: Instant) -> Vec<(String, Entry)> {
+        let view = &mut self.views[usize::from(k)];
+        let known = std::mem::take(&mut view.sightings);
+        let first_look = view.seen.is_none();
+        let mut dead = Vec::new();
+        for (id, entry) in &shard.entries {
+            let since = match known.get(id) {
+                Some((before, since)) if before == entry => *since,
+                // At the first look there is nothing to compare with: it may be long dead.
+                None if first_look => now,
+                _ => {
+                    view.stirred = Some(now);
+                    now
+                }
+            };
+            if now.since(since) >= shard.lease {
+                dead.push((id.clone(), *entry));
+            }
+            view.sightings.insert(id.clone(), (*entry, since));
+        }
+        view.seen = Some((shard, now));
+        dead
+    }
+
+    /// The shard as it was last seen.
+    pub(crate) fn shard(&self, k: u8) -> Option<&Shard> {
+        self.views[usize::from(k)].seen.as_ref().map(|(shard, _)| shard)
+    }
+
+    /// Whether it was seen at `at` or later.
+    pub(crate) fn seen_since(&self, k: u8, at: Instant) -> bool {
+        self.views[usize::from(k)].seen.as_ref().is_some_and(|(_, seen)| *seen >= at)
+    }
+
+    /// Whether someone is known to live there, and so to look at it.
+    fn is_alive(&self, k: u8, now: Instant, beat: Duration) -> bool {
+        self.views[usize::from(k)].stirred.is_some_and(|at| now.since(at) <= beat * 2)
+    }
+
+    /// How many instances have changed their entries within the last few beats.
+    fn population(&self, now: Instant, beat: Duration) -> usize {
+        let sightings = self.views.iter().flat_map(|view| view.sightings.values());
+        sightings.filter(|(_, since)| now.since(*since) <= beat * 3).count()
+    }
+
+    /// Which shard to read next, after `read` others, for someone at home in `home`: onward round the ring until there is
+    /// one where someone lives. So whoever died alone in a shard is seen by those who live before it.
+    pub(crate) fn next_look(
+        &self,
+        home: u8,
+        read: u8,
+        now: Instant,
+        beat: Duration,
+        stirring: bool,
+    ) -> Option<u8> {
+        let k = (home + read + 1) % SHARDS;
+        if k == home || read + 1 >= SHARDS {
+            return None;
+        }
+        let least = LOOKS / self.population(now, beat).max(1);
+        let far_enough = usize::from(read) >= least.max(1);
+        (!far_enough || !stirring).then_some(k)
+    }
+
+    /// Whether one of the `read` shards after `home` has someone living there.
+    pub(crate) fn met_life(&self, home: u8, read: u8, now: Instant, beat: Duration) -> bool {
+        (1..=read).any(|step| self.is_alive((home + step) % SHARDS, now, beat))
+    }
+
+    /// Slots in use, and all there are, as far as is known: a shard that nobody has written is free.
+    pub(crate) fn totals(&self, limit: u64) -> (u64, u64) {
+        (0..SHARDS).fold((0, 0), |(used, all), k| match self.shard(k) {
+            Some(shard) => (used + shard.capacity.saturating_sub(shard.free), all + shard.capacity),
+            None => (used, all + super::shard::capacity(limit, k)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(120);
+    const BEAT: Duration = Duration::from_secs(30);
+
+    fn shard(beats: &[(&str, i64)]) -> Shard {
+        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0 };
+        let entries = beats.iter().map(|(id, beat)| ((*id).to_owned(), entry(*beat))).collect();
+        Shard { entries, ..Shard::unwritten(80, 0, LEASE) }
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn only_who_has_not_changed_for_a_whole_lease_is_dead() {
+        let mut watch = Watch::default();
+        assert!(watch.saw(0, shard(&[("a", 1), ("b", 1)]), at(0)).is_empty());
+        assert!(watch.saw(0, shard(&[("a", 1), ("b", 2)]), at(119)).is_empty());
+        let dead = watch.saw(0, shard(&[("a", 1), ("b", 2)]), at(120));
+        assert_eq!(dead.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(watch.saw(0, shard(&[("b", 2)]), at(240)).len(), 1);
+    }
+
+    #[test]
+    fn one_looks_on_until_someone_lives_there() {
+        let mut watch = Watch::default();
+        let looks = |watch: &Watch, now| {
+            let mut read = 0;
+            while let Some(_k) = watch.next_look(6, read, now, BEAT, watch.met_life(6, read, now, BEAT)) {
+                read += 1;
+            }
+            read
+        };
+        assert_eq!(looks(&watch, at(0)), 7, "nothing is known of anyone");
+        let many: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let all = |beat| shard(&many.iter().map(|id| (id.as_str(), beat)).collect::<Vec<_>>());
+        watch.saw(6, all(1), at(0));
+        watch.saw(6, all(2), at(30));
+        assert_eq!(looks(&watch, at(30)), 7, "the others may all be dead");
+        watch.saw(1, shard(&[("x", 1)]), at(0));
+        watch.saw(1, shard(&[("x", 2)]), at(30));
+        assert_eq!(looks(&watch, at(30)), 3, "7, 0, and 1, where someone lives");
+        assert_eq!(looks(&watch, at(91)), 7, "it has not stirred for two beats");
+    }
+}

@@ -1,0 +1,72 @@
+//! One budget of connections for many processes.
+//!
+//! A database that rations connections does so for the whole cluster: so many at a time, so many new ones a second. A
+//! reservoir keeps to what it is given; this crate gives each process of a fleet its part, through a table that all of
+//! them share.
+//!
+//! ```text
+//!   reservoirs of a process          this crate                         a table all processes share
+//!  ─────────────────────────    ─────────────────────────────────    ─────────────────────────────────
+//!   Leases: how many        ◀──  ledger (or counter)   one beat   ──▶  forebay_ledger#<endpoint>#0..7
+//!   Limit: how fast         ◀──  share, then bucket    in 30 s    ──▶  forebay_bucket#<endpoint>
+//! ```
+//!
+//! - [`Fleet::start`] joins; [`leases`](Fleet::leases) and [`limit`](Fleet::limit) go to every reservoir of the process.
+//! - [`Table`] is the seam to the store; [`MemoryTable`] is one, [`FaultyTable`] makes any of them misbehave, and
+//!   [`conformance`] says what each must do.
+//! - [`operator`] is for people: who holds what, and how to mend it.
+//!
+//! # Example
+//!
+//! ```
+//! use forebay::{EnvReader, Seed, rt::VirtualTime};
+//! use forebay_fleet::{Fleet, FleetSettings, MemoryTable, Tables};
+//!
+//! let environment = EnvReader::new("DSQL").read([
+//!     ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
+//!     ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "leases"),
+//!     ("DSQL_DISTRIBUTED_CONN_LIMIT", "1000"),
+//! ])?;
+//! let mut settings = FleetSettings::new("db.example", "history");
+//! settings.leases = environment.leases;
+//!
+//! let time = VirtualTime::new();
+//! let table = MemoryTable::new();
+//! time.run(async {
+//!     let fleet = Fleet::start(settings, Tables::one(table), time.clone(), Seed::new(1)).await?;
+//!     let leases = fleet.leases().expect("they are enabled");
+//!     let lease = leases.acquire().await?; // before a connection is opened
+//!     leases.release(&lease).await?; // after it is closed
+//!     assert!(fleet.leave(std::time::Duration::from_secs(5)).await);
+//!     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+
+pub mod conformance;
+pub mod metrics;
+pub mod operator;
+
+mod away;
+mod bucket;
+mod counter;
+mod expression;
+mod faulty;
+mod fleet;
+mod item;
+mod ledger;
+mod memory;
+mod rate;
+mod settings;
+mod share;
+mod store;
+mod table;
+mod window;
+
+pub use expression::{Change, Condition, KEY};
+pub use faulty::{Faults, FaultyTable};
+pub use fleet::{Fleet, FleetStatus, StartError, Tables};
+pub use item::{Item, Path, Value};
+pub use memory::{Bill, MemoryTable};
+pub use settings::FleetSettings;
+pub use table::{Cancelled, Cursor, Delete, Page, Returning, Table, TableError, Update, Write};

@@ -1,0 +1,263 @@
+//! A table in memory: for tests, for the simulator, and as the model of what a table does and costs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use forebay::StoreFuture;
+use parking_lot::Mutex;
+
+use crate::expression::{self, Condition};
+use crate::item::Item;
+use crate::table::{Cancelled, Cursor, Delete, Page, Returning, Table, TableError, Update, Write};
+
+/// A table in memory. Clones share it. It keeps the bill that DynamoDB would write.
+#[derive(Clone, Default)]
+pub struct MemoryTable(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    items: BTreeMap<String, Item>,
+    /// Transactions that were made, by their token. DynamoDB forgets them after ten minutes; we need not.
+    tokens: BTreeMap<String, Vec<Write>>,
+    bills: BTreeMap<String, Bill>,
+    witness: Option<Witness>,
+}
+
+/// Sees every item that was written, before anyone else can.
+type Witness = Arc<dyn Fn(&str, Option<&Item>) + Send + Sync>;
+
+/// What calls have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bill {
+    /// Write units: one for each kilobyte begun, twice that in a transaction; refused conditions cost as much.
+    pub write_units: u64,
+    /// Read units: one for each four kilobytes begun.
+    pub read_units: u64,
+    /// Writes asked for, refused ones included.
+    pub writes: u64,
+}
+
+/// Items on a page of a scan.
+const PAGE: usize = 100;
+
+impl MemoryTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls `witness` with every key that is written and what is there now, while the table is locked.
+    pub fn witness(&self, witness: impl Fn(&str, Option<&Item>) + Send + Sync + 'static) {
+        self.0.lock().witness = Some(Arc::new(witness));
+    }
+
+    /// Everything in it.
+    #[must_use]
+    pub fn items(&self) -> BTreeMap<String, Item> {
+        self.0.lock().items.clone()
+    }
+
+    /// The item at `key`.
+    #[must_use]
+    pub fn item(&self, key: &str) -> Option<Item> {
+        self.0.lock().items.get(key).cloned()
+    }
+
+    /// Puts an item there from outside, at no cost: what another program has written.
+    pub fn put(&self, key: &str, item: Item) {
+        self.0.lock().store(key, Some(item));
+    }
+
+    /// Takes an item away from outside, at no cost: what a time-to-live does.
+    pub fn expire(&self, key: &str) {
+        self.0.lock().store(key, None);
+    }
+
+    /// What everything has cost.
+    #[must_use]
+    pub fn bill(&self) -> Bill {
+        self.0.lock().bills.values().fold(Bill::default(), |sum, bill| Bill {
+            write_units: sum.write_units + bill.write_units,
+            read_units: sum.read_units + bill.read_units,
+            writes: sum.writes + bill.writes,
+        })
+    }
+
+    /// What one item has cost.
+    #[must_use]
+    pub fn bill_of(&self, key: &str) -> Bill {
+        self.0.lock().bills.get(key).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for MemoryTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(&self.0.lock().items).finish()
+    }
+}
+
+/// Write units for items of these sizes, before and after: the larger counts.
+#[must_use]
+pub(crate) fn write_units(bytes: usize) -> u64 {
+    bytes.div_ceil(1024).max(1) as u64
+}
+
+/// Read units of a consistent read.
+#[must_use]
+pub(crate) fn read_units(bytes: usize) -> u64 {
+    bytes.div_ceil(4096).max(1) as u64
+}
+
+impl Inner {
+    fn store(&mut self, key: &str, item: Option<Item>) {
+        match item {
+            Some(item) => self.items.insert(key.to_owned(), item),
+            None => self.items.remove(key),
+        };
+        if let Some(witness) = self.witness.clone() {
+            witness(key, self.items.get(key));
+        }
+    }
+
+    fn size(&self, key: &str) -> usize {
+        self.items.get(key).map_or(0, |item| item.size(key))
+    }
+
+    fn bill_write(&mut self, key: &str, bytes: usize, times: u64) {
+        let bill = self.bills.entry(key.to_owned()).or_default();
+        bill.write_units += times * write_units(bytes);
+        bill.writes += 1;
+    }
+
+    fn holds(&self, key: &str, when: &[Condition]) -> bool {
+        let item = self.items.get(key);
+        when.iter().all(|condition| condition.holds(item))
+    }
+
+    fn changed(&self, update: &Update) -> Result<Item, TableError> {
+        let before = self.items.get(&update.key).cloned().unwrap_or_default();
+        expression::apply(&before, &update.changes).map_err(TableError::Invalid)
+    }
+
+    fn update(&mut self, update: &Update) -> Result<Option<Item>, TableError> {
+        let (key, before) = (&update.key, self.size(&update.key));
+        if !self.holds(key, &update.when) {
+            self.bill_write(key, before, 1);
+            return Err(TableError::ConditionFailed(self.items.get(key).cloned().map(Box::new)));
+        }
+        let changed = self.changed(update)?;
+        self.bill_write(key, before.max(changed.size(key)), 1);
+        let old = self.items.get(key).cloned();
+        let returned = match update.returning {
+            Returning::Nothing => None,
+            Returning::Old => old,
+            Returning::New => Some(changed.clone()),
+        };
+        self.store(key, Some(changed));
+        Ok(returned)
+    }
+
+    fn delete(&mut self, delete: &Delete) -> Result<Option<Item>, TableError> {
+        let key = &delete.key;
+        self.bill_write(key, self.size(key), 1);
+        if !self.holds(key, &delete.when) {
+            return Err(TableError::ConditionFailed(self.items.get(key).cloned().map(Box::new)));
+        }
+        let old = self.items.get(key).cloned();
+        self.store(key, None);
+        Ok(old)
+    }
+
+    fn transact(&mut self, writes: &[Write], token: &str) -> Result<(), TableError> {
+        match self.tokens.get(token) {
+            Some(made) if made == writes => {
+                for write in writes {
+                    let bytes = self.size(write.key());
+                    self.bills.entry(write.key().to_owned()).or_default().read_units += 2 * read_units(bytes);
+                }
+                return Ok(());
+            }
+            Some(_) => return Err(TableError::Invalid("this token was used for other changes".into())),
+            None => {}
+        }
+        let mut results = Vec::new();
+        for write in writes {
+            let (result, when) = match write {
+                Write::Update(update) => (Some(self.changed(update)?), &update.when),
+                Write::Put { item, when, .. } => (Some(item.clone()), when),
+                Write::Delete(delete) => (None, &delete.when),
+            };
+            let bytes = result.as_ref().map_or(0, |item| item.size(write.key()));
+            self.bill_write(write.key(), bytes.max(self.size(write.key())), 2);
+            results.push((self.holds(write.key(), when), result));
+        }
+        if results.iter().all(|(holds, _)| *holds) {
+            for (write, (_, result)) in writes.iter().zip(results) {
+                self.store(write.key(), result);
+            }
+            self.tokens.insert(token.to_owned(), writes.to_vec());
+            return Ok(());
+        }
+        let reasons = writes.iter().zip(results).map(|(write, (holds, _))| {
+            let item = || self.items.get(write.key()).cloned().map(Box::new);
+            if holds { Cancelled::Fine } else { Cancelled::ConditionFailed(item()) }
+        });
+        Err(TableError::Cancelled(reasons.collect()))
+    }
+
+    fn scan(&mut self, prefix: &str, after: Option<&Cursor>) -> Page {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let from = after.map_or(Included(prefix), |cursor| Excluded(cursor.0.as_str()));
+        let mut items: Vec<(String, Item)> = self
+            .items
+            .range::<str, _>((from, Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .take(PAGE + 1)
+            .map(|(key, item)| (key.clone(), item.clone()))
+            .collect();
+        for (key, item) in &items {
+            self.bills.entry(key.clone()).or_default().read_units += read_units(item.size(key));
+        }
+        let more = items.len() > PAGE;
+        items.truncate(PAGE);
+        let next = if more { items.last().map(|(key, _)| Cursor(key.clone())) } else { None };
+        Page { items, next }
+    }
+}
+
+impl Table for MemoryTable {
+    fn update<'a>(&'a self, update: &'a Update) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        Box::pin(async { self.0.lock().update(update) })
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        Box::pin(async {
+            let mut inner = self.0.lock();
+            let units = read_units(inner.size(key));
+            inner.bills.entry(key.to_owned()).or_default().read_units += units;
+            Ok(inner.items.get(key).cloned())
+        })
+    }
+
+    fn delete<'a>(&'a self, delete: &'a Delete) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        Box::pin(async { self.0.lock().delete(delete) })
+    }
+
+    fn transact<'a>(
+        &'a self,
+        writes: &'a [Write],
+        token: &'a str,
+    ) -> StoreFuture<'a, Result<(), TableError>> {
+        Box::pin(async { self.0.lock().transact(writes, token) })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a Cursor>,
+    ) -> StoreFuture<'a, Result<Page, TableError>> {
+        Box::pin(async move { Ok(self.0.lock().scan(prefix, after)) })
+    }
+}

@@ -1,0 +1,232 @@
+//! For operators: who holds what, and how to mend it. Each is one careful act; none runs by itself.
+
+use std::time::Duration;
+
+use forebay::rt::{self, Runtime};
+
+use crate::bucket;
+use crate::counter::items;
+use crate::expression::{Change, Condition};
+use crate::item::{Item, Value};
+use crate::ledger::BEAT_ORIGIN;
+use crate::ledger::shard::{self, SHARDS, Shard};
+use crate::store::TIMEOUT;
+use crate::table::{Delete, Table, TableError, Update};
+
+mod reconcile;
+
+pub use reconcile::{ReconcileError, Reconciled, reconcile};
+
+/// Everything the table says of one endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Survey {
+    /// The shards of the ledger that are there, with their numbers.
+    pub shards: Vec<(u8, ShardReport)>,
+    /// Every entry of the ledger.
+    pub instances: Vec<InstanceReport>,
+    /// The counter of mode `counter`, if there is one.
+    pub counter: Option<CounterReport>,
+    /// How far ahead the shared rate is reserved: how long a newcomer waits for a permit. Nothing, if part of the burst is left.
+    pub rate_reserved: Option<Duration>,
+}
+
+/// One shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardReport {
+    /// Its part of the limit.
+    pub capacity: u64,
+    /// Slots nobody holds.
+    pub free: u64,
+    /// Free and held slots together, less the capacity: always zero, or something is broken.
+    pub drift: i64,
+}
+
+/// One entry of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceReport {
+    /// The instance.
+    pub instance: String,
+    /// The shard of the entry. An instance may have entries in several.
+    pub shard: u8,
+    /// Slots it holds there.
+    pub slots: u64,
+    /// Its number.
+    pub node: u16,
+    /// How long ago it last said that it lives, by its own clock's time of day: good to a second or two.
+    pub beat_age: Duration,
+    /// How long it is believed without.
+    pub lease: Duration,
+}
+
+/// The counter of mode `counter`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterReport {
+    /// Connections it counts.
+    pub active: i64,
+    /// How long ago it was written.
+    pub age: Duration,
+}
+
+impl Survey {
+    /// Slots held, and all there are in the shards that are there.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64) {
+        let held = self.instances.iter().map(|instance| instance.slots).sum();
+        (held, self.shards.iter().map(|(_, shard)| shard.capacity).sum())
+    }
+
+    /// Whether every shard adds up.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.shards.iter().all(|(_, shard)| shard.drift == 0)
+    }
+}
+
+/// Reads everything the table says of `endpoint`: ten reads.
+///
+/// # Errors
+/// What the table said instead.
+///
+/// # Cancel safety
+/// Reading changes nothing.
+pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) -> Result<Survey, TableError> {
+    let (mut survey, wall) = (Survey::default(), runtime.wall());
+    let beats = wall.saturating_sub(BEAT_ORIGIN);
+    for k in 0..SHARDS {
+        let item = get(table, runtime, &shard::key(endpoint, k)).await?;
+        let Some(shard) = item.as_ref().and_then(Shard::read) else { continue };
+        let held: u64 = shard.entries.values().map(|entry| entry.slots).sum();
+        let drift = signed(shard.free + held) - signed(shard.capacity);
+        survey.shards.push((k, ShardReport { capacity: shard.capacity, free: shard.free, drift }));
+        survey.instances.extend(shard.entries.iter().map(|(instance, entry)| InstanceReport {
+            instance: instance.clone(),
+            shard: k,
+            slots: entry.slots,
+            node: entry.node,
+            beat_age: beats.saturating_sub(Duration::from_secs(u64::try_from(entry.beat).unwrap_or(0))),
+            lease: shard.lease,
+        }));
+    }
+    let counter = get(table, runtime, &items::key(endpoint)).await?;
+    survey.counter = counter.and_then(|item| {
+        let age = items::millis(wall).saturating_sub(item.number("updated_ms").unwrap_or(0));
+        let age = Duration::from_millis(u64::try_from(age).unwrap_or(0));
+        Some(CounterReport { active: item.number("active")?, age })
+    });
+    let due = get(table, runtime, &bucket::key(endpoint)).await?.and_then(|item| item.number("due_ns"));
+    survey.rate_reserved =
+        due.map(|due| Duration::from_nanos(u64::try_from(due).unwrap_or(0)).saturating_sub(wall));
+    Ok(survey)
+}
+
+/// Takes out every entry of `instance`, as if it were dead: its slots are free at once. If it lives, it joins anew with
+/// what it holds. Returns how many slots that were.
+///
+/// # Errors
+/// What the table said instead; [`TableError::ConditionFailed`] if the instance was faster: it lives.
+///
+/// # Cancel safety
+/// Entries taken out by then are out; it can be run again.
+pub async fn evict(
+    table: &dyn Table,
+    runtime: &dyn Runtime,
+    endpoint: &str,
+    instance: &str,
+) -> Result<u64, TableError> {
+    let mut freed = 0;
+    for k in 0..SHARDS {
+        let item = get(table, runtime, &shard::key(endpoint, k)).await?;
+        let shard = item.as_ref().and_then(Shard::read);
+        if let Some(entry) = shard.and_then(|shard| shard.entries.get(instance).copied()) {
+            update(table, runtime, &entry.reap(endpoint, k, instance)).await?;
+            freed += entry.slots;
+        }
+    }
+    Ok(freed)
+}
+
+/// Makes the ledger's limit `limit`. Where more is held than a smaller one allows, the shard keeps what is held, and the limit
+/// is reached when it has been given back: run it again then. Returns the limit that holds now.
+///
+/// # Errors
+/// What the table said instead.
+///
+/// # Cancel safety
+/// Shards changed by then are changed; it can be run again.
+pub async fn resize(
+    table: &dyn Table,
+    runtime: &dyn Runtime,
+    endpoint: &str,
+    limit: u64,
+) -> Result<u64, TableError> {
+    let mut total = 0;
+    for k in 0..SHARDS {
+        loop {
+            let item = get(table, runtime, &shard::key(endpoint, k)).await?;
+            let Some(shard) = item.as_ref().and_then(Shard::read) else {
+                total += shard::capacity(limit, k);
+                break;
+            };
+            let held = shard.capacity.saturating_sub(shard.free);
+            let capacity = shard::capacity(limit, k).max(held);
+            let more = signed(capacity) - signed(shard.capacity);
+            let change = Update::of(shard::key(endpoint, k))
+                .when(Condition::Equals("capacity".into(), Value::Number(signed(shard.capacity))))
+                .when(Condition::AtLeast("free".into(), more.min(0).abs()))
+                .change(Change::set("capacity", signed(capacity)))
+                .change(Change::plus("free", more));
+            match update(table, runtime, &change).await {
+                // Slots were taken in between: look again.
+                Err(TableError::ConditionFailed(_)) => {}
+                Err(error) => return Err(error),
+                Ok(_) => {
+                    total += capacity;
+                    break;
+                }
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// Forgets everything: the ledger, the counter and the shared rate of `endpoint`. Instances that live join anew with what
+/// they hold, under the limit they are set to. Until all have, within a beat or two, more can be opened than the limit.
+///
+/// # Errors
+/// What the table said instead.
+///
+/// # Cancel safety
+/// Items deleted by then are gone; it can be run again.
+pub async fn reset(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) -> Result<(), TableError> {
+    let keys = (0..SHARDS).map(|k| shard::key(endpoint, k));
+    for key in keys.chain([items::key(endpoint), bucket::key(endpoint)]) {
+        let delete = Delete { key, when: Vec::new() };
+        bounded(runtime, table.delete(&delete)).await?;
+    }
+    Ok(())
+}
+
+async fn get(table: &dyn Table, runtime: &dyn Runtime, key: &str) -> Result<Option<Item>, TableError> {
+    bounded(runtime, table.get(key)).await
+}
+
+async fn update(
+    table: &dyn Table,
+    runtime: &dyn Runtime,
+    update: &Update,
+) -> Result<Option<Item>, TableError> {
+    bounded(runtime, table.update(update)).await
+}
+
+async fn bounded<T>(
+    runtime: &dyn Runtime,
+    call: impl Future<Output = Result<T, TableError>>,
+) -> Result<T, TableError> {
+    let late = || Err(TableError::Unknown(format!("nothing within {TIMEOUT:?}").into()));
+    rt::within(runtime, TIMEOUT, call).await.unwrap_or_else(late)
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

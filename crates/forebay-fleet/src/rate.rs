@@ -1,0 +1,414 @@
+//! The fleet's connect rate, as one process draws on it.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt;
+use forebay::{AwayPolicy, Draws, Instant, Limit, LimitError, LocalLimit, Pace, Permit, StoreFuture};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use crate::away::Away;
+use crate::bucket::{Bucket, PERMIT_LIFE};
+use crate::item::Item;
+use crate::ledger::Ledger;
+use crate::share::Share;
+use crate::store::Store;
+use crate::table::{TableError, Update};
+use crate::window::Window;
+
+/// What came of asking for permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// So many, each good from then on, by the time of day.
+    Turns(Vec<Duration>),
+    /// Ask at once for so many.
+    Again(u32),
+    /// None for now: ask again after between half of this and all of it.
+    Later(Duration),
+}
+
+/// Where permits come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Bucket(Bucket),
+    Window(Window),
+}
+
+impl Source {
+    fn ask(&self, count: u32, wall: Duration) -> Update {
+        match self {
+            Self::Bucket(bucket) => bucket.ask(count, wall),
+            Self::Window(window) => window.ask(count, wall),
+        }
+    }
+
+    fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
+        match self {
+            Self::Bucket(bucket) => bucket.granted(count, item),
+            Self::Window(window) => window.granted(count, wall),
+        }
+    }
+
+    fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
+        match self {
+            Self::Bucket(bucket) => bucket.refused(count, wall, item),
+            Self::Window(window) => window.refused(wall, item),
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        match self {
+            Self::Bucket(bucket) => bucket.per_second(),
+            Self::Window(window) => window.per_second(),
+        }
+    }
+}
+
+/// What an instance was told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) per_second: u64,
+    pub(crate) burst: u64,
+    pub(crate) max_wait: Duration,
+    pub(crate) policy: AwayPolicy,
+}
+
+/// Permits asked for at a time, at most.
+const BATCH: u32 = 64;
+
+/// The fleet's rate. Clones share one budget.
+#[derive(Clone, Debug)]
+pub(crate) struct Rate(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    rules: Rules,
+    store: Store,
+    /// Slots bring a share of the rate.
+    ledger: Option<Arc<Ledger>>,
+    /// Governs while the table is away.
+    local: LocalLimit,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    source: Source,
+    share: Share,
+    /// Turns that are had and not taken, with a number to tell two of one time apart.
+    turns: BTreeSet<(Instant, u64)>,
+    numbers: u64,
+    /// Callers who have neither permit nor turn.
+    waiting: u32,
+    asking: bool,
+    ask_at: Instant,
+    /// How many permits came last, and how long until the last of them.
+    last: Option<(u32, Duration)>,
+    away: Away,
+    draws: Draws,
+}
+
+/// What a caller is told.
+enum Told {
+    /// A permit of the share.
+    Share,
+    /// A permit from then on.
+    Turn(Instant),
+    /// The local limiter decides.
+    Local,
+    Refused,
+    /// Nothing before then, unless something changes.
+    Wait(Instant),
+}
+
+impl Rate {
+    pub(crate) fn new(
+        rules: Rules,
+        source: Source,
+        store: Store,
+        ledger: Option<Arc<Ledger>>,
+        local: LocalLimit,
+        draws: Draws,
+    ) -> Self {
+        let state = State {
+            source,
+            share: Share::new(rules.per_second, rules.burst),
+            turns: BTreeSet::new(),
+            numbers: 0,
+            waiting: 0,
+            asking: false,
+            ask_at: Instant::ZERO,
+            last: None,
+            away: Away::default(),
+            draws,
+        };
+        let state = Mutex::new(state);
+        Self(Arc::new(Inner { rules, store, ledger, local, state, changed: Notify::new() }))
+    }
+
+    pub(crate) fn away_since(&self) -> Option<Instant> {
+        self.0.state.lock().away.since()
+    }
+
+    async fn acquire(&self) -> Result<Permit, LimitError> {
+        let (inner, began) = (&*self.0, self.0.store.runtime.now());
+        let deadline = began + inner.rules.max_wait;
+        let waiting = Waiting::begin(inner);
+        let mut denied = false;
+        loop {
+            let mut changed = pin!(inner.changed.notified());
+            changed.as_mut().enable();
+            let now = inner.store.runtime.now();
+            let until = match self.look(now) {
+                Told::Share => {
+                    let this = self.clone();
+                    inner.store.telemetry.waited(now.since(began));
+                    return Ok(Permit::new(move || this.0.state.lock().share.give_back()));
+                }
+                Told::Turn(at) => {
+                    let turn = Turn { rate: self.clone(), at: Some(at) };
+                    waiting.has_turn(true);
+                    if at > now {
+                        inner.store.runtime.sleep_until(at).await;
+                    }
+                    let now = inner.store.runtime.now();
+                    // A turn that we slept through is lost.
+                    if now <= at + PERMIT_LIFE {
+                        inner.store.telemetry.waited(now.since(began));
+                        return Ok(turn.permit());
+                    }
+                    waiting.has_turn(false);
+                    now
+                }
+                Told::Local => {
+                    drop(waiting);
+                    return inner.local.acquire().await;
+                }
+                Told::Refused => {
+                    let policy = format!("the table is away, and the policy is {:?}", inner.rules.policy);
+                    return Err(LimitError::Unavailable(policy.to_lowercase().into()));
+                }
+                Told::Wait(until) => until,
+            };
+            if !std::mem::replace(&mut denied, true) {
+                inner.store.telemetry.rate_denied.increment(1);
+            }
+            let now = inner.store.runtime.now();
+            if now >= deadline {
+                return Err(LimitError::Timeout { waited: now.since(began) });
+            }
+            rt::within(&*inner.store.runtime, until.min(deadline).since(now), changed).await;
+        }
+    }
+
+    fn look(&self, now: Instant) -> Told {
+        let (slots, limit) = self.0.slots();
+        let mut state = self.0.state.lock();
+        let away = state.away.is_away();
+        if !away && state.share.take(now, slots, limit) {
+            return Told::Share;
+        }
+        if let Some(at) = state.next_turn(now) {
+            return Told::Turn(at);
+        }
+        let ask = !state.asking && now >= state.ask_at;
+        if ask {
+            state.asking = true;
+            self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
+        }
+        match (away, self.0.rules.policy) {
+            (true, AwayPolicy::Local) => Told::Local,
+            (true, _) => Told::Refused,
+            (false, _) => {
+                let ask_at = if state.asking { Instant::NEVER } else { state.ask_at };
+                Told::Wait(ask_at.min(state.share.next(now, slots, limit)))
+            }
+        }
+    }
+
+    fn give_back(&self, at: Instant) {
+        let mut state = self.0.state.lock();
+        let number = state.number();
+        state.turns.insert((at, number));
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// The first turn that has not lapsed.
+    fn next_turn(&mut self, now: Instant) -> Option<Instant> {
+        while let Some((at, _)) = self.turns.pop_first() {
+            if now <= at + PERMIT_LIFE {
+                return Some(at);
+            }
+        }
+        None
+    }
+}
+
+impl Inner {
+    /// Slots that a share goes by, and all there are.
+    fn slots(&self) -> (u64, u64) {
+        self.ledger.as_ref().map_or((0, 1), |ledger| ledger.safe_slots())
+    }
+
+    /// Asks the table for permits for everyone who waits. It belongs to the limiter, not to a caller: what a caller who
+    /// gave up was waiting for is there for the next.
+    async fn reserve(self: Arc<Self>) {
+        let _done = Asking(&self);
+        let mut count = self.state.lock().waiting.clamp(1, BATCH);
+        loop {
+            let (now, wall) = (self.store.runtime.now(), self.store.runtime.wall());
+            let update = self.state.lock().source.ask(count, wall);
+            let outcome = self.store.update("reserve", &update).await;
+            let answered = self.store.runtime.now();
+            let mut state = self.state.lock();
+            let verdict = match outcome {
+                Ok(item) => state.source.granted(count, wall, item.as_ref()),
+                Err(TableError::ConditionFailed(item)) => state.source.refused(count, wall, item.as_deref()),
+                Err(error) => return self.failed(&mut state, &error),
+            };
+            if let Some(away_for) = state.away.answered(answered) {
+                info!(target: "forebay", ?away_for, "Distributed rate limiter: the table is back");
+                self.store.telemetry.degraded.set(0.0);
+            }
+            match verdict {
+                Verdict::Turns(turns) => {
+                    // What lies in the past was saved up, and is good from now on.
+                    let instant = |turn: Duration| answered.max(now + turn.saturating_sub(wall));
+                    let last = turns.iter().map(|turn| instant(*turn)).max().unwrap_or(answered);
+                    state.last = Some((count, last.since(now)));
+                    for turn in turns {
+                        let number = state.number();
+                        state.turns.insert((instant(turn), number));
+                    }
+                    return;
+                }
+                Verdict::Again(fewer) => count = fewer.clamp(1, BATCH),
+                Verdict::Later(pause) => {
+                    state.last = Some((count, pause));
+                    state.ask_at = answered + pause / 2 + state.draws.up_to(pause / 2);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn failed(&self, state: &mut State, error: &TableError) {
+        let now = self.store.runtime.now();
+        let was_away = state.away.is_away();
+        if !error.is_an_answer() {
+            state.away.failed(now);
+        }
+        let State { away, draws, .. } = state;
+        state.ask_at = now + away.pause(draws);
+        let remedy = error.remedy();
+        warn!(target: "forebay", %error, remedy, "Distributed rate limiter: table call failed");
+        if state.away.is_away() && !was_away {
+            let policy = self.rules.policy;
+            warn!(target: "forebay", ?policy, "Distributed rate limiter: the table is away");
+            self.store.telemetry.degraded.set(1.0);
+        }
+    }
+}
+
+/// Asking is over, whatever ends it: the next caller may ask.
+struct Asking<'a>(&'a Inner);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().asking = false;
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// A caller without a permit.
+struct Waiting<'a> {
+    inner: &'a Inner,
+    counted: std::cell::Cell<bool>,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(inner: &'a Inner) -> Self {
+        inner.state.lock().waiting += 1;
+        Self { inner, counted: std::cell::Cell::new(true) }
+    }
+
+    fn has_turn(&self, has: bool) {
+        let mut state = self.inner.state.lock();
+        match (self.counted.replace(!has), has) {
+            (true, true) => state.waiting = state.waiting.saturating_sub(1),
+            (false, false) => state.waiting += 1,
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.has_turn(true);
+    }
+}
+
+/// A turn that was taken; dropped, it goes to the next.
+struct Turn {
+    rate: Rate,
+    at: Option<Instant>,
+}
+
+impl Turn {
+    fn permit(mut self) -> Permit {
+        let (rate, at) = (self.rate.clone(), self.at.take());
+        Permit::new(move || {
+            if let Some(at) = at {
+                rate.give_back(at);
+            }
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(at) = self.at.take() {
+            self.rate.give_back(at);
+        }
+    }
+}
+
+impl Limit for Rate {
+    fn acquire(&self) -> StoreFuture<'_, Result<Permit, LimitError>> {
+        Box::pin(self.acquire())
+    }
+
+    fn pace(&self) -> Pace {
+        let (now, (slots, limit)) = (self.0.store.runtime.now(), self.0.slots());
+        let mut state = self.0.state.lock();
+        if state.away.is_away() {
+            return match self.0.rules.policy {
+                AwayPolicy::Local => self.0.local.pace(),
+                _ => Pace { per_second: 1.0, at_once: 0 },
+            };
+        }
+        let full = state.source.per_second();
+        // While there is a line, permits come as fast as they came last: more opens would only stand in it.
+        let per_second = match state.last {
+            Some((count, wait)) if wait > Duration::from_secs(1) => {
+                (f64::from(count) / wait.as_secs_f64()).clamp(full.min(0.5), full)
+            }
+            _ => full,
+        };
+        let ready = state.share.ready(now, slots, limit) + state.turns.len() as u64;
+        Pace { per_second, at_once: u32::try_from(ready).unwrap_or(u32::MAX) }
+    }
+}

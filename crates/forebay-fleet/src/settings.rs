@@ -1,0 +1,71 @@
+//! What a process is told of its fleet.
+
+use forebay::{AwayPolicy, Environment, LeaseSettings, RateSettings};
+
+/// What a process is told of its fleet: one of these for each endpoint, shared by all its pools.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FleetSettings {
+    /// Host of the cluster, in lower case and without a port: the key of every shared item.
+    pub endpoint: String,
+    /// The name of this service: the label `service`, `service_name` of a lease, and the beginning of the instance's name.
+    pub service: String,
+    /// What metrics' names begin with. Default: `dsql`.
+    pub metrics_prefix: String,
+    /// How the fleet counts its connections, if it does.
+    pub leases: Option<LeaseSettings>,
+    /// How the fleet shares its connect rate, if it does.
+    pub rate: Option<RateSettings>,
+    /// What holds while the table is away. Default: local.
+    pub away: AwayPolicy,
+    /// Connections that all pools of this process to the endpoint may hold together. It joins with so many slots, and may
+    /// open so many on its own if the table is away before it has joined. Default: 100.
+    pub max_open: u64,
+    /// Opens a second while the table is away, and as many at once as the next. Default: 10.
+    pub local_rate: f64,
+    /// Default: 100.
+    pub local_burst: u32,
+}
+
+impl FleetSettings {
+    /// Settings for an endpoint, with neither leases nor a shared rate yet.
+    pub fn new(endpoint: impl Into<String>, service: impl Into<String>) -> Self {
+        Self {
+            endpoint: endpoint.into(),
+            service: service.into(),
+            metrics_prefix: "dsql".to_owned(),
+            leases: None,
+            rate: None,
+            away: AwayPolicy::default(),
+            max_open: 100,
+            local_rate: 10.0,
+            local_burst: 100,
+        }
+    }
+
+    /// What an environment says of the fleet; none if it asks for neither leases nor a shared rate, or names no endpoint.
+    /// How much this process may open, and how fast on its own, is the caller's to add: only the caller knows all its pools.
+    ///
+    /// ```
+    /// let environment = forebay::EnvReader::new("DSQL").read([
+    ///     ("CLUSTER_ENDPOINT", "db.example"),
+    ///     ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
+    ///     ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "leases"),
+    /// ]);
+    /// let settings = forebay_fleet::FleetSettings::from_environment(&environment?);
+    /// assert!(settings.is_some_and(|settings| settings.rate.is_none()));
+    /// # Ok::<(), forebay::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn from_environment(environment: &Environment) -> Option<Self> {
+        if environment.leases.is_none() && environment.rate.is_none() {
+            return None;
+        }
+        Some(Self {
+            leases: environment.leases.clone(),
+            rate: environment.rate.clone(),
+            away: environment.away,
+            ..Self::new(environment.endpoint.clone()?, &environment.service)
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! The way to the table: each call bounded in time, timed and billed.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::{self, Runtime};
+
+use crate::item::Item;
+use crate::memory::{read_units, write_units};
+use crate::metrics::Telemetry;
+use crate::table::{Delete, Table, TableError, Update, Write};
+
+/// How long one call may take.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One process's way to one table.
+#[derive(Clone)]
+pub(crate) struct Store {
+    table: Arc<dyn Table>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) telemetry: Arc<Telemetry>,
+}
+
+impl Store {
+    pub(crate) fn new(table: Arc<dyn Table>, runtime: Arc<dyn Runtime>, telemetry: Arc<Telemetry>) -> Self {
+        Self { table, runtime, telemetry }
+    }
+
+    /// Cancel safety: as that of the table.
+    pub(crate) async fn update(
+        &self,
+        operation: &'static str,
+        update: &Update,
+    ) -> Result<Option<Item>, TableError> {
+        let outcome = self.call(operation, self.table.update(update)).await;
+        let item = match &outcome {
+            Ok(item) => item.as_ref(),
+            Err(TableError::ConditionFailed(item)) => item.as_deref(),
+            Err(_) => None,
+        };
+        self.bill_write(&update.key, item, 1);
+        outcome
+    }
+
+    /// Cancel safe.
+    pub(crate) async fn get(&self, operation: &'static str, key: &str) -> Result<Option<Item>, TableError> {
+        let outcome = self.call(operation, self.table.get(key)).await;
+        let bytes = outcome.as_ref().ok().and_then(Option::as_ref).map_or(0, |item| item.size(key));
+        self.telemetry.read_units.increment(read_units(bytes));
+        outcome
+    }
+
+    /// Cancel safety: as that of the table.
+    pub(crate) async fn delete(
+        &self,
+        operation: &'static str,
+        delete: &Delete,
+    ) -> Result<Option<Item>, TableError> {
+        let outcome = self.call(operation, self.table.delete(delete)).await;
+        self.bill_write(&delete.key, outcome.as_ref().ok().and_then(Option::as_ref), 1);
+        outcome
+    }
+
+    /// Cancel safety: as that of the table.
+    pub(crate) async fn transact(
+        &self,
+        operation: &'static str,
+        writes: &[Write],
+        token: &str,
+    ) -> Result<(), TableError> {
+        let outcome = self.call(operation, self.table.transact(writes, token)).await;
+        for write in writes {
+            self.bill_write(write.key(), None, 2);
+        }
+        outcome
+    }
+
+    async fn call<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, TableError>>,
+    ) -> Result<T, TableError> {
+        let began = self.runtime.now();
+        let outcome = match rt::within(&*self.runtime, TIMEOUT, call).await {
+            Some(outcome) => outcome,
+            None => Err(TableError::Unknown(format!("nothing within {TIMEOUT:?}").into())),
+        };
+        let answered = outcome.as_ref().err().is_none_or(TableError::is_an_answer);
+        self.telemetry.called(operation, self.runtime.now().since(began), answered);
+        outcome
+    }
+
+    /// By what was returned; items of ours are small, and one unit if nothing was.
+    fn bill_write(&self, key: &str, item: Option<&Item>, times: u64) {
+        let bytes = item.map_or(0, |item| item.size(key));
+        self.telemetry.write_units.increment(times * write_units(bytes));
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Store")
+    }
+}

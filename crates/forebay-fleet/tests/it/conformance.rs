@@ -1,0 +1,61 @@
+//! What is promised of tables, leases and limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::VirtualTime;
+use forebay::{LeaseMode, RateMode, Seed};
+use forebay_fleet::{Faults, FaultyTable, Fleet, MemoryTable, Tables, conformance};
+
+use crate::support::{bucket, leases, settings};
+
+#[test]
+fn the_table_in_memory_conforms() {
+    VirtualTime::new().run(conformance::table(&MemoryTable::new(), "conformance-"));
+}
+
+#[test]
+fn a_slow_table_conforms() {
+    let time = VirtualTime::new();
+    let table = FaultyTable::new(MemoryTable::new(), time.clone(), Seed::new(1));
+    let latency = (Duration::from_millis(2), Duration::from_millis(40));
+    table.set(Faults { latency, ..Faults::default() });
+    time.run(conformance::table(&table, "conformance-"));
+}
+
+#[test]
+fn leases_of_both_modes_conform() {
+    for mode in [LeaseMode::Ledger, LeaseMode::Counter] {
+        // Thirty slots are in all eight shards: entries in several are part of it.
+        let (time, mut settings) = (VirtualTime::new(), settings());
+        settings.leases = Some(leases(mode, 30));
+        let table = MemoryTable::new();
+        let fleet = Fleet::start(settings, Tables::one(table.clone()), time.clone(), Seed::new(3));
+        let fleet = time.run(fleet).unwrap();
+        let leases = fleet.leases().unwrap();
+        time.run(forebay::conformance::leases(&*leases, 30));
+        assert!(time.run(fleet.leave(Duration::from_secs(30))), "{mode:?}");
+        for (key, item) in table.items() {
+            if let Some(free) = item.number("free") {
+                assert_eq!(item.number("capacity"), Some(free), "{key}");
+            }
+            assert_ne!(item.number("active"), Some(1), "{key}");
+        }
+    }
+}
+
+#[test]
+fn limits_of_both_modes_conform() {
+    // The reserve for skewed clocks and slow opens is 2.5 s of the rate.
+    for (mode, rate, burst) in [(RateMode::Bucket, 100, 1000), (RateMode::Bucket, 10, 30)] {
+        let (time, mut settings) = (VirtualTime::new(), settings());
+        settings.rate = Some(bucket(mode, rate, burst));
+        let tables = Tables::one(MemoryTable::new());
+        let fleet = time.run(Fleet::start(settings, tables, time.clone(), Seed::new(3))).unwrap();
+        let limit = fleet.limit().unwrap();
+        let at_once = u32::try_from(burst - rate * 5 / 2).unwrap();
+        #[allow(clippy::cast_precision_loss, reason = "small")]
+        time.run(forebay::conformance::limit(&*limit, &time, rate as f64, at_once));
+        drop(Arc::clone(&limit));
+    }
+}

@@ -1,0 +1,4 @@
+//! The fleet's budget, from outside.
+
+mod conformance;
+mod support;
