@@ -1,19 +1,26 @@
 //! A part of the fleet's rate that comes with slots: to be used without asking anyone.
 
+use std::time::Duration;
+
 use forebay::Instant;
 
 /// Of the rate and of the burst, so many hundredths are shared out by slots; the rest is in the shared item.
 pub(crate) const HUNDREDTHS: u64 = 20;
 
-/// One permit, in the unit they are counted in.
-const PERMIT: u128 = 1_000_000_000;
+/// Billionths in a whole.
+const BILLION: u128 = 1_000_000_000;
+/// One permit, in the unit they are counted in: what a billionth of a permit a second brings in a nanosecond. So nothing is
+/// rounded off, however often one looks.
+const PERMIT: u128 = BILLION * BILLION;
+/// Nobody need look more often than this.
+const TICK: Duration = Duration::from_millis(1);
 
 /// What an instance may open on its own account. It starts empty: a process that restarts must not have more for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     per_second: u64,
     burst: u64,
-    /// Billionths of permits saved up.
+    /// What is saved up, in parts of a `PERMIT`.
     saved: u128,
     at: Option<Instant>,
 }
@@ -47,32 +54,32 @@ impl Share {
     /// When there will be a permit, if the slots stay as they are.
     pub(crate) fn next(&self, now: Instant, slots: u64, limit: u64) -> Instant {
         let (rate, most) = (portion(self.per_second, slots, limit), portion(self.burst, slots, limit));
-        if rate == 0 || most < PERMIT {
+        if rate == 0 || most < BILLION {
             return Instant::NEVER;
         }
-        let wait = PERMIT.saturating_sub(self.saved).saturating_mul(1_000_000_000).div_ceil(rate);
-        now + std::time::Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
+        let wait = PERMIT.saturating_sub(self.saved).div_ceil(rate);
+        now + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)).max(TICK)
     }
 
     fn save(&mut self, now: Instant, slots: u64, limit: u64) {
         let passed = now.since(*self.at.get_or_insert(now)).as_nanos();
         self.at = Some(now);
-        let gained = passed.saturating_mul(portion(self.per_second, slots, limit)) / 1_000_000_000;
+        let gained = passed.saturating_mul(portion(self.per_second, slots, limit));
         // Less slots, less saved: whoever has them now begins to save anew.
-        self.saved = (self.saved + gained).min(portion(self.burst, slots, limit));
+        self.saved = self.saved.saturating_add(gained).min(portion(self.burst, slots, limit) * BILLION);
     }
 }
 
 /// The part of `whole` that `slots` of `limit` bring, in billionths.
 fn portion(whole: u64, slots: u64, limit: u64) -> u128 {
-    u128::from(whole) * u128::from(slots) * u128::from(HUNDREDTHS) * PERMIT / (100 * u128::from(limit.max(1)))
+    u128::from(whole) * u128::from(slots) * u128::from(HUNDREDTHS) * BILLION
+        / (100 * u128::from(limit.max(1)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::time::Duration;
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(millis)

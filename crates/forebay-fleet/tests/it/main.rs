@@ -1,4 +1,7 @@
 //! The fleet's budget, from outside.
 
 mod conformance;
+mod histories;
+mod machine;
 mod support;
+mod world;
