@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay::rt::{self, ProcessClock, Runtime, VirtualTime};
-use forebay::{Draws, Instant, LeaseError, Seed};
+use forebay::{Config, Connect, Draws, Instant, Lifeline, Lifetime, OpenError, Reservoir, Seed};
 use forebay_fleet::{
     Faults, FaultyTable, Fleet, FleetSettings, FleetStatus, Item, MemoryTable, Tables, Value,
 };
@@ -42,7 +42,7 @@ pub(crate) struct World {
 }
 
 /// One connection, as the cluster counts it.
-struct Connection(Arc<Mutex<Cluster>>, usize);
+pub(crate) struct Connection(Arc<Mutex<Cluster>>, usize);
 
 impl Drop for Connection {
     fn drop(&mut self) {
@@ -105,7 +105,6 @@ impl World {
             world: self.clone(),
             machine: machine.clone(),
             target: AtomicU64::new(target),
-            refused: AtomicU64::new(0),
             fleet: Mutex::default(),
             life,
         });
@@ -121,6 +120,30 @@ impl World {
                 let draws = seed.fork("worker").fork(&worker.to_string()).draws();
                 machine.spawn(Box::pin(Arc::clone(&shared).work(worker, draws)));
             }
+        }));
+        actor
+    }
+
+    /// Starts a process with a reservoir of its own: the code that ships, on both sides of the traits.
+    pub(crate) fn start_reservoir(&self, number: usize, lifetime: Lifetime, clock: ProcessClock) -> Actor {
+        let actor = self.start(number, 0, Duration::ZERO, clock);
+        let (shared, machine) = (Arc::clone(&actor.shared), actor.machine.clone());
+        let seed = self.seed.fork("reservoir").fork(&number.to_string());
+        machine.clone().spawn(Box::pin(async move {
+            let world = &shared.world;
+            while shared.fleet.lock().is_none() {
+                shared.pause(Duration::from_millis(100)).await;
+            }
+            let fleet = shared.fleet();
+            let max_open = usize::try_from(world.settings.max_open).unwrap();
+            let config = Config::default().max_open(max_open).lifetime(lifetime).seed(seed);
+            let draws = Mutex::new(seed.fork("latency").draws());
+            let opener = Opener { shared: Arc::clone(&shared), draws };
+            let builder = Reservoir::builder(opener).config(config).runtime(machine);
+            let reservoir = builder.leases(fleet.leases().unwrap()).limit(fleet.limit().unwrap());
+            let reservoir = reservoir.start_empty().expect("the settings are fine");
+            std::future::pending::<()>().await;
+            drop(reservoir);
         }));
         actor
     }
@@ -148,6 +171,22 @@ impl World {
     }
 }
 
+/// How a reservoir of a process opens connections.
+struct Opener {
+    shared: Arc<Shared>,
+    draws: Mutex<Draws>,
+}
+
+impl Connect for Opener {
+    type Connection = Connection;
+
+    async fn open(&self, _lifeline: Lifeline) -> Result<Connection, OpenError> {
+        let latency = self.draws.lock().up_to(Duration::from_millis(120));
+        self.shared.pause(latency).await;
+        Ok(self.shared.world.open(self.shared.number))
+    }
+}
+
 /// One process.
 pub(crate) struct Actor {
     pub(crate) shared: Arc<Shared>,
@@ -160,8 +199,6 @@ pub(crate) struct Shared {
     world: World,
     machine: Machine,
     target: AtomicU64,
-    /// Opens that failed for another reason than the fleet's limit.
-    refused: AtomicU64,
     fleet: Mutex<Option<Arc<Fleet>>>,
     life: Duration,
 }
@@ -176,6 +213,8 @@ impl Shared {
         let fleet = self.fleet();
         let (leases, limit, mut ceiling) = (fleet.leases(), fleet.limit(), fleet.ceiling());
         let machine = &self.machine;
+        // Lives are spread from the beginning.
+        let mut life = draws.up_to(self.life);
         loop {
             if place >= self.target.load(Relaxed) {
                 self.pause(seconds(2) + draws.up_to(seconds(1))).await;
@@ -185,10 +224,7 @@ impl Shared {
                 None => None,
                 Some(leases) => match rt::within(machine, seconds(10), leases.acquire()).await {
                     Some(Ok(lease)) => Some(lease),
-                    outcome => {
-                        if !matches!(outcome, Some(Err(LeaseError::Limit { .. }))) {
-                            self.refused.fetch_add(1, Relaxed);
-                        }
+                    _ => {
                         self.pause(seconds(1) + draws.up_to(seconds(4))).await;
                         continue;
                     }
@@ -209,11 +245,11 @@ impl Shared {
                 self.pause(draws.up_to(Duration::from_millis(200))).await;
                 if place < *ceiling.borrow() {
                     let connection = self.world.open(self.number);
-                    self.hold(place, &mut ceiling, &mut draws).await;
+                    self.hold(place, &mut ceiling, life).await;
                     drop(connection);
+                    life = self.life / 2 + draws.up_to(self.life);
                 }
             } else {
-                self.refused.fetch_add(1, Relaxed);
                 self.pause(seconds(1) + draws.up_to(seconds(2))).await;
             }
             if let (Some(leases), Some(lease)) = (&leases, &lease) {
@@ -224,8 +260,8 @@ impl Shared {
         }
     }
 
-    async fn hold(&self, place: u64, ceiling: &mut tokio::sync::watch::Receiver<u64>, draws: &mut Draws) {
-        let end = self.machine.now() + self.life / 2 + draws.up_to(self.life);
+    async fn hold(&self, place: u64, ceiling: &mut tokio::sync::watch::Receiver<u64>, life: Duration) {
+        let end = self.machine.now() + life;
         while self.machine.now() < end
             && place < self.target.load(Relaxed)
             && place < *ceiling.borrow_and_update()
@@ -251,10 +287,6 @@ impl Actor {
 
     pub(crate) fn fleet(&self) -> Arc<Fleet> {
         self.shared.fleet()
-    }
-
-    pub(crate) fn refused(&self) -> u64 {
-        self.shared.refused.load(Relaxed)
     }
 
     pub(crate) fn number(&self) -> usize {
