@@ -43,11 +43,13 @@ use crate::sdk;
 
 pub use self::setup::{Setup, SetupError};
 
-/// Where a table is, if the environment does not say it.
+/// Where a table is, as far as the environment does not say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The region, where the environment and the profile name none.
+    /// The region, whatever the environment and the profile say.
     pub region: Option<String>,
+    /// The host of the cluster: the table is in its region, if nothing else names one.
+    pub cluster: Option<String>,
     /// The address of a DynamoDB that is not AWS's, such as `http://127.0.0.1:8000`.
     pub endpoint_url: Option<String>,
 }
@@ -77,10 +79,13 @@ impl DynamoTable {
     /// Dropping it leaves nothing behind.
     pub async fn from_env(name: impl Into<String>, place: Place) -> Result<Self, NoRegion> {
         let sdk = sdk::loader().load().await;
-        let mut config = sdk.to_builder();
-        if sdk.region().is_none() {
-            config.set_region(place.region.map(Region::new));
-        }
+        let region = place.region.map(Region::new).or_else(|| sdk.region().cloned());
+        let region = region.or_else(|| place.cluster.and_then(|host| region_of(&host)));
+        // Whoever runs a DynamoDB of their own does not care.
+        let region =
+            region.or_else(|| place.endpoint_url.is_some().then(|| Region::from_static("us-east-1")));
+        let mut config = sdk.into_builder();
+        config.set_region(region);
         if place.endpoint_url.is_some() {
             config.set_endpoint_url(place.endpoint_url);
         }
@@ -260,6 +265,12 @@ impl DynamoTable {
     {
         failure::failure(error, &self.name)
     }
+}
+
+/// The region in the name of a cluster.
+fn region_of(host: &str) -> Option<Region> {
+    let options = forebay_dsql::Options::builder(host).build().ok()?;
+    Some(Region::new(options.region().to_owned()))
 }
 
 impl Table for DynamoTable {

@@ -39,6 +39,8 @@ impl Phrase {
                 let key = self.name(KEY);
                 format!("(attribute_exists({key}) AND attribute_not_exists({key}))")
             }
+            // Brackets around brackets are refused.
+            Condition::Any(conditions) if conditions.len() == 1 => self.condition(&conditions[0]),
             Condition::Any(conditions) => {
                 let any: Vec<String> = conditions.iter().map(|condition| self.condition(condition)).collect();
                 format!("({})", any.join(" OR "))
@@ -145,6 +147,14 @@ mod tests {
         assert_eq!((phrase.conditions(&[]), phrase.changes(&[])), (None, None));
         let (names, values) = phrase.into_parts();
         assert!(names.is_none() && values.is_none());
+    }
+
+    #[test]
+    fn there_are_no_brackets_around_brackets() {
+        let (mut phrase, a, b) = (Phrase::default(), Condition::no_item(), Condition::an_item());
+        let any = Condition::Any(vec![Condition::Any(vec![a, b])]);
+        let said = phrase.conditions(&[any]);
+        assert_eq!(said.as_deref(), Some("(attribute_not_exists(#n0) OR attribute_exists(#n0))"));
     }
 
     #[test]
