@@ -54,10 +54,17 @@ pub struct Place {
     pub endpoint_url: Option<String>,
 }
 
-/// Neither the environment nor the caller says in which region the table is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no region for DynamoDB; set AWS_REGION")]
-pub struct NoRegion;
+/// Why nobody knows where the table is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Neither the environment nor the caller names a region.
+    #[error("there is no region for DynamoDB; set AWS_REGION")]
+    NoRegion,
+    /// The address is none.
+    #[error("{0:?} is no address of a DynamoDB; give one such as http://127.0.0.1:8000")]
+    Address(String),
+}
 
 /// A table of DynamoDB. The SDK's own retries are off: they would hide that the first attempt was applied.
 ///
@@ -73,11 +80,11 @@ impl DynamoTable {
     /// before the first call.
     ///
     /// # Errors
-    /// If there is no region.
+    /// If there is no region, or the address is none.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
-    pub async fn from_env(name: impl Into<String>, place: Place) -> Result<Self, NoRegion> {
+    pub async fn from_env(name: impl Into<String>, place: Place) -> Result<Self, PlaceError> {
         let sdk = sdk::loader().load().await;
         let region = place.region.map(Region::new).or_else(|| sdk.region().cloned());
         let region = region.or_else(|| place.cluster.and_then(|host| region_of(&host)));
@@ -95,10 +102,14 @@ impl DynamoTable {
     /// The table called `name`, by the region, the credentials and the HTTP client of `sdk`.
     ///
     /// # Errors
-    /// If there is no region.
-    pub fn new(sdk: &SdkConfig, name: impl Into<String>) -> Result<Self, NoRegion> {
+    /// If there is no region, or the address is none.
+    pub fn new(sdk: &SdkConfig, name: impl Into<String>) -> Result<Self, PlaceError> {
         if sdk.region().is_none() {
-            return Err(NoRegion);
+            return Err(PlaceError::NoRegion);
+        }
+        // The SDK would refuse each call, or panic.
+        if let Some(url) = sdk.endpoint_url().filter(|url| !is_address(url)) {
+            return Err(PlaceError::Address(url.to_owned()));
         }
         let mut config = Builder::from(sdk).retry_config(RetryConfig::disabled());
         if sdk.behavior_version().is_none() {
@@ -265,6 +276,12 @@ impl DynamoTable {
     {
         failure::failure(error, &self.name)
     }
+}
+
+fn is_address(url: &str) -> bool {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    host.is_some_and(|host| host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '['))
+        && url.chars().all(|one| one.is_ascii_graphic())
 }
 
 /// The region in the name of a cluster.

@@ -122,6 +122,18 @@ fn what_is_missing_is_told_with_the_remedy() {
 }
 
 #[test]
+fn an_address_that_is_none_is_told() {
+    for url in ["", "nonsense", "http://127.0.0.1:99999", "http://[::1"] {
+        let mut command = command_at(url, &["lease", "setup", "--table", "forebay"]);
+        command.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI");
+        let refused = command.output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{url}: {}", text(&refused.stderr));
+        let why = text(&refused.stderr);
+        assert!(why.starts_with("forebay: ") && !why.contains("wJalrXUtnFEMI"), "{why}");
+    }
+}
+
+#[test]
 fn the_environment_names_table_and_cluster() {
     let server = DynamoDb::with_table();
     let names = server.crashed(1, "ledger");
