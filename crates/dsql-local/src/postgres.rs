@@ -18,6 +18,7 @@ mod jobs;
 mod journal;
 mod locking;
 mod precheck;
+mod quoting;
 mod record;
 mod replay;
 mod request;

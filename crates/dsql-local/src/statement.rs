@@ -68,6 +68,11 @@ impl Statement {
         &self.text
     }
 
+    /// Whether its text has these letters anywhere, in either case. Cheap: asked before it is taken apart.
+    pub(crate) fn has_letters(&self, letters: &str) -> bool {
+        self.text.as_bytes().windows(letters.len()).any(|at| at.eq_ignore_ascii_case(letters.as_bytes()))
+    }
+
     /// What it does.
     #[must_use]
     pub fn kind(&self) -> Kind {

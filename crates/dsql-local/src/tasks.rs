@@ -71,6 +71,15 @@ impl Tasks {
         self.handle.enter()
     }
 
+    /// Does it to its end, also if nobody waits for that any more.
+    ///
+    /// # Cancel safety
+    /// If dropped, it goes on.
+    pub(crate) async fn finish(&self, future: impl Future<Output = ()> + Send + 'static) {
+        // It ends early only with the runtime.
+        drop(self.handle.spawn(future).await);
+    }
+
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(future);
     }

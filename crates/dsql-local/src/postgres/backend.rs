@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 
 use super::catalog;
 use super::journal::Report;
+use super::quoting::literal;
 use super::request::Request;
 use super::rewrite;
 use super::roles::Role;
@@ -24,7 +25,7 @@ use crate::wire::frontend;
 /// No message of the server is longer; PostgreSQL itself makes none beyond it.
 const LONGEST: usize = 1 << 30;
 
-/// The code of what the trigger tells; see [`super::catalog`].
+/// The code of what the trigger tells: `dsql_local_report` in `template.sql`.
 pub(super) const REPORT: &str = "DSQL1";
 
 /// How many statements are kept on a connection.
@@ -140,9 +141,7 @@ impl Backend {
             sql += "; SET dsql_local.settings = changed";
         }
         for (name, value) in settings {
-            // Also where a backslash is one in any text.
-            let value = value.replace('\\', "\\\\").replace('\'', "''");
-            sql += &format!("; SELECT set_config('{name}', E'{value}', false)");
+            sql += &format!("; SELECT set_config('{name}', {}, false)", literal(value));
         }
         self.run(&sql).await?;
         self.applied = settings.to_vec();

@@ -14,19 +14,17 @@ const AUDIT: &str = "
 WITH supported (oid) AS (
   SELECT unnest('{bool,int2,int4,int8,float4,float8,numeric,bpchar,varchar,text,char,name,date,time,timetz,timestamp,
     timestamptz,interval,bytea,uuid,json,jsonb,oid}'::regtype[])::oid
-), schemas AS (
-  SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys')
 ), columns AS (
   SELECT a.atttypid AS type, a.atttypmod - 4 AS size, a.attidentity AS identity, c.oid AS relation
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-  WHERE c.relnamespace IN (SELECT oid FROM schemas) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+  WHERE c.relnamespace IN (SELECT oid FROM dsql_local_schemas) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 ), keys AS (
   SELECT i.indexrelid AS index, k.at, a.atttypid AS type, a.atttypmod - 4 AS size, i.indclass[k.at - 1] AS class
-  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid AND c.relnamespace IN (SELECT oid FROM schemas)
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid AND c.relnamespace IN (SELECT oid FROM dsql_local_schemas)
   CROSS JOIN generate_series(1, i.indnkeyatts) k (at) JOIN pg_attribute a ON a.attrelid = i.indexrelid AND a.attnum = k.at
 ), types AS (
   SELECT type FROM columns WHERE type NOT IN (SELECT oid FROM pg_type WHERE typtype = 'd')
-  UNION ALL SELECT typbasetype FROM pg_type WHERE typtype = 'd' AND typnamespace IN (SELECT oid FROM schemas)
+  UNION ALL SELECT typbasetype FROM pg_type WHERE typtype = 'd' AND typnamespace IN (SELECT oid FROM dsql_local_schemas)
 )
 SELECT '0A000', format('datatype %s not supported', format_type(type, NULL))
   FROM types WHERE type NOT IN (SELECT oid FROM supported) OR $spec AND type = 'jsonb'::regtype
@@ -40,7 +38,7 @@ UNION ALL SELECT '54011', 'tables can have at most 255 columns'
   FROM columns GROUP BY relation HAVING count(*) > 255
 UNION ALL SELECT '54011', 'more than 8 column keys in an index are not supported'
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-  WHERE c.relnamespace IN (SELECT oid FROM schemas) AND i.indnkeyatts > 8
+  WHERE c.relnamespace IN (SELECT oid FROM dsql_local_schemas) AND i.indnkeyatts > 8
 UNION ALL SELECT '54000', 'more than 24 indexes per table are not allowed'
   FROM pg_index WHERE indrelid IN (SELECT relation FROM columns) GROUP BY indrelid HAVING count(*) > 24
 UNION ALL SELECT '0A000', format('datatype %s is not supported in a key', format_type(type, NULL))
@@ -52,11 +50,11 @@ UNION ALL SELECT '54000', 'key size greater than 2000 bytes not supported'
   FROM keys WHERE type IN ('varchar'::regtype, 'bpchar'::regtype) GROUP BY index HAVING sum(size) > 2000
 UNION ALL SELECT '0A000', 'datatype of a sequence other than bigint not supported'
   FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
-  WHERE c.relnamespace IN (SELECT oid FROM schemas) AND s.seqtypid <> 'int8'::regtype
+  WHERE c.relnamespace IN (SELECT oid FROM dsql_local_schemas) AND s.seqtypid <> 'int8'::regtype
 UNION ALL SELECT '0A000', format('CACHE %s is not supported. please define CACHE greater than or equal to 65536 or equal to 1', seqcache)
   FROM pg_sequence WHERE seqcache BETWEEN 2 AND 65535
 UNION ALL SELECT '54000', 'more than 10 schemas not allowed'
-  FROM schemas HAVING count(*) > 11
+  FROM dsql_local_schemas HAVING count(*) > 11
 LIMIT 1";
 
 /// Types that there are not even in queries.

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 
 use super::Inner;
 use super::backend::{Backend, Body};
+use super::quoting::literal;
 use super::request::Request;
 use super::roles::Role;
 use crate::engine::Call;
@@ -70,13 +71,10 @@ pub(super) fn awaited(call: &Call<'_>) -> Option<String> {
 /// # Cancel safety
 /// If dropped, the job goes on.
 pub(super) async fn ended(inner: &Arc<Inner>, id: String) {
-    let (done, ended) = oneshot::channel::<()>();
     let inner = inner.clone();
-    Tasks::here().spawn(async move {
-        drop(inner.run_jobs(&format!("job_id = '{id}'")).await);
-        drop(done);
-    });
-    drop(ended.await);
+    // As for those that nobody waits for.
+    let run = async move { drop(inner.run_jobs(&format!("job_id = {}", literal(&id))).await) };
+    Tasks::here().finish(run).await;
 }
 
 impl Inner {
@@ -131,8 +129,4 @@ impl Inner {
         let pid = backend.pid();
         self.turns.insist(self, pid, backend.run(command)).await
     }
-}
-
-fn literal(text: &str) -> String {
-    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

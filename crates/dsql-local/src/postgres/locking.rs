@@ -41,14 +41,18 @@ pub(super) fn locking(statement: &Statement) -> Result<Vec<Locking>, SqlError> {
 
 /// Whether it has a locking clause.
 pub(super) fn locks(statement: &Statement) -> bool {
-    let text = statement.text().as_bytes();
-    // Cheap, and rather once too often.
-    let has_for = text.windows(3).any(|word| word.eq_ignore_ascii_case(b"for"));
-    has_for && {
+    statement.has_letters("for") && {
         let words = tokens(statement.text());
         let follows = |next: &[&str]| words.windows(next.len()).any(|words| words == next);
         follows(&["FOR", "UPDATE"]) || follows(&["FOR", "KEY", "SHARE"])
     }
+}
+
+/// A view's rows have no place: the client did not ask for one, and is told what it did ask for.
+pub(super) fn explained(error: SqlError) -> SqlError {
+    let placeless =
+        error.code == "42703" && [".tableoid", ".ctid"].iter().any(|place| error.message.contains(place));
+    if placeless { cannot_follow("it locks rows of a view") } else { error }
 }
 
 fn cannot_follow(reason: &str) -> SqlError {

@@ -7,6 +7,7 @@ use sqlparser::ast::{
     BinaryOperator, Expr, Ident, LockType, Query, Select, SetExpr, TableFactor, Visit, Visitor,
 };
 
+use super::quoting::literal;
 use crate::builtin::syntax;
 use crate::config::Rules;
 use crate::error::SqlError;
@@ -22,10 +23,6 @@ pub(super) fn question(statement: &Statement, rules: Rules) -> Result<Option<Str
         Kind::Select if rules == Rules::Spec => locks(statement.text()),
         _ => Ok(None),
     }
-}
-
-fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// A primary key stays: neither its columns nor the constraint can be dropped.
@@ -165,8 +162,8 @@ mod tests {
             asked("ALTER TABLE IF EXISTS s.\"T\" ADD b int, DROP COLUMN IF EXISTS id, DROP CONSTRAINT k")
                 .unwrap()
                 .unwrap();
-        assert_eq!(sql.matches("to_regclass('s.\"T\"')").count(), 2, "{sql}");
-        assert!(sql.contains("parse_ident('id')") && sql.contains("parse_ident('k')"), "{sql}");
+        assert_eq!(sql.matches("to_regclass(E's.\"T\"')").count(), 2, "{sql}");
+        assert!(sql.contains("parse_ident(E'id')") && sql.contains("parse_ident(E'k')"), "{sql}");
         for none in [
             "ALTER TABLE t ALTER COLUMN c DROP DEFAULT",
             "ALTER TABLE t ALTER c DROP NOT NULL",
@@ -182,7 +179,7 @@ mod tests {
         let sql = asked("SELECT v FROM ck WHERE A = 1 AND ($1 = ck.b) AND c > 1 AND d = e FOR UPDATE")
             .unwrap()
             .unwrap();
-        assert!(sql.contains("to_regclass('ck')") && sql.contains("ARRAY['a', 'b']"), "{sql}");
+        assert!(sql.contains("to_regclass(E'ck')") && sql.contains("ARRAY[E'a', E'b']"), "{sql}");
         let sql = asked("SELECT v FROM ck WHERE a = 1 OR b = 1 FOR UPDATE").unwrap().unwrap();
         assert!(sql.contains("ARRAY[]"), "{sql}");
         for several in

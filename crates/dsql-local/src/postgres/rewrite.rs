@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::quoting::literal;
 use crate::statement::{Statement, spans};
 
 /// What is sent to the server for a statement; `job` is the name of the job that it may submit.
@@ -27,10 +28,6 @@ pub(super) fn submits(statement: &Statement) -> bool {
     words.iter().any(|words| statement.begins(words))
 }
 
-fn literal(text: &str) -> String {
-    format!("'{}'", text.trim().replace('\'', "''"))
-}
-
 /// `CREATE [UNIQUE] INDEX ASYNC ...`: never unique at first, as that would be looked at now.
 fn index(text: &str, job: &str) -> Option<String> {
     let spans = spans(text);
@@ -45,8 +42,8 @@ fn validation(text: &str, job: &str) -> Option<String> {
     let spans = spans(text);
     let (_, place) = spans.get(2).filter(|(token, _)| token == "ASYNC")?;
     let verb = spans.windows(2).find(|pair| pair[0].0 == "VALIDATE" && pair[1].0 == "CONSTRAINT")?;
-    let table = literal(text.get(place.end..verb[0].1.start)?);
-    let constraint = literal(&text[verb[1].1.end..]);
+    let table = literal(text.get(place.end..verb[0].1.start)?.trim());
+    let constraint = literal(text[verb[1].1.end..].trim());
     Some(format!("SELECT job_id FROM pg_catalog.dsql_local_validate('{job}', {table}, {constraint})"))
 }
 
@@ -93,19 +90,19 @@ mod tests {
         for (sql, expected) in [
             (
                 "create unique index async \"a'b\" on t (v)",
-                "SELECT job_id FROM pg_catalog.dsql_local_create_index('j', 'CREATE INDEX \"a''b\" on t (v)', true)",
+                "SELECT job_id FROM pg_catalog.dsql_local_create_index('j', E'CREATE INDEX \"a''b\" on t (v)', true)",
             ),
             (
                 "CREATE INDEX ASYNC ON t (v) WHERE v <> 'x'",
-                "SELECT job_id FROM pg_catalog.dsql_local_create_index('j', 'CREATE INDEX ON t (v) WHERE v <> ''x''', false)",
+                "SELECT job_id FROM pg_catalog.dsql_local_create_index('j', E'CREATE INDEX ON t (v) WHERE v <> ''x''', false)",
             ),
             (
                 "ALTER TABLE ASYNC s.\"T\" VALIDATE CONSTRAINT c",
-                "SELECT job_id FROM pg_catalog.dsql_local_validate('j', 's.\"T\"', 'c')",
+                "SELECT job_id FROM pg_catalog.dsql_local_validate('j', E's.\"T\"', E'c')",
             ),
             (
                 "AWS IAM REVOKE app FROM 'arn:x'",
-                "CALL pg_catalog.dsql_local_iam_change('REVOKE', 'app', 'arn:x')",
+                "CALL pg_catalog.dsql_local_iam_change('REVOKE', E'app', 'arn:x')",
             ),
             (
                 "ALTER TABLE t ADD COLUMN IF NOT EXISTS d text STORAGE PLAIN, ADD e int",

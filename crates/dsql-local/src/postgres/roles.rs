@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Inner;
 use super::backend::Body;
+use super::quoting::literal;
 use super::request::Request;
 use super::server::SUPERUSER;
 use crate::error::SqlError;
@@ -46,8 +47,8 @@ impl Inner {
         let mut backend = self.backend(&Role::superuser(), &[]).await?;
         let sql = format!(
             "SELECT oid, rolcanlogin AND EXISTS (SELECT FROM pg_catalog.dsql_local_iam WHERE role = oid)
-             FROM pg_catalog.pg_roles WHERE NOT rolsuper AND rolname = '{}'",
-            name.replace('\'', "''")
+             FROM pg_catalog.pg_roles WHERE NOT rolsuper AND rolname = {}",
+            literal(name)
         );
         let mut found = None;
         let take = |tag: u8, row: Body| {

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use super::backend::Backend;
 use super::journal::{Journal, Row};
+use super::quoting::{literal, name};
 use super::request::Request;
 use super::writes;
 use crate::engine::{Call, Oid};
@@ -17,15 +18,12 @@ use crate::statement::{names, requalify};
 
 /// What is there: tables, views and functions, and which tables refer to which.
 const CATALOG: &str = "
-WITH schemas AS (
-  SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys')
-)
 SELECT * FROM (SELECT c.relkind::text, c.oid::text, n.nspname, c.relname, pg_table_is_visible(c.oid)::text, coalesce(
   (SELECT string_agg(oid::text, ' ') FROM (
     SELECT confrelid AS oid FROM pg_constraint WHERE contype = 'f' AND conrelid = c.oid
     UNION SELECT conrelid FROM pg_constraint WHERE contype = 'f' AND confrelid = c.oid) related), '')
-  FROM pg_class c JOIN schemas n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v')
-UNION ALL SELECT 'f', p.oid::text, n.nspname, p.proname, '', '' FROM pg_proc p JOIN schemas n ON n.oid = p.pronamespace
+  FROM pg_class c JOIN dsql_local_schemas n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v')
+UNION ALL SELECT 'f', p.oid::text, n.nspname, p.proname, '', '' FROM pg_proc p JOIN dsql_local_schemas n ON n.oid = p.pronamespace
 ) things ORDER BY oid::oid";
 
 /// What has been copied.
@@ -114,9 +112,9 @@ impl Sandbox {
 
     /// The same about copies.
     fn redirect(&self, sql: &str) -> String {
-        requalify(sql, |schema, name| {
-            let copy = self.names.get(&(schema.to_owned(), name.to_owned()))?;
-            Some(format!("pg_temp.{}", quoted(copy)))
+        requalify(sql, |schema, table| {
+            let copy = self.names.get(&(schema.to_owned(), table.to_owned()))?;
+            Some(format!("pg_temp.{}", name(copy)))
         })
     }
 
@@ -155,7 +153,7 @@ impl Sandbox {
             let sql = format!("SELECT pg_get_viewdef({}, true)", view.oid);
             for definition in qualified(backend, &sql).await? {
                 let definition = self.redirect(&definition);
-                backend.run(&format!("CREATE TEMP VIEW {} AS {definition}", quoted(&view.copy()))).await?;
+                backend.run(&format!("CREATE TEMP VIEW {} AS {definition}", name(&view.copy()))).await?;
             }
             self.names.insert((view.schema.clone(), view.name.clone()), view.copy());
         }
@@ -199,7 +197,7 @@ async fn definitions(backend: &mut Backend, table: &Thing) -> Result<String, Sql
     let (copy, original) = (temporary(table), original(table));
     let mut sql = format!(
         "CREATE TEMP TABLE {} (LIKE {original} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED);",
-        quoted(&table.copy())
+        name(&table.copy())
     );
     // What is drawn from a sequence is drawn from the real one: no number comes twice.
     let identities = format!(
@@ -288,18 +286,9 @@ async fn qualified(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlE
 }
 
 fn original(table: &Thing) -> String {
-    format!("{}.{}", quoted(&table.schema), quoted(&table.name))
+    format!("{}.{}", name(&table.schema), name(&table.name))
 }
 
 fn temporary(table: &Thing) -> String {
-    format!("pg_temp.{}", quoted(&table.copy()))
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn literal(text: &str) -> String {
-    // Also where a backslash is one in any text.
-    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+    format!("pg_temp.{}", name(&table.copy()))
 }

@@ -21,6 +21,12 @@ CREATE SCHEMA sys;
 
 GRANT USAGE ON SCHEMA sys TO PUBLIC;
 
+-- The schemas of users' own.
+CREATE VIEW pg_catalog.dsql_local_schemas AS
+  SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys');
+
+GRANT SELECT ON pg_catalog.dsql_local_schemas TO PUBLIC;
+
 -- Jobs. An index is made with the statement, not valid and not kept up to date; its job builds it. The emulator names a
 -- job, so that it keeps its name if the statement must be run again.
 
@@ -146,7 +152,7 @@ CREATE FUNCTION pg_catalog.dsql_local_bare_numerics() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   UPDATE pg_attribute a SET atttypmod = (18 << 16) + 6 + 4 FROM pg_class c
   WHERE c.oid = a.attrelid AND c.relkind = 'r' AND a.atttypid = 'numeric'::regtype AND a.atttypmod = -1 AND a.attnum > 0
-    AND c.relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys'))
+    AND c.relnamespace IN (SELECT oid FROM dsql_local_schemas)
 $$;
 
 -- Fails if a row is larger than the service takes. What is compressed counts as such, but not in a key.
@@ -230,8 +236,7 @@ DECLARE
   it regclass;
 BEGIN
   FOR it IN
-    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind = 'r' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'sys')
+    SELECT c.oid FROM pg_class c JOIN dsql_local_schemas n ON n.oid = c.relnamespace WHERE c.relkind = 'r'
     AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'dsql_local_report')
   LOOP
     EXECUTE format('CREATE TRIGGER "AA_dsql_local_report" AFTER INSERT OR UPDATE ON %s

@@ -320,8 +320,7 @@ impl Transaction {
 
 /// Whether a statement can change settings unseen.
 fn taints(statement: &Statement) -> bool {
-    let text = statement.text().as_bytes();
-    text.windows(10).any(|word| word.eq_ignore_ascii_case(b"set_config"))
+    statement.has_letters("set_config")
 }
 
 /// Whether it had to wait for another, or was made to stop for another.

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use super::Inner;
@@ -23,6 +22,7 @@ use super::transaction::Transaction;
 use crate::clock::{pause, within};
 use crate::error::SqlError;
 use crate::race::{self, First};
+use crate::tasks::Tasks;
 
 /// How long a statement may take before it is asked what it waits for.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -93,13 +93,13 @@ impl Turns {
             }
         };
         // Begun, it is also ended: whoever insists may be gone before that.
-        let detached = Handle::current().spawn(async move {
+        let detached = async move {
             if let Some(transaction) = held.as_mut() {
                 // If it fails, the connection is lost, and that is noticed when it is next used.
                 drop(transaction.detach().await);
             }
-        });
-        drop(detached.await);
+        };
+        Tasks::here().finish(detached).await;
     }
 
     /// Whom a connection waits for.

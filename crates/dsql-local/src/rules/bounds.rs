@@ -4,20 +4,20 @@ use crate::error::SqlError;
 use crate::statement::{Kind, Statement, names, spans};
 
 /// How the emulator's own names begin.
-const OWN: &[u8] = b"dsql_local";
+const OWN: &str = "dsql_local";
 
 pub(super) fn check(statement: &Statement) -> Result<(), SqlError> {
     let text = statement.text();
     // Also in texts: a function's body is one.
-    if text.as_bytes().windows(OWN.len()).any(|word| word.eq_ignore_ascii_case(OWN)) {
+    if statement.has_letters(OWN) {
         return Err(SqlError::new("42501", "names that contain dsql_local are the emulator's own"));
     }
     if escapes(text) {
         return Err(SqlError::unsupported("unicode escapes (U&) are not supported by dsql-local"));
     }
     let temporary = |name: &String| name == "pg_temp" || name.starts_with("pg_temp_");
-    let hidden = statement.kind() == Kind::Set && text.to_ascii_lowercase().contains("pg_temp");
-    if hidden || names(text).iter().any(temporary) {
+    let names_one = || statement.kind() == Kind::Set || names(text).iter().any(temporary);
+    if statement.has_letters("pg_temp") && names_one() {
         return Err(SqlError::unsupported("temporary schemas are not supported"));
     }
     Ok(())

@@ -281,3 +281,16 @@ async fn a_statement_that_is_too_deep_to_be_followed_is_refused() {
     assert_eq!(code(&error), "54001");
     one.batch_execute("SELECT 1").await.unwrap();
 }
+
+#[tokio::test]
+async fn rows_of_a_view_cannot_be_locked_and_the_refusal_says_so() {
+    let cluster = cluster();
+    let one = connect(&cluster).await;
+    one.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
+    one.batch_execute("CREATE VIEW v AS SELECT * FROM t").await.unwrap();
+    let error = one.batch_execute("SELECT * FROM v FOR UPDATE").await.unwrap_err();
+    assert_eq!(code(&error), "0A000");
+    assert_eq!(error.as_db_error().unwrap().detail(), Some("it locks rows of a view"));
+    let error = one.batch_execute("SELECT nothing FROM t FOR UPDATE").await.unwrap_err();
+    assert_eq!(code(&error), "42703");
+}

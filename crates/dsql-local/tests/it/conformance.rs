@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod crowd;
 mod plain;
 mod row;
 mod run;

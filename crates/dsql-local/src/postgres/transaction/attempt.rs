@@ -5,10 +5,9 @@ use super::deed::Deed;
 use super::{BEGIN, Hold, START, Transaction, WAIT, is_dislodged, is_in_the_way};
 use crate::engine::{Call, Done, Extent, Rows};
 use crate::error::SqlError;
-use crate::postgres::locking::locking;
 use crate::postgres::request::Request;
 use crate::postgres::script::Script;
-use crate::postgres::{catalog, precheck, rewrite, writes};
+use crate::postgres::{catalog, locking, precheck, rewrite, writes};
 use crate::statement::Kind;
 
 /// How many rows a transaction may change.
@@ -19,7 +18,7 @@ const KEPT_LIMIT: usize = 8 * SIZE_LIMIT;
 impl Transaction {
     /// Runs a statement on what is held.
     pub(super) async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        let locking = locking(call.statement)?;
+        let locking = locking::locking(call.statement)?;
         if let Some(question) = precheck::question(call.statement, self.inner.rules)? {
             self.begin().await?;
             catalog::refuse(&mut self.backend, &question).await?;
@@ -72,7 +71,8 @@ impl Transaction {
                 }
                 Ok(())
             })
-            .await?;
+            .await
+            .map_err(|error| if locking.is_empty() { error } else { locking::explained(error) })?;
         if call.statement.kind() == Kind::Ddl {
             catalog::audit(&mut self.backend, self.inner.rules).await?;
             self.inner.saw_definition(call.statement);

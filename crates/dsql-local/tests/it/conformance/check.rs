@@ -11,6 +11,17 @@ pub(super) type Saved = BTreeMap<String, String>;
 /// A pattern in the table and what came instead of it, for the database to compare.
 pub(super) type Match = (String, String);
 
+/// Compares patterns: the database knows regular expressions.
+pub(super) async fn compare(database: &tokio_postgres::Client, matches: Vec<Match>) -> Result<(), String> {
+    for (pattern, got) in matches {
+        let found = database.query_one("SELECT $2::text ~ $1::text", &[&pattern, &got]).await;
+        if !found.unwrap().get::<_, bool>(0) {
+            return Err(format!("expected /{pattern}/, got {got:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// Compares all that came back for a step. Returns the patterns still to be compared.
 pub(super) fn exchange(expected: &Node, got: &Exchange, saved: &Saved) -> Result<Vec<Match>, String> {
     let mut check = Check { saved, matches: Vec::new() };

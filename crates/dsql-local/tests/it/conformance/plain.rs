@@ -12,8 +12,9 @@ use tokio::time::sleep;
 use tokio_postgres::NoTls;
 
 use super::WORKERS;
-use super::check::{self, Match, Saved};
+use super::check::{self, Saved};
 use super::client::{Attempt, Client, Tls, say};
+use super::crowd;
 use super::row::{self, Protocol, Row};
 use super::run::{MOMENT, first_value, limited, request};
 use super::server::{Server, USER};
@@ -142,50 +143,19 @@ impl Plain {
             self.socket().await.write_all(&cancel).await.unwrap();
         }
         let exchange = limited(limit, session.answers()).await?;
-        self.compare(check::exchange(step, &exchange, saved)?).await?;
+        check::compare(&self.database, check::exchange(step, &exchange, saved)?).await?;
         if let Some(name) = step.text("save") {
             saved.insert(name.to_owned(), first_value(&exchange).ok_or("no value to keep")?);
         }
         Ok(())
     }
 
-    /// Many sessions at once; every answer must be one of those expected.
     async fn parallel(&self, step: &Node) -> Result<(), String> {
-        let number = |key: &str| step.text(key).unwrap().parse::<usize>().unwrap();
-        let mut tasks = Vec::new();
-        for _ in 0..number("parallel") {
-            let (mut session, outcomes) = (self.session().await, step.list("outcomes").to_vec());
-            let (sql, each) = (step.text("sql").unwrap().to_owned(), number("each"));
-            tasks.push(tokio::spawn(async move {
-                let mut successes = 0;
-                for _ in 0..each {
-                    let exchange = limited(PATIENCE, session.ask(&say::query(&sql))).await?;
-                    let fits = |outcome: &&Node| check::exchange(outcome, &exchange, &Saved::new()).is_ok();
-                    let outcome = outcomes.iter().find(fits).ok_or_else(|| format!("got {exchange:?}"))?;
-                    successes += usize::from(!check::fails(outcome));
-                }
-                Ok::<usize, String>(successes)
-            }));
+        let mut sessions = Vec::new();
+        for _ in 0..crowd::size(step) {
+            sessions.push(self.session().await);
         }
-        let mut successes = 0;
-        for task in tasks {
-            successes += task.await.unwrap()?;
-        }
-        let mut session = self.session().await;
-        let counted = limited(PATIENCE, session.ask(&say::query(step.text("check").unwrap()))).await?;
-        let counted = first_value(&counted);
-        let same = counted.as_deref() == Some(successes.to_string().as_str());
-        if same { Ok(()) } else { Err(format!("{successes} succeeded, the database counted {counted:?}")) }
-    }
-
-    async fn compare(&self, matches: Vec<Match>) -> Result<(), String> {
-        for (pattern, got) in matches {
-            let found = self.database.query_one("SELECT $2::text ~ $1::text", &[&pattern, &got]).await;
-            if !found.unwrap().get::<_, bool>(0) {
-                return Err(format!("expected /{pattern}/, got {got:?}"));
-            }
-        }
-        Ok(())
+        crowd::run(step, sessions, self.session().await).await
     }
 
     async fn socket(&self) -> UnixStream {

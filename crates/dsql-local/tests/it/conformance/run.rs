@@ -10,14 +10,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::NoTls;
 
-use super::check::{self, Match, Saved, fill};
+use super::check::{self, Saved, fill};
 use super::client::{Attempt, Client, Exchange, Tls, say};
+use super::crowd;
 use super::row::{Protocol, Row};
 use super::tree::Node;
 use crate::harness::{ENDPOINT, config, eventually, keys, socket};
 
 /// How long a step may take that is not about waiting.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long one may take that is. A wait for a lock has no end: half a second tells it from an answer, on a busy
 /// machine, too. The figures in the table are for measurements.
 pub(super) const MOMENT: Duration = Duration::from_millis(500);
@@ -158,7 +159,7 @@ impl World {
             }
         };
         let matches = check::exchange(step, &exchange, &run.saved)?;
-        self.compare(matches).await?;
+        check::compare(&self.database, matches).await?;
         if let Some(name) = step.text("save") {
             run.saved.insert(name.to_owned(), first_value(&exchange).ok_or("no value to keep")?);
         }
@@ -203,7 +204,7 @@ impl World {
             return if refusal.asked { Err("the token was asked for".to_owned()) } else { Ok(()) };
         }
         let answer = refusal.answer.ok_or("refused without a word")?;
-        self.compare(check::answer(step, &answer)?).await
+        check::compare(&self.database, check::answer(step, &answer)?).await
     }
 
     fn attempt(&self, node: &Node) -> Attempt {
@@ -250,45 +251,12 @@ impl World {
         connected.map_err(|refusal| format!("no session: {refusal:?}"))
     }
 
-    /// Many sessions at once; how many succeeded must be what the database counted.
     async fn parallel(&self, step: &Node) -> Result<(), String> {
-        let number = |key: &str| step.text(key).unwrap().parse::<usize>().unwrap();
-        let (each, sql) = (number("each"), step.text("sql").unwrap().to_owned());
-        let mut tasks = Vec::new();
-        for _ in 0..number("parallel") {
-            let (mut session, sql, outcomes) =
-                (self.session().await?, sql.clone(), step.list("outcomes").to_vec());
-            tasks.push(tokio::spawn(async move {
-                let mut successes = 0;
-                for _ in 0..each {
-                    let exchange = limited(PATIENCE, session.ask(&say::query(&sql))).await?;
-                    let fits = |outcome: &&Node| check::exchange(outcome, &exchange, &Saved::new()).is_ok();
-                    let outcome = outcomes.iter().find(fits).ok_or_else(|| format!("got {exchange:?}"))?;
-                    successes += usize::from(!check::fails(outcome));
-                }
-                Ok::<usize, String>(successes)
-            }));
+        let mut sessions = Vec::new();
+        for _ in 0..crowd::size(step) {
+            sessions.push(self.session().await?);
         }
-        let mut successes = 0;
-        for task in tasks {
-            successes += task.await.unwrap()?;
-        }
-        let mut session = self.session().await?;
-        let counted = limited(PATIENCE, session.ask(&say::query(step.text("check").unwrap()))).await?;
-        let counted = first_value(&counted);
-        let same = counted.as_deref() == Some(successes.to_string().as_str());
-        if same { Ok(()) } else { Err(format!("{successes} succeeded, the database counted {counted:?}")) }
-    }
-
-    /// The database knows regular expressions.
-    async fn compare(&self, matches: Vec<Match>) -> Result<(), String> {
-        for (pattern, got) in matches {
-            let found = self.database.query_one("SELECT $2::text ~ $1::text", &[&pattern, &got]).await;
-            if !found.unwrap().get::<_, bool>(0) {
-                return Err(format!("expected /{pattern}/, got {got:?}"));
-            }
-        }
-        Ok(())
+        crowd::run(step, sessions, self.session().await?).await
     }
 
     /// As it was before the row.
