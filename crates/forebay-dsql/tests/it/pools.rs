@@ -9,6 +9,7 @@ mod logs;
 mod metrics;
 mod modes;
 mod opening;
+mod recall;
 mod standard;
 mod storm;
 mod world;
