@@ -79,7 +79,7 @@ impl Shown {
         let (name, endpoint) = (&self.table.name, &self.cluster.endpoint);
         let table = self.way.table(name, Some(endpoint)).await?;
         let failed = |error: TableError| explained(name, error);
-        let reserved = operator::survey(&table, runtime, endpoint).await.map_err(failed)?.rate_reserved;
+        let reserved = operator::rate_reserved(&table, runtime, endpoint).await.map_err(failed)?;
         let second = runtime.wall().as_secs().saturating_sub(1);
         let key = format!("dsqlconnect#{endpoint}#{second}");
         let window = bounded(runtime, table.get(&key)).await.map_err(failed)?;
