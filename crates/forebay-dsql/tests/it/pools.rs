@@ -6,6 +6,7 @@ mod conformance;
 mod death;
 mod dirt;
 mod logs;
+mod members;
 mod metrics;
 mod modes;
 mod opening;
