@@ -3,6 +3,7 @@
 use ::dsql_local::EngineKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_bench::checkout::{self, Effort, Section, contended};
+use forebay_bench::fleet_processes::{self, Plan};
 use forebay_bench::report::Report;
 use forebay_bench::{dsql, dsql_local, instructions, sim};
 
@@ -87,6 +88,17 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Real processes that share one budget of connections while they are killed at random.
+    FleetProcesses {
+        /// For three minutes, instead of some seconds.
+        #[arg(long)]
+        long: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// One of those processes.
+    #[command(hide = true)]
+    FleetWorker,
     /// The server that is measured: the two above start it.
     #[command(hide = true)]
     DsqlLocalServe {
@@ -142,6 +154,13 @@ fn main() -> anyhow::Result<()> {
         Command::Dsql { quick, only, output } => {
             output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
+        Command::FleetProcesses { long, output } => {
+            let mut report = Report::new("fleet-processes");
+            fleet_processes::show(&mut report, if long { Plan::LONG } else { Plan::SHORT })?;
+            report.machine.look_again();
+            output.print(&report);
+        }
+        Command::FleetWorker => fleet_processes::work()?,
         Command::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
