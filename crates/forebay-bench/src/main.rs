@@ -3,7 +3,6 @@
 use ::dsql_local::EngineKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_bench::checkout::{self, Effort, Section, contended};
-use forebay_bench::fleet_processes::{self, Plan};
 use forebay_bench::report::Report;
 use forebay_bench::{dsql, dsql_local, instructions, sim};
 
@@ -155,12 +154,14 @@ fn main() -> anyhow::Result<()> {
             output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
         Command::FleetProcesses { long, output } => {
+            use forebay_bench::fleet_processes;
             let mut report = Report::new("fleet-processes");
-            fleet_processes::show(&mut report, if long { Plan::LONG } else { Plan::SHORT })?;
+            let plan = if long { fleet_processes::Plan::LONG } else { fleet_processes::Plan::SHORT };
+            fleet_processes::show(&mut report, plan)?;
             report.machine.look_again();
             output.print(&report);
         }
-        Command::FleetWorker => fleet_processes::work()?,
+        Command::FleetWorker => forebay_bench::fleet_processes::work()?,
         Command::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
