@@ -8,6 +8,7 @@ pub mod checkout;
 pub mod clock;
 pub mod dsql;
 pub mod dsql_local;
+pub mod fleet_processes;
 pub mod instructions;
 pub mod machine;
 pub mod peers;

@@ -87,6 +87,17 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Real processes that share one budget of connections while they are killed at random.
+    FleetProcesses {
+        /// For three minutes, instead of some seconds.
+        #[arg(long)]
+        long: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// One of those processes.
+    #[command(hide = true)]
+    FleetWorker,
     /// The server that is measured: the two above start it.
     #[command(hide = true)]
     DsqlLocalServe {
@@ -142,6 +153,15 @@ fn main() -> anyhow::Result<()> {
         Command::Dsql { quick, only, output } => {
             output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
+        Command::FleetProcesses { long, output } => {
+            use forebay_bench::fleet_processes;
+            let mut report = Report::new("fleet-processes");
+            let plan = if long { fleet_processes::Plan::LONG } else { fleet_processes::Plan::SHORT };
+            fleet_processes::show(&mut report, plan)?;
+            report.machine.look_again();
+            output.print(&report);
+        }
+        Command::FleetWorker => forebay_bench::fleet_processes::work()?,
         Command::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
