@@ -1,0 +1,5 @@
+//! The server, seen by arrow-flight's own client.
+
+mod client;
+mod sessions;
+mod statements;
