@@ -41,11 +41,11 @@ def statements():
         cursor.execute("SELECT 1 + 1 AS n WHERE false")
         table = cursor.fetch_arrow_table()
         assert (table.num_rows, table.column_names) == (0, ["n"])
-        for sql, error in [("SELEC 1", ProgrammingError), ("INSERT INTO t (id) VALUES (1)", ProgrammingError)]:
+        for sql, code in [("SELEC 1", "INVALID_ARGUMENT"), ("INSERT INTO t (id) VALUES (1)", "ALREADY_EXISTS")]:
             try:
                 cursor.execute(sql)
-            except Exception as problem:
-                assert isinstance(problem, error) or "lready" in str(problem), (sql, type(problem), problem)
+            except ProgrammingError as error:
+                assert str(error).startswith(code), error
             else:
                 raise AssertionError(sql)
         assert one(connection, "SELECT count(*) FROM t") == (2,)
@@ -135,16 +135,14 @@ def cancellation():
 
 
 def progress():
-    """A statement that is polled, by partitions."""
+    """A statement that the driver polls."""
     with connect() as connection, connection.cursor() as cursor:
         statement = cursor.adbc_statement
         statement.set_options(**{"adbc.statement.exec.incremental": "true"})
         statement.set_sql_query("SELECT max(progress(value, 20) + sleep_ms(30) * 0) FROM generate_series(1, 20)")
-        seen, partitions = [], []
-        while not partitions:
-            partitions, _, _ = statement.execute_partitions()
-            seen.append(statement.get_option_float("adbc.statement.exec.progress"))
-        assert len(seen) > 2 and seen == sorted(seen) and seen[0] < 1.0, seen
+        # The driver polls until there is something to read.
+        partitions, _, _ = statement.execute_partitions()
+        assert statement.get_option_float("adbc.statement.exec.progress") == 1.0
         cursor.adbc_read_partition(partitions[0])
         assert cursor.fetchall() == [(20.0,)]
 
