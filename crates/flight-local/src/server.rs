@@ -147,7 +147,7 @@ impl FlightLocal {
     pub async fn stop(mut self) {
         self.shared.lines.cut_all_but(None);
         self.shared.sessions.end_all();
-        self.threads.stop(PATIENCE);
+        self.threads.stop(PATIENCE).await;
     }
 }
 
