@@ -1,0 +1,105 @@
+//! Transactions and savepoints.
+
+use std::sync::Arc;
+
+use arrow_flight::sql::{
+    ActionBeginSavepointRequest, ActionBeginSavepointResult, ActionBeginTransactionResult,
+    ActionEndSavepointRequest, ActionEndTransactionRequest, EndTransaction,
+};
+use tonic::Status;
+
+use super::Front;
+use crate::handle::Kind;
+use crate::perform::aside;
+use crate::session::Session;
+
+/// How a savepoint may end, as Flight SQL numbers it.
+const RELEASE: i32 = 1;
+const ROLLBACK: i32 = 2;
+
+impl Front {
+    /// A statement that names a transaction must be of the one that is open.
+    pub(super) fn check_transaction(&self, session: &Session, id: Option<&[u8]>) -> Result<(), Status> {
+        match id {
+            None | Some([]) => Ok(()),
+            Some(id) => self.open_transaction(session, id).map(drop),
+        }
+    }
+
+    fn open_transaction(&self, session: &Session, id: &[u8]) -> Result<u64, Status> {
+        let number = self.own(session, id, Kind::Transaction)?.number;
+        match session.transaction() == Some(number) {
+            true => Ok(number),
+            false => Err(Status::failed_precondition("the transaction has ended; begin another")),
+        }
+    }
+
+    pub(super) async fn begin_transaction(
+        &self,
+        session: &Arc<Session>,
+    ) -> Result<ActionBeginTransactionResult, Status> {
+        let number = session.number();
+        self.control(session, "BEGIN".to_owned(), Some(number)).await?;
+        Ok(ActionBeginTransactionResult { transaction_id: session.handle(Kind::Transaction, number).bytes() })
+    }
+
+    pub(super) async fn end_transaction(
+        &self,
+        session: &Arc<Session>,
+        request: &ActionEndTransactionRequest,
+    ) -> Result<(), Status> {
+        self.open_transaction(session, &request.transaction_id)?;
+        let sql = match request.action() {
+            EndTransaction::Commit => "COMMIT",
+            EndTransaction::Rollback => "ROLLBACK",
+            EndTransaction::Unspecified => {
+                return Err(Status::invalid_argument("say how to end it: commit or rollback"));
+            }
+        };
+        self.control(session, sql.to_owned(), None).await
+    }
+
+    pub(super) async fn begin_savepoint(
+        &self,
+        session: &Arc<Session>,
+        request: &ActionBeginSavepointRequest,
+    ) -> Result<ActionBeginSavepointResult, Status> {
+        self.open_transaction(session, &request.transaction_id)?;
+        let number = session.number();
+        self.control(session, format!("SAVEPOINT flight_local_{number}"), None).await?;
+        Ok(ActionBeginSavepointResult { savepoint_id: session.handle(Kind::Savepoint, number).bytes() })
+    }
+
+    pub(super) async fn end_savepoint(
+        &self,
+        session: &Arc<Session>,
+        request: &ActionEndSavepointRequest,
+    ) -> Result<(), Status> {
+        let number = self.own(session, &request.savepoint_id, Kind::Savepoint)?.number;
+        let sql = match request.action {
+            RELEASE => format!("RELEASE flight_local_{number}"),
+            ROLLBACK => {
+                format!("ROLLBACK TO flight_local_{number}; RELEASE flight_local_{number}")
+            }
+            _ => {
+                return Err(Status::invalid_argument("say how to end it: release or rollback"));
+            }
+        };
+        self.control(session, sql, None).await
+    }
+
+    /// Runs what is no statement of the client's own, and with it what it means for the session: a call that is
+    /// dropped in between parts neither from the other.
+    async fn control(&self, session: &Arc<Session>, sql: String, begins: Option<u64>) -> Result<(), Status> {
+        self.shared.log(&sql);
+        let transaction = session.clone();
+        aside(&self.shared, session, move |connection| {
+            connection.execute_batch(&sql)?;
+            if begins.is_some() {
+                transaction.set_transaction(begins);
+            }
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,194 @@
+//! A server, from its start to its end.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use futures_util::Stream;
+use tokio::sync::mpsc::{Receiver, channel, unbounded_channel};
+use tokio::sync::oneshot;
+use tonic::transport::Server;
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::door::{Door, Reboot, keep};
+use crate::error::StartError;
+use crate::faults::Faults;
+use crate::flight::Front;
+use crate::outside::{self, Threads};
+use crate::shared::Shared;
+use crate::wire::Wire;
+
+/// How long a stop waits for statements that were interrupted.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many endpoints a result may have, and how many listeners there may be.
+const PARTS: usize = 100;
+/// The largest message it takes in.
+const MESSAGE: usize = 64 << 20;
+
+/// A Flight SQL server that runs. Dropping it stops it.
+#[derive(Debug)]
+pub struct FlightLocal {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Threads,
+}
+
+impl FlightLocal {
+    /// Starts a server, on threads of its own.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen, or its database, certificate or settings are of no use.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, nothing is left running.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        if config.session_limit == 0 {
+            return Err(StartError::Setting(
+                "with a session limit of 0 nobody could use the server; allow some",
+            ));
+        }
+        if config.endpoints_per_result > PARTS || config.further_listeners > PARTS {
+            return Err(StartError::Setting("more than 100 endpoints or listeners are no test; take fewer"));
+        }
+        let statements = config.session_limit.saturating_add(64).clamp(512, 100_000);
+        let threads = Threads::start(config.threads, statements)?;
+        let (reboots, wanted) = unbounded_channel();
+        let shared = Arc::new(Shared::new(config, threads.handle().clone(), reboots)?);
+        let (incoming, accepted) = channel(64);
+        let config = &shared.config;
+        let mut server = Server::builder();
+        if let Some(tls) = &config.tls {
+            server =
+                server.tls_config(tls.server()).map_err(|error| StartError::Certificate(chain(&error)))?;
+        }
+        let doors = {
+            let _entered = threads.handle().enter();
+            let further = SocketAddr::new(config.listen.ip(), 0);
+            let addresses =
+                std::iter::once(config.listen).chain(std::iter::repeat_n(further, config.further_listeners));
+            let doors: Result<Vec<Door>, _> =
+                addresses.map(|address| Door::open(address, incoming.clone(), &shared)).collect();
+            let doors = doors?;
+            let service = FlightServiceServer::new(Front::new(shared.clone()))
+                .max_decoding_message_size(MESSAGE)
+                .max_encoding_message_size(usize::MAX);
+            let serving = server.add_service(service).serve_with_incoming(Accepted(accepted));
+            // It ends with its runtime, and has nobody else to tell.
+            outside::spawn(async move { serving.await.is_ok() });
+            doors
+        };
+        let locations = doors.iter().skip(1).map(|door| url(&shared, door.address())).collect();
+        let (Ok(()) | Err(_)) = shared.locations.set(locations);
+        let address = doors[0].address();
+        threads.handle().spawn(keep(doors, wanted, shared.clone()));
+        Ok(Self { shared, address, threads })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How clients name it: `grpc://127.0.0.1:PORT`, or `grpc+tls://` with certificates.
+    #[must_use]
+    pub fn url(&self) -> String {
+        url(&self.shared, self.address)
+    }
+
+    /// Where its further listeners are.
+    #[must_use]
+    pub fn locations(&self) -> Vec<String> {
+        self.shared.locations.get().cloned().unwrap_or_default()
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
+    /// The statements that were begun, in order, if the configuration says that they are kept.
+    #[must_use]
+    pub fn statements(&self) -> Vec<String> {
+        self.shared.logged()
+    }
+
+    /// What can be made to go wrong.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// Ends every connection and session at once, refuses connections for so long, and listens again at the same
+    /// address. What was committed stays.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once it was polled, it is done whoever waits for it.
+    pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
+        let (done, outcome) = oneshot::channel();
+        let stopped = |_| std::io::Error::other("the server has stopped");
+        let wish = Reboot { down, spare: None, done };
+        self.shared.reboots.send(wish).map_err(|_| stopped(()))?;
+        outcome.await.map_err(|_| stopped(()))?
+    }
+
+    /// Ends every connection, session and statement, and waits for its threads. Its private database is removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is done, it is stopped all the same.
+    pub async fn stop(mut self) {
+        self.shared.lines.cut_all_but(None);
+        self.shared.sessions.end_all();
+        self.threads.stop(PATIENCE).await;
+    }
+}
+
+/// Statements are interrupted; nobody waits for them.
+impl Drop for FlightLocal {
+    fn drop(&mut self) {
+        self.shared.lines.cut_all_but(None);
+        self.shared.sessions.end_all();
+    }
+}
+
+/// How clients name an address of a server.
+fn url(shared: &Shared, address: SocketAddr) -> String {
+    let scheme = if shared.config.tls.is_some() { "grpc+tls" } else { "grpc" };
+    format!("{scheme}://{address}")
+}
+
+/// An error with everything behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// The connections that were accepted.
+#[derive(Debug)]
+struct Accepted(Receiver<std::io::Result<Wire>>);
+
+impl Stream for Accepted {
+    type Item = std::io::Result<Wire>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context)
+    }
+}
