@@ -87,7 +87,8 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Real processes that share one budget of connections while they are killed at random.
+    /// A fleet's budget with a DynamoDB: real processes that share it while they are killed at random, and histories that must end as
+    /// on the table in memory.
     FleetProcesses {
         /// For three minutes, instead of some seconds.
         #[arg(long)]
@@ -154,10 +155,11 @@ fn main() -> anyhow::Result<()> {
             output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
         Command::FleetProcesses { long, output } => {
-            use forebay_bench::fleet_processes;
+            use forebay_bench::{fleet_processes, fleet_processes::Plan, twin_tables};
             let mut report = Report::new("fleet-processes");
-            let plan = if long { fleet_processes::Plan::LONG } else { fleet_processes::Plan::SHORT };
+            let (plan, seeds) = if long { (Plan::LONG, 100) } else { (Plan::SHORT, 4) };
             fleet_processes::show(&mut report, plan)?;
+            twin_tables::show(&mut report, seeds)?;
             report.machine.look_again();
             output.print(&report);
         }

@@ -1,11 +1,12 @@
-//! Real processes, killed at random: the short version of what `forebay-bench fleet-processes --long` shows.
+//! Real processes, killed at random, and histories on two tables: the short version of what `forebay-bench fleet-processes --long`
+//! shows.
 
 use std::process::Command;
 
 use serde_json::Value;
 
 #[test]
-fn killed_processes_share_one_budget() {
+fn a_budget_on_dynamodb_keeps_its_promises() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_forebay-bench")).args(["fleet-processes", "--json"]).output();
     let output = output.unwrap();
@@ -15,7 +16,7 @@ fn killed_processes_share_one_budget() {
     let report: Value =
         serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told}{complaints}"));
     let goals = report["goals"].as_array().unwrap();
-    assert_eq!(goals.len(), 5, "{report:#}");
+    assert_eq!(goals.len(), 6, "{report:#}");
     let missed: Vec<&Value> = goals.iter().filter(|goal| goal["ok"] != true).collect();
     assert!(missed.is_empty(), "{missed:#?}\n{complaints}");
     let most = goals[0]["value"].as_f64().unwrap();

@@ -212,7 +212,9 @@ mod tests {
     fn a_recall_reaches_whoever_waits_for_it_before_or_after() {
         let line = Lifeline::new(Counting::default());
         let mut context = Context::from_waker(Waker::noop());
-        let mut waiting = Box::pin(line.recalled());
+        let (mut waiting, mut dropped) = (Box::pin(line.recalled()), Box::pin(line.recalled()));
+        assert_eq!(dropped.as_mut().poll(&mut context), Poll::Pending);
+        drop(dropped);
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
         line.recall();
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));

@@ -1,32 +1,26 @@
 //! What the processes share: a local Aurora DSQL that counts and refuses nothing, and a DynamoDB.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
 
-use anyhow::Context;
-use aws_config::{Region, SdkConfig};
-use aws_credential_types::Credentials as Keys;
-use aws_credential_types::provider::SharedCredentialsProvider;
 use dsql_local::{Cluster, Config, Counters, Credentials, Limits};
-use dynoxide::Database;
-use forebay::rt::{Runtime as _, TokioRuntime};
+use forebay::rt::Runtime as _;
 use forebay_aws::dynamo::DynamoTable;
 use forebay_fleet::operator::{self, Survey};
-use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
 
 use super::{EACH, LIMIT, Plan};
 use crate::dsql_local::{KEY, SECRET};
+use crate::dynamo::DynamoDb;
 
-const TABLE: &str = "forebay";
+/// Each in a table of its own.
+const LEASES: &str = "leases";
+const RATES: &str = "rates";
 
 /// Both servers, in this process. They end with it.
 pub(super) struct Stage {
     cluster: Cluster,
-    dynamo: SocketAddr,
-    table: DynamoTable,
+    dynamo: DynamoDb,
+    leases: DynamoTable,
     plan: Plan,
-    runtime: Runtime,
 }
 
 impl Stage {
@@ -35,29 +29,16 @@ impl Stage {
             Limits { connections: u32::MAX, per_second: 1_000_000, burst: 1_000_000, ..Limits::default() };
         let credentials = vec![Credentials::new(KEY, SECRET)];
         let cluster = Cluster::start(Config { credentials, limits, ..Config::default() })?;
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
-        let dynamo = listener.local_addr()?;
-        let database = Database::memory().context("no DynamoDB")?;
-        runtime.spawn(dynoxide::server::serve_on(listener, database));
-        let keys = Keys::new(KEY, SECRET, None, None, "bench");
-        let sdk = SdkConfig::builder()
-            .region(Region::new(cluster.region().to_owned()))
-            .credentials_provider(SharedCredentialsProvider::new(keys))
-            .endpoint_url(format!("http://{dynamo}"))
-            .build();
-        let table = DynamoTable::new(&sdk, TABLE)?;
-        let stage = Self { cluster, dynamo, table, plan, runtime };
-        stage.run(stage.table.setup(&stage.clock()))?;
-        Ok(stage)
+        let dynamo = DynamoDb::with_tables(&[LEASES, RATES])?;
+        Ok(Self { cluster, leases: dynamo.table(LEASES)?, dynamo, plan })
     }
 
     pub(super) fn run<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
+        self.dynamo.run(future)
     }
 
     pub(super) fn entropy(&self) -> u64 {
-        self.clock().entropy()
+        self.dynamo.clock().entropy()
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -66,7 +47,7 @@ impl Stage {
 
     /// What the table says.
     pub(super) async fn survey(&self) -> anyhow::Result<Survey> {
-        Ok(operator::survey(&self.table, &self.clock(), self.cluster.endpoint()).await?)
+        Ok(operator::survey(&self.leases, &self.dynamo.clock(), self.cluster.endpoint()).await?)
     }
 
     /// The environment of a process, as an operator would write it.
@@ -80,7 +61,7 @@ impl Stage {
             ("PGSSLROOTCERT", cluster.ca_file().display().to_string()),
             ("AWS_ACCESS_KEY_ID", KEY.to_owned()),
             ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
-            ("AWS_ENDPOINT_URL_DYNAMODB", format!("http://{}", self.dynamo)),
+            ("AWS_ENDPOINT_URL_DYNAMODB", format!("http://{}", self.dynamo.address)),
             ("DSQL_SERVICE_NAME", "bench".to_owned()),
             ("DSQL_STAGGERED_STARTUP", "false".to_owned()),
             ("DSQL_MAX_CONNS", EACH.to_string()),
@@ -91,17 +72,13 @@ impl Stage {
             ("DSQL_RESERVOIR_LIFETIME_JITTER", "10s".to_owned()),
             ("DSQL_RESERVOIR_GUARD_WINDOW", "2s".to_owned()),
             ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true".to_owned()),
-            ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", TABLE.to_owned()),
+            ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", LEASES.to_owned()),
             ("DSQL_DISTRIBUTED_CONN_LIMIT", LIMIT.to_string()),
             ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", show(self.plan.beat)),
             ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", show(self.plan.lease)),
             ("DSQL_DISTRIBUTED_CONN_LEASE_BLOCK", "5".to_owned()),
             ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true".to_owned()),
-            ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", TABLE.to_owned()),
+            ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", RATES.to_owned()),
         ]
-    }
-
-    fn clock(&self) -> TokioRuntime {
-        TokioRuntime::new(self.runtime.handle().clone())
     }
 }
