@@ -45,10 +45,10 @@ impl Threads {
     }
 }
 
-/// Also after a start that failed half-way, in whatever context.
+/// Also after a start that failed half-way, in whatever context. The port is free when this is done.
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.stop(Duration::ZERO);
+        self.stop(Duration::from_secs(1));
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use futures_util::Stream;
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Receiver, channel};
 use tonic::transport::Server;
 
@@ -31,6 +32,8 @@ const MESSAGE: usize = 64 << 20;
 pub struct FlightLocal {
     shared: Arc<Shared>,
     doors: Arc<Vec<Door>>,
+    /// One reboot at a time.
+    rebooting: Arc<Mutex<()>>,
     threads: Threads,
 }
 
@@ -76,7 +79,7 @@ impl FlightLocal {
             outside::spawn(async move { serving.await.is_ok() });
             doors
         };
-        let started = Self { shared, doors: Arc::new(doors), threads };
+        let started = Self { shared, doors: Arc::new(doors), rebooting: Arc::default(), threads };
         let locations = started.doors.iter().skip(1).map(|door| started.url_of(door.address())).collect();
         let (Ok(()) | Err(_)) = started.shared.locations.set(locations);
         Ok(started)
@@ -132,10 +135,12 @@ impl FlightLocal {
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, the reboot goes on.
+    /// Dropped while another reboot goes on, there is none; dropped later, it goes on.
     pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
+        let alone = self.rebooting.clone().lock_owned().await;
         let (shared, doors) = (self.shared.clone(), self.doors.clone());
         let task = self.threads.handle().spawn(async move {
+            let _alone = alone;
             let mut closed = Vec::new();
             for door in doors.iter() {
                 closed.push(door.close().await?);

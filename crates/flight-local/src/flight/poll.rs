@@ -9,7 +9,8 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use super::query::info;
-use super::{Caller, Front, command, supported};
+use super::{Caller, Front, command};
+use crate::config::Support;
 use crate::counters::count;
 use crate::handle::{Handle, Kind};
 use crate::outside;
@@ -31,7 +32,10 @@ impl Front {
         descriptor: FlightDescriptor,
     ) -> Result<Response<PollInfo>, Status> {
         count(&self.shared.tally.poll_flight_info);
-        supported(self.shared.config.actions.poll_flight_info, "PollFlightInfo")?;
+        // It is a call, not an action: a server that does not know it says so in the same words.
+        if self.shared.config.actions.poll_flight_info != Support::Known {
+            return Err(Status::unimplemented("this server does not know PollFlightInfo"));
+        }
         let (session, handle) = match command(&descriptor.cmd)? {
             Command::TicketStatementQuery(ticket) => {
                 let handle = Handle::read(&ticket.statement_handle, Kind::Statement)?;
