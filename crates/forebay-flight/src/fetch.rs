@@ -141,7 +141,8 @@ impl Fetch {
             if matches!(self.reading, Reading::Done) {
                 return Poll::Ready(Ok(Item::End));
             }
-            if let Poll::Ready(error) = self.watch.poll(context, Phase::Fetch) {
+            let phase = self.phase();
+            if let Poll::Ready(error) = self.watch.poll(context, phase) {
                 return Poll::Ready(Err(self.fail(error)));
             }
             match &mut self.reading {
@@ -167,13 +168,18 @@ impl Fetch {
                         },
                     },
                     Some(Err(error)) => {
-                        let error = judge(&error, source, &self.link, &self.limits);
+                        let error = judge(&error, source, &self.link, &self.limits, phase);
                         return Poll::Ready(Err(self.fail(error)));
                     }
                     None => self.open_next(),
                 },
             }
         }
+    }
+
+    /// Until its schema is there, the server is at work on it.
+    fn phase(&self) -> Phase {
+        if self.schema.is_none() { Phase::Execute } else { Phase::Fetch }
     }
 
     /// Ends it with an error.
@@ -202,9 +208,9 @@ pub(crate) fn close_if_answered(statement: &mut Option<Statement>, error: &Error
     }
 }
 
-fn judge(error: &FlightError, source: &Source, home: &Arc<Link>, limits: &Limits) -> Error {
+fn judge(error: &FlightError, source: &Source, home: &Arc<Link>, limits: &Limits, phase: Phase) -> Error {
     let FlightError::Tonic(status) = error else { return Error::protocol(error) };
-    let error = source.link.judge_within(status, limits, Phase::Fetch);
+    let error = source.link.judge_within(status, limits, phase);
     // Another connection that is lost takes no session with it.
     if Arc::ptr_eq(&source.link, home) { error } else { error.stateless() }
 }
