@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
-use arrow_flight::{FlightEndpoint, FlightInfo};
+use arrow_flight::{FlightEndpoint, IpcMessage};
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay::Lifeline;
@@ -33,6 +33,8 @@ pub(crate) struct Fetch {
     link: Arc<Link>,
     rest: VecDeque<FlightEndpoint>,
     schema: Option<SchemaRef>,
+    /// The schema as it was announced, encoded; it may be missing.
+    announced: Bytes,
     limits: Limits,
     watch: Watch,
 }
@@ -77,13 +79,14 @@ impl Fetch {
             }
         };
         let rest: VecDeque<_> = info.endpoint.clone().into();
-        let schema = if rest.is_empty() { Some(schema_of(&info)?) } else { None };
+        let announced = info.schema.clone();
         statement.known_as(info);
         let mut fetch = Self {
             reading: Reading::Done,
             statement: Some(statement),
             link: Arc::clone(link),
-            schema,
+            schema: None,
+            announced,
             rest,
             watch: limits.watch(),
             limits,
@@ -119,7 +122,8 @@ impl Fetch {
                 Item::Batch(_) => {
                     return Poll::Ready(Err(self.fail(Error::protocol("a batch before its schema"))));
                 }
-                Item::End => return Poll::Ready(Err(Error::protocol("a result without a schema"))),
+                // Nothing to read, or a server that sends nothing for a result without rows.
+                Item::End => self.schema = Some(announced(&self.announced)?),
             }
         }
         Poll::Ready(Ok(()))
@@ -157,7 +161,11 @@ impl Fetch {
                         DecodedPayload::RecordBatch(batch) => return Poll::Ready(Ok(Item::Batch(batch))),
                         DecodedPayload::Schema(schema) => match &self.schema {
                             None => {
-                                self.schema = Some(schema);
+                                self.schema = Some(match schema.fields().is_empty() {
+                                    // Some servers take the columns from the first batch, and there is none.
+                                    true => announced(&self.announced)?,
+                                    false => schema,
+                                });
                                 return Poll::Ready(Ok(Item::Schema));
                             }
                             Some(first) if first.fields() == schema.fields() => {}
@@ -193,10 +201,12 @@ impl Fetch {
     }
 }
 
-/// The schema of a result that has nothing to read.
-fn schema_of(info: &FlightInfo) -> Result<SchemaRef> {
-    let schema = if info.schema.is_empty() { Ok(Schema::empty()) } else { info.clone().try_decode_schema() };
-    schema.map(Arc::new).map_err(Error::protocol)
+/// The columns as they were announced with the result; none if they were not.
+fn announced(schema: &Bytes) -> Result<SchemaRef> {
+    if schema.is_empty() {
+        return Ok(Arc::new(Schema::empty()));
+    }
+    Schema::try_from(IpcMessage(schema.clone())).map(Arc::new).map_err(Error::protocol)
 }
 
 /// A server that refuses a statement is done with it.
