@@ -39,6 +39,8 @@ pub(crate) struct Link {
     lane: tokio::sync::Mutex<()>,
     /// A cancelled statement could not be seen to end.
     is_stuck: AtomicBool,
+    /// The server refused to roll a transaction back: nobody but its holder should use the session any more.
+    is_doubtful: AtomicBool,
     /// Not to be used again, though it lives.
     is_refused: AtomicBool,
     /// How often it has been given back: what belongs to one borrower must not be used by the next.
@@ -73,6 +75,7 @@ impl Link {
             errand_done: Notify::new(),
             lane: tokio::sync::Mutex::new(()),
             is_stuck: AtomicBool::new(false),
+            is_doubtful: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             tenancy: AtomicU64::new(0),
         }))
@@ -96,6 +99,14 @@ impl Link {
 
     pub(crate) fn is_stuck(&self) -> bool {
         self.is_stuck.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn doubt(&self) {
+        self.is_doubtful.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_used(&self) -> bool {
