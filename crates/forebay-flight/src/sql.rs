@@ -49,7 +49,8 @@ impl Traits {
         let mut traits = Self { is_read_only: true, ..Self::default() };
         let mut statements = 0;
         for statement in words.split(|word| *word == Word::End) {
-            if statement.is_empty() {
+            if statement.iter().all(|word| *word == Word::Doubt) {
+                traits.is_read_only &= statement.is_empty();
                 continue;
             }
             statements += 1;
@@ -92,13 +93,14 @@ fn is_read_only(statement: &[Word<'_>]) -> bool {
         }
         // A quoted name may be a function's as well.
         Word::Quoted => statement.get(place + 1) != Some(&Word::Open),
+        Word::Doubt => false,
         Word::Other | Word::Open | Word::Close | Word::Dot | Word::Comma | Word::End => true,
     })
 }
 
 /// The word it begins with, parentheses apart.
 fn first_word<'a>(statement: &[Word<'a>]) -> Option<&'a str> {
-    statement.iter().find(|word| **word != Word::Open).and_then(Word::keyword)
+    statement.iter().find(|word| !matches!(word, Word::Open | Word::Doubt)).and_then(Word::keyword)
 }
 
 /// Whether this is the name of a WITH query with its columns, as in `WITH t (a, b) AS (...)`.
@@ -150,7 +152,7 @@ fn alters_session(statement: &[Word<'_>]) -> bool {
 
 /// Whether it begins (true) or ends (false) a transaction.
 fn boundary(statement: &[Word<'_>]) -> Option<bool> {
-    let first = statement.first().and_then(Word::keyword)?;
+    let first = first_word(statement)?;
     let second = statement.get(1).and_then(Word::keyword);
     if is_any(first, &["begin"])
         || is_any(first, &["start"]) && second.is_some_and(|word| is_any(word, &["transaction"]))

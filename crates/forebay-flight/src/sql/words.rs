@@ -19,6 +19,8 @@ pub(super) enum Word<'a> {
     End,
     /// A string, a number, an operator: nothing that could be a word.
     Other,
+    /// A comment that some dialects take for two minus signs, and what follows for a part of the statement.
+    Doubt,
 }
 
 impl<'a> Word<'a> {
@@ -48,7 +50,10 @@ pub(super) fn words(sql: &str, backslash: Backslash) -> Option<Vec<Word<'_>>> {
     while let Some(next) = rest.chars().next() {
         let (word, length) = match next {
             _ if next.is_whitespace() => (None, next.len_utf8()),
-            '-' if rest.starts_with("--") => (None, line(rest)),
+            '-' if rest.starts_with("--") => {
+                let is_certain = rest[2..].chars().next().is_none_or(char::is_whitespace);
+                ((!is_certain).then_some(Word::Doubt), line(rest))
+            }
             '/' if rest.starts_with("/*") => (None, block_comment(rest)?),
             '\'' => {
                 let escapes = match backslash {
