@@ -47,6 +47,7 @@ pub struct Config {
     pub(crate) care_timeout: Duration,
     pub(crate) close_timeout: Duration,
     pub(crate) inflight_limit: usize,
+    pub(crate) longest_pause: Option<Duration>,
     pub(crate) rate: f64,
     pub(crate) burst: u32,
     pub(crate) stagger: Duration,
@@ -80,6 +81,7 @@ impl Default for Config {
             care_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
             inflight_limit: 64,
+            longest_pause: None,
             rate: 10.0,
             burst: 100,
             stagger: Duration::from_secs(5),
@@ -213,6 +215,14 @@ impl Config {
     #[must_use]
     pub const fn inflight_limit(mut self, opens: usize) -> Self {
         self.inflight_limit = opens;
+        self
+    }
+
+    /// The longest pause between two attempts to open that fail. Default: 10 s, or 1 s where no token could be had, which suits a
+    /// fleet before a server that rations connections. A single pool before a server that does not can be back sooner.
+    #[must_use]
+    pub const fn longest_pause(mut self, pause: Duration) -> Self {
+        self.longest_pause = Some(pause);
         self
     }
 

@@ -81,6 +81,7 @@ impl Config {
             ("open_timeout", self.open_timeout),
             ("care_timeout", self.care_timeout),
             ("close_timeout", self.close_timeout),
+            ("longest_pause", self.longest_pause.unwrap_or(Duration::MAX)),
         ] {
             demand(!timeout.is_zero(), name, &show(timeout), "above zero".into());
         }

@@ -1,0 +1,133 @@
+//! Stopping a statement on the server: abort the call, CancelFlightInfo, CancelQuery, and see whether the session answers.
+//!
+//! The call itself is aborted by dropping it, which resets its stream. To some servers that is enough; others go on with
+//! the statement and would hold the session's next one back. The last rung, dropping the connection, is its owner's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, Any, ProstMessageExt};
+use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
+use bytes::Bytes;
+use forebay::rt;
+use prost::Message;
+use tonic::Status;
+
+use crate::error::Error;
+use crate::link::Link;
+use crate::server::Ability;
+
+/// How long one action may take.
+const ACTION: Duration = Duration::from_secs(1);
+/// How long a session may take to answer after the server has agreed to stop.
+const AGREED: Duration = Duration::from_secs(2);
+/// How long it may take if the server has not agreed: the abort alone may have done it. Short, since its place in the pool is
+/// taken for so long; one that answers later comes back out of quarantine.
+const HOPED: Duration = Duration::from_millis(100);
+
+/// The body of a CancelQuery that means whatever runs in the caller's own session: updates have no `FlightInfo` to be called by,
+/// and a query has none before its first call is answered.
+const ALL_OF_MINE: &str = "type.googleapis.com/forebay.flight.CancelStatement";
+
+/// A statement that has begun. Unless it [ends](Self::over), it is cancelled when it is dropped, in the background.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    link: Option<Arc<Link>>,
+    info: Option<FlightInfo>,
+}
+
+impl Statement {
+    /// It is about to be sent.
+    pub(crate) fn begin(link: &Arc<Link>) -> Self {
+        link.begin_statement();
+        Self { link: Some(Arc::clone(link)), info: None }
+    }
+
+    /// The server has said what it is to it.
+    pub(crate) fn known_as(&mut self, info: FlightInfo) {
+        self.info = Some(info);
+    }
+
+    /// The server is done with it.
+    pub(crate) fn over(mut self) {
+        if let Some(link) = self.link.take() {
+            link.end_statement();
+        }
+    }
+}
+
+impl Drop for Statement {
+    fn drop(&mut self) {
+        let Some(link) = self.link.take() else { return };
+        if link.is_usable() {
+            let (info, climber) = (self.info.take(), Arc::clone(&link));
+            link.errand(async move { climb(&climber, info).await });
+        }
+        // After the errand has begun, so that the link is not at rest in between.
+        link.end_statement();
+    }
+}
+
+/// Whether the session answers in the end.
+async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
+    let server = &link.server;
+    let mut agreed = false;
+    if let Some(info) = info {
+        if server.cancels_flights.may_be() {
+            agreed = noted(cancel_flight_info(link, info.clone()).await, &server.cancels_flights);
+        }
+        if !agreed && server.cancels_queries.may_be() {
+            agreed = noted(cancel_query(link, info).await, &server.cancels_queries);
+        }
+    } else if server.cancels_sessions.may_be() {
+        agreed = noted(cancel_all_of_mine(link).await, &server.cancels_sessions);
+    }
+    let limit = if agreed { AGREED } else { HOPED };
+    let answer = rt::within(&*server.runtime, limit, link.ping()).await;
+    let answers = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
+    tracing::debug!(endpoint = %server.options.endpoint, agreed, answers, "statement cancelled");
+    answers
+}
+
+/// Whether the server agreed to stop; remembers what that says about it.
+fn noted(answer: Result<bool, Status>, ability: &Ability) -> bool {
+    match answer {
+        Ok(true) => ability.works(),
+        Ok(false) => {}
+        Err(ref status) => ability.refused(status),
+    }
+    matches!(answer, Ok(true))
+}
+
+async fn cancel_flight_info(link: &Link, info: FlightInfo) -> Result<bool, Status> {
+    let request = CancelFlightInfoRequest::new(info).encode_to_vec();
+    let Some(body) = bounded(link, "CancelFlightInfo", request).await? else { return Ok(false) };
+    let result =
+        CancelFlightInfoResult::decode(body).map_err(|error| Status::data_loss(error.to_string()))?;
+    Ok(is_stopped(result.status))
+}
+
+async fn cancel_query(link: &Link, info: FlightInfo) -> Result<bool, Status> {
+    query_cancelled(link, ActionCancelQueryRequest { info: info.encode_to_vec().into() }.as_any()).await
+}
+
+async fn cancel_all_of_mine(link: &Link) -> Result<bool, Status> {
+    query_cancelled(link, Any { type_url: ALL_OF_MINE.to_owned(), value: Bytes::new() }).await
+}
+
+async fn query_cancelled(link: &Link, request: Any) -> Result<bool, Status> {
+    let Some(body) = bounded(link, "CancelQuery", request.encode_to_vec()).await? else { return Ok(false) };
+    let result =
+        Any::decode(body).ok().and_then(|any| any.unpack::<ActionCancelQueryResult>().ok().flatten());
+    // The two results have the same numbers for the same outcomes.
+    Ok(result.is_some_and(|result| is_stopped(result.result)))
+}
+
+fn is_stopped(status: i32) -> bool {
+    [CancelStatus::Cancelled, CancelStatus::Cancelling].iter().any(|stopped| *stopped as i32 == status)
+}
+
+async fn bounded(link: &Link, kind: &str, body: Vec<u8>) -> Result<Option<Bytes>, Status> {
+    let answer = rt::within(&*link.server.runtime, ACTION, link.act(kind, body, Some(ACTION))).await;
+    answer.unwrap_or_else(|| Err(Status::deadline_exceeded("no answer to the action")))
+}

@@ -1,0 +1,13 @@
+//! Behaviour of clients, sessions and pools against a real server with real sessions.
+
+mod basics;
+mod cancelling;
+mod drops;
+mod existing_client;
+mod fixture;
+mod outages;
+mod plain;
+mod reaching;
+mod spans;
+mod streaming;
+mod watching;
