@@ -1,21 +1,46 @@
 //! A Flight SQL client and pools with real sessions, deadlines and cancellation.
+//!
+//! To a Flight SQL server a connection is a session, whose statements run one after another. So:
+//!
+//! - [`FlightSQLPool`] and [`AsyncFlightSQLPool`] run the statements of many callers side by side, on a session each, and lend
+//!   sessions to whoever needs one for several statements.
+//! - [`FlightSQLClient`] and [`AsyncSession`] are one session, for programs that do one thing at a time.
+//! - [`QueryOptions`] and [`CancelHandle`] end what takes too long, on the server as well.
+//! - [`Error`] tells what went wrong, by what to do next.
+//!
+//! ```text
+//!   FlightSQLPool, FlightSQLClient      threads: a thin blocking face, one private thread
+//!          │
+//!   AsyncFlightSQLPool ── forebay::Reservoir, filling on demand
+//!          │                            opens, lends, cleans, closes
+//!      AsyncSession                     one session: statements, transactions, prepared statements
+//!          │
+//!        a link                         one TCP connection, which is never replaced by another
+//! ```
+//!
+//! The manual page, `docs/flight.md`, says when to take which, and what happens when something fails.
 
 pub mod metrics;
 
 mod actions;
 mod budget;
 mod cancel;
+mod catalog;
 mod config;
 mod connector;
 mod dress;
 mod endpoint;
 mod error;
 mod fetch;
+mod first_failure;
+mod ingest;
 mod ladder;
 mod limits;
 mod link;
 mod options;
+mod patience;
 mod pool;
+mod pooled;
 mod prepared;
 mod put;
 mod query_options;
@@ -31,11 +56,14 @@ mod wire;
 
 pub use actions::OptionValue;
 pub use cancel::CancelHandle;
+pub use catalog::TableFilter;
 pub use config::PoolConfig;
 pub use endpoint::Endpoint;
 pub use error::{Code, Error, Phase, Result};
+pub use ingest::{Ingest, IngestProgress};
 pub use options::{ConnectOptions, TokenFuture, TokenProvider};
-pub use pool::{AsyncFlightSQLPool, AsyncSessionHandle, PoolStatus, PooledConnection};
+pub use pool::{AsyncFlightSQLPool, PoolStatus};
+pub use pooled::{AsyncSessionHandle, PooledConnection};
 pub use prepared::AsyncPreparedQuery;
 pub use query_options::QueryOptions;
 pub use result::{QueryResult, UpdateResult};
@@ -45,3 +73,10 @@ pub use sync::{
     FlightSQLClient, FlightSQLPool, PreparedQuery, QueryReader, Session, SessionHandle, Transaction,
 };
 pub use transaction::AsyncTransaction;
+
+/// The pages that show this crate, so that what they show is compiled and run.
+#[cfg(doctest)]
+mod manual {
+    #[doc = include_str!("../../../docs/flight.md")]
+    mod flight {}
+}

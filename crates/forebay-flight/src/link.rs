@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{Action, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PutResult, Ticket};
+use arrow_flight::{
+    Action, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PollInfo, PutResult, Ticket,
+};
 use bytes::Bytes;
 use forebay::rt;
 use forebay::{BoxError, Chain, Lifeline};
@@ -28,11 +30,15 @@ pub(crate) struct Link {
     client: FlightServiceClient<Wire>,
     pulse: Arc<Pulse>,
     pub(crate) server: Arc<Server>,
+    /// The server may have made a session for it: it does so at the first call that needs one.
+    is_used: AtomicBool,
     /// Statements that have begun and not ended.
     running: AtomicUsize,
     /// Work that goes on in the background: cancelling, rolling back, closing what was prepared.
     errands: AtomicUsize,
     errand_done: Notify,
+    /// One errand at a time, in the order they came: a rollback must not overtake the cancelling of its last statement.
+    lane: tokio::sync::Mutex<()>,
     /// A cancelled statement could not be seen to end.
     is_stuck: AtomicBool,
     /// Not to be used again, though it lives.
@@ -63,9 +69,11 @@ impl Link {
             client,
             pulse,
             server: Arc::clone(server),
+            is_used: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             errands: AtomicUsize::new(0),
             errand_done: Notify::new(),
+            lane: tokio::sync::Mutex::new(()),
             is_stuck: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             tenancy: AtomicU64::new(0),
@@ -92,6 +100,10 @@ impl Link {
         self.is_stuck.load(Ordering::Acquire)
     }
 
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn tenancy(&self) -> u64 {
         self.tenancy.load(Ordering::Acquire)
     }
@@ -102,6 +114,7 @@ impl Link {
     }
 
     pub(crate) fn begin_statement(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -115,6 +128,15 @@ impl Link {
     pub(crate) async fn info(&self, command: Bytes, limit: Option<Duration>) -> Result<FlightInfo, Status> {
         let request = timed(FlightDescriptor::new_cmd(command), limit);
         Ok(self.client.clone().get_flight_info(request).await?.into_inner())
+    }
+
+    /// Asks how far a statement is; begins it, if the descriptor is its command.
+    pub(crate) async fn poll(
+        &self,
+        descriptor: FlightDescriptor,
+        limit: Option<Duration>,
+    ) -> Result<PollInfo, Status> {
+        Ok(self.client.clone().poll_flight_info(timed(descriptor, limit)).await?.into_inner())
     }
 
     pub(crate) async fn get(
@@ -140,6 +162,7 @@ impl Link {
         body: impl Into<Bytes>,
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
+        self.is_used.store(true, Ordering::Relaxed);
         let mut results =
             self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?.into_inner();
         let first = results.message().await?.map(|result| result.body);
@@ -210,6 +233,8 @@ impl Link {
         self.server.runtime.spawn(Box::pin(async move {
             // The whole of it, or only its flag would move in here.
             let mut token = token;
+            let link = Arc::clone(&token.link);
+            let _lane = link.lane.lock().await;
             token.well_done = errand.await;
         }));
     }
@@ -338,5 +363,17 @@ impl fmt::Debug for Link {
             .field("is_usable", &self.is_usable())
             .field("is_at_rest", &self.is_at_rest())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_told_the_deadline() {
+        let request = timed((), Some(Duration::from_millis(250)));
+        assert!(request.metadata().get("grpc-timeout").is_some());
+        assert!(timed((), None).metadata().get("grpc-timeout").is_none());
     }
 }

@@ -26,7 +26,9 @@ pub(crate) struct Server {
     pub(crate) quarantine: Duration,
     pub(crate) cancels_flights: Ability,
     pub(crate) cancels_queries: Ability,
+    pub(crate) cancels_sessions: Ability,
     pub(crate) closes_sessions: Ability,
+    pub(crate) tells_progress: Ability,
     pub(crate) begins_transactions: Ability,
 }
 
@@ -46,7 +48,9 @@ impl Server {
             quarantine,
             cancels_flights: Ability::default(),
             cancels_queries: Ability::default(),
+            cancels_sessions: Ability::default(),
             closes_sessions: Ability::default(),
+            tells_progress: Ability::default(),
             begins_transactions: Ability::default(),
         })
     }

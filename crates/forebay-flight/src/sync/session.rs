@@ -6,14 +6,18 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use forebay::BoxError;
 
 use crate::actions::OptionValue;
+use crate::catalog::TableFilter;
 use crate::error::Result;
-use crate::pool::AsyncSessionHandle;
+use crate::ingest::Ingest;
+use crate::pooled::AsyncSessionHandle;
 use crate::query_options::QueryOptions;
 use crate::result::{QueryResult, UpdateResult};
 use crate::session::AsyncSession;
 use crate::sync::engine::Engine;
+use crate::sync::pipe::{both, piped};
 use crate::sync::prepared::PreparedQuery;
 use crate::sync::reader::QueryReader;
 use crate::sync::transaction::Transaction;
@@ -113,6 +117,17 @@ impl Session {
         engine.block_on(session.update_with_record_batch(sql, batch))
     }
 
+    /// Loads batches into a table, as fast as the server takes them. They are asked for on this thread.
+    pub fn ingest<B, E>(&mut self, ingest: Ingest, batches: B) -> Result<UpdateResult>
+    where
+        B: IntoIterator<Item = Result<RecordBatch, E>>,
+        E: Into<BoxError>,
+    {
+        let (session, engine) = self.parts();
+        let (stream, pump) = piped(batches);
+        engine.block_on(both(session.ingest(ingest, stream), pump))
+    }
+
     /// Prepares a statement. It is good for as long as this session is held.
     pub fn prepare(&mut self, sql: &str) -> Result<PreparedQuery> {
         let (session, engine) = self.parts();
@@ -151,6 +166,24 @@ impl Session {
 
     pub(super) fn abandon_transaction(&mut self) {
         self.parts().0.abandon_transaction();
+    }
+
+    /// The catalogs.
+    pub fn catalogs(&mut self) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.catalogs())
+    }
+
+    /// The schemas, of a catalog and with names like a pattern.
+    pub fn schemas(&mut self, catalog: Option<&str>, pattern: Option<&str>) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.schemas(catalog, pattern))
+    }
+
+    /// The tables.
+    pub fn tables(&mut self, filter: TableFilter) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.tables(filter))
     }
 
     /// Sets options of this session.

@@ -1,4 +1,12 @@
 //! Behaviour of clients, sessions and pools against a real server with real sessions.
 
 mod basics;
+mod cancelling;
+mod drops;
+mod existing_client;
 mod fixture;
+mod outages;
+mod reaching;
+mod spans;
+mod streaming;
+mod watching;
