@@ -17,6 +17,7 @@ use tonic::{Response, Status};
 use super::{Caller, Flow, Front, flow, supported, unknown};
 use crate::cells::known_schema;
 use crate::config::Support;
+use crate::control::{TELL, obey};
 use crate::counters::count;
 use crate::error::Failure;
 use crate::execute;
@@ -51,6 +52,10 @@ impl Front {
                 supported(known.cancel_query, name)?;
                 let result = self.cancel_query(caller, body).await?;
                 return Ok(Response::new(answer(Some(result.as_any().encode_to_vec()))));
+            }
+            TELL if self.shared.config.control => {
+                let said = obey(&self.shared, caller.line.number, body)?;
+                return Ok(Response::new(answer(Some(said.into_bytes()))));
             }
             _ => {}
         }
@@ -184,10 +189,7 @@ impl Front {
 
 /// What a statement returns, as far as it is known, and what it takes.
 fn look(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>, Schema), Failure> {
-    if execute::is_several(connection, text) {
-        return Err(Failure::Request("only one statement can be prepared at a time".to_owned()));
-    }
-    execute::describe(connection, text, |statement| {
+    let looked = execute::describe(connection, text, |statement| {
         // SQLite does not know the types of parameters; a null says so.
         let parameter = |index: usize| {
             let name = statement.parameter_name(index).map_or_else(|| index.to_string(), str::to_owned);
@@ -195,7 +197,8 @@ fn look(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>
         };
         let parameters: Vec<Field> = (1..=statement.parameter_count()).map(parameter).collect();
         (known_schema(statement), Schema::new(parameters))
-    })
+    })?;
+    looked.ok_or_else(|| Failure::Request("only one statement can be prepared at a time".to_owned()))
 }
 
 fn ipc(schema: &Schema) -> Result<prost::bytes::Bytes, Status> {
