@@ -10,6 +10,7 @@ mod history;
 mod interrupts;
 mod options;
 mod out;
+mod outcome;
 mod progress;
 mod running;
 mod shell;

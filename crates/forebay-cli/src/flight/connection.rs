@@ -46,6 +46,11 @@ impl Connection {
         Ok(self.session.insert(session))
     }
 
+    /// The session, if there is one.
+    pub(crate) fn current(&mut self) -> Option<&mut AsyncSession> {
+        self.session.as_mut()
+    }
+
     /// Gives the session up. Dropping it closes its connection.
     pub(crate) fn leave(&mut self) {
         self.session = None;

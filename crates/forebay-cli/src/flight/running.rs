@@ -13,6 +13,9 @@ use super::out::Out;
 use super::progress::{Spinner, TICK};
 use super::statement::{Kind, Statement};
 
+/// So many rows at a time go to a terminal.
+const SCREENFUL: usize = 500;
+
 /// How a statement is run and its result written.
 #[derive(Clone)]
 pub(crate) struct Manner {
@@ -118,8 +121,16 @@ async fn write(
                 if !turns {
                     spinner.clear();
                 }
-                sheet.batch(&batch)?;
-                out.flush().map_err(anyhow::Error::from)?;
+                let rows = batch.num_rows();
+                let slice = if turns { rows.max(1) } else { SCREENFUL };
+                for from in (0..rows).step_by(slice) {
+                    // A terminal takes its time: whoever has seen enough need not wait for the rest of a batch.
+                    if manner.cancel.is_cancelled() {
+                        return Err(Error::Cancelled.into());
+                    }
+                    sheet.batch(&batch.slice(from, slice.min(rows - from)))?;
+                    out.flush().map_err(anyhow::Error::from)?;
+                }
             }
         }
     }
