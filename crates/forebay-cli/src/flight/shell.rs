@@ -42,6 +42,8 @@ pub(crate) struct Shell {
     source: Option<String>,
     depth: usize,
     has_written_arrow: bool,
+    /// The last statement was cancelled.
+    was_cancelled: bool,
     /// The names for completion may be others now.
     names_are_old: bool,
 }
@@ -72,6 +74,7 @@ impl Shell {
             source: None,
             depth: 0,
             has_written_arrow: false,
+            was_cancelled: false,
             names_are_old: true,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::fs::File;
+use std::process::Command;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -113,4 +114,20 @@ fn a_result_far_larger_than_memory_may_be_is_streamed() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
     let stopped = server.counters();
     assert_eq!((stopped.statements_running, stopped.sessions_open), (0, 0));
+}
+
+#[test]
+fn a_result_larger_than_the_memory_it_may_have_is_written() {
+    let server = Server::plain("memory");
+    let rows = 50_000_000;
+    let shell = server.command(&["--format", "arrow", "--output", "/dev/null", "-c"]);
+    let mut limited = Command::new("sh");
+    // In kibibytes; the result is larger.
+    limited
+        .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])
+        .arg(shell.get_program())
+        .args(shell.get_args());
+    let output = limited.arg(format!("SELECT * FROM prebuilt(rows => {rows})")).output().expect("a shell");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    assert!(server.counters().batches_sent > 100);
 }

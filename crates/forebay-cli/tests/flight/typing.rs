@@ -108,7 +108,7 @@ fn from_a_server_that_cannot_be_stopped_the_user_is_free_all_the_same() {
     terminal.enter("SELECT 1;");
     terminal.expect(" s  (Ctrl-C cancels)");
     terminal.press(CTRL_C);
-    terminal.expect("Cancelled.");
+    terminal.expect("hint: if the server does not stop, \\c starts over");
     terminal.expect("sql> ");
     terminal.enter("\\c");
     terminal.expect("This is a new session.");

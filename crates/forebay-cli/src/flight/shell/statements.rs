@@ -36,6 +36,7 @@ impl Shell {
         self.names_are_old |= statement.changes_names;
         match outcome {
             Ok(done) => {
+                self.was_cancelled = false;
                 if let Done::Changed(count) = done {
                     self.note(&changed(statement, count));
                 }

@@ -20,6 +20,10 @@ impl Shell {
             Trouble::Output(error) => self.fail(&format!("cannot write the result: {error:#}")),
             Trouble::Statement(Error::Cancelled) => {
                 say("Cancelled.");
+                // Once more, and not one statement was done in between: it may be the session that is stuck.
+                if std::mem::replace(&mut self.was_cancelled, true) && self.is_interactive {
+                    say("hint: if the server does not stop, \\c starts over with a new session");
+                }
                 Outcome::Interrupted
             }
             Trouble::Statement(error) => {
