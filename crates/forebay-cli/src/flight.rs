@@ -67,6 +67,6 @@ fn sql(options: &Options) -> anyhow::Result<ExitCode> {
         _ if !options.commands.is_empty() => shell.commands(&options.commands),
         _ => shell.text(io::stdin().lock()),
     };
-    shell.close();
+    shell.close(outcome);
     Ok(outcome.status())
 }

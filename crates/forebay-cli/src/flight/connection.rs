@@ -3,22 +3,27 @@
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay_flight::{AsyncSession, CancelHandle, Code, ConnectOptions, Error};
+use forebay_flight::{AsyncSession, CancelHandle, Code, ConnectOptions, Error, QueryOptions};
 
 use super::progress::Spinner;
 
 /// How long a server may take to stop a statement before the shell leaves without having seen it.
 const FAREWELL: Duration = Duration::from_secs(3);
 
+/// How long it may take to find out what the server can do.
+const LESSON: Duration = Duration::from_secs(1);
+
 /// One session, opened when it is needed, and anew when it is lost.
 pub(crate) struct Connection {
     options: ConnectOptions,
     session: Option<AsyncSession>,
+    /// Whether the server may be asked how far a statement is.
+    tells_progress: bool,
 }
 
 impl Connection {
     pub(crate) fn new(options: ConnectOptions) -> Self {
-        Self { options, session: None }
+        Self { options, session: None, tells_progress: false }
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -40,9 +45,17 @@ impl Connection {
             None => {
                 let connecting = AsyncSession::connect(self.options.clone());
                 let unless = || cancel.is_cancelled().then_some(Err(Error::Cancelled));
-                spinner.attend(runtime, connecting, unless).await?
+                let mut session = spinner.attend(runtime, connecting, unless).await?;
+                if spinner.is_seen() {
+                    let learning = learns_progress(&mut session);
+                    self.tells_progress = spinner.attend(runtime, learning, || None).await;
+                }
+                session
             }
         };
+        if self.tells_progress {
+            spinner.ask();
+        }
         Ok(self.session.insert(session))
     }
 
@@ -63,13 +76,23 @@ impl Connection {
         is_lost && self.session.take().is_some()
     }
 
-    /// Ends the session. A statement that was cancelled is seen to end first, so that the server is not left at work.
-    pub(crate) async fn close(&mut self, runtime: &dyn Runtime) {
+    /// Ends the session. If a statement may have been broken off, it is seen to end first, so that the server is not left at
+    /// work.
+    pub(crate) async fn close(&mut self, runtime: &dyn Runtime, is_broken_off: bool) {
         let Some(mut session) = self.session.take() else { return };
-        // Whatever it answers, it has answered.
-        let _ = rt::within(runtime, FAREWELL, session.ping()).await;
+        if is_broken_off {
+            // Whatever it answers, it has answered.
+            let _ = rt::within(runtime, FAREWELL, session.ping()).await;
+        }
         let _ = session.close().await;
     }
+}
+
+/// Finds out whether the server tells how far a statement is, by one that does no harm. The client finds it out with the first
+/// statement that asks, and one that is refused in the wrong words is sent again in the plain way: that must not be the user's.
+async fn learns_progress(session: &mut AsyncSession) -> bool {
+    let options = QueryOptions::new().with_timeout(LESSON).with_progress(|_| {});
+    session.query_with_options("SELECT 1", options).await.is_ok()
 }
 
 /// What to do about an error beyond what it says itself.

@@ -23,6 +23,7 @@ const CLEAR: &str = "\r\u{1b}[K";
 pub(crate) struct Spinner {
     since: Instant,
     is_seen: bool,
+    asks: bool,
     is_drawn: bool,
     frame: usize,
     pub(crate) rows: u64,
@@ -33,16 +34,34 @@ pub(crate) struct Spinner {
 impl Spinner {
     pub(crate) fn start(now: Instant) -> Self {
         let is_seen = io::stderr().is_terminal();
-        Self { since: now, is_seen, is_drawn: false, frame: 0, rows: 0, fraction: Arc::default() }
+        Self {
+            since: now,
+            is_seen,
+            asks: false,
+            is_drawn: false,
+            frame: 0,
+            rows: 0,
+            fraction: Arc::default(),
+        }
     }
 
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.since(self.since)
     }
 
-    /// Asks the server how far it is, if that is shown to anybody.
-    pub(crate) fn ask(&self, options: QueryOptions) -> QueryOptions {
-        if !self.is_seen {
+    /// Whether anybody sees it.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen
+    }
+
+    /// The server may be asked how far it is.
+    pub(crate) fn ask(&mut self) {
+        self.asks = true;
+    }
+
+    /// Options of a statement that tells how far it is, if that can be known and is seen.
+    pub(crate) fn told_by(&self, options: QueryOptions) -> QueryOptions {
+        if !(self.asks && self.is_seen) {
             return options;
         }
         let fraction = Arc::clone(&self.fraction);

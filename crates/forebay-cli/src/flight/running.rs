@@ -85,7 +85,7 @@ pub(crate) async fn run(
             Ok(Done::Changed(updated.rows_affected()))
         }
         Kind::Query => {
-            let starting = session.query_stream_with_options(text, spinner.ask(manner.options()));
+            let starting = session.query_stream_with_options(text, spinner.told_by(manner.options()));
             let stream = spinner.attend(runtime, starting, || None).await?;
             write(stream, manner, runtime, spinner).await?;
             Ok(Done::Rows)

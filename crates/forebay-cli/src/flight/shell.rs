@@ -182,9 +182,10 @@ impl Shell {
     }
 
     /// Ends the session.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn close(&mut self, outcome: Outcome) {
+        let is_broken_off = self.was_cancelled || !matches!(outcome, Outcome::Done | Outcome::Left);
         let runtime = Arc::clone(&self.runtime);
-        self.tokio.block_on(self.connection.close(&*runtime));
+        self.tokio.block_on(self.connection.close(&*runtime, is_broken_off));
     }
 }
 
