@@ -8,12 +8,14 @@ use crate::duration::show;
 use crate::seed::Seed;
 
 mod env;
+mod figures;
 mod variables;
 
 pub use env::{
     AwayPolicy, EnvReader, Environment, LeaseMode, LeaseSettings, Note, RateMode, RateSettings,
     StandardSettings,
 };
+pub use figures::Figures;
 pub use variables::{Variable, manual, variables};
 
 /// The settings of a reservoir. Every one has a default; [`Reservoir::builder`](crate::Reservoir::builder) checks them

@@ -92,8 +92,8 @@ pub use adapter::Tap;
 pub use builder::{Builder, StartError};
 pub use checkout::{Checkout, Detached, OwnedCheckout};
 pub use config::{
-    AwayPolicy, Config, ConfigError, EnvReader, Environment, LeaseMode, LeaseSettings, Lifetime, Note,
-    Problem, RateMode, RateSettings, StandardSettings, Variable, manual, variables,
+    AwayPolicy, Config, ConfigError, EnvReader, Environment, Figures, LeaseMode, LeaseSettings, Lifetime,
+    Note, Problem, RateMode, RateSettings, StandardSettings, Variable, manual, variables,
 };
 pub use connect::{Connect, Lifeline, LifelineGuard};
 pub use error::{BoxError, CheckoutError, OpenError};

@@ -54,8 +54,8 @@ pub(super) struct Backend {
     pub(super) role: Role,
     stream: UnixStream,
     input: BytesMut,
-    /// What it goes by beside the defaults; none if that is not known.
-    applied: Option<Vec<Setting>>,
+    /// What it goes by beside the defaults.
+    applied: Vec<Setting>,
     /// By which the server knows it.
     pid: i32,
     /// The statements that the server keeps for it.
@@ -67,7 +67,7 @@ pub(super) struct Backend {
 impl Backend {
     pub(super) async fn connect(directory: &Path, role: Role) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
-        let (input, applied, kept) = (BytesMut::new(), Some(Vec::new()), Kept::default());
+        let (input, applied, kept) = (BytesMut::new(), Vec::new(), Kept::default());
         let user = role.name.clone();
         let mut backend = Self { role, stream, input, applied, pid: 0, kept, asking: false };
         let parameters = [
@@ -131,22 +131,38 @@ impl Backend {
 
     /// Goes by these settings, and by the defaults of all others.
     pub(super) async fn settle(&mut self, settings: &[Setting]) -> Result<(), SqlError> {
-        if self.applied.as_deref() == Some(settings) {
+        if self.applied == settings {
             return Ok(());
         }
         // One query is one transaction: all of it or nothing.
         let mut sql = "RESET ALL".to_owned();
+        if !settings.is_empty() {
+            sql += "; SET dsql_local.settings = changed";
+        }
         for (name, value) in settings {
             sql += &format!("; SELECT set_config('{name}', '{}', false)", value.replace('\'', "''"));
         }
         self.run(&sql).await?;
-        self.applied = Some(settings.to_vec());
+        self.applied = settings.to_vec();
         Ok(())
     }
 
-    /// Says that what it goes by may change when its transaction ends.
-    pub(super) fn unsettle(&mut self) {
-        self.applied = None;
+    /// Says that it goes by these settings again, since what came after them was undone.
+    pub(super) fn settled(&mut self, settings: &[Setting]) {
+        self.applied = settings.to_vec();
+    }
+
+    /// Asks for one value.
+    pub(super) async fn value(&mut self, sql: &str) -> Result<String, SqlError> {
+        let mut value = String::new();
+        let take = |tag: u8, row: Body| {
+            if tag == b'D' {
+                [value] = row.texts()?;
+            }
+            Ok(())
+        };
+        self.ask(Request::query(sql), take).await?;
+        Ok(value)
     }
 
     /// What a statement takes and gives.

@@ -56,8 +56,21 @@ pub(super) enum Strength {
 pub(super) enum Change {
     Insert(Bytes),
     Update(Bytes),
-    Delete,
+    /// With the values that it had.
+    Delete(Bytes),
     Lock(Strength),
+}
+
+impl Change {
+    /// The values of a row that was made.
+    pub(super) fn inserted(&self) -> Option<&Bytes> {
+        if let Self::Insert(values) = self { Some(values) } else { None }
+    }
+
+    /// The values of a row that is gone.
+    pub(super) fn deleted(&self) -> Option<&Bytes> {
+        if let Self::Delete(values) = self { Some(values) } else { None }
+    }
 }
 
 /// One thing done to one row.
@@ -154,7 +167,7 @@ impl Journal {
                 Change::Insert(report.values)
             }
             (Some(_), Some(_)) => Change::Update(report.values),
-            (Some(_), None) => Change::Delete,
+            (Some(_), None) => Change::Delete(report.values),
         };
         self.changes += 1;
         if let Change::Insert(values) | Change::Update(values) = &change {
@@ -190,7 +203,7 @@ impl Journal {
                 Change::Insert(values) | Change::Update(values) => {
                     rows.insert(entry.row, Some(values.clone()));
                 }
-                Change::Delete => drop(rows.insert(entry.row, None)),
+                Change::Delete(_) => drop(rows.insert(entry.row, None)),
                 Change::Lock(_) => {}
             }
         }

@@ -64,7 +64,7 @@ impl<'a> Batch<'a> {
         let (verb, values) = match &entry.change {
             Change::Insert(values) => (Verb::Insert, Some(values)),
             Change::Update(values) => (Verb::Update, Some(values)),
-            Change::Delete => (Verb::Delete, None),
+            Change::Delete(_) => (Verb::Delete, None),
             Change::Lock(Strength::Update) => (Verb::LockForUpdate, None),
             Change::Lock(Strength::KeyShare) => (Verb::LockForKeyShare, None),
         };

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use super::backend::Backend;
 use super::journal::{Journal, Row};
 use super::request::Request;
+use super::transaction::WAIT;
 use super::writes;
 use crate::engine::{Call, Oid};
 use crate::error::SqlError;
@@ -20,20 +21,20 @@ const CATALOG: &str = "
 WITH schemas AS (
   SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys')
 )
-SELECT c.relkind::text, c.oid::text, n.nspname, c.relname, coalesce(
+SELECT * FROM (SELECT c.relkind::text, c.oid::text, n.nspname, c.relname, pg_table_is_visible(c.oid)::text, coalesce(
   (SELECT string_agg(oid::text, ' ') FROM (
     SELECT confrelid AS oid FROM pg_constraint WHERE contype = 'f' AND conrelid = c.oid
     UNION SELECT conrelid FROM pg_constraint WHERE contype = 'f' AND confrelid = c.oid) related), '')
   FROM pg_class c JOIN schemas n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v')
-UNION ALL SELECT 'f', p.oid::text, n.nspname, p.proname, '' FROM pg_proc p JOIN schemas n ON n.oid = p.pronamespace
-ORDER BY 2";
+UNION ALL SELECT 'f', p.oid::text, n.nspname, p.proname, '', '' FROM pg_proc p JOIN schemas n ON n.oid = p.pronamespace
+) things ORDER BY oid::oid";
 
 /// What has been copied.
 #[derive(Debug, Default)]
 pub(super) struct Sandbox {
     copied: BTreeSet<Oid>,
-    /// Schemas and names of the copies.
-    names: BTreeSet<(String, String)>,
+    /// By schema and name: the names of the copies.
+    names: BTreeMap<(String, String), String>,
     views: bool,
 }
 
@@ -43,7 +44,23 @@ struct Thing {
     oid: Oid,
     schema: String,
     name: String,
+    /// Whether its name alone means it.
+    visible: bool,
+    /// Whether its name alone means another one.
+    overshadowed: bool,
     related: Vec<Oid>,
+}
+
+impl Thing {
+    /// What the copy of something is called that is its own: as that is itself, if it can be.
+    fn renamed(&self, name: &str) -> String {
+        if self.overshadowed { format!("{name} in {}", self.schema) } else { name.to_owned() }
+    }
+
+    /// What its copy is called.
+    fn copy(&self) -> String {
+        self.renamed(&self.name)
+    }
 }
 
 impl Sandbox {
@@ -87,9 +104,15 @@ impl Sandbox {
             let views: Vec<&Thing> = things.iter().filter(|thing| thing.kind == 'v').collect();
             self.copy_views(backend, &views).await?;
         }
-        Ok(requalify(text, |schema, name| {
-            self.names.contains(&(schema.to_owned(), name.to_owned())).then_some("pg_temp")
-        }))
+        Ok(self.redirect(text))
+    }
+
+    /// The same about copies.
+    fn redirect(&self, sql: &str) -> String {
+        requalify(sql, |schema, name| {
+            let copy = self.names.get(&(schema.to_owned(), name.to_owned()))?;
+            Some(format!("pg_temp.{}", quoted(copy)))
+        })
     }
 
     async fn copy(
@@ -102,13 +125,8 @@ impl Sandbox {
             return Ok(());
         }
         for table in tables {
-            if self.names.iter().any(|(_, name)| *name == table.name) {
-                let message =
-                    format!("dsql-local cannot go on after a conflict with two tables named {}", table.name);
-                return Err(SqlError::unsupported(message));
-            }
             self.copied.insert(table.oid);
-            self.names.insert((table.schema.clone(), table.name.clone()));
+            self.names.insert((table.schema.clone(), table.name.clone()), table.copy());
         }
         let mut statements = String::new();
         for table in tables {
@@ -118,18 +136,22 @@ impl Sandbox {
             statements += &content(backend, table, journal).await?;
         }
         for table in tables {
-            statements += &constraints(backend, table, &self.copied).await?;
+            let constraints = constraints(backend, table, &self.copied).await?;
+            statements += &self.redirect(&constraints);
         }
-        backend.run(&statements).await
+        // Values were written by the defaults, and are read by them.
+        backend.settle(&[]).await?;
+        backend.run(&format!("{WAIT}; {statements}")).await
     }
 
     async fn copy_views(&mut self, backend: &mut Backend, views: &[&Thing]) -> Result<(), SqlError> {
         for view in views {
             let sql = format!("SELECT pg_get_viewdef({}, true)", view.oid);
-            for definition in in_sight(backend, &sql).await? {
-                backend.run(&format!("CREATE TEMP VIEW {} AS {definition}", quoted(&view.name))).await?;
+            for definition in qualified(backend, &sql).await? {
+                let definition = self.redirect(&definition);
+                backend.run(&format!("CREATE TEMP VIEW {} AS {definition}", quoted(&view.copy()))).await?;
             }
-            self.names.insert((view.schema.clone(), view.name.clone()));
+            self.names.insert((view.schema.clone(), view.name.clone()), view.copy());
         }
         Ok(())
     }
@@ -140,18 +162,29 @@ async fn catalog(backend: &mut Backend) -> Result<Vec<Thing>, SqlError> {
     backend
         .ask(Request::query(CATALOG), |tag, row| {
             if tag == b'D' {
-                let [kind, oid, schema, name, related] = row.texts()?;
+                let [kind, oid, schema, name, visible, related] = row.texts()?;
                 things.push(Thing {
                     kind: kind.chars().next().unwrap_or('r'),
                     oid: oid.parse().unwrap_or(0),
                     schema,
                     name,
+                    visible: visible == "true",
+                    overshadowed: false,
                     related: related.split(' ').filter_map(|oid| oid.parse().ok()).collect(),
                 });
             }
             Ok(())
         })
         .await?;
+    let first = |thing: &Thing| (!thing.visible, thing.oid);
+    let mut meant: BTreeMap<String, (bool, Oid)> = BTreeMap::new();
+    for thing in things.iter().filter(|thing| thing.kind != 'f') {
+        let meant = meant.entry(thing.name.clone()).or_insert_with(|| first(thing));
+        *meant = (*meant).min(first(thing));
+    }
+    for thing in &mut things {
+        thing.overshadowed = meant.get(&thing.name).is_some_and(|meant| *meant != first(thing));
+    }
     Ok(things)
 }
 
@@ -160,18 +193,17 @@ async fn definitions(backend: &mut Backend, table: &Thing) -> Result<String, Sql
     let (copy, original) = (temporary(table), original(table));
     let mut sql = format!(
         "CREATE TEMP TABLE {} (LIKE {original} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED);",
-        quoted(&table.name)
+        quoted(&table.copy())
     );
-    // What is drawn from a sequence is drawn from the real one: there is no second chance to use a number.
+    // What is drawn from a sequence is drawn from the real one: no number comes twice.
     let identities = format!(
-        "SELECT {} || format(' ALTER %I SET DEFAULT nextval(%L);', a.attname,
-           pg_get_serial_sequence({}, a.attname))
+        "SELECT {} || format(' ALTER %I SET DEFAULT nextval(%L);', a.attname, pg_get_serial_sequence({}, a.attname))
          FROM pg_attribute a WHERE a.attrelid = {} AND a.attidentity <> '' AND NOT a.attisdropped",
         literal(&format!("ALTER TABLE {copy}")),
         literal(&original),
         table.oid
     );
-    for statement in in_sight(backend, &identities).await? {
+    for statement in qualified(backend, &identities).await? {
         sql += &statement;
     }
     Ok(sql)
@@ -185,7 +217,7 @@ async fn content(backend: &mut Backend, table: &Thing, journal: &Journal) -> Res
          WHERE attrelid = {} AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
         table.oid
     );
-    let columns = in_sight(backend, &columns).await?.concat();
+    let columns = qualified(backend, &columns).await?.concat();
     let outcome = journal.outcome(table.oid);
     let mut touched = String::new();
     for row in outcome.keys() {
@@ -215,32 +247,27 @@ async fn constraints(
 ) -> Result<String, SqlError> {
     let (copy, oid) = (temporary(table), table.oid);
     let alter = literal(&format!("ALTER TABLE {copy} ADD CONSTRAINT "));
+    // Names of indexes are unique in a schema, and all copies are in one.
+    let mark = literal(table.renamed("").as_str());
     let copied = copied.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let sql = format!(
         "SELECT sql FROM (
-           SELECT 1 AS step, {alter} || format('%I %s;', conname, dsql_local_constraintdef(oid)) AS sql
+           SELECT 1 AS step, {alter} || format('%I %s;', conname || {mark}, dsql_local_constraintdef(oid)) AS sql
              FROM pg_constraint WHERE conrelid = {oid} AND contype IN ('p', 'u')
-           UNION ALL SELECT 2, replace(dsql_local_indexdef(i.indexrelid), format(' ON %I.%I USING ', {schema}, {name}), {on}) || ';'
-             FROM pg_index i WHERE i.indrelid = {oid} AND i.indisunique AND i.indisvalid
+           UNION ALL SELECT 2, replace(dsql_local_indexdef(i.indexrelid), format(' INDEX %I ON ', c.relname),
+               format(' INDEX %I ON ', c.relname || {mark})) || ';'
+             FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = {oid} AND i.indisunique AND i.indisvalid
              AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid AND conrelid = {oid})
            UNION ALL SELECT 3, {alter} || format('%I %s;', conname, dsql_local_constraintdef(oid))
              FROM pg_constraint WHERE conrelid = {oid} AND contype = 'f' AND confrelid IN ({copied})
          ) statements ORDER BY step",
-        schema = literal(&table.schema),
-        name = literal(&table.name),
-        on = literal(&format!(" ON {copy} USING ")),
     );
-    Ok(in_sight(backend, &sql).await?.concat())
+    Ok(qualified(backend, &sql).await?.concat())
 }
 
-/// Asks for texts while names are written without schemas, so that they mean the copies when they are read.
-async fn in_sight(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlError> {
-    backend
-        .run(
-            "SAVEPOINT sight; SELECT set_config('search_path', (SELECT string_agg(quote_ident(nspname), ',')
-               FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema') || ',pg_temp', true)",
-        )
-        .await?;
+/// Asks for texts while names are written with their schemas, so that they can be told.
+async fn qualified(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlError> {
+    backend.run("SAVEPOINT qualified; SET LOCAL search_path = pg_catalog").await?;
     let mut texts = Vec::new();
     let take = |tag: u8, row: super::backend::Body| {
         if tag == b'D' {
@@ -250,7 +277,7 @@ async fn in_sight(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlEr
         Ok(())
     };
     backend.ask(Request::query(sql), take).await?;
-    backend.run("ROLLBACK TO SAVEPOINT sight; RELEASE SAVEPOINT sight").await?;
+    backend.run("ROLLBACK TO SAVEPOINT qualified; RELEASE SAVEPOINT qualified").await?;
     Ok(texts)
 }
 
@@ -259,7 +286,7 @@ fn original(table: &Thing) -> String {
 }
 
 fn temporary(table: &Thing) -> String {
-    format!("pg_temp.{}", quoted(&table.name))
+    format!("pg_temp.{}", quoted(&table.copy()))
 }
 
 fn quoted(name: &str) -> String {

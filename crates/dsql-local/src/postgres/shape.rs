@@ -18,6 +18,8 @@ pub(super) struct Shape {
     pub(super) written: Vec<String>,
     /// Those that can be changed later.
     pub(super) changed: Vec<String>,
+    /// Which of all columns are its primary key.
+    pub(super) key: Vec<usize>,
 }
 
 /// The shapes of all tables that were looked up since the schema last changed.
@@ -44,21 +46,29 @@ impl Shapes {
 
 async fn look_up(table: Oid, backend: &mut Backend) -> Result<Shape, SqlError> {
     let sql = format!(
-        "SELECT format('%I.%I', n.nspname, c.relname), quote_ident(a.attname), a.attidentity
+        "SELECT format('%I.%I', n.nspname, c.relname), quote_ident(a.attname), a.attidentity, a.attgenerated,
+           EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey))
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
          WHERE c.oid = {table} ORDER BY a.attnum"
     );
-    let mut shape = Shape { name: String::new(), written: Vec::new(), changed: Vec::new() };
+    let mut shape = Shape { name: String::new(), written: Vec::new(), changed: Vec::new(), key: Vec::new() };
+    let mut position = 0;
     backend
         .ask(Request::query(&sql), |tag, row| {
             if tag == b'D' {
-                let [name, column, identity] = row.texts()?;
+                let [name, column, identity, generated, key] = row.texts()?;
                 shape.name = name;
-                if identity != "a" {
-                    shape.changed.push(column.clone());
+                if key == "t" {
+                    shape.key.push(position);
                 }
-                shape.written.push(column);
+                if generated.is_empty() {
+                    if identity != "a" {
+                        shape.changed.push(column.clone());
+                    }
+                    shape.written.push(column);
+                }
+                position += 1;
             }
             Ok(())
         })

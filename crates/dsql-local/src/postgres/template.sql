@@ -201,16 +201,26 @@ BEGIN
   END LOOP;
 END $$;
 
+-- A row as it is written by default, whatever the session's settings are: others could not read it.
+CREATE FUNCTION pg_catalog.dsql_local_image(it anyelement) RETURNS text LANGUAGE plpgsql
+SET DateStyle = 'ISO, MDY' SET TimeZone = 'UTC' SET IntervalStyle = 'postgres' SET extra_float_digits = 1
+SET bytea_output = 'hex' AS $$
+BEGIN
+  RETURN it::text;
+END $$;
+
 -- Tells of every row that changes: journal.rs has it from here.
 CREATE FUNCTION pg_catalog.dsql_local_report() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   image text;
+  changed boolean := pg_catalog.dsql_local_current_setting('dsql_local.settings', true) = 'changed';
 BEGIN
   IF TG_OP = 'DELETE' THEN
-    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, COLUMN = OLD.ctid::text, MESSAGE = ' ';
+    image := CASE WHEN changed THEN pg_catalog.dsql_local_image(OLD) ELSE OLD::text END;
+    RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, COLUMN = OLD.ctid::text, MESSAGE = image;
     RETURN NULL;
   END IF;
-  image := NEW::text;
+  image := CASE WHEN changed THEN pg_catalog.dsql_local_image(NEW) ELSE NEW::text END;
   -- Smaller ones are within all limits.
   IF octet_length(image) > 1900 THEN
     PERFORM pg_catalog.dsql_local_weigh(TG_RELID, NEW.ctid);

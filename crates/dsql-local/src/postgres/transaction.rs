@@ -1,36 +1,26 @@
 //! One transaction: what it has done, and what it holds of it.
 
+mod attempt;
+mod commit;
+
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::backend::{Backend, Body, Setting};
+use super::backend::{Backend, Setting};
 use super::commits::Mark;
-use super::journal::{Journal, Place, Report, Strength};
-use super::locking::locking;
-use super::precheck;
+use super::journal::Journal;
 use super::replay::replay;
-use super::request::Request;
-use super::rewrite;
 use super::sandbox::Sandbox;
-use super::{Inner, catalog, writes};
+use super::{Inner, catalog};
 use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement};
-
-/// How many rows a transaction may change.
-const ROW_LIMIT: usize = 3_000;
-/// How many bytes it may write. It is told so at its commit.
-const SIZE_LIMIT: usize = 10 << 20;
-/// How many it may write until then: all of it is kept in memory.
-const KEPT_LIMIT: usize = 8 * SIZE_LIMIT;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 /// Everything that is done comes after it, so that all of it can be undone without losing the snapshot.
 const START: &str = "SAVEPOINT s0";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT s0";
 /// Waits for locks for as long as it takes; otherwise a wait ends with 55P03 after a moment.
-const WAIT: &str = "SET LOCAL lock_timeout = 0";
+pub(super) const WAIT: &str = "SET LOCAL lock_timeout = 0";
 const DO_NOT_WAIT: &str = "SET LOCAL lock_timeout = DEFAULT";
 
 /// What it holds.
@@ -51,6 +41,8 @@ pub(super) struct Transaction {
     inner: Arc<Inner>,
     backend: Backend,
     settings: Vec<Setting>,
+    /// What they were when it began: they are so again when all is undone.
+    settings_before: Vec<Setting>,
     mark: Mark,
     epoch: u64,
     begun: bool,
@@ -68,6 +60,7 @@ impl Transaction {
         Self {
             inner,
             backend,
+            settings_before: settings.clone(),
             settings,
             mark,
             epoch,
@@ -107,19 +100,14 @@ impl Transaction {
 
     pub(super) async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
         self.begin().await?;
-        let settled = self.backend.settle(&settings).await;
-        // Undoing undoes it, too.
-        self.backend.unsettle();
-        settled?;
+        self.backend.settle(&settings).await?;
         self.settings = settings;
         Ok(())
     }
 
     /// Gives back what it holds. What it has done is done again when that is needed.
     pub(super) async fn detach(&mut self) -> Result<(), SqlError> {
-        if self.begun && !self.backend.is_lost() {
-            self.backend.run(UNDO).await?;
-        }
+        self.undo().await?;
         match &mut self.hold {
             Hold::All => self.hold = Hold::Nothing,
             Hold::Nothing => {}
@@ -133,6 +121,11 @@ impl Transaction {
         statement: &Statement,
         types: &[Oid],
     ) -> Result<Description, SqlError> {
+        if matches!(self.hold, Hold::Doomed(_)) {
+            return self.describe_elsewhere(statement, types).await;
+        }
+        // If it was undone, so were its settings.
+        self.backend.settle(&self.settings).await?;
         match self.backend.describe(statement, types).await {
             Err(error) if is_dislodged(&error) => {}
             described => return described,
@@ -143,12 +136,25 @@ impl Transaction {
         let pid = self.pid();
         let described = async {
             self.begin().await?;
+            self.backend.settle(&self.settings).await?;
             self.backend.run(WAIT).await?;
             let description = self.backend.describe(statement, types).await?;
-            self.backend.run(UNDO).await?;
+            self.undo().await?;
             Ok(description)
         };
         inner.turns.insist(&inner, pid, described).await
+    }
+
+    /// Of the tables as they are: copies do not have all that they have.
+    async fn describe_elsewhere(
+        &self,
+        statement: &Statement,
+        types: &[Oid],
+    ) -> Result<Description, SqlError> {
+        let mut backend = self.inner.backend(&self.backend.role, &self.settings).await?;
+        let described = backend.describe(statement, types).await;
+        self.inner.give_back(backend);
+        described
     }
 
     /// Runs a statement.
@@ -170,44 +176,28 @@ impl Transaction {
         self.pretend(call, rows).await
     }
 
-    /// Makes all of it durable.
-    pub(super) async fn commit(&mut self) -> Result<(), SqlError> {
-        if !self.begun {
-            return Ok(());
-        }
-        loop {
-            self.check_epoch()?;
-            if self.journal.size() > SIZE_LIMIT {
-                return Err(SqlError::too_large(self.journal.size()));
-            }
-            match self.hold {
-                Hold::All => {}
-                Hold::Nothing => self.restore().await?,
-                Hold::Doomed(_) => return Err(SqlError::change_conflict()),
-            }
-            if self.inner.commits.conflict(&self.journal, self.mark) {
-                return Err(SqlError::change_conflict());
-            }
-            match self.seal().await {
-                Err(error) if is_dislodged(&error) => self.detach().await?,
-                sealed => return sealed,
-            }
-        }
-    }
-
     /// Undoes it for good.
     pub(super) async fn roll_back(&mut self) -> Result<(), SqlError> {
-        if self.begun && !self.backend.is_lost() { self.backend.run("ROLLBACK").await } else { Ok(()) }
-    }
-
-    fn check_epoch(&self) -> Result<(), SqlError> {
-        if self.inner.epoch() == self.epoch { Ok(()) } else { Err(SqlError::schema_conflict()) }
+        if self.begun && !self.backend.is_lost() {
+            self.backend.run("ROLLBACK").await?;
+            self.backend.settled(&self.settings_before);
+        }
+        Ok(())
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {
         if !self.begun {
             self.begun = true;
             self.backend.run(&format!("{BEGIN}; {START}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Back to its beginning.
+    async fn undo(&mut self) -> Result<(), SqlError> {
+        if self.begun && !self.backend.is_lost() {
+            self.backend.run(UNDO).await?;
+            self.backend.settled(&self.settings_before);
         }
         Ok(())
     }
@@ -226,7 +216,7 @@ impl Transaction {
             // It would be told right after the statement.
             return Err(SqlError::change_conflict());
         }
-        self.backend.run(UNDO).await?;
+        self.undo().await?;
         self.hold = Hold::Doomed(Sandbox::default());
         Ok(())
     }
@@ -246,216 +236,22 @@ impl Transaction {
         inner.turns.insist(&inner, pid, work).await
     }
 
-    /// Does all of it again, so that it can be committed.
-    async fn restore(&mut self) -> Result<(), SqlError> {
-        if self.journal.is_empty() && self.schema_change.is_none() {
-            return Ok(());
-        }
-        let inner = self.inner.clone();
-        let _turn = inner.turns.turn().await;
-        let pid = self.pid();
-        let restored = inner.turns.insist(&inner, pid, self.redo()).await;
-        // The schema may have changed while it waited.
-        self.check_epoch()?;
-        restored.map_err(|error| {
-            let conflict = error.code == "40001" || is_in_the_way(&error);
-            if conflict { SqlError::change_conflict() } else { error }
-        })
-    }
-
     async fn redo(&mut self) -> Result<(), SqlError> {
         self.begin().await?;
+        if matches!(self.hold, Hold::Nothing) {
+            // Values were written by the defaults, and are read by them.
+            self.backend.settle(&[]).await?;
+            self.backend.run(WAIT).await?;
+            replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
+        }
         self.backend.settle(&self.settings).await?;
-        self.backend.unsettle();
         self.backend.run(WAIT).await?;
         if matches!(self.hold, Hold::Nothing) {
-            replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
             if let Some(sql) = &self.schema_change {
                 self.backend.run(sql).await?;
                 catalog::audit(&mut self.backend, self.inner.rules).await?;
             }
             self.hold = Hold::All;
-        }
-        Ok(())
-    }
-
-    /// Runs a statement on what is held.
-    async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        let locking = locking(call.statement)?;
-        if let Some(question) = precheck::question(call.statement, self.inner.rules)? {
-            self.begin().await?;
-            catalog::refuse(&mut self.backend, &question).await?;
-        }
-        let submits = rewrite::submits(call.statement);
-        let job = if submits { self.inner.name_job() } else { String::new() };
-        let text = rewrite::text(call.statement, &job);
-        let mut request = Request::default();
-        let mut script = Script::of(call);
-        // What only reads and stands alone is a transaction of its own for the server, too.
-        let alone = call.extent == Extent::Alone && !script.description.writes;
-        if !self.begun && !alone {
-            self.begun = true;
-            request.whole(BEGIN);
-            request.whole(START);
-            script.itself += 2;
-        }
-        // Before the statement, which may change what the query looks at.
-        for locking in &locking {
-            request.parse(&locking.sql, &script.description.parameters);
-            request.bind("", call, &[]);
-            request.execute();
-        }
-        let prefix = script.itself;
-        script.itself += locking.len();
-        let types = &script.description.parameters;
-        let name = match call.description {
-            // What was prepared is meant to be run again.
-            Some(_) => self.backend.prepared(&mut request, &text, types),
-            None => {
-                request.parse(&text, types);
-                String::new()
-            }
-        };
-        request.bind(&name, call, call.results);
-        request.describe_portal();
-        request.execute();
-        request.sync();
-        let (before, limit) = (self.journal.changes(), self.inner.result_limit);
-        self.backend
-            .ask(request, |tag, body| {
-                let query = script.answered.checked_sub(prefix).and_then(|index| locking.get(index));
-                script.take(tag, body, query.map(|query| query.strength), call, rows)?;
-                if before + script.reports.len() > ROW_LIMIT {
-                    return Err(SqlError::new("54000", "transaction row limit exceeded"));
-                }
-                if rows.size() > limit {
-                    let detail = format!("a statement gives at most {limit} bytes of rows here");
-                    return Err(SqlError::new("53200", "out of memory").detail(detail));
-                }
-                Ok(())
-            })
-            .await?;
-        if call.statement.kind() == Kind::Ddl {
-            catalog::audit(&mut self.backend, self.inner.rules).await?;
-            self.schema_change = Some(text);
-            self.submits = submits;
-        }
-        catalog::check_results(&script.description)?;
-        for (table, place, strength) in std::mem::take(&mut script.locked) {
-            self.journal.lock(table, place, strength);
-        }
-        for report in std::mem::take(&mut script.reports) {
-            self.journal.note(report);
-        }
-        if self.journal.size() > KEPT_LIMIT {
-            return Err(SqlError::too_large(self.journal.size()));
-        }
-        Ok(script.done(call))
-    }
-
-    /// Runs a statement where it does no harm.
-    async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        rows.clear();
-        let inner = self.inner.clone();
-        let pid = self.pid();
-        let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
-        let redirected = {
-            let _turn = inner.turns.turn().await;
-            let prepared = sandbox.prepare(&mut self.backend, call, &self.journal);
-            inner.turns.insist(&inner, pid, prepared).await?
-        };
-        let mut script = Script::of(call);
-        let mut request = Request::default();
-        request.parse(&redirected, &script.description.parameters);
-        request.bind("", call, call.results);
-        request.describe_portal();
-        request.execute();
-        request.sync();
-        self.backend.ask(request, |tag, body| script.take(tag, body, None, call, rows)).await?;
-        Ok(script.done(call))
-    }
-
-    async fn seal(&mut self) -> Result<(), SqlError> {
-        let inner = self.inner.clone();
-        if self.schema_change.is_some() {
-            self.epoch = inner.schema_changes();
-        }
-        let under_way = inner.commits.begin(&self.journal, inner.turns.oldest());
-        let mut committed = false;
-        let take = |tag: u8, Body(body): Body| {
-            committed |= tag == b'C' && body.starts_with(b"COMMIT");
-            Ok(())
-        };
-        let asked = self.backend.ask(Request::query("COMMIT"), take).await;
-        if asked.is_ok() && committed {
-            return Ok(());
-        }
-        under_way.failed();
-        asked.and(Err(SqlError::unavailable()))
-    }
-}
-
-/// The answers to statements that were sent together.
-struct Script {
-    /// Of the client's statement, as far as it is known.
-    description: Description,
-    reports: Vec<Report>,
-    locked: Vec<(Oid, Place, Strength)>,
-    changed: u64,
-    answered: usize,
-    /// Which of them is the client's.
-    itself: usize,
-}
-
-impl Script {
-    fn of(call: &Call<'_>) -> Self {
-        let description = match call.description {
-            Some(known) => Description { columns: None, ..Description::clone(known) },
-            None => Description { writes: writes(call.statement), ..Description::default() },
-        };
-        Self { description, reports: Vec::new(), locked: Vec::new(), changed: 0, answered: 0, itself: 0 }
-    }
-
-    fn done(self, call: &Call<'_>) -> Done {
-        let description = call.description.cloned().unwrap_or_else(|| Arc::new(self.description));
-        Done { changed: self.changed, description }
-    }
-
-    /// Takes an answer; `locking` if it is one of a query for locked rows.
-    fn take(
-        &mut self,
-        tag: u8,
-        body: Body,
-        locking: Option<Strength>,
-        call: &Call<'_>,
-        rows: &mut Rows,
-    ) -> Result<(), SqlError> {
-        let itself = self.answered == self.itself;
-        match tag {
-            b'C' => {
-                if itself {
-                    self.changed = affected(&body.0);
-                }
-                self.answered += 1;
-            }
-            b'N' => self.reports.extend(body.report()),
-            b'D' if itself => rows.whole(&body.0),
-            b'D' => {
-                for pair in body.all()?.chunks_exact(2) {
-                    if let (Ok(table), Ok(place), Some(strength)) =
-                        (pair[0].parse(), pair[1].parse(), locking)
-                    {
-                        self.locked.push((table, place, strength));
-                    }
-                }
-            }
-            b'T' if itself => {
-                self.description.columns = Some(body.columns()?);
-                if call.description.is_some_and(|described| described.columns != self.description.columns) {
-                    return Err(SqlError::unsupported("cached plan must not change result type"));
-                }
-            }
-            _ => {}
         }
         Ok(())
     }
@@ -469,22 +265,4 @@ pub(super) fn is_dislodged(error: &SqlError) -> bool {
 /// Whether there was a row that must not be there, or was none that must.
 fn is_in_the_way(error: &SqlError) -> bool {
     matches!(error.code, "23503" | "23505" | "23P01")
-}
-
-/// The number at the end of a command tag, such as `INSERT 0 3`.
-fn affected(tag: &Bytes) -> u64 {
-    let tag = std::str::from_utf8(tag).unwrap_or_default().trim_end_matches('\0');
-    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_count_is_at_the_end_of_the_tag() {
-        for (tag, expected) in [("INSERT 0 3\0", 3), ("UPDATE 12\0", 12), ("CREATE TABLE\0", 0), ("", 0)] {
-            assert_eq!(affected(&Bytes::from(tag)), expected, "{tag}");
-        }
-    }
 }

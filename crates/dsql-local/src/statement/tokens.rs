@@ -45,8 +45,8 @@ pub(crate) fn names(sql: &str) -> Vec<String> {
     pieces(sql).iter().filter_map(|piece| name(sql, piece)).collect()
 }
 
-/// Puts other schemas before names: `other` is asked for each name that has one.
-pub(crate) fn requalify(sql: &str, other: impl Fn(&str, &str) -> Option<&'static str>) -> String {
+/// Puts other names for names with schemas: `other` is asked for each.
+pub(crate) fn requalify(sql: &str, other: impl Fn(&str, &str) -> Option<String>) -> String {
     let pieces = pieces(sql);
     let (mut result, mut done) = (String::with_capacity(sql.len()), 0);
     for window in pieces.windows(3) {
@@ -57,8 +57,8 @@ pub(crate) fn requalify(sql: &str, other: impl Fn(&str, &str) -> Option<&'static
         let (Some(known), Some(name)) = (name(sql, schema), name(sql, table)) else { continue };
         if let Some(other) = other(&known, &name) {
             result += &sql[done..schema.range.start];
-            result += other;
-            done = schema.range.end;
+            result += &other;
+            done = table.range.end;
         }
     }
     result + &sql[done..]
@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn schemas_are_replaced_where_asked() {
-        let other = |schema: &str, name: &str| (schema == "s" && name == "t").then_some("x");
+        let other = |schema: &str, name: &str| (schema == "s" && name == "t").then(|| "x.y".to_owned());
         let sql = "SELECT S.t.a, s.u, 's.t' FROM s . t, \"s\".\"t\" é";
-        assert_eq!(requalify(sql, other), "SELECT x.t.a, s.u, 's.t' FROM x . t, x.\"t\" é");
+        assert_eq!(requalify(sql, other), "SELECT x.y.a, s.u, 's.t' FROM x.y, x.y é");
     }
 
     proptest! {

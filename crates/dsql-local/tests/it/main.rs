@@ -6,12 +6,14 @@
 )]
 
 mod admission;
+mod conflicts;
 mod conformance;
 mod control;
 mod engine;
 mod expiry;
 mod faults;
 mod harness;
+mod history;
 mod hostile;
 mod jobs;
 mod postgres;

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use dsql_local::EngineKind;
 
+use super::client::Client;
 use super::postgres::Postgres;
 use super::{Effort, LINES, Server, per_second};
 use crate::checkout::progress;
@@ -36,30 +38,32 @@ pub(super) fn run(report: &mut Report, effort: Effort) -> anyhow::Result<()> {
     let postgres = Postgres::start().context("no PostgreSQL to measure beside")?;
     let started = server.started_in.as_secs_f64();
     report.goal("from the start of the server until it listens", started, Bound::AtMost(1.0), "s");
-    latency(report, effort, &server.variables(), &postgres.variables())?;
+    latency(report, effort, &server, &postgres)?;
     throughput(report, effort, &server.variables(), &postgres.variables())?;
     report.note(format!(
-        "all were asked by pgbench over TLS on the same two cores, in turn; {}, durable only in memory \
-         (fsync off) underneath both",
+        "all were asked over TLS on the same two cores, in turn: SELECT 1 by one client in this process, the mix by \
+         pgbench; {}, durable only in memory (fsync off) underneath both",
         postgres.version()
     ));
     Ok(())
 }
 
 /// How much later one client has the answer to `SELECT 1`.
-fn latency(report: &mut Report, effort: Effort, local: &Variables, direct: &Variables) -> anyhow::Result<()> {
+fn latency(report: &mut Report, effort: Effort, server: &Server, postgres: &Postgres) -> anyhow::Result<()> {
     progress("SELECT 1 over one connection, beside a PostgreSQL");
-    let script = script("SELECT 1;\n")?;
-    for mode in ["simple", "prepared"] {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (local, direct) = (Client::new(server)?, Client::to_postgres(postgres)?);
+    let time = Duration::from_secs(effort.seconds.into()) / 2;
+    for (mode, prepared) in [("simple", false), ("prepared", true)] {
         let lanes = vec![
-            Lane::new("dsql-local", || middle(script.path(), mode, effort, local)),
-            Lane::new("PostgreSQL", || middle(script.path(), mode, effort, direct)),
+            Lane::new("dsql-local", || runtime.block_on(local.middle(prepared, time))),
+            Lane::new("PostgreSQL", || runtime.block_on(direct.middle(prepared, time))),
         ];
         let rows: Vec<Figures> = race(effort.rounds, lanes)?;
         let table =
             Table { name: format!("SELECT 1 over one TLS connection, {mode}, p50"), unit: "us", rows };
         let added = table.median("dsql-local")? - table.median("PostgreSQL")?;
-        report.goal(&format!("added to the p50 of SELECT 1, {mode}"), added, Bound::AtMost(60.0), "us");
+        report.goal(format!("added to the p50 of SELECT 1, {mode}"), added, Bound::AtMost(60.0), "us");
         report.tables.push(table);
     }
     Ok(())
@@ -91,7 +95,7 @@ fn throughput(
             rows,
         };
         let kept = table.median("dsql-local")? / table.median("PostgreSQL")?;
-        report.goal(&format!("of the throughput of that mix, {mode}"), kept, Bound::AtLeast(0.5), "times");
+        report.goal(format!("of the throughput of that mix, {mode}"), kept, Bound::AtLeast(0.5), "times");
         report.tables.push(table);
     }
     Ok(())
@@ -108,22 +112,6 @@ fn pgbench(script: &Path, mode: &str, effort: Effort, clients: u32) -> Command {
     command.args(["-n", "-j", "1", "-M", mode, "-c", &clients.to_string()]);
     command.args(["-T", &effort.seconds.to_string(), "-f"]).arg(script);
     command
-}
-
-/// The middle of all latencies of one client, in microseconds.
-fn middle(script: &Path, mode: &str, effort: Effort, variables: &Variables) -> anyhow::Result<f64> {
-    let log = tempfile::tempdir()?;
-    let mut command = pgbench(script, mode, effort, 1);
-    command.arg("-l").arg("--log-prefix").arg(log.path().join("log")).envs(variables.clone());
-    let output = command.output().context("pgbench could not be run; it comes with PostgreSQL")?;
-    ensure!(output.status.success(), "pgbench failed: {}", String::from_utf8_lossy(&output.stderr));
-    let mut latencies = Vec::new();
-    for file in fs::read_dir(log.path())? {
-        let text = fs::read_to_string(file?.path())?;
-        latencies.extend(text.lines().filter_map(|line| line.split(' ').nth(2)?.parse::<f64>().ok()));
-    }
-    latencies.sort_by(f64::total_cmp);
-    latencies.get(latencies.len() / 2).copied().context("pgbench logged nothing")
 }
 
 /// Makes the bank, in statements that the service takes.

@@ -1,7 +1,7 @@
 //! A PostgreSQL of our own, with TLS, to measure beside.
 
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,13 +98,22 @@ impl Postgres {
         bail!("PostgreSQL did not start in {PATIENCE:?}");
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// The file with the certificate of its authority.
+    pub(super) fn authority(&self) -> PathBuf {
+        self.directory.path().join("data").join("server.crt")
+    }
+
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
     /// What libpq must know.
     pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
-        let authority = self.directory.path().join("data").join("server.crt");
+        let authority = self.authority();
         vec![
             ("PGHOST", "localhost".to_owned()),
             ("PGHOSTADDR", "127.0.0.1".to_owned()),

@@ -75,8 +75,14 @@ pub(super) struct Exchange {
 
 impl Client {
     pub(super) async fn connect(cluster: &Cluster, attempt: &Attempt) -> Result<Self, Refusal> {
+        match open(cluster, attempt).await {
+            Some(stream) => Self::log_in(stream, attempt).await,
+            None => Err(Refusal { asked: false, answer: None }),
+        }
+    }
+
+    pub(super) async fn log_in(stream: Box<dyn Stream>, attempt: &Attempt) -> Result<Self, Refusal> {
         let mut refusal = Refusal { asked: false, answer: None };
-        let Some(stream) = open(cluster, attempt).await else { return Err(refusal) };
         let mut client = Self { stream, input: BytesMut::new(), parameters: BTreeMap::new(), key: [0; 8] };
         let mut startup = BytesMut::from(&[0, 0, 0, 0, 0, 3, 0, 0][..]);
         let named = [("user", &attempt.user), ("database", &attempt.database)];

@@ -1,6 +1,5 @@
 //! The rows of the table.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use dsql_local::Rules;
@@ -90,6 +89,11 @@ impl Row {
         }
     }
 
+    /// Whether a plain PostgreSQL is said to do something else.
+    pub(super) fn differs(&self) -> bool {
+        self.node.text("plain") == Some("differs")
+    }
+
     /// What is wrong with the way it is written.
     pub(super) fn problem(&self) -> Option<String> {
         let one_of = |key: &str, known: &[&str]| {
@@ -143,10 +147,4 @@ pub(super) fn table() -> Vec<Row> {
     let files = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     let trees = files.map(|path| Node::parse(&std::fs::read_to_string(path).unwrap()));
     trees.flat_map(|tree| tree.items().iter().map(Row::read).collect::<Vec<_>>()).collect()
-}
-
-/// The rows that do not hold yet.
-pub(super) fn not_yet() -> BTreeSet<&'static str> {
-    let lines = include_str!("../../../conformance/not-yet.txt").lines();
-    lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }

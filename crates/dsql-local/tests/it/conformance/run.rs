@@ -20,7 +20,7 @@ use crate::harness::{ENDPOINT, config, eventually, keys, socket};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long one may take that is. A wait for a lock has no end: half a second tells it from an answer, on a busy
 /// machine, too. The figures in the table are for measurements.
-const MOMENT: Duration = Duration::from_millis(500);
+pub(super) const MOMENT: Duration = Duration::from_millis(500);
 const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
 /// Takes away all that rows make.
@@ -309,7 +309,7 @@ impl World {
 }
 
 /// What a step sends.
-fn request(step: &Node, protocol: Protocol, time: usize, saved: &Saved) -> BytesMut {
+pub(super) fn request(step: &Node, protocol: Protocol, time: usize, saved: &Saved) -> BytesMut {
     let sql = expand(&fill(step.text("sql").unwrap_or_default(), saved), time);
     let param = |node: &Node| node.as_text().map(|text| fill(text, saved));
     let params: Vec<Option<String>> = step.list("params").iter().map(param).collect();
@@ -352,10 +352,10 @@ fn expand(sql: &str, time: usize) -> String {
     format!("{before}{middle}{}", expand(after, time))
 }
 
-fn first_value(exchange: &Exchange) -> Option<String> {
+pub(super) fn first_value(exchange: &Exchange) -> Option<String> {
     exchange.answers.first()?.rows.first()?.first()?.clone()
 }
 
-async fn limited<F: Future>(limit: Duration, future: F) -> Result<F::Output, String> {
+pub(super) async fn limited<F: Future>(limit: Duration, future: F) -> Result<F::Output, String> {
     timeout(limit, future).await.map_err(|_| format!("no answer in {limit:?}"))
 }

@@ -1,0 +1,185 @@
+//! What the engine `postgres` does to let conflicts come out at the commit must not show before it.
+
+mod load;
+mod values;
+mod worlds;
+
+use std::time::Duration;
+
+use dsql_local::{Cluster, Config, EngineKind};
+use tokio::time::timeout;
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
+
+use crate::harness::{PATIENCE, code, config, connect, start, told};
+
+/// A wait for a lock has no end: this tells it from an answer, on a busy machine, too.
+const MOMENT: Duration = Duration::from_secs(3);
+
+const OC000: &str = "change conflicts with another transaction (OC000)";
+
+fn cluster() -> Cluster {
+    start(Config { engine: EngineKind::Postgres, ..config() })
+}
+
+/// The rows and counts that a query gave, as texts.
+async fn ask(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
+    let messages = client.simple_query(sql).await?;
+    let told = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            let values: Vec<String> = (0..row.len()).map(|column| format!("{:?}", row.get(column))).collect();
+            Some(values.join(" | "))
+        }
+        SimpleQueryMessage::CommandComplete(count) => Some(format!("{count} rows")),
+        _ => None,
+    });
+    Ok(told.collect())
+}
+
+async fn within_a_moment(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
+    timeout(MOMENT, ask(client, sql)).await.unwrap_or_else(|_| panic!("it waits: {sql}"))
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_long_statement_of_one_who_holds_the_row() {
+    let cluster = cluster();
+    let (holder, other) = (connect(&cluster).await, connect(&cluster).await);
+    holder.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
+    holder.batch_execute("INSERT INTO t VALUES (1, 0), (2, 0)").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    holder.batch_execute("BEGIN; UPDATE t SET n = 1 WHERE id = 1").await.unwrap();
+    let before = cluster.counters().statements;
+    // It is begun anew when others want the row, so it takes longer than it says.
+    let sleeps = holder.batch_execute("SELECT pg_sleep(4)");
+    let others = async {
+        crate::harness::eventually("it sleeps", || cluster.counters().statements > before).await;
+        other.batch_execute("BEGIN").await.unwrap();
+        assert_eq!(within_a_moment(&other, "UPDATE t SET n = 2 WHERE id = 1").await.unwrap(), ["1 rows"]);
+        within_a_moment(&other, "COMMIT").await.unwrap();
+    };
+    let (slept, ()) = timeout(PATIENCE, async { tokio::join!(sleeps, others) }).await.unwrap();
+    slept.unwrap();
+    assert_eq!(told(&holder.batch_execute("COMMIT").await.unwrap_err()).1, OC000);
+    assert_eq!(ask(&holder, "SELECT n FROM t WHERE id = 1").await.unwrap(), ["Some(\"2\")", "1 rows"]);
+}
+
+#[tokio::test]
+async fn a_commit_does_not_wait_for_a_long_statement_either() {
+    let cluster = cluster();
+    let (sleeper, other) = (connect(&cluster).await, connect(&cluster).await);
+    sleeper.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
+    sleeper.batch_execute("INSERT INTO t VALUES (1, 0), (2, 0)").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    // The other has changed the row first, and was made to let go of it; so it must have it back to commit.
+    other.batch_execute("BEGIN; UPDATE t SET n = 2 WHERE id = 1").await.unwrap();
+    sleeper.batch_execute("BEGIN; UPDATE t SET n = 1 WHERE id = 1").await.unwrap();
+    let before = cluster.counters().statements;
+    let sleeps = sleeper.batch_execute("SELECT pg_sleep(4)");
+    let others = async {
+        crate::harness::eventually("it sleeps", || cluster.counters().statements > before).await;
+        within_a_moment(&other, "COMMIT").await.unwrap();
+    };
+    let (slept, ()) = timeout(PATIENCE, async { tokio::join!(sleeps, others) }).await.unwrap();
+    slept.unwrap();
+    assert_eq!(told(&sleeper.batch_execute("COMMIT").await.unwrap_err()).1, OC000);
+}
+
+#[tokio::test]
+async fn rows_that_go_with_others_count_towards_the_limit() {
+    let cluster = cluster();
+    let client = connect(&cluster).await;
+    client.batch_execute("CREATE TABLE parent (id int PRIMARY KEY)").await.unwrap();
+    let child = "CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE)";
+    client.batch_execute(child).await.unwrap();
+    client.batch_execute("INSERT INTO parent VALUES (1), (2)").await.unwrap();
+    // With its parent, the first makes 3,000 rows and the second one more.
+    let insert = |from: u32, count: u32, parent: u32| {
+        format!("INSERT INTO child SELECT g, {parent} FROM generate_series({from}, {}) g", from + count - 1)
+    };
+    client.batch_execute(&insert(1, 2_999, 1)).await.unwrap();
+    client.batch_execute(&insert(10_001, 3_000, 2)).await.unwrap();
+    let error = client.batch_execute("DELETE FROM parent WHERE id = 2").await.unwrap_err();
+    let (code, message, _) = told(&error);
+    assert_eq!((code.as_str(), message.as_str()), ("54000", "transaction row limit exceeded"));
+    assert_eq!(ask(&client, "SELECT count(*) FROM child").await.unwrap()[0], "Some(\"5999\")");
+    assert_eq!(ask(&client, "DELETE FROM parent WHERE id = 1").await.unwrap(), ["1 rows"]);
+    assert_eq!(ask(&client, "SELECT count(*) FROM child").await.unwrap()[0], "Some(\"3000\")");
+}
+
+#[tokio::test]
+async fn a_key_that_came_and_went_is_a_conflict_for_one_who_saw_neither() {
+    let cluster = cluster();
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    one.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    one.batch_execute("BEGIN; SELECT * FROM t").await.unwrap();
+    other.batch_execute("INSERT INTO t VALUES (1, 2)").await.unwrap();
+    other.batch_execute("DELETE FROM t WHERE id = 1").await.unwrap();
+    // Both have written the key since it began; that nothing is left of it makes no difference.
+    assert_eq!(ask(&one, "INSERT INTO t VALUES (1, 1)").await.unwrap(), ["1 rows"]);
+    let committed = one.batch_execute("COMMIT").await;
+    assert_eq!(committed.err().as_ref().map(code), Some("40001"));
+}
+
+/// A table with two rows, and two sessions that know it.
+async fn pair(cluster: &Cluster) -> (Client, Client) {
+    let (one, other) = (connect(cluster).await, connect(cluster).await);
+    one.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
+    one.batch_execute("INSERT INTO t VALUES (1, 0), (2, 0)").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    (one, other)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_lock_and_a_change_that_commit_at_the_same_moment_one_wins() {
+    let cluster = cluster();
+    let (locker, writer) = pair(&cluster).await;
+    let mut both = 0;
+    for _ in 0..200 {
+        locker.batch_execute("BEGIN; SELECT * FROM t WHERE id = 1 FOR UPDATE").await.unwrap();
+        writer.batch_execute("BEGIN; SELECT * FROM t").await.unwrap();
+        let write = writer.batch_execute("UPDATE t SET n = n + 1 WHERE id = 1; COMMIT");
+        let (locked, wrote) = tokio::join!(locker.batch_execute("COMMIT"), write);
+        assert!(locked.is_ok() || wrote.is_ok(), "somebody wins");
+        both += u32::from(locked.is_ok() && wrote.is_ok());
+    }
+    assert_eq!(both, 0, "times that both did, of 200");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_committed_before_a_snapshot_is_no_conflict() {
+    let cluster = cluster();
+    let (locker, writer) = pair(&cluster).await;
+    let mut spurious = 0;
+    for round in 1..=200 {
+        let mark = format!("UPDATE t SET n = {round} WHERE id = 2");
+        locker
+            .batch_execute(&format!("BEGIN; {mark}; SELECT * FROM t WHERE id = 1 FOR UPDATE"))
+            .await
+            .unwrap();
+        writer.batch_execute("BEGIN").await.unwrap();
+        // Its snapshot is taken at about the same moment: if it shows what the other wrote, that came first.
+        let looks = writer.query_one("SELECT n FROM t WHERE id = 2", &[]);
+        let (locked, seen) = tokio::join!(locker.batch_execute("COMMIT"), looks);
+        locked.unwrap();
+        writer.batch_execute("UPDATE t SET n = n + 1 WHERE id = 1").await.unwrap();
+        let committed = writer.batch_execute("COMMIT").await;
+        spurious += u32::from(seen.unwrap().get::<_, i32>(0) == round && committed.is_err());
+    }
+    assert_eq!(spurious, 0, "conflicts with one who had committed before, of 200");
+}
+
+#[tokio::test]
+async fn one_who_has_lost_may_use_two_tables_of_one_name() {
+    let cluster = cluster();
+    let (one, other) = pair(&cluster).await;
+    one.batch_execute("CREATE SCHEMA app").await.unwrap();
+    one.batch_execute("CREATE TABLE app.t (id int PRIMARY KEY, name text)").await.unwrap();
+    one.batch_execute("INSERT INTO app.t VALUES (1, 'x')").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    one.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    other.batch_execute("UPDATE t SET n = 1 WHERE id = 1").await.unwrap();
+    assert_eq!(ask(&one, "UPDATE t SET n = 2 WHERE id = 1").await.unwrap(), ["1 rows"]);
+    let both = ask(&one, "SELECT t.n, a.name FROM t JOIN app.t a USING (id)").await.unwrap();
+    assert_eq!(both, ["Some(\"2\") | Some(\"x\")", "1 rows"]);
+    assert_eq!(told(&one.batch_execute("COMMIT").await.unwrap_err()).1, OC000);
+}

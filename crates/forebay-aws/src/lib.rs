@@ -1,0 +1,22 @@
+//! AWS's part of Forebay: the only crate with the SDK in it.
+//!
+//! [`SdkSigner`] signs tokens for Aurora DSQL with whatever credentials the process has: a role of its task or instance,
+//! a web identity, a profile, variables.
+//!
+//! ```no_run
+//! # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+//! use forebay::rt::TokioRuntime;
+//! use forebay_aws::SdkSigner;
+//! use forebay_dsql::{Options, TokenCache};
+//!
+//! let options = Options::from_env()?;
+//! let tokens = TokenCache::new(SdkSigner::from_env().await, TokioRuntime::current()?, options.service());
+//! let token = tokens.token(&options.token_request()).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod credentials;
+mod signer;
+
+pub use signer::SdkSigner;

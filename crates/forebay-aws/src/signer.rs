@@ -1,0 +1,79 @@
+//! Tokens, signed with the SDK.
+
+use std::fmt;
+use std::time::UNIX_EPOCH;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dsql::auth_token::{AuthTokenGenerator, Config};
+use aws_smithy_async::time::SystemTimeSource;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use forebay_dsql::{Action, SignFuture, Signed, Signer, Token, TokenError, TokenRequest};
+
+use crate::credentials::KeptCredentials;
+
+/// A [`Signer`] that uses the SDK. Credentials are loaded once and kept, and only one load is under way at a time,
+/// however many identities sign: instance metadata services have been broken by less.
+pub struct SdkSigner {
+    sdk: SdkConfig,
+    credentials: KeptCredentials,
+}
+
+impl SdkSigner {
+    /// A signer with the credentials that the SDK finds for this process, by its usual order: variables, profile, web
+    /// identity, the role of the container or the instance. Nothing is loaded before the first token is asked for.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    pub async fn from_env() -> Self {
+        let https = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
+        let loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(https.build_https());
+        Self::new(loader.load().await)
+    }
+
+    /// A signer with the credentials of `sdk`, by its time source, or the system's if it has none.
+    #[must_use]
+    pub fn new(sdk: SdkConfig) -> Self {
+        let sdk = match sdk.time_source() {
+            Some(_) => sdk,
+            None => sdk.into_builder().time_source(SystemTimeSource::new()).build(),
+        };
+        let credentials = KeptCredentials::new(sdk.credentials_provider());
+        Self { sdk, credentials }
+    }
+
+    async fn sign_with_sdk(&self, request: &TokenRequest) -> Result<Signed, TokenError> {
+        let TokenRequest { identity, life } = request;
+        let time = self.sdk.time_source().ok_or_else(|| TokenError::credentials("no time source"))?;
+        let credentials = self.credentials.at(time.now()).await?;
+        let config = Config::builder()
+            .hostname(&identity.host)
+            .region(Region::new(identity.region.clone()))
+            // Whole seconds, and within what a cluster takes.
+            .expires_in(life.as_secs().clamp(1, 604_800))
+            .credentials(credentials.clone())
+            .build()
+            .map_err(TokenError::credentials)?;
+        let generator = AuthTokenGenerator::new(config);
+        let token = match identity.action {
+            Action::DbConnect => generator.db_connect_auth_token(&self.sdk).await,
+            Action::DbConnectAdmin => generator.db_connect_admin_auth_token(&self.sdk).await,
+        };
+        // The SDK's own type prints its secret; it does not leave this line.
+        let token = Token::new(token.map_err(TokenError::unavailable)?.as_str());
+        let expiry = credentials.expiry().map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
+        Ok(Signed { token, credentials_expire: expiry })
+    }
+}
+
+impl Signer for SdkSigner {
+    fn sign<'a>(&'a self, request: &'a TokenRequest) -> SignFuture<'a> {
+        Box::pin(self.sign_with_sdk(request))
+    }
+}
+
+impl fmt::Debug for SdkSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SdkSigner")
+    }
+}

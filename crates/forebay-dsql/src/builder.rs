@@ -1,0 +1,196 @@
+//! Puts a pool together and starts it, in the mode that the options ask for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::{Runtime, TokioRuntime};
+use forebay::{
+    ConfigError, Connect, Event, Leases, Limit, LocalLimit, Logs, Metrics, Observer, Reservoir, Seed,
+    StartError,
+};
+
+use crate::client::{Client, ConnectorParts};
+use crate::dsql::{DsqlPool, Mode, Open};
+use crate::options::Options;
+use crate::pool_metrics::{PoolMetrics, ReservoirMetrics};
+use crate::registry::{Registry, Tracking};
+use crate::retry::RetryPolicy;
+use crate::standard::Standard;
+use crate::token::{Signer, TokenCache};
+use crate::transaction::Transactions;
+use crate::{keeper, standard, warmup};
+
+/// Makes the connector once it is known where tasks run.
+type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send>;
+
+/// Describes a pool. [`connect`](Self::connect) starts it.
+#[must_use = "a builder does nothing until it connects"]
+pub struct Builder<C> {
+    options: Options,
+    make: Make<C>,
+    runtime: Option<Arc<dyn Runtime>>,
+    limit: Option<Arc<dyn Limit>>,
+    leases: Option<Arc<dyn Leases>>,
+    observers: Vec<Box<dyn Observer>>,
+    policy: RetryPolicy,
+    /// Unless the settings say otherwise.
+    check_after: Option<Duration>,
+}
+
+impl<C: Client> Builder<C> {
+    pub(crate) fn new(options: Options, signer: impl Signer) -> Self {
+        let made = Self::made(options, |options, runtime| {
+            let tokens = TokenCache::new(signer, Arc::clone(&runtime), options.service());
+            C::new(ConnectorParts::new(options.clone(), tokens, runtime))
+        });
+        Self { check_after: C::CHECK_AFTER, ..made }
+    }
+
+    /// Takes tokens from a cache that other pools of the process use as well, instead of having its own.
+    pub fn tokens(mut self, tokens: TokenCache) -> Self {
+        self.make =
+            Box::new(|options, runtime| C::new(ConnectorParts::new(options.clone(), tokens, runtime)));
+        self
+    }
+}
+
+impl<C: Connect> Builder<C> {
+    /// A pool over a connector of your own; only what `options` say about pools is used.
+    pub fn over(connector: C, options: Options) -> Self {
+        Self::made(options, |_, _| Ok(connector))
+    }
+
+    fn made(
+        options: Options,
+        make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
+    ) -> Self {
+        let make = Box::new(make);
+        let policy = RetryPolicy::default();
+        Self {
+            options,
+            make,
+            runtime: None,
+            limit: None,
+            leases: None,
+            observers: Vec::new(),
+            policy,
+            check_after: None,
+        }
+    }
+
+    /// Where time and tasks come from. Default: the tokio runtime that [`connect`](Self::connect) is called in.
+    pub fn runtime(mut self, runtime: impl Runtime) -> Self {
+        self.runtime = Some(Arc::new(runtime));
+        self
+    }
+
+    /// Rations opens, instead of the local limit of the options. Share one among the pools of a process.
+    pub fn limit(mut self, limit: Arc<dyn Limit>) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Counts connections across processes. Default: no one does.
+    pub fn leases(mut self, leases: Arc<dyn Leases>) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
+    /// How transactions are run again. Default: [`RetryPolicy::default`].
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Hears of every event of the reservoir, beside the metrics and logs that are there anyway. Standard mode has none.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Starts it; see [`DsqlPool::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    ///
+    /// # Errors
+    /// If the options make no sense, or there is no runtime.
+    pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
+        let Self { options, make, runtime, limit, leases, observers, policy, check_after } = self;
+        Logs::notes(&options.settings().notes);
+        let runtime = match runtime {
+            Some(runtime) => runtime,
+            None => Arc::new(TokioRuntime::current()?),
+        };
+        let mut config = options.config().clone();
+        if let (Some(idle), None) = (check_after, config.figures().check_after) {
+            config = config.check_after(idle);
+        }
+        let figures = config.figures();
+        let registry = Registry::new(Arc::clone(&runtime));
+        let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
+        let limit = limit
+            .unwrap_or_else(|| Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))));
+        let metrics = PoolMetrics::new(options.service(), options.pool());
+        let mode = if options.reservoir_enabled() {
+            tracing::info!("Reservoir mode enabled, registering reservoir driver");
+            let mut reservoir = Reservoir::builder(connector)
+                .config(config)
+                .runtime(Arc::clone(&runtime))
+                .limit(limit)
+                .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
+                .observer(ReservoirMetrics::new(metrics))
+                .observer(Logs::new().pool(options.pool()));
+            if let Some(leases) = leases {
+                reservoir = reservoir.leases(leases);
+            }
+            for observer in observers {
+                reservoir = reservoir.observer(Boxed(observer));
+            }
+            Mode::Reservoir(Box::pin(reservoir.start()).await?)
+        } else {
+            config.validate()?;
+            let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
+            let mut draws = seed.draws();
+            let settings = options.settings().standard.clone();
+            let stagger = settings.warmup_stagger;
+            let standard =
+                Standard::new(connector, Arc::clone(&runtime), figures, settings, limit, leases, metrics);
+            tracing::info!(
+                max_open_conns = figures.max_open,
+                current_open = 0,
+                max_conn_lifetime = %forebay::duration::show(standard::LIFE),
+                max_conn_idle_time = "0s",
+                "DSQL connection pool configured"
+            );
+            // From here on, dropping this future closes it.
+            let open = Arc::new(Open(standard));
+            runtime.sleep_until(runtime.now() + draws.up_to(figures.stagger)).await;
+            Box::pin(warmup::warm_up(&open.0, stagger, &mut draws)).await;
+            runtime.spawn(Box::pin(keeper::run(open.0.clone())));
+            Mode::Standard(open)
+        };
+        let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
+        Ok(DsqlPool { mode, registry, runtime, acquire_timeout: figures.acquire_timeout, transactions })
+    }
+}
+
+/// An observer that is boxed already.
+struct Boxed(Box<dyn Observer>);
+
+impl Observer for Boxed {
+    fn on(&self, event: &Event<'_>) {
+        self.0.on(event);
+    }
+
+    fn wants_reports(&self) -> bool {
+        self.0.wants_reports()
+    }
+}
+
+impl<C> fmt::Debug for Builder<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,49 @@
+//! What the connectors of both clients have in common.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::Runtime;
+use forebay::{ConfigError, Connect};
+
+use crate::options::Options;
+use crate::token::TokenCache;
+
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+mod opening;
+
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) use opening::rolled_back;
+
+/// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: `Postgres` or `Sqlx`.
+pub trait Client: Connect + Sized {
+    /// After how long an idle connection is checked, unless the settings say: for clients that do not notice by
+    /// themselves when one dies.
+    const CHECK_AFTER: Option<Duration> = None;
+
+    /// A connector of these parts.
+    ///
+    /// # Errors
+    /// If the options make no sense to it.
+    fn new(parts: ConnectorParts) -> Result<Self, ConfigError>;
+}
+
+/// What a connector is made of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectorParts {
+    /// Where to connect, as whom.
+    pub options: Options,
+    /// Where tokens come from.
+    pub tokens: TokenCache,
+    /// Where tasks run.
+    pub runtime: Arc<dyn Runtime>,
+}
+
+impl ConnectorParts {
+    /// These parts.
+    #[must_use]
+    pub fn new(options: Options, tokens: TokenCache, runtime: Arc<dyn Runtime>) -> Self {
+        Self { options, tokens, runtime }
+    }
+}

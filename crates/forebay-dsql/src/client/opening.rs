@@ -1,0 +1,55 @@
+//! Opening a connection, whichever client it is of: with a token, and with failures told apart.
+
+use forebay::{Failure, OpenError};
+
+use super::ConnectorParts;
+use crate::error::{Auth, Class, Error, Throttle};
+use crate::token::Token;
+
+impl ConnectorParts {
+    /// Has a token signed, if there is none. Cancel safe.
+    pub(crate) async fn prepare(&self) -> Result<(), OpenError> {
+        self.token().await.map(drop)
+    }
+
+    async fn token(&self) -> Result<Token, OpenError> {
+        let token = self.tokens.token(&self.options.token_request()).await;
+        token.map_err(|error| OpenError::new(Failure::Token, error))
+    }
+
+    /// Connects with a token; if that has expired after all, once more with a fresh one.
+    /// Cancel safe if `dial` is.
+    pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let token = self.token().await?;
+        match dial(token.clone()).await {
+            Err(error) if error.class() == Class::Auth(Auth::SignatureExpired) => {
+                self.tokens.invalidate(&self.options.token_request().identity, &token);
+                dial(self.token().await?).await.map_err(open_error)
+            }
+            dialled => dialled.map_err(open_error),
+        }
+    }
+}
+
+/// Sorts a failed connect by how the refill should go on.
+fn open_error(error: Error) -> OpenError {
+    let failure = match error.class() {
+        Class::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
+        Class::Throttled(_) => Failure::Throttled,
+        Class::Auth(Auth::NoToken) => Failure::Token,
+        Class::Auth(_) => Failure::Auth,
+        _ => Failure::Open,
+    };
+    OpenError::new(failure, error)
+}
+
+/// A COMMIT that the server answered by rolling back.
+pub(crate) fn rolled_back() -> Error {
+    Error::new(
+        Class::Permanent,
+        "the transaction was rolled back at COMMIT, since one of its statements had failed",
+    )
+}

@@ -1,0 +1,291 @@
+//! One handle for a cluster, in either mode.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::{self, Runtime};
+use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
+
+use crate::builder::Builder;
+use crate::client::Client;
+use crate::error::Error;
+use crate::lent::Lent;
+use crate::options::Options;
+use crate::registry::{Registry, Tracking};
+use crate::session::{Session, Sessions};
+use crate::standard::Standard;
+use crate::token::Signer;
+use crate::transaction::{Transaction, Transactions};
+
+/// A handle to a cluster, with connections of tokio-postgres.
+#[cfg(feature = "tokio-postgres")]
+pub type Dsql = DsqlPool<crate::postgres::Postgres>;
+
+/// A handle to a cluster, with connections of sqlx.
+#[cfg(feature = "sqlx")]
+pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
+
+/// Connections to a cluster: from a reservoir if that is enabled, else from a pool in standard mode. What callers see is
+/// the same.
+///
+/// A clone is another handle to the same connections. When the last is dropped they are closed: idle ones at once,
+/// those in use when they come back. [`drain`](Self::drain) does the same and waits for it.
+pub struct DsqlPool<C: Connect> {
+    pub(crate) mode: Mode<C>,
+    pub(crate) registry: Registry,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) acquire_timeout: Duration,
+    pub(crate) transactions: Transactions,
+}
+
+pub(crate) enum Mode<C: Connect> {
+    Reservoir(Reservoir<Tracking<C>>),
+    Standard(Arc<Open<C>>),
+}
+
+/// A pool in standard mode that is closed with its last handle.
+pub(crate) struct Open<C: Connect>(pub(crate) Standard<C>);
+
+impl<C: Connect> Drop for Open<C> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl<C: Client> DsqlPool<C> {
+    /// Connects as `options` say, with tokens signed by `signer`. In reservoir mode it waits until the low watermark is
+    /// reached, in standard mode until the pool is warm; in both it serves with what it has if that takes too long.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    ///
+    /// # Errors
+    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached is no error here, but in the
+    /// logs and at the first acquire.
+    pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, StartError> {
+        Self::builder(options, signer).connect().await
+    }
+
+    /// Like [`connect`](Self::connect), with more to say.
+    pub fn builder(options: Options, signer: impl Signer) -> Builder<C> {
+        Builder::new(options, signer)
+    }
+}
+
+impl<C: Connect> DsqlPool<C> {
+    /// Takes a connection, waiting in line for one if need be, for as long as the options allow.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: what it was about to get goes to the next in line, or stays in the pool.
+    ///
+    /// # Errors
+    /// [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or [`Closed`](CheckoutError::Closed).
+    pub async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
+        match &self.mode {
+            Mode::Reservoir(reservoir) => Ok(Lent::of_reservoir(reservoir.checkout().await?)),
+            Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(self.acquire_timeout).await?)),
+        }
+    }
+
+    /// Takes a connection, waiting for at most `wait`, whatever the reason.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_within(&self, wait: Duration) -> Result<Lent<'_, C>, CheckoutError> {
+        match &self.mode {
+            Mode::Reservoir(reservoir) => Ok(Lent::of_reservoir(reservoir.checkout().within(wait).await?)),
+            Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(wait).await?)),
+        }
+    }
+
+    /// Runs `body` in a transaction and commits it; the whole of it again after a conflict. See [`Transactions::run`].
+    ///
+    /// ```no_run
+    /// # async fn pay(dsql: &forebay_dsql::Dsql) -> Result<u64, forebay_dsql::Error> {
+    /// dsql.run("pay", async |tx| {
+    ///     tx.execute("UPDATE account SET balance = balance - 1 WHERE id = 7", &[]).await?;
+    ///     Ok(tx.execute("UPDATE account SET balance = balance + 1 WHERE id = 8", &[]).await?)
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The last attempt's. [`Class::CommitUnknown`](crate::Class::CommitUnknown) if the connection was lost in COMMIT.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, its transaction is rolled back in the background. If it was waiting for a COMMIT, that
+    /// may have been done or not.
+    pub async fn run<T, E, F, B>(&self, operation: &'static str, body: B) -> Result<T, E>
+    where
+        C: Connect<Connection: Session + Sync>,
+        E: std::error::Error + From<Error> + 'static,
+        F: Future<Output = Result<T, E>>,
+        B: FnMut(Transaction<Lent<'static, C>>) -> F,
+    {
+        self.transactions.run(self, operation, body).await
+    }
+
+    /// What runs its transactions, for those who begin and commit by themselves.
+    #[must_use]
+    pub fn transactions(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    /// What the pool looks like now.
+    #[must_use]
+    pub fn status(&self) -> PoolStatus {
+        match &self.mode {
+            Mode::Reservoir(reservoir) => PoolStatus::of_reservoir(&reservoir.status()),
+            Mode::Standard(open) => PoolStatus::of_standard(&open.0),
+        }
+    }
+
+    /// What the reservoir looks like, in reservoir mode.
+    #[must_use]
+    pub fn reservoir_status(&self) -> Option<Status> {
+        match &self.mode {
+            Mode::Reservoir(reservoir) => Some(reservoir.status()),
+            Mode::Standard(_) => None,
+        }
+    }
+
+    /// Every connection, to list, count and retire.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Closes the pool and waits, for at most `wait`, until every connection is closed and every lease released.
+    ///
+    /// No more callers are served from the first poll on. Connections in use are closed when they come back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the waiting, not the closing. It can be called again.
+    pub async fn drain(&self, wait: Duration) -> Drained {
+        match &self.mode {
+            Mode::Reservoir(reservoir) => {
+                let drained = reservoir.drain(wait).await;
+                Drained { in_use: drained.in_use, closing: drained.closing + drained.other }
+            }
+            Mode::Standard(open) => {
+                let standard = &open.0;
+                standard.close();
+                rt::within(&*self.runtime, wait, standard.drained(&self.registry)).await;
+                Drained { in_use: standard.in_use(), closing: standard.closing() + standard.opening() }
+            }
+        }
+    }
+}
+
+/// What transactions are run on.
+impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
+    type Session = Lent<'static, C>;
+
+    async fn session(&self) -> Result<Lent<'static, C>, Error> {
+        Ok(self.acquire().await?.into_owned())
+    }
+}
+
+impl<C: Connect> Clone for DsqlPool<C> {
+    fn clone(&self) -> Self {
+        Self {
+            mode: match &self.mode {
+                Mode::Reservoir(reservoir) => Mode::Reservoir(reservoir.clone()),
+                Mode::Standard(open) => Mode::Standard(Arc::clone(open)),
+            },
+            registry: self.registry.clone(),
+            runtime: Arc::clone(&self.runtime),
+            acquire_timeout: self.acquire_timeout,
+            transactions: self.transactions.clone(),
+        }
+    }
+}
+
+impl<C: Connect> fmt::Debug for DsqlPool<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DsqlPool").field(&self.status()).finish()
+    }
+}
+
+/// Where connections come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolMode {
+    /// From a reservoir, which has them ready.
+    Reservoir,
+    /// From a pool that opens what is missing.
+    Standard,
+}
+
+/// What a pool looks like at one moment, in either mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStatus {
+    /// In which mode it is.
+    pub mode: PoolMode,
+    /// How many connections it may own.
+    pub max_open: usize,
+    /// How many it owns: in use or idle.
+    pub open: usize,
+    /// Those with callers, or being made clean after one.
+    pub in_use: usize,
+    /// Those nobody uses.
+    pub idle: usize,
+    /// Those on their way.
+    pub opening: usize,
+    /// Callers in line.
+    pub waiting: usize,
+    /// No more callers are served.
+    pub closed: bool,
+}
+
+impl PoolStatus {
+    pub(crate) fn of_reservoir(status: &Status) -> Self {
+        Self {
+            mode: PoolMode::Reservoir,
+            max_open: status.max_open,
+            open: status.size(),
+            in_use: status.in_use + status.in_care,
+            idle: status.ready,
+            opening: status.opening,
+            waiting: status.waiting,
+            closed: status.closed,
+        }
+    }
+
+    pub(crate) fn of_standard<C: Connect>(standard: &Standard<C>) -> Self {
+        let (open, in_use) = (standard.open(), standard.in_use());
+        Self {
+            mode: PoolMode::Standard,
+            max_open: standard.shared().figures.max_open,
+            open,
+            in_use,
+            idle: open.saturating_sub(in_use),
+            opening: standard.opening(),
+            waiting: standard.waiting(),
+            closed: standard.is_closed(),
+        }
+    }
+}
+
+/// What a drain could not finish in its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Connections still in use.
+    pub in_use: usize,
+    /// Connections on their way in or out, or whose lease is not released yet.
+    pub closing: usize,
+}
+
+impl Drained {
+    /// Whether everything is closed and released.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.in_use + self.closing == 0
+    }
+}

@@ -1,0 +1,116 @@
+//! What went wrong, by what to do next.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use forebay::BoxError;
+
+use crate::cas::ConditionFailed;
+
+mod class;
+
+pub use class::{Auth, Class, Conflict, Limit, Throttle};
+
+/// An error of the database, the network or a condition, with its [`Class`]; the source has the whole story.
+///
+/// Errors of tokio-postgres and sqlx become one with `?`:
+///
+/// ```
+/// use forebay_dsql::{Class, Error};
+///
+/// fn next(error: &Error) -> &'static str {
+///     match error.class() {
+///         Class::Conflict(_) => "run the transaction again",
+///         Class::ConditionFailed => "read again, decide again",
+///         Class::CommitUnknown => "find out whether it was committed",
+///         _ => "give up",
+///     }
+/// }
+///
+/// let lost = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+/// assert_eq!(next(&Error::of(lost).at_commit()), "find out whether it was committed");
+/// ```
+#[derive(Debug)]
+pub struct Error {
+    class: Class,
+    source: BoxError,
+}
+
+impl Error {
+    /// Classifies `source` by walking its chain of causes.
+    pub fn of(source: impl Into<BoxError>) -> Self {
+        let source = source.into();
+        let class = Class::of(&*source);
+        Self { class, source }
+    }
+
+    /// An error whose class is known.
+    pub fn new(class: Class, source: impl Into<BoxError>) -> Self {
+        Self { class, source: source.into() }
+    }
+
+    /// What to do next.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The same, had it happened in a COMMIT: what may have been committed is [`Class::CommitUnknown`].
+    #[must_use]
+    pub fn at_commit(self) -> Self {
+        Self { class: self.class.at_commit(), ..self }
+    }
+
+    /// What was expected and found, if a condition failed.
+    #[must_use]
+    pub fn condition(&self) -> Option<&ConditionFailed> {
+        class::causes(&*self.source).find_map(class::seen)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All of it: drivers say "db error" on top and the reason below.
+        write!(f, "{}: {}", self.class, self.source)?;
+        let mut told = self.source.to_string();
+        for cause in class::causes(&*self.source).skip(1) {
+            let text = cause.to_string();
+            if !told.contains(&text) {
+                write!(f, ": {text}")?;
+            }
+            told = text;
+        }
+        match self.class.remedy() {
+            Some(remedy) => write!(f, " ({remedy})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+macro_rules! classified {
+    ($($source:ty),*) => {
+        $(impl From<$source> for Error {
+            fn from(error: $source) -> Self {
+                Self::of(error)
+            }
+        })*
+    };
+}
+
+classified!(
+    std::io::Error,
+    forebay::CheckoutError,
+    forebay::OpenError,
+    crate::token::TokenError,
+    ConditionFailed
+);
+#[cfg(feature = "tokio-postgres")]
+classified!(tokio_postgres::Error);
+#[cfg(feature = "sqlx")]
+classified!(sqlx::Error);

@@ -1,0 +1,290 @@
+//! The classes, and how an error gets its own.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use crate::cas::ConditionFailed;
+use crate::error::Error;
+use crate::token::TokenError;
+
+/// What kind of error it is, named by what the caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Class {
+    /// Another transaction was first. Run the whole transaction again.
+    Conflict(Conflict),
+    /// The cluster takes no new connection now. Try again later, more slowly.
+    Throttled(Throttle),
+    /// The cluster does not let this user in. Trying again does not help, but for an expired signature once.
+    Auth(Auth),
+    /// A compare-and-swap found another value. Read again and decide again.
+    ConditionFailed,
+    /// Aurora DSQL has no such statement or feature. Write it differently.
+    Unsupported,
+    /// The transaction or the message is too large or too old. Make it smaller.
+    Limit(Limit),
+    /// The server lost a part of itself at a statement. Run the whole transaction again on the same connection.
+    Unavailable,
+    /// The connection is gone. Nothing was committed; try again on another one.
+    Disconnected,
+    /// The connection was lost, or the server failed, in a COMMIT: it may have happened or not. Never run it
+    /// again before finding out.
+    CommitUnknown,
+    /// No connection was to be had in time. Try again later.
+    NoConnection,
+    /// Anything else: a wrong statement, a violated constraint, an error of the application. Do not try again.
+    Permanent,
+}
+
+/// Why a transaction lost against another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Conflict {
+    /// `OC000`: it changed the same rows.
+    Change,
+    /// `OC001`: it changed the schema. The first retry clears it.
+    Schema,
+    /// Serialization failure of another kind.
+    Other,
+}
+
+/// Why no new connection is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Throttle {
+    /// The cluster holds as many connections as it may (53300).
+    TooManyConnections,
+    /// New connections come too fast (53400).
+    RateExceeded,
+    /// The cluster slept and is waking up.
+    Waking,
+}
+
+/// Why a user is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Auth {
+    /// Refused: wrong role, missing permission, wrong region or host in the token.
+    Denied,
+    /// The signature has expired. Once with a fresh token; if that is refused too, a clock is wrong.
+    SignatureExpired,
+    /// There was no token to show.
+    NoToken,
+}
+
+/// What was too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Rows changed in a transaction: 3,000.
+    Rows,
+    /// Size of a transaction: 10 MiB.
+    Size,
+    /// Age of a transaction: 300 s.
+    Age,
+    /// Size of one message of the protocol: 10 MiB.
+    Message,
+    /// Another one.
+    Other,
+}
+
+impl Class {
+    /// The class of `error`: the first of it and its causes that tells.
+    #[must_use]
+    pub fn of(error: &(dyn StdError + 'static)) -> Self {
+        causes(error).find_map(Self::of_one).unwrap_or(Self::Permanent)
+    }
+
+    /// The class of the same error had it happened in a COMMIT.
+    #[must_use]
+    pub fn at_commit(self) -> Self {
+        match self {
+            Self::Disconnected | Self::Unavailable => Self::CommitUnknown,
+            other => other,
+        }
+    }
+
+    /// The value of the label `error_class`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Conflict(_) => "conflict",
+            Self::Throttled(_) => "throttled",
+            Self::Auth(_) => "auth",
+            Self::ConditionFailed => "condition_failed",
+            Self::Unsupported => "unsupported",
+            Self::Limit(_) => "limit",
+            Self::Unavailable => "unavailable",
+            Self::Disconnected => "disconnected",
+            Self::CommitUnknown => "commit_unknown",
+            Self::NoConnection => "no_connection",
+            Self::Permanent => "permanent",
+        }
+    }
+
+    pub(crate) fn remedy(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Conflict(_) => "run the whole transaction again",
+            Self::Throttled(Throttle::TooManyConnections) => {
+                "lower DSQL_MAX_CONNS, or raise the cluster's quota"
+            }
+            Self::Throttled(_) => "try again later",
+            Self::Auth(Auth::Denied) => {
+                "check the role, its IAM permission dsql:DbConnect or dsql:DbConnectAdmin, host and region"
+            }
+            Self::Auth(Auth::SignatureExpired) => "check the clock of this machine",
+            Self::Auth(Auth::NoToken) => "check the credentials of this process",
+            Self::Unsupported => "Aurora DSQL does not support it",
+            Self::Limit(Limit::Rows) => "change at most 3,000 rows in a transaction",
+            Self::Limit(Limit::Size) => "write at most 10 MiB in a transaction",
+            Self::Limit(Limit::Age) => "end a transaction within 300 s",
+            Self::Limit(Limit::Message) => "send at most 10 MiB in one statement with its values",
+            Self::CommitUnknown => "it may have been committed: find out before doing it again",
+            Self::ConditionFailed
+            | Self::Limit(Limit::Other)
+            | Self::Unavailable
+            | Self::Disconnected
+            | Self::NoConnection
+            | Self::Permanent => return None,
+        })
+    }
+
+    /// What one link of a chain tells by itself.
+    fn of_one(error: &(dyn StdError + 'static)) -> Option<Self> {
+        if let Some(ours) = seen::<Error>(error) {
+            return Some(ours.class());
+        }
+        if seen::<ConditionFailed>(error).is_some() {
+            return Some(Self::ConditionFailed);
+        }
+        if seen::<TokenError>(error).is_some() {
+            return Some(Self::Auth(Auth::NoToken));
+        }
+        if let Some(checkout) = seen::<forebay::CheckoutError>(error) {
+            return Some(if checkout.is_transient() { Self::NoConnection } else { Self::Permanent });
+        }
+        if let Some(io) = seen::<io::Error>(error) {
+            return Self::of_io(io);
+        }
+        #[cfg(feature = "tokio-postgres")]
+        if let Some(class) = of_tokio_postgres(error) {
+            return Some(class);
+        }
+        #[cfg(feature = "sqlx")]
+        if let Some(class) = of_sqlx(error) {
+            return Some(class);
+        }
+        None
+    }
+
+    /// An error of the socket means that it is gone; but a wrong certificate, for one, comes as an I/O error too,
+    /// and will be as wrong on the next connection.
+    fn of_io(error: &io::Error) -> Option<Self> {
+        use io::ErrorKind::{InvalidData, InvalidInput, PermissionDenied, Unsupported};
+        match error.kind() {
+            InvalidData | InvalidInput | PermissionDenied | Unsupported => Some(Self::Permanent),
+            // A wrapper: what it wraps may tell more.
+            io::ErrorKind::Other => error.get_ref().map(|inner| Self::of(inner)),
+            _ => Some(Self::Disconnected),
+        }
+    }
+
+    /// The class of what a server said, for a client that this crate does not know: its SQLSTATE, message and hint.
+    #[must_use]
+    pub fn of_server(code: &str, message: &str, hint: Option<&str>) -> Self {
+        // Texts differ in case between versions.
+        let message = message.to_ascii_lowercase();
+        if message.contains("unable to accept connection") {
+            let expired = hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
+            return Self::of_refusal(code, &message, expired);
+        }
+        match code {
+            "40001" if message.contains("oc000") => Self::Conflict(Conflict::Change),
+            "40001" if message.contains("oc001") => Self::Conflict(Conflict::Schema),
+            "40001" => Self::Conflict(Conflict::Other),
+            "53300" => Self::Throttled(Throttle::TooManyConnections),
+            "53400" => Self::Throttled(Throttle::RateExceeded),
+            "57P03" => Self::Throttled(Throttle::Waking),
+            "28000" | "28P01" => Self::Auth(Auth::Denied),
+            "0A000" => Self::Unsupported,
+            "54000" if message.contains("row limit") => Self::Limit(Limit::Rows),
+            "54000" if message.contains("size limit") => Self::Limit(Limit::Size),
+            "54000" if message.contains("age limit") => Self::Limit(Limit::Age),
+            "54000" => Self::Limit(Limit::Other),
+            // A protocol violation; no client of ours commits another one.
+            "08P01" => Self::Limit(Limit::Message),
+            "XX000" => Self::Unavailable,
+            // The server said goodbye before it closed the socket.
+            "57P01" | "57P02" | "57P05" | "08000" | "08003" | "08006" => Self::Disconnected,
+            _ => Self::Permanent,
+        }
+    }
+
+    /// By the text where no SQLSTATE is known.
+    fn of_refusal(code: &str, message: &str, expired: bool) -> Self {
+        if message.contains("too many open connections") || code == "53300" {
+            Self::Throttled(Throttle::TooManyConnections)
+        } else if message.contains("rate exceeded") || code == "53400" {
+            Self::Throttled(Throttle::RateExceeded)
+        } else if message.contains("waking up") {
+            Self::Throttled(Throttle::Waking)
+        } else if message.contains("access denied") {
+            Self::Auth(if expired { Auth::SignatureExpired } else { Auth::Denied })
+        } else {
+            Self::Permanent
+        }
+    }
+}
+
+/// The label; of a conflict, its code.
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Conflict(Conflict::Change) => "conflict OC000",
+            Self::Conflict(Conflict::Schema) => "conflict OC001",
+            Self::ConditionFailed => "condition failed",
+            Self::CommitUnknown => "commit unknown",
+            Self::NoConnection => "no connection",
+            other => other.label(),
+        })
+    }
+}
+
+/// The error as a `T`, also if it is shared or boxed: these pass for the error itself and hide its type.
+pub(crate) fn seen<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    error
+        .downcast_ref::<T>()
+        .or_else(|| error.downcast_ref::<Arc<T>>().map(|shared| &**shared))
+        .or_else(|| error.downcast_ref::<Box<T>>().map(|boxed| &**boxed))
+}
+
+/// An error and its causes, outermost first.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+#[cfg(feature = "tokio-postgres")]
+fn of_tokio_postgres(error: &(dyn StdError + 'static)) -> Option<Class> {
+    if let Some(said) = seen::<tokio_postgres::error::DbError>(error) {
+        return Some(Class::of_server(said.code().code(), said.message(), said.hint()));
+    }
+    let error = seen::<tokio_postgres::Error>(error)?;
+    error.is_closed().then_some(Class::Disconnected)
+}
+
+#[cfg(feature = "sqlx")]
+fn of_sqlx(error: &(dyn StdError + 'static)) -> Option<Class> {
+    use sqlx::postgres::PgDatabaseError;
+    match seen::<sqlx::Error>(error)? {
+        sqlx::Error::Database(said) => {
+            let hint = said.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::hint);
+            Some(Class::of_server(&said.code().unwrap_or_default(), said.message(), hint))
+        }
+        sqlx::Error::WorkerCrashed => Some(Class::Disconnected),
+        sqlx::Error::PoolTimedOut => Some(Class::NoConnection),
+        _ => None,
+    }
+}

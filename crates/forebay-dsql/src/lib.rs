@@ -1,0 +1,77 @@
+//! Aurora DSQL without waits, wrong retries or stale tokens.
+//!
+//! What is here needs no AWS SDK: a [`Signer`] makes tokens, and `forebay-aws` has one that does it with the SDK.
+//!
+//! - [`Options`]: which cluster, as whom, and how; from code, a `dsql://` URL or the environment.
+//! - [`TokenCache`]: tokens signed ahead of need, so that a failing token service does not stop new connections.
+//! - [`DsqlPool`]: one handle to a cluster, with connections from a reservoir or from a pool. It is called `Dsql` with
+//!   connections of tokio-postgres, and `SqlxDsql` with those of sqlx.
+//! - [`Error`] and [`Class`]: what went wrong, by what to do next.
+
+pub mod metrics;
+pub mod pool_metrics;
+
+mod builder;
+mod cas;
+mod client;
+mod dsql;
+mod error;
+mod id;
+mod keeper;
+mod lent;
+mod options;
+#[cfg(feature = "tokio-postgres")]
+mod postgres;
+mod registry;
+mod retry;
+mod session;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+mod standard;
+mod timestamp;
+#[cfg(feature = "tokio-postgres")]
+mod tls;
+mod token;
+mod transaction;
+mod uuid;
+mod warmup;
+#[cfg(feature = "tokio-postgres")]
+mod wire;
+
+pub use builder::Builder;
+#[cfg(feature = "sqlx")]
+pub use cas::Bind;
+pub use cas::{ConditionFailed, Fence, swapped};
+pub use client::{Client, ConnectorParts};
+#[cfg(feature = "tokio-postgres")]
+pub use dsql::Dsql;
+#[cfg(feature = "sqlx")]
+pub use dsql::SqlxDsql;
+pub use dsql::{Drained, DsqlPool, PoolMode, PoolStatus};
+pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
+pub use id::{ClockOutOfRange, Ids, Node};
+pub use lent::Lent;
+pub use options::{Options, OptionsBuilder, Roots};
+#[cfg(feature = "tokio-postgres")]
+pub use postgres::{Postgres, PostgresConnection};
+pub use registry::{ConnectionId, Listed, Registry};
+pub use retry::{RetryBudget, RetryPolicy};
+pub use session::{Session, Sessions};
+#[cfg(feature = "sqlx")]
+pub use sqlx::{Sqlx, SqlxConnection};
+pub use timestamp::{TimeOutOfRange, Timestamp};
+pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
+pub use transaction::{Operation, Stage, Transaction, Transactions};
+pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
+#[cfg(feature = "tokio-postgres")]
+pub use wire::{Shape, Watch};
+
+/// The pages of the manual, so that what they show is compiled and run.
+#[cfg(doctest)]
+mod manual {
+    #[doc = include_str!("../../../docs/dsql.md")]
+    mod dsql {}
+    #[cfg(feature = "tokio-postgres")]
+    #[doc = include_str!("../../../docs/dsql-modes.md")]
+    mod modes {}
+}

@@ -1,0 +1,242 @@
+//! Collecting options, and judging them as a whole.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay::{Config, ConfigError, EnvReader, Problem};
+
+use super::{Options, Roots, endpoint, sources};
+
+/// After so long Aurora DSQL ends a session.
+const SESSION_LIMIT: Duration = Duration::from_secs(60 * 60);
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Collects [`Options`]. Nothing is judged before [`build`](Self::build), which reports all problems at once.
+#[derive(Clone, Debug, Default)]
+#[must_use = "call `build`"]
+pub struct OptionsBuilder {
+    pub(super) host: Option<String>,
+    pub(super) port: Option<String>,
+    pub(super) address: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) database: Option<String>,
+    pub(super) application_name: Option<String>,
+    pub(super) pool: Option<String>,
+    pub(super) roots: Option<Roots>,
+    pub(super) root_file: Option<PathBuf>,
+    pub(super) direct_tls: Option<String>,
+    pub(super) config: Option<Config>,
+    /// Whether they come from an environment, so that problems are named by its variables.
+    pub(super) of_environment: bool,
+    /// For forebay's reader: region, token life, service, modes, limits.
+    pub(super) variables: BTreeMap<String, String>,
+    /// Found before `build`: a URL that is none, a key nobody knows.
+    pub(super) problems: Vec<Problem>,
+}
+
+impl OptionsBuilder {
+    /// The port. Default: the one in the host, else 5432.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port.to_string());
+        self
+    }
+
+    /// Where the TCP connection goes instead of to the host: a private link, a proxy, `dsql-local`. Certificate and
+    /// token are still for the host.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.address = Some(address.into());
+        self
+    }
+
+    /// The region. Default: the one in the host's name.
+    pub fn region(self, region: impl Into<String>) -> Self {
+        self.variable("REGION", region)
+    }
+
+    /// The database role. Default `admin`.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The database. Default `postgres`.
+    pub fn database(mut self, database: impl Into<String>) -> Self {
+        self.database = Some(database.into());
+        self
+    }
+
+    /// What the server is told about who connects. Default: the service's name.
+    pub fn application_name(mut self, name: impl Into<String>) -> Self {
+        self.application_name = Some(name.into());
+        self
+    }
+
+    /// The label `pool` of metrics. Default `default`; each pool of a process needs its own.
+    pub fn pool(mut self, pool: impl Into<String>) -> Self {
+        self.pool = Some(pool.into());
+        self
+    }
+
+    /// The name of this service. Default: the program's.
+    pub fn service(self, service: impl Into<String>) -> Self {
+        self.variable("DSQL_SERVICE_NAME", service)
+    }
+
+    /// How long a token is good for. Default 15 min; from a second to a week.
+    pub fn token_life(self, life: Duration) -> Self {
+        self.variable("DSQL_TOKEN_DURATION", forebay::duration::show(life))
+    }
+
+    /// Whom to believe that a server is the cluster. Default: public authorities.
+    pub fn roots(mut self, roots: Roots) -> Self {
+        self.roots = Some(roots);
+        self
+    }
+
+    /// Believes only the certificates of a PEM file. `build` reads it.
+    pub fn root_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.root_file = Some(path.into());
+        self
+    }
+
+    /// Whether TLS begins without asking the server first. Default: yes.
+    pub fn direct_tls(mut self, direct: bool) -> Self {
+        self.direct_tls = Some(direct.to_string());
+        self
+    }
+
+    /// Whether connections come from a reservoir. Default: no; from a pool in standard mode.
+    pub fn reservoir(self, enabled: bool) -> Self {
+        self.variable("DSQL_RESERVOIR_ENABLED", enabled.to_string())
+    }
+
+    /// The reservoir's settings, instead of those from variables.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// Sets one of forebay's variables, such as `DSQL_MAX_CONNS`, as an environment would.
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// Judges everything together.
+    ///
+    /// # Errors
+    /// Every problem, each with what is allowed.
+    pub fn build(self) -> Result<Options, ConfigError> {
+        let mut problems = self.problems;
+        let mut problem = |setting: &'static str, value: &str, allowed: &str| {
+            let variable =
+                sources::VARIABLES.iter().find(|(name, _)| self.of_environment && *name == setting);
+            problems.push(Problem {
+                setting: variable.map_or(setting, |(_, variable)| variable).into(),
+                value: format!("{value:?}"),
+                allowed: allowed.to_owned(),
+            });
+        };
+
+        let given = self.host.unwrap_or_default();
+        let (host, port_of_host) = endpoint::split(&given);
+        if !endpoint::is_name(&host) {
+            let allowed = "the name of a cluster, such as abc.dsql.us-east-1.on.aws";
+            problem("CLUSTER_ENDPOINT", &given, allowed);
+        }
+        let port = self.port.or(port_of_host);
+        let parsed = port.as_deref().map_or(Some(5432), |port| port.parse().ok().filter(|port| *port != 0));
+        if parsed.is_none() {
+            problem("port", port.as_deref().unwrap_or_default(), "a number from 1 to 65535");
+        }
+        let address = self.address.map(|address| address.trim_matches(['[', ']']).to_owned());
+        if let Some(address) = address.as_deref()
+            && !endpoint::is_name(address)
+            && address.parse::<std::net::IpAddr>().is_err()
+        {
+            problem("address", address, "a host name or an IP address, without a port");
+        }
+        let user = self.user.unwrap_or_else(|| "admin".to_owned());
+        let database = self.database.unwrap_or_else(|| "postgres".to_owned());
+        for (setting, value) in [("user", &user), ("database", &database)] {
+            if value.is_empty() || value.contains('\0') {
+                problem(setting, value, "a name, and not empty");
+            }
+        }
+        let direct_tls = match self.direct_tls.as_deref() {
+            None | Some("true" | "1" | "direct") => true,
+            Some("false" | "0" | "postgres") => false,
+            Some(other) => {
+                problem("direct_tls", other, "true or false");
+                true
+            }
+        };
+        let mut roots = self.roots.unwrap_or_default();
+        if let Some(path) = &self.root_file {
+            match std::fs::read(path) {
+                Ok(pem) => roots = Roots::Pem(pem.into()),
+                Err(error) => {
+                    let allowed = format!("a PEM file that can be read ({error})");
+                    problem("root_file", &path.display().to_string(), &allowed);
+                }
+            }
+        }
+        if let Roots::Pem(pem) = &roots
+            && !endpoint::holds_certificates(pem)
+        {
+            problem("roots", "no certificate", "PEM with one certificate at least");
+        }
+
+        let set = |name| self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+        let region = set("REGION").or_else(|| set("AWS_REGION")).or_else(|| endpoint::region(&host));
+        let region = region.map(str::to_owned);
+        if region.is_none() {
+            let allowed =
+                "given: the name of this cluster does not tell it, as {id}.dsql.{region}.on.aws does";
+            problem("REGION", "", allowed);
+        }
+        let settings = EnvReader::new("DSQL").server_limit(SESSION_LIMIT).read(self.variables);
+        let settings = match settings {
+            Ok(mut settings) => {
+                if let Some(config) = self.config {
+                    settings.config = config.server_limit(SESSION_LIMIT);
+                }
+                if settings.token_duration < Duration::from_secs(1) || settings.token_duration > WEEK {
+                    let life = forebay::duration::show(settings.token_duration);
+                    problem("DSQL_TOKEN_DURATION", &life, "from 1s to 168h, which is a week");
+                }
+                Some(settings)
+            }
+            Err(error) => {
+                problems.extend(error.problems);
+                None
+            }
+        };
+        if let Some(Err(error)) = settings.as_ref().map(|settings| settings.config.validate()) {
+            problems.extend(error.problems);
+        }
+        match (settings, region, parsed) {
+            (Some(mut settings), Some(region), Some(port)) if problems.is_empty() => {
+                settings.endpoint = Some(host.clone());
+                settings.region = Some(region.clone());
+                let application_name = self.application_name.unwrap_or_else(|| settings.service.clone());
+                let pool = self.pool.unwrap_or_else(|| "default".to_owned());
+                Ok(Options {
+                    host,
+                    port,
+                    address,
+                    region,
+                    user,
+                    database,
+                    application_name,
+                    pool,
+                    roots,
+                    direct_tls,
+                    settings,
+                })
+            }
+            _ => Err(ConfigError { problems }),
+        }
+    }
+}

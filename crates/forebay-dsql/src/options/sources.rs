@@ -1,0 +1,147 @@
+//! Options from a URL and from the environment.
+
+use std::collections::BTreeMap;
+
+use forebay::{ConfigError, Problem};
+use percent_encoding::percent_decode_str;
+
+use super::{Options, OptionsBuilder};
+
+/// Variables beside those of forebay's reader, by the setting they fill: the names that `psql` uses, and
+/// `forebay dsql-local` prints.
+pub(super) const VARIABLES: [(&str, &str); 7] = [
+    ("user", "PGUSER"),
+    ("port", "PGPORT"),
+    ("database", "PGDATABASE"),
+    ("address", "PGHOSTADDR"),
+    ("root_file", "PGSSLROOTCERT"),
+    ("direct_tls", "PGSSLNEGOTIATION"),
+    ("application_name", "PGAPPNAME"),
+];
+
+impl Options {
+    /// Reads `dsql://user@host:port/database?key=value&...`. All but the host may be left out. Keys are `region`,
+    /// `address`, `root_file`, `direct_tls`, `application_name`, `pool`, and forebay's variables in lower case without
+    /// `DSQL_`: `max_conns`, `reservoir_enabled`, `token_duration` and so on.
+    ///
+    /// # Errors
+    /// Every problem, each with what is allowed.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
+        OptionsBuilder::from_url(url).build()
+    }
+
+    /// Reads the environment of this process: `CLUSTER_ENDPOINT`, `REGION`, `DSQL_*` and those listed at
+    /// [`from_variables`](Self::from_variables).
+    ///
+    /// # Errors
+    /// Every problem, each with its variable and what is allowed.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
+        Self::from_variables(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+    }
+
+    /// Reads these variables as an environment: forebay's own, and `CLUSTER_USER` or `PGUSER`, `PGPORT`, `PGDATABASE`,
+    /// `PGHOSTADDR` (the address), `PGSSLROOTCERT` (the root file), `PGSSLNEGOTIATION` (`direct` or `postgres`) and
+    /// `PGAPPNAME`.
+    ///
+    /// # Errors
+    /// Every problem, each with its variable and what is allowed.
+    pub fn from_variables<N: Into<String>, V: Into<String>>(
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Self, ConfigError> {
+        OptionsBuilder::from_variables(variables).build()
+    }
+}
+
+impl OptionsBuilder {
+    /// As [`Options::from_url`], for a program that sets more in code.
+    pub fn from_url(url: &str) -> Self {
+        let mut builder = Self::default();
+        let Some(rest) = url.strip_prefix("dsql://") else {
+            return builder.with_problem("URL", scheme(url), "one that begins with dsql://");
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        if let Some((_, _password)) = user.and_then(|user| user.split_once(':')) {
+            builder =
+                builder.with_problem("URL", "one with a password", "without one: a token takes its place");
+        }
+        let user = user.map(|user| user.split(':').next().unwrap_or(user));
+        builder.host = Some(decoded(host));
+        builder.user = user.filter(|user| !user.is_empty()).map(decoded);
+        builder.database = Some(database).filter(|name| !name.is_empty()).map(decoded);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            builder = builder.key(&decoded(key), decoded(value));
+        }
+        builder
+    }
+
+    fn key(mut self, key: &str, value: String) -> Self {
+        match key {
+            "region" => return self.region(value),
+            "address" => self.address = Some(value),
+            "root_file" => self.root_file = Some(value.into()),
+            "direct_tls" => self.direct_tls = Some(value),
+            "application_name" => self.application_name = Some(value),
+            "pool" => self.pool = Some(value),
+            _ => {
+                let known = forebay::variables()
+                    .find(|variable| variable.prefixed && variable.name.eq_ignore_ascii_case(key));
+                match known {
+                    Some(variable) => return self.variable(variable.full_name("DSQL"), value),
+                    None => return self.with_problem("URL", key, KEYS),
+                }
+            }
+        }
+        self
+    }
+
+    /// As [`Options::from_variables`], for a program that sets more in code.
+    pub fn from_variables<N: Into<String>, V: Into<String>>(
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        let variables: BTreeMap<String, String> =
+            variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let get = |name: &str| {
+            // Set to nothing is not set: that is how an unset variable arrives through most deployment tools.
+            variables.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        };
+        let builder = Self {
+            of_environment: true,
+            host: get("CLUSTER_ENDPOINT"),
+            // What AWS's own examples use.
+            user: get("CLUSTER_USER").or_else(|| get("PGUSER")),
+            port: get("PGPORT"),
+            database: get("PGDATABASE"),
+            address: get("PGHOSTADDR"),
+            root_file: get("PGSSLROOTCERT").map(Into::into),
+            direct_tls: get("PGSSLNEGOTIATION"),
+            application_name: get("PGAPPNAME"),
+            ..Self::default()
+        };
+        Self { variables, ..builder }
+    }
+
+    fn with_problem(mut self, setting: &'static str, value: &str, allowed: &str) -> Self {
+        let value = format!("{value:?}");
+        self.problems.push(Problem { setting: setting.into(), value, allowed: allowed.to_owned() });
+        self
+    }
+}
+
+const KEYS: &str = "made of the keys region, address, root_file, direct_tls, application_name, pool, and \
+                    forebay's variables in lower case without DSQL_, such as max_conns";
+
+/// What stands before the `://`, which is safe to show; the rest may hold a password.
+fn scheme(url: &str) -> &str {
+    url.split_once("://").map_or("one without a scheme", |(scheme, _)| scheme)
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}

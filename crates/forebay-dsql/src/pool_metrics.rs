@@ -1,0 +1,189 @@
+//! Every metric of the pool, in one place: the same in both modes, as far as they make sense there.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ::metrics::{
+    Counter, Gauge, Histogram, Label, SharedString, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
+};
+use forebay::metrics::Kind;
+use forebay::{Discard, Event, Observer};
+use parking_lot::Mutex;
+
+use crate::dsql::PoolStatus;
+use crate::metrics::Metric;
+
+macro_rules! metrics {
+    ($($constant:ident $name:literal $kind:ident, $help:literal;)*) => {
+        $(const $constant: Metric = Metric { name: $name, kind: Kind::$kind, labels: &["pool"], help: $help };)*
+
+        /// Every metric of the pool, in the order of the manual.
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+metrics! {
+    MAX_OPEN "dsql_pool_max_open" Gauge, "Connections the pool may own";
+    OPEN "dsql_pool_open" Gauge, "Connections the pool owns";
+    IN_USE "dsql_pool_in_use" Gauge, "Connections with callers";
+    IDLE "dsql_pool_idle" Gauge, "Connections nobody uses";
+    WAITS "dsql_pool_wait_total" Counter, "Callers who had to wait for a connection";
+    WAIT_DURATION "dsql_pool_wait_duration" Histogram, "How long they waited, in milliseconds";
+    CLOSED_LIFETIME "dsql_db_closed_max_lifetime_total" Counter, "Connections closed because of their age";
+    CLOSED_IDLE_TIME "dsql_db_closed_max_idle_time_total" Counter, "Connections closed because nobody used them";
+    CLOSED_IDLE "dsql_db_closed_max_idle_total" Counter, "Connections closed because there were more than wanted";
+    TOPUPS "dsql_pool_keeper_topup_total" Counter, "Connections the keeper opened, in standard mode";
+    TOPUP_FAILURES "dsql_pool_keeper_topup_failures_total" Counter, "Connections the keeper failed to open";
+    KEEPER_SIZE "dsql_pool_keeper_current_size" Gauge, "Connections the keeper counted last";
+}
+
+/// The manual's table of these metrics, in Markdown.
+#[must_use]
+pub fn manual() -> String {
+    let row = |metric: &Metric| {
+        format!("| `{}` | {} | {} |\n", metric.name, format!("{:?}", metric.kind).to_lowercase(), metric.help)
+    };
+    format!("| metric | kind | what it tells |\n|---|---|---|\n{}", ALL.iter().map(row).collect::<String>())
+}
+
+/// The metrics of one pool. Registered with the first value, so that an exporter can be installed until then.
+#[derive(Clone)]
+pub(crate) struct PoolMetrics(Arc<Inner>);
+
+struct Inner {
+    service: SharedString,
+    pool: SharedString,
+    handles: OnceLock<Handles>,
+}
+
+struct Handles {
+    max_open: Gauge,
+    open: Gauge,
+    in_use: Gauge,
+    idle: Gauge,
+    waits: Counter,
+    wait_duration: Histogram,
+    closed_lifetime: Counter,
+    closed_idle_time: Counter,
+    closed_idle: Counter,
+    topups: Counter,
+    topup_failures: Counter,
+    keeper_size: Gauge,
+}
+
+impl PoolMetrics {
+    pub(crate) fn new(service: &str, pool: &str) -> Self {
+        let (service, pool) = (service.to_owned().into(), pool.to_owned().into());
+        Self(Arc::new(Inner { service, pool, handles: OnceLock::new() }))
+    }
+
+    fn handles(&self) -> &Handles {
+        self.0.handles.get_or_init(|| self.register())
+    }
+
+    fn register(&self) -> Handles {
+        for metric in ALL {
+            match metric.kind {
+                Kind::Counter => describe_counter!(metric.name, metric.help),
+                Kind::Gauge => describe_gauge!(metric.name, metric.help),
+                Kind::Histogram => describe_histogram!(metric.name, Unit::Milliseconds, metric.help),
+            }
+        }
+        let labels =
+            vec![Label::new("service", self.0.service.clone()), Label::new("pool", self.0.pool.clone())];
+        let gauge = |metric: Metric| gauge!(metric.name, labels.clone());
+        let counter = |metric: Metric| counter!(metric.name, labels.clone());
+        Handles {
+            max_open: gauge(MAX_OPEN),
+            open: gauge(OPEN),
+            in_use: gauge(IN_USE),
+            idle: gauge(IDLE),
+            waits: counter(WAITS),
+            wait_duration: histogram!(WAIT_DURATION.name, labels.clone()),
+            closed_lifetime: counter(CLOSED_LIFETIME),
+            closed_idle_time: counter(CLOSED_IDLE_TIME),
+            closed_idle: counter(CLOSED_IDLE),
+            topups: counter(TOPUPS),
+            topup_failures: counter(TOPUP_FAILURES),
+            keeper_size: gauge(KEEPER_SIZE),
+        }
+    }
+
+    pub(crate) fn waited(&self, waited: Duration) {
+        let handles = self.handles();
+        handles.waits.increment(1);
+        handles.wait_duration.record(waited.as_secs_f64() * 1_000.0);
+    }
+
+    pub(crate) fn closed_for_age(&self) {
+        self.handles().closed_lifetime.increment(1);
+    }
+
+    pub(crate) fn topped_up(&self, well: bool) {
+        let handles = self.handles();
+        if well { &handles.topups } else { &handles.topup_failures }.increment(1);
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a pool has fewer than 2^52 connections")]
+    pub(crate) fn kept(&self, size: usize) {
+        self.handles().keeper_size.set(size as f64);
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a pool has fewer than 2^52 connections")]
+    pub(crate) fn stands(&self, status: &PoolStatus) {
+        let handles = self.handles();
+        handles.max_open.set(status.max_open as f64);
+        handles.open.set(status.open as f64);
+        handles.in_use.set(status.in_use as f64);
+        handles.idle.set(status.idle as f64);
+    }
+}
+
+/// Keeps the same metrics of a reservoir.
+pub(crate) struct ReservoirMetrics {
+    pub(crate) metrics: PoolMetrics,
+    /// Waits that the reservoir has counted and this has not told: callers who gave up are not events.
+    told: Mutex<u64>,
+}
+
+impl ReservoirMetrics {
+    pub(crate) fn new(metrics: PoolMetrics) -> Self {
+        Self { metrics, told: Mutex::new(0) }
+    }
+}
+
+impl Observer for ReservoirMetrics {
+    fn on(&self, event: &Event<'_>) {
+        match event {
+            Event::Report { status } => {
+                self.metrics.stands(&PoolStatus::of_reservoir(status));
+                let mut told = self.told.lock();
+                self.metrics.handles().waits.increment(status.counts.waits.saturating_sub(*told));
+                *told = status.counts.waits.max(*told);
+            }
+            Event::Waited { waited } => {
+                self.metrics.handles().wait_duration.record(waited.as_secs_f64() * 1_000.0);
+            }
+            Event::Discarded { reason, .. } => {
+                let handles = self.metrics.handles();
+                match reason {
+                    Discard::GuardWindow
+                    | Discard::ExpiredOnCheckout
+                    | Discard::ExpiredOnReturn
+                    | Discard::ExpiredOnScan
+                    | Discard::ExpiringOnScan
+                    | Discard::Retired => handles.closed_lifetime.increment(1),
+                    Discard::Idle => handles.closed_idle_time.increment(1),
+                    Discard::Full => handles.closed_idle.increment(1),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn wants_reports(&self) -> bool {
+        true
+    }
+}

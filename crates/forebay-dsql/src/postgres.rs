@@ -1,0 +1,221 @@
+//! Connections of tokio-postgres.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::Runtime;
+use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError};
+use tokio_postgres::Client;
+use tokio_postgres::config::{SslMode, SslNegotiation};
+
+use crate::client::{self, ConnectorParts};
+use crate::error::{Class, Error};
+use crate::options::Options;
+use crate::session::Session;
+use crate::tls::{Tls, WatchedTls};
+use crate::token::Token;
+use crate::wire::{Driver, Leash, Shape, Watch};
+
+/// A peer that says nothing for so long is asked whether it lives.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Bytes that nobody acknowledges for so long end the connection.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// How often a connection is looked at again while it is made clean: transaction, settings, and once to be sure.
+const STEPS: usize = 4;
+
+/// Opens connections of tokio-postgres to a cluster, with tokens from a cache.
+pub struct Postgres {
+    parts: ConnectorParts,
+    tls: Tls,
+}
+
+impl Postgres {
+    async fn dial(&self, token: Token, lifeline: Lifeline) -> Result<PostgresConnection, Error> {
+        let options = &self.parts.options;
+        let mut config = tokio_postgres::Config::new();
+        config
+            .user(options.user())
+            .password(token.expose_secret())
+            .dbname(options.database())
+            .application_name(options.application_name())
+            .port(options.port())
+            .keepalives_idle(KEEPALIVE)
+            .tcp_user_timeout(UNACKNOWLEDGED)
+            .ssl_mode(SslMode::Require)
+            .ssl_negotiation(if options.direct_tls() {
+                SslNegotiation::Direct
+            } else {
+                SslNegotiation::Postgres
+            });
+        if options.address() == options.host() {
+            config.host(options.host());
+        } else {
+            for address in resolve(options).await? {
+                config.host(options.host()).hostaddr(address);
+            }
+        }
+        let tls = WatchedTls::new(self.tls.clone());
+        let watch = tls.watch();
+        let (client, connection) = config.connect(tls).await?;
+        let watch = Arc::clone(&watch.lock());
+        let ended = Ended(Arc::clone(&watch));
+        let (driver, leash) = Driver::new(connection, Arc::clone(&watch));
+        self.parts.runtime.spawn(Box::pin(async move {
+            // In this order: the socket is closed before it is said to be, and only then is the death told.
+            let _lifeline = lifeline.guard();
+            let _ended = ended;
+            driver.await;
+        }));
+        let opened = PostgresConnection { client, watch, leash };
+        // Until the driver has looked once, it would not hear of what it is told.
+        opened.watch.answered().await;
+        Ok(opened)
+    }
+}
+
+/// The addresses of a cluster that is reached by another name than its own.
+async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
+    let found = tokio::net::lookup_host((options.address(), options.port())).await?;
+    Ok(found.map(|address| address.ip()).collect())
+}
+
+/// Says that the socket is gone.
+struct Ended(Arc<Watch>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.set_ended();
+    }
+}
+
+impl client::Client for Postgres {
+    fn new(parts: ConnectorParts) -> Result<Self, ConfigError> {
+        Ok(Self { tls: Tls::new(&parts.options)?, parts })
+    }
+}
+
+impl Connect for Postgres {
+    type Connection = PostgresConnection;
+
+    async fn prepare(&self) -> Result<(), OpenError> {
+        self.parts.prepare().await
+    }
+
+    async fn open(&self, lifeline: Lifeline) -> Result<PostgresConnection, OpenError> {
+        self.parts.open(|token| self.dial(token, lifeline.clone())).await
+    }
+
+    fn is_usable(&self, connection: &PostgresConnection) -> bool {
+        !connection.watch.is_broken() && !connection.client.is_closed()
+    }
+
+    fn is_clean(&self, connection: &PostgresConnection) -> bool {
+        connection.watch.shape() == Shape::Clean
+    }
+
+    async fn reset(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
+        for _ in 0..STEPS {
+            match connection.watch.answered().await {
+                Shape::Clean => return Ok(()),
+                Shape::InTransaction => connection.client.batch_execute("ROLLBACK").await?,
+                Shape::Altered => {
+                    connection.client.batch_execute("RESET ALL").await?;
+                    connection.watch.settings_restored();
+                }
+                Shape::Broken | Shape::Unanswered => return Err("the connection is closed".into()),
+            }
+        }
+        Err("the connection does not become clean".into())
+    }
+
+    async fn check(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
+        Ok(connection.client.batch_execute("SELECT 1").await?)
+    }
+
+    async fn close(&self, connection: PostgresConnection) {
+        let PostgresConnection { client, watch, leash } = connection;
+        let unanswered = watch.shape() == Shape::Unanswered;
+        // Its driver says good-bye then, and ends; but one that waits for an answer is not waited for.
+        drop(client);
+        if unanswered {
+            drop(leash);
+            watch.ended().await;
+        } else {
+            watch.ended().await;
+            drop(leash);
+        }
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Postgres").field(&self.parts.options.host()).finish()
+    }
+}
+
+/// A connection of tokio-postgres. It derefs to its [`Client`].
+pub struct PostgresConnection {
+    client: Client,
+    watch: Arc<Watch>,
+    /// Held, so that the socket goes with the connection.
+    leash: Leash,
+}
+
+impl PostgresConnection {
+    /// What shape it is in, known without asking the server.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.watch.shape()
+    }
+
+    /// The watch on it, which may be kept: it tells of the connection also when that is gone.
+    #[must_use]
+    pub fn watch(&self) -> &Arc<Watch> {
+        &self.watch
+    }
+}
+
+impl Deref for PostgresConnection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for PostgresConnection {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl fmt::Debug for PostgresConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PostgresConnection").field(&self.shape()).finish()
+    }
+}
+
+impl Session for PostgresConnection {
+    async fn begin(&mut self) -> Result<(), Error> {
+        Ok(self.client.batch_execute("BEGIN").await?)
+    }
+
+    async fn commit(&mut self) -> Result<(), Error> {
+        match self.client.batch_execute("COMMIT").await {
+            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back()),
+            Ok(()) => Ok(()),
+            // A COMMIT that never left was not carried out, whatever became of the connection.
+            Err(error) if self.watch.is_broken() && self.watch.is_committing() => {
+                Err(Error::new(Class::CommitUnknown, error))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn rollback(&mut self) -> Result<(), Error> {
+        Ok(self.client.batch_execute("ROLLBACK").await?)
+    }
+}

@@ -1,0 +1,197 @@
+//! Every connection there is, whichever pool owns it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay::rt::Runtime;
+use forebay::{BoxError, Connect, Instant, Lifeline, OpenError};
+use parking_lot::Mutex;
+
+/// The name of a connection in a [`Registry`]; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(u64);
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A connection in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// Its name.
+    pub id: ConnectionId,
+    /// How old it is.
+    pub age: Duration,
+    /// Whether it was told to go, and will as soon as nobody uses it.
+    pub retired: bool,
+}
+
+/// Lists, counts and retires the connections of a pool, in both modes.
+///
+/// A clone is another handle to the same registry.
+#[derive(Clone)]
+pub struct Registry {
+    entries: Arc<Mutex<BTreeMap<ConnectionId, Entry>>>,
+    next: Arc<AtomicU64>,
+    runtime: Arc<dyn Runtime>,
+}
+
+struct Entry {
+    opened_at: Instant,
+    retired: Arc<AtomicBool>,
+    lifeline: Lifeline,
+}
+
+impl Registry {
+    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { entries: Arc::default(), next: Arc::default(), runtime }
+    }
+
+    /// Every connection, the oldest first. Those being opened are not in it yet, those being closed still are.
+    #[must_use]
+    pub fn list(&self) -> Vec<Listed> {
+        let now = self.runtime.now();
+        let listed = |(id, entry): (&ConnectionId, &Entry)| Listed {
+            id: *id,
+            age: now.since(entry.opened_at),
+            retired: entry.retired.load(Ordering::Acquire),
+        };
+        self.entries.lock().iter().map(listed).collect()
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.entries.lock().len()
+    }
+
+    /// Retires one connection: if it is idle it goes now, if it is in use when it comes back. The pool opens another in
+    /// its place. Whether there was one of that name.
+    pub fn retire(&self, id: ConnectionId) -> bool {
+        self.retire_where(|listed| listed == id) > 0
+    }
+
+    /// Retires every connection, such as after a change of credentials or of the schema. How many there were.
+    ///
+    /// Idle ones go all at once, and their replacements come at the rate of the limiter: callers may have to wait.
+    pub fn retire_all(&self) -> usize {
+        self.retire_where(|_| true)
+    }
+
+    fn retire_where(&self, chosen: impl Fn(ConnectionId) -> bool) -> usize {
+        let entries = self.entries.lock();
+        let chosen = entries.iter().filter(|(id, _)| chosen(**id));
+        let lifelines: Vec<Lifeline> = chosen
+            .map(|(_, entry)| {
+                entry.retired.store(true, Ordering::Release);
+                entry.lifeline.clone()
+            })
+            .collect();
+        // Not under the lock: a reservoir that hears of it may drop the connection, which comes back here.
+        drop(entries);
+        lifelines.iter().for_each(Lifeline::cut);
+        lifelines.len()
+    }
+
+    fn enter(&self, lifeline: Lifeline) -> Ticket {
+        let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
+        let retired = Arc::new(AtomicBool::new(false));
+        let entry = Entry { opened_at: self.runtime.now(), retired: Arc::clone(&retired), lifeline };
+        self.entries.lock().insert(id, entry);
+        Ticket { id, retired, registry: self.clone() }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list()).finish()
+    }
+}
+
+/// A place in the registry. Dropping it gives the place up.
+struct Ticket {
+    id: ConnectionId,
+    retired: Arc<AtomicBool>,
+    registry: Registry,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.registry.entries.lock().remove(&self.id);
+    }
+}
+
+/// A connection with its place in the registry.
+pub(crate) struct Tracked<T> {
+    /// Dropped before its place is given up.
+    connection: T,
+    ticket: Ticket,
+}
+
+impl<T> Tracked<T> {
+    pub(crate) fn get(&self) -> &T {
+        &self.connection
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        &mut self.connection
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.ticket.id
+    }
+}
+
+/// A connector whose connections are in a registry.
+pub(crate) struct Tracking<C> {
+    connector: C,
+    registry: Registry,
+}
+
+impl<C> Tracking<C> {
+    pub(crate) fn new(connector: C, registry: Registry) -> Self {
+        Self { connector, registry }
+    }
+}
+
+impl<C: Connect> Connect for Tracking<C> {
+    type Connection = Tracked<C::Connection>;
+
+    async fn prepare(&self) -> Result<(), OpenError> {
+        self.connector.prepare().await
+    }
+
+    async fn open(&self, lifeline: Lifeline) -> Result<Self::Connection, OpenError> {
+        // Boxed, here and at the start of a pool: callers' own futures would become too deep for the compiler.
+        let connection = Box::pin(self.connector.open(lifeline.clone())).await?;
+        Ok(Tracked { connection, ticket: self.registry.enter(lifeline) })
+    }
+
+    fn is_usable(&self, tracked: &Self::Connection) -> bool {
+        !tracked.ticket.retired.load(Ordering::Acquire) && self.connector.is_usable(&tracked.connection)
+    }
+
+    fn is_clean(&self, tracked: &Self::Connection) -> bool {
+        self.connector.is_clean(&tracked.connection)
+    }
+
+    async fn reset(&self, tracked: &mut Self::Connection) -> Result<(), BoxError> {
+        self.connector.reset(&mut tracked.connection).await
+    }
+
+    async fn check(&self, tracked: &mut Self::Connection) -> Result<(), BoxError> {
+        self.connector.check(&mut tracked.connection).await
+    }
+
+    async fn close(&self, tracked: Self::Connection) {
+        let Tracked { connection, ticket } = tracked;
+        self.connector.close(connection).await;
+        drop(ticket);
+    }
+}

@@ -1,0 +1,302 @@
+//! Whether to try again, and when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::{Draws, Instant};
+
+use crate::error::{Class, Conflict};
+
+mod budget;
+
+pub use budget::RetryBudget;
+
+/// How often and how fast a transaction is tried again. The defaults are the specification's: 5 retries, pauses from
+/// 100 ms that double up to 5 s, each 25 % longer or shorter by chance.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay_dsql::{RetryBudget, RetryPolicy};
+///
+/// // For a service: pauses from zero up, nothing after two seconds, and never more retries than work.
+/// let policy = RetryPolicy::default()
+///     .full_jitter()
+///     .deadline(Duration::from_secs(2))
+///     .budget(RetryBudget::default());
+/// ```
+#[derive(Clone, Debug)]
+pub struct RetryPolicy {
+    retries: u32,
+    base: Duration,
+    cap: Duration,
+    jitter: Jitter,
+    deadline: Option<Duration>,
+    budget: Option<Arc<RetryBudget>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Jitter {
+    /// So many thousandths up or down.
+    Around(u32),
+    /// Anything from zero to the whole pause.
+    Full,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            retries: 5,
+            base: Duration::from_millis(100),
+            cap: Duration::from_secs(5),
+            jitter: Jitter::Around(250),
+            deadline: None,
+            budget: None,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// How often to try again after the first attempt. Default 5; 0 never tries again.
+    #[must_use]
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// The first pause, which doubles with each retry. Default 100 ms.
+    #[must_use]
+    pub fn base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// The longest pause. Default 5 s.
+    #[must_use]
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// By how much pauses differ: 0.25, the default, draws each from three quarters to five quarters of it. What is not
+    /// between 0 and 1 is taken as the nearest of them.
+    #[must_use]
+    pub fn jitter(mut self, share: f64) -> Self {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000")]
+        let thousandths = (share.clamp(0.0, 1.0) * 1000.0) as u32;
+        self.jitter = Jitter::Around(thousandths);
+        self
+    }
+
+    /// Draws each pause from zero to the whole of it: what spreads many competitors best.
+    #[must_use]
+    pub fn full_jitter(mut self) -> Self {
+        self.jitter = Jitter::Full;
+        self
+    }
+
+    /// Starts no retry later than this after the first attempt began. Default: none. An attempt under way is never
+    /// cut off: a COMMIT that is cut off has an unknown outcome.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Draws retries from a budget, which several policies may share. Default: none.
+    #[must_use]
+    pub fn budget(mut self, budget: impl Into<Arc<RetryBudget>>) -> Self {
+        self.budget = Some(budget.into());
+        self
+    }
+
+    /// Begins to count the attempts of one transaction.
+    pub(crate) fn begin(&self, now: Instant) -> Attempts {
+        if let Some(budget) = &self.budget {
+            budget.deposit(now);
+        }
+        Attempts { policy: self.clone(), began: now, retries: 0 }
+    }
+}
+
+/// The attempts of one transaction. No clock, no chance of its own.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    policy: RetryPolicy,
+    began: Instant,
+    retries: u32,
+}
+
+/// What comes after a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Try again after a pause; this is retry number so and so.
+    Again { retry: u32, pause: Duration },
+    /// It would be worth another try, but there have been enough.
+    Exhausted,
+    /// Trying again would not help, or would do harm.
+    Final,
+}
+
+impl Attempts {
+    /// Judges an attempt that failed with an error of this class.
+    pub(crate) fn judge(&mut self, class: Class, now: Instant, draws: &mut Draws) -> Verdict {
+        if !is_retried(class) {
+            return Verdict::Final;
+        }
+        if self.retries >= self.policy.retries {
+            return Verdict::Exhausted;
+        }
+        let pause = self.pause(class, draws);
+        let late = |deadline| (now + pause).since(self.began) > deadline;
+        if self.policy.deadline.is_some_and(late) {
+            return Verdict::Exhausted;
+        }
+        if self.policy.budget.as_ref().is_some_and(|budget| !budget.withdraw(now)) {
+            return Verdict::Exhausted;
+        }
+        self.retries += 1;
+        Verdict::Again { retry: self.retries, pause }
+    }
+
+    fn pause(&self, class: Class, draws: &mut Draws) -> Duration {
+        let RetryPolicy { base, cap, jitter, .. } = &self.policy;
+        // After a change of the schema the first retry succeeds whenever it comes.
+        if class == Class::Conflict(Conflict::Schema) && self.retries == 0 {
+            return Duration::ZERO;
+        }
+        let full = base.saturating_mul(1 << self.retries.min(30)).min(*cap);
+        match jitter {
+            Jitter::Full => draws.up_to(full),
+            Jitter::Around(thousandths) => {
+                let sway = full / 1000 * *thousandths;
+                (full - sway + draws.up_to(2 * sway)).min(*cap)
+            }
+        }
+    }
+}
+
+/// Classes after which nothing was committed and another attempt may succeed.
+fn is_retried(class: Class) -> bool {
+    matches!(class, Class::Conflict(_) | Class::Unavailable | Class::Disconnected)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay::Seed;
+
+    use super::*;
+    use crate::error::{Auth, Limit, Throttle};
+
+    const CHANGE: Class = Class::Conflict(Conflict::Change);
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+
+    fn pauses(policy: &RetryPolicy, seed: u64) -> Vec<Duration> {
+        let mut draws = Seed::new(seed).draws();
+        let mut attempts = policy.begin(START);
+        let mut pauses = Vec::new();
+        while let Verdict::Again { pause, retry } = attempts.judge(CHANGE, START, &mut draws) {
+            pauses.push(pause);
+            assert_eq!(retry as usize, pauses.len());
+        }
+        pauses
+    }
+
+    #[test]
+    fn the_defaults_are_the_specifications() {
+        let mut seen = [(Duration::MAX, Duration::ZERO); 5];
+        for seed in 0..200 {
+            let pauses = pauses(&RetryPolicy::default(), seed);
+            assert_eq!(pauses.len(), 5);
+            for (pause, (least, most)) in pauses.into_iter().zip(&mut seen) {
+                *least = pause.min(*least);
+                *most = pause.max(*most);
+            }
+        }
+        for (retry, (least, most)) in seen.into_iter().enumerate() {
+            let full = Duration::from_millis(100 << retry);
+            assert!(least >= full * 3 / 4 && most <= full * 5 / 4, "retry {retry}: {least:?} to {most:?}");
+            assert!(least < full * 4 / 5 && most > full * 6 / 5, "retry {retry} does not spread");
+        }
+    }
+
+    #[test]
+    fn pauses_end_at_the_cap_and_full_jitter_begins_at_zero() {
+        let policy = RetryPolicy::default().retries(100);
+        assert!(pauses(&policy, 1).iter().all(|pause| *pause <= Duration::from_secs(5)));
+        let policy = policy.clone().full_jitter().cap(Duration::from_millis(10));
+        let pauses = pauses(&policy, 1);
+        assert!(pauses.iter().all(|pause| *pause <= Duration::from_millis(10)));
+        assert!(pauses.iter().any(|pause| *pause < Duration::from_millis(1)));
+        let none = RetryPolicy::default().jitter(f64::NAN).retries(1);
+        assert_eq!(self::pauses(&none, 1), [Duration::from_millis(100)]);
+    }
+
+    #[test]
+    fn only_what_is_safe_and_may_help_is_tried_again() {
+        let mut draws = Seed::new(1).draws();
+        let mut judge =
+            |class| RetryPolicy::default().begin(START).judge(class, START, &mut draws) != Verdict::Final;
+        for class in [CHANGE, Class::Conflict(Conflict::Other), Class::Unavailable, Class::Disconnected] {
+            assert!(judge(class), "{class:?}");
+        }
+        for class in [
+            Class::CommitUnknown,
+            Class::ConditionFailed,
+            Class::Throttled(Throttle::RateExceeded),
+            Class::Auth(Auth::SignatureExpired),
+            Class::Unsupported,
+            Class::Limit(Limit::Age),
+            Class::NoConnection,
+            Class::Permanent,
+        ] {
+            assert!(!judge(class), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn a_changed_schema_is_tried_again_at_once_the_first_time() {
+        let mut draws = Seed::new(1).draws();
+        let mut attempts = RetryPolicy::default().begin(START);
+        let schema = Class::Conflict(Conflict::Schema);
+        assert_eq!(
+            attempts.judge(schema, START, &mut draws),
+            Verdict::Again { retry: 1, pause: Duration::ZERO }
+        );
+        assert!(matches!(
+            attempts.judge(schema, START, &mut draws),
+            Verdict::Again { retry: 2, pause } if !pause.is_zero()
+        ));
+    }
+
+    #[test]
+    fn no_retry_begins_after_the_deadline() {
+        let mut draws = Seed::new(1).draws();
+        let policy = RetryPolicy::default().retries(u32::MAX).deadline(Duration::from_secs(1));
+        let mut attempts = policy.begin(START);
+        let (mut now, mut tries) = (START, 0);
+        while let Verdict::Again { pause, .. } = attempts.judge(CHANGE, now, &mut draws) {
+            now = now + pause;
+            tries += 1;
+        }
+        assert!(now.since(START) <= Duration::from_secs(1));
+        assert!((2..=4).contains(&tries), "{tries}");
+    }
+
+    #[test]
+    fn an_empty_budget_ends_the_retries_of_all_who_share_it() {
+        let mut draws = Seed::new(1).draws();
+        let budget = Arc::new(RetryBudget::new(0.5, 0));
+        let policy = RetryPolicy::default().budget(Arc::clone(&budget));
+        let other = RetryPolicy::default().budget(budget);
+        let mut retried = 0;
+        for _ in 0..100 {
+            for policy in [&policy, &other] {
+                let mut attempts = policy.begin(START);
+                while attempts.judge(CHANGE, START, &mut draws) != Verdict::Exhausted {
+                    retried += 1;
+                }
+            }
+        }
+        assert_eq!(retried, 100, "half of two hundred");
+    }
+}

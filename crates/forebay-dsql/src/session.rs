@@ -1,0 +1,44 @@
+//! What a transaction needs of a connection.
+
+use std::future::Future;
+
+use crate::error::Error;
+
+/// A connection that can hold one transaction at a time.
+///
+/// From the first poll of [`begin`](Self::begin) until the server has answered a commit or a rollback, a connection is
+/// *dirty*. If it is dropped so, because a future was, whoever gets it next must be protected: by whoever owns it
+/// rolling back first, or by closing it.
+pub trait Session: Send {
+    /// Begins a transaction.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it leaves the connection dirty.
+    fn begin(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Commits it. Must fail if the server answers that it rolled back, as it does for a transaction in which a
+    /// statement had failed. The error is classified as one of a statement; what that means for a commit is the
+    /// caller's to say.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it leaves the connection dirty, and the outcome unknown.
+    fn commit(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Rolls it back.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it leaves the connection dirty.
+    fn rollback(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// Where connections come from: a reservoir, a pool.
+pub trait Sessions: Send + Sync {
+    /// One of them, given back when it is dropped.
+    type Session: Session;
+
+    /// Takes one.
+    ///
+    /// # Cancel safety
+    /// Dropping it gives back whatever it was about to get.
+    fn session(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send;
+}

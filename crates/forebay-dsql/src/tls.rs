@@ -1,0 +1,61 @@
+//! TLS as Aurora DSQL wants it: the name of the cluster is sent (SNI) and checked, and the certificate verified.
+//!
+//! Public authorities are those compiled in from Mozilla's list: it has Amazon's, it is the same on every machine, and it
+//! needs no file, which small containers do not have. Whoever runs a private authority names it in the options.
+
+use std::sync::Arc;
+
+use forebay::{ConfigError, Problem};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
+
+use crate::options::{Options, Roots};
+
+mod watched;
+
+pub(crate) use watched::WatchedTls;
+
+/// How connections of one cluster are secured. Made once; clones share it, and its cache of sessions.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// # Errors
+    /// If the certificates or the host's name are none.
+    pub(crate) fn new(options: &Options) -> Result<Self, ConfigError> {
+        let problem = |setting: &'static str, value: &str, allowed: String| ConfigError {
+            problems: vec![Problem { setting: setting.into(), value: value.to_owned(), allowed }],
+        };
+        let mut roots = RootCertStore::empty();
+        match options.roots() {
+            Roots::Pem(pem) => {
+                for certificate in CertificateDer::pem_slice_iter(pem) {
+                    let added = certificate
+                        .map_err(|error| error.to_string())
+                        .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
+                    added.map_err(|error| {
+                        problem("roots", "PEM", format!("certificates that can be read ({error})"))
+                    })?;
+                }
+            }
+            Roots::Public => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        }
+        let name = ServerName::try_from(options.host().to_owned())
+            .map_err(|_| problem("CLUSTER_ENDPOINT", options.host(), "a host name".to_owned()))?;
+        // Named, so that a program with another provider installed keeps it.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| problem("TLS", "ring", format!("a provider of TLS 1.2 or 1.3 ({error})")))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        // What tells PostgreSQL from others where TLS comes first.
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+    }
+}

@@ -1,0 +1,188 @@
+//! One token and its keeper: what is good, what is due. No clock, no task, no chance of its own.
+
+use std::time::Duration;
+
+use forebay::{Draws, Instant};
+
+use super::{Signed, Token, TokenError};
+
+/// A token is not used so close to its end: an open takes a while, and clocks differ. A tenth of a shorter life.
+const MARGIN: Duration = Duration::from_secs(10);
+/// A clock that was set back by more than this has made the token one from the future.
+const BACK_STEP: Duration = Duration::from_secs(60);
+/// Between two signings that succeed, however little life the credentials leave.
+const SHORTEST_REST: Duration = Duration::from_secs(1);
+/// The first pause after a failure; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest, while there is no token: this is how late a returned signer may be noticed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest, while there is one that lives for long yet.
+const LONGEST_CALM_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is known of one identity.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    life: Duration,
+    cached: Option<Cached>,
+    keeper: Keeper,
+    /// Whether someone has asked since the last signing began: a token nobody wants is not renewed.
+    wanted: bool,
+    failures: u32,
+    retry_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Cached {
+    token: Token,
+    refresh_at: Instant,
+    /// Its end by both clocks. The monotonic one stops while a machine sleeps, the other one can be set.
+    good_until: Instant,
+    good_until_wall: Duration,
+    signed_wall: Duration,
+}
+
+impl Cached {
+    fn is_good(&self, now: Instant, wall: Duration) -> bool {
+        now < self.good_until && wall < self.good_until_wall && wall + BACK_STEP >= self.signed_wall
+    }
+}
+
+/// What the keeper is at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Keeper {
+    #[default]
+    Absent,
+    Signing,
+    /// For the next renewal, or for the next attempt after a failure.
+    Waiting,
+}
+
+/// What the keeper does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Sign(Duration),
+    Wait(Instant),
+}
+
+impl Slot {
+    /// The token, if there is a good one.
+    pub(super) fn ask(&mut self, life: Duration, now: Instant, wall: Duration) -> Option<Token> {
+        self.life = life;
+        self.wanted = true;
+        let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall));
+        if cached.is_none() {
+            // A pause that was long because all was calm is so no longer.
+            self.retry_at = self.retry_at.map(|at| at.min(now + LONGEST_PAUSE));
+        }
+        cached.map(|cached| cached.token.clone())
+    }
+
+    /// Whether a keeper is to be started.
+    pub(super) fn hire(&mut self) -> bool {
+        let absent = self.keeper == Keeper::Absent;
+        if absent {
+            self.keeper = Keeper::Waiting;
+        }
+        absent
+    }
+
+    pub(super) fn dismiss(&mut self) {
+        self.keeper = Keeper::Absent;
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.keeper != Keeper::Absent
+    }
+
+    /// Whether the keeper waits, and should hear that there is no good token.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.keeper == Keeper::Waiting
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Drops the token if it is this one.
+    pub(super) fn forget(&mut self, token: &Token) {
+        self.cached.take_if(|cached| cached.token == *token);
+    }
+
+    /// What the keeper does now; none if it is dismissed.
+    pub(super) fn next(&mut self, now: Instant, wall: Duration) -> Option<Step> {
+        let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall));
+        let (keeper, step) = match (cached, self.retry_at) {
+            (_, Some(at)) if now < at => (Keeper::Waiting, Some(Step::Wait(at))),
+            (Some(cached), None) if now < cached.refresh_at => {
+                (Keeper::Waiting, Some(Step::Wait(cached.refresh_at)))
+            }
+            // A renewal that has begun goes on while the old token lives, whether or not anyone asks.
+            (cached, retry) if self.wanted || (cached.is_some() && retry.is_some()) => {
+                self.wanted = false;
+                (Keeper::Signing, Some(Step::Sign(self.life)))
+            }
+            _ => (Keeper::Absent, None),
+        };
+        self.keeper = keeper;
+        step
+    }
+
+    /// Keeps what came of a signing that began at `began`.
+    pub(super) fn settle(
+        &mut self,
+        (began, began_wall): (Instant, Duration),
+        (now, wall): (Instant, Duration),
+        signed: Result<Signed, TokenError>,
+        draws: &mut Draws,
+    ) -> Result<Token, TokenError> {
+        let kept = signed.and_then(|signed| self.keep(began, began_wall, (now, wall), signed, draws));
+        match kept {
+            Ok(_) => {
+                self.failures = 0;
+                self.retry_at = None;
+            }
+            Err(_) => {
+                self.failures = self.failures.saturating_add(1);
+                self.retry_at = Some(now + self.pause(now, wall, draws));
+            }
+        }
+        kept
+    }
+
+    fn keep(
+        &mut self,
+        began: Instant,
+        began_wall: Duration,
+        (now, wall): (Instant, Duration),
+        signed: Signed,
+        draws: &mut Draws,
+    ) -> Result<Token, TokenError> {
+        let Signed { token, credentials_expire } = signed;
+        if let Some(expired) = credentials_expire.filter(|expire| *expire <= wall) {
+            return Err(TokenError::CredentialsExpired { ago: wall - expired });
+        }
+        let life =
+            credentials_expire.map_or(self.life, |expire| self.life.min(expire.saturating_sub(began_wall)));
+        let usable = life - MARGIN.min(life / 10);
+        // Not all processes of a fleet at once.
+        let rest = (life / 3).saturating_sub(draws.up_to(life / 20));
+        self.cached = Some(Cached {
+            token: token.clone(),
+            refresh_at: (began + rest).max(now + SHORTEST_REST),
+            good_until: began + usable,
+            good_until_wall: began_wall + usable,
+            signed_wall: began_wall,
+        });
+        Ok(token)
+    }
+
+    /// Between half and all of a pause that doubles with each failure.
+    fn pause(&self, now: Instant, wall: Duration, draws: &mut Draws) -> Duration {
+        let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall));
+        let left = cached.map_or(Duration::ZERO, |cached| cached.good_until.since(now));
+        let longest = (left / 10).clamp(LONGEST_PAUSE, LONGEST_CALM_PAUSE);
+        let doublings = self.failures.saturating_sub(1).min(10);
+        let full = FIRST_PAUSE.saturating_mul(1 << doublings).min(longest);
+        full / 2 + draws.up_to(full / 2)
+    }
+}

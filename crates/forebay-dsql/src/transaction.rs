@@ -1,0 +1,266 @@
+//! Transactions that are run until they are through.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use forebay::rt::Runtime;
+use forebay::{Draws, Instant, Seed};
+use parking_lot::Mutex;
+
+use crate::error::{Class, Error};
+use crate::metrics::{Outcome, TransactionMeter};
+use crate::retry::{Attempts, RetryPolicy, Verdict};
+use crate::session::{Session, Sessions};
+
+mod loan;
+
+pub use loan::Transaction;
+
+/// Runs transactions, again and again while they conflict, and counts what became of them.
+///
+/// One for each pool will do. A clone shares everything.
+#[derive(Clone)]
+pub struct Transactions(Arc<Inner>);
+
+struct Inner {
+    policy: RetryPolicy,
+    runtime: Arc<dyn Runtime>,
+    draws: Mutex<Draws>,
+    meter: TransactionMeter,
+}
+
+/// Where in a transaction something failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Before COMMIT was sent: nothing was committed.
+    Statement,
+    /// At COMMIT: a lost connection may have hidden that it was done.
+    Commit,
+}
+
+impl Transactions {
+    /// With this policy. `service` and `pool` are labels of the metrics.
+    pub fn new(policy: RetryPolicy, runtime: impl Runtime, service: &str, pool: &str) -> Self {
+        let draws = Mutex::new(Seed::new(runtime.entropy()).fork("transaction").draws());
+        let meter = TransactionMeter::new(service, pool);
+        Self(Arc::new(Inner { policy, runtime: Arc::new(runtime), draws, meter }))
+    }
+
+    /// Runs `body` in a transaction on a connection of `sessions` and commits it.
+    ///
+    /// The whole of it is run again after a conflict, at a statement or at COMMIT; after `server unavailable` at a
+    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So `body` must do
+    /// nothing that cannot be done twice, but through its connection. If the connection is lost at COMMIT, nobody
+    /// knows whether it was done: that is [`Class::CommitUnknown`], and never run again.
+    ///
+    /// An error of `body` itself rolls back and comes out as it is. `operation` names what is done, in metrics.
+    ///
+    /// ```
+    /// # use forebay_dsql::{Error, Sessions, Transactions};
+    /// # trait Client { async fn execute(&self, sql: &str) -> Result<u64, Error>; }
+    /// # async fn pay<P: Sessions<Session: Client>>(transactions: &Transactions, pool: &P) -> Result<u64, Error> {
+    /// transactions.run(pool, "pay", async |tx| {
+    ///     tx.execute("UPDATE account SET balance = balance - 1 WHERE id = 7").await?;
+    ///     tx.execute("UPDATE account SET balance = balance + 1 WHERE id = 8").await
+    /// }).await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The last attempt's.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it drops the connection with its transaction open, which whoever owns connections
+    /// rolls back or closes. If it was waiting for a COMMIT, that may have been done or not.
+    pub async fn run<P, T, E, F, B>(&self, sessions: &P, operation: &'static str, mut body: B) -> Result<T, E>
+    where
+        P: Sessions,
+        E: StdError + From<Error> + 'static,
+        F: Future<Output = Result<T, E>>,
+        B: FnMut(Transaction<P::Session>) -> F,
+    {
+        let mut operation = self.operation(operation);
+        let mut held = None;
+        loop {
+            let session = match held.take() {
+                Some(session) => session,
+                None => match sessions.session().await {
+                    Ok(session) => session,
+                    // Waiting for a connection is the pool's business, and it has waited.
+                    Err(error) => return Err(operation.ends(error.class(), error).into()),
+                },
+            };
+            let Failed { mut class, stage, error, session } = match attempt(session, &mut body).await {
+                Ok(value) => {
+                    operation.committed();
+                    return Ok(value);
+                }
+                Err(failed) => failed,
+            };
+            held = match session {
+                // A COMMIT that was refused has ended the transaction.
+                Some(session) if stage == Stage::Commit => Some(session),
+                Some(mut session) => session.rollback().await.is_ok().then_some(session),
+                None => None,
+            };
+            if held.is_some() && class == Class::Disconnected {
+                // It was not this connection that was lost, but something of the body's own.
+                class = Class::Permanent;
+            }
+            // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.
+            held.take_if(|_| class == Class::CommitUnknown);
+            if let Some(error) = operation.judge(class, error).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Counts and times the attempts of one transaction, for a caller who begins and commits it himself.
+    ///
+    /// ```
+    /// # use forebay_dsql::{Error, RetryPolicy, Stage, Transactions};
+    /// # async fn attempt() -> Result<u32, (Stage, Error)> { Ok(7) }
+    /// # async fn update(transactions: &Transactions) -> Result<u32, Error> {
+    /// let mut operation = transactions.operation("update_shard");
+    /// loop {
+    ///     match attempt().await {
+    ///         Ok(done) => {
+    ///             operation.committed();
+    ///             return Ok(done);
+    ///         }
+    ///         // Returns the error if it must not or should not be tried again; pauses otherwise.
+    ///         Err((stage, error)) => operation.retry(stage, error).await?,
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn operation(&self, operation: &'static str) -> Operation {
+        let now = self.0.runtime.now();
+        Operation {
+            transactions: self.clone(),
+            name: operation,
+            began: now,
+            attempts: self.0.policy.begin(now),
+            outcome: Outcome::Dropped,
+        }
+    }
+}
+
+impl fmt::Debug for Transactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Transactions").field(&self.0.policy).finish()
+    }
+}
+
+/// One transaction and its attempts.
+#[derive(Debug)]
+#[must_use = "it counts the attempts of one transaction"]
+pub struct Operation {
+    transactions: Transactions,
+    name: &'static str,
+    began: Instant,
+    attempts: Attempts,
+    outcome: Outcome,
+}
+
+impl Operation {
+    /// It is through.
+    pub fn committed(mut self) {
+        self.outcome = Outcome::Committed;
+    }
+
+    /// An attempt failed with `error` at `stage`: pauses before the next one.
+    ///
+    /// # Errors
+    /// `error`, if there should be no next one. After [`Stage::Commit`], what may have been committed is among them.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the pause; the attempt has been counted.
+    pub async fn retry<E: StdError + 'static>(&mut self, stage: Stage, error: E) -> Result<(), E> {
+        let class = Class::of(&error);
+        let class = if stage == Stage::Commit { class.at_commit() } else { class };
+        self.judge(class, error).await.map_or(Ok(()), Err)
+    }
+
+    /// The error, if it is the last; otherwise nothing, after a pause.
+    async fn judge<E>(&mut self, class: Class, error: E) -> Option<E> {
+        let Inner { runtime, draws, meter, .. } = &*self.transactions.0;
+        meter.failed(self.name, class);
+        let now = runtime.now();
+        let verdict = self.attempts.judge(class, now, &mut draws.lock());
+        match verdict {
+            Verdict::Again { retry, pause } => {
+                tracing::debug!(operation = self.name, %class, retry, ?pause, "transaction is run again");
+                meter.retried(self.name, retry, pause);
+                runtime.sleep_until(now + pause).await;
+                None
+            }
+            Verdict::Exhausted => {
+                tracing::warn!(operation = self.name, %class, "transaction given up after its last retry");
+                meter.exhausted(self.name);
+                self.outcome = Outcome::Exhausted;
+                Some(error)
+            }
+            Verdict::Final => {
+                self.outcome = Outcome::of(class);
+                Some(error)
+            }
+        }
+    }
+
+    /// Counts an error that ends it without being judged.
+    fn ends<E>(&mut self, class: Class, error: E) -> E {
+        self.transactions.0.meter.failed(self.name, class);
+        self.outcome = Outcome::of(class);
+        error
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        let Inner { runtime, meter, .. } = &*self.transactions.0;
+        meter.ended(self.name, self.outcome, runtime.now().since(self.began));
+    }
+}
+
+/// An attempt that failed.
+struct Failed<S, E> {
+    class: Class,
+    stage: Stage,
+    error: E,
+    /// The connection, unless the body has kept it.
+    session: Option<S>,
+}
+
+async fn attempt<S, T, E, F, B>(mut session: S, body: &mut B) -> Result<T, Failed<S, E>>
+where
+    S: Session,
+    E: StdError + From<Error> + 'static,
+    F: Future<Output = Result<T, E>>,
+    B: FnMut(Transaction<S>) -> F,
+{
+    let ours =
+        |stage, error: Error, session| Failed { class: error.class(), stage, error: error.into(), session };
+    if let Err(error) = session.begin().await {
+        return Err(ours(Stage::Statement, error, Some(session)));
+    }
+    let (transaction, loan) = Transaction::lend(session);
+    let outcome = body(transaction).await;
+    let session = loan.back();
+    let value = match outcome {
+        Ok(value) => value,
+        Err(error) => {
+            return Err(Failed { class: Class::of(&error), stage: Stage::Statement, error, session });
+        }
+    };
+    let Some(mut session) = session else {
+        let error = "the body kept the connection of its transaction: it cannot be committed";
+        return Err(ours(Stage::Statement, Error::new(Class::Permanent, error), None));
+    };
+    match session.commit().await {
+        Ok(()) => Ok(value),
+        Err(error) => Err(ours(Stage::Commit, error.at_commit(), Some(session))),
+    }
+}

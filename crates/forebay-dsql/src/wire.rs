@@ -1,0 +1,271 @@
+//! Watches the frames of a PostgreSQL connection, so that its shape is known without asking.
+//!
+//! Drivers keep to themselves whether a transaction is open, a request unanswered or a setting changed. A [`Watched`]
+//! stream sits between driver and TLS, counts the frames that pass in both directions, and keeps a [`Watch`] up to
+//! date. It copies no frame, buffers nothing and allocates nothing.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+
+mod driver;
+mod frames;
+mod ledger;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use driver::{Driver, Leash};
+use frames::{Frames, Garbage};
+use ledger::Ledger;
+
+/// What shape a connection is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// As good as new.
+    Clean,
+    /// A request is unanswered, such as that of a future which was dropped. What it does to the connection remains to
+    /// be seen.
+    Unanswered,
+    /// In a transaction, open or failed.
+    InTransaction,
+    /// Settings were changed.
+    Altered,
+    /// Of no use: closed, failed, or told so by the server.
+    Broken,
+}
+
+/// The shape of one connection, kept up to date by the task that moves its bytes, and to be read from anywhere.
+#[derive(Default)]
+pub struct Watch {
+    /// Bits of the books, such as [`UNANSWERED`]. Only the driver's task writes them.
+    books: AtomicU8,
+    altered: AtomicBool,
+    broken: AtomicBool,
+    /// Nobody holds the connection any more: the driver shall end.
+    released: AtomicBool,
+    /// The driver is gone, and the socket with it.
+    ended: AtomicBool,
+    /// SQLSTATE of the error that ended the session, as bytes; zero for none.
+    fatal: AtomicU64,
+    activity: AtomicU8,
+    changed: Notify,
+}
+
+const UNANSWERED: u8 = 1;
+const COMMITTING: u8 = 2;
+const IN_TRANSACTION: u8 = 4;
+const ROLLED_BACK: u8 = 8;
+
+/// What the driver's task is doing: nothing, and it has taken up all that it was told to do.
+const AT_REST: u8 = 0;
+const AT_WORK: u8 = 1;
+/// It was given something to do and has not looked at it yet.
+const CALLED: u8 = 2;
+
+impl Watch {
+    /// What shape the connection is in. Two looks at memory.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        if self.is_broken() {
+            return Shape::Broken;
+        }
+        // The order matters: a driver at rest has entered in the books all that it was told to do.
+        let at_rest = self.activity.load(Ordering::Acquire) == AT_REST;
+        let books = self.books.load(Ordering::Acquire);
+        if !at_rest || books & UNANSWERED != 0 {
+            Shape::Unanswered
+        } else if books & IN_TRANSACTION != 0 {
+            Shape::InTransaction
+        } else if self.altered.load(Ordering::Acquire) {
+            Shape::Altered
+        } else {
+            Shape::Clean
+        }
+    }
+
+    /// Whether the connection is of no use any more.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Whether a COMMIT was sent and not answered. If the connection is broken as well, nobody can tell whether it
+    /// was carried out.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        self.books.load(Ordering::Acquire) & COMMITTING != 0
+    }
+
+    /// Whether the server answered the last COMMIT by rolling back: a statement of the transaction had failed.
+    #[must_use]
+    pub fn is_rolled_back(&self) -> bool {
+        self.books.load(Ordering::Acquire) & ROLLED_BACK != 0
+    }
+
+    /// The SQLSTATE with which the server ended the session, if it gave one.
+    #[must_use]
+    pub fn fatal_code(&self) -> Option<String> {
+        let bytes = self.fatal.load(Ordering::Acquire).to_be_bytes();
+        let code = bytes.strip_prefix(&[0; 3])?;
+        (code != [0; 5]).then(|| String::from_utf8_lossy(code).into_owned())
+    }
+
+    /// Waits until every request is answered, or the connection is broken.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn answered(&self) -> Shape {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // Before the look, so that no change falls between.
+            changed.as_mut().enable();
+            match self.shape() {
+                Shape::Unanswered => changed.await,
+                shape => return shape,
+            }
+        }
+    }
+
+    /// Waits until the socket is closed. Cancel safe.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.ended.load(Ordering::Acquire) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.set_broken();
+    }
+
+    /// The settings are what they were at the start again: say so after RESET ALL was answered.
+    pub(crate) fn settings_restored(&self) {
+        self.altered.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn set_broken(&self) {
+        self.broken.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    fn publish(&self, ledger: &mut Ledger) {
+        let bit = |holds: bool, bit: u8| if holds { bit } else { 0 };
+        let books = bit(ledger.is_unanswered(), UNANSWERED)
+            | bit(ledger.is_committing(), COMMITTING)
+            | bit(ledger.is_rolled_back(), ROLLED_BACK)
+            | bit(ledger.is_in_transaction(), IN_TRANSACTION);
+        if std::mem::take(&mut ledger.altered) {
+            self.altered.store(true, Ordering::Release);
+        }
+        if let Some([a, b, c, d, e]) = ledger.fatal {
+            self.fatal.store(u64::from_be_bytes([0, 0, 0, a, b, c, d, e]), Ordering::Release);
+        }
+        self.books.store(books, Ordering::Release);
+        if ledger.over || ledger.fatal.is_some() {
+            self.set_broken();
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").field(&self.shape()).finish()
+    }
+}
+
+/// A stream whose frames are watched.
+pub(crate) struct Watched<S> {
+    stream: S,
+    sent: Frames,
+    received: Frames,
+    ledger: Ledger,
+    watch: Arc<Watch>,
+}
+
+impl<S> Watched<S> {
+    /// Watches `stream`, on which a start-up message is the first to be sent.
+    pub(crate) fn new(stream: S, watch: Arc<Watch>) -> Self {
+        watch.books.store(UNANSWERED, Ordering::Release);
+        let (sent, received) = (Frames::of_client(), Frames::of_server());
+        Self { stream, sent, received, ledger: Ledger::default(), watch }
+    }
+
+    fn note_sent(&mut self, bytes: &[u8]) {
+        let fed = self.sent.feed(bytes, &mut self.ledger.requests());
+        self.close_books(fed);
+    }
+
+    fn note_received(&mut self, bytes: &[u8]) {
+        let fed = self.received.feed(bytes, &mut self.ledger.answers());
+        self.close_books(fed);
+    }
+
+    fn close_books(&mut self, fed: Result<(), Garbage>) {
+        self.watch.publish(&mut self.ledger);
+        if fed.is_err() {
+            self.watch.set_broken();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
+        let received = &buffer.filled()[before..];
+        if read.is_err() || (received.is_empty() && buffer.remaining() > 0) {
+            this.watch.set_broken();
+        } else {
+            this.note_received(received);
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let Poll::Ready(written) = Pin::new(&mut this.stream).poll_write(context, bytes) else {
+            this.ledger.blocked = true;
+            this.watch.publish(&mut this.ledger);
+            return Poll::Pending;
+        };
+        this.ledger.blocked = false;
+        match written {
+            Ok(written) => this.note_sent(&bytes[..written]),
+            Err(_) => this.watch.set_broken(),
+        }
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = ready!(Pin::new(&mut this.stream).poll_flush(context));
+        if flushed.is_err() {
+            this.watch.set_broken();
+        }
+        Poll::Ready(flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.watch.set_broken();
+        Pin::new(&mut this.stream).poll_shutdown(context)
+    }
+}

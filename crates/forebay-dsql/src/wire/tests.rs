@@ -1,0 +1,392 @@
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut frame = vec![kind];
+    frame.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+    frame.extend(body);
+    frame
+}
+
+fn startup() -> Vec<u8> {
+    frame(0, b"\0\x03\0\0user\0admin\0\0").split_off(1)
+}
+
+fn query(text: &str) -> Vec<u8> {
+    frame(b'Q', format!("{text}\0").as_bytes())
+}
+
+fn ready(status: u8) -> Vec<u8> {
+    frame(b'Z', &[status])
+}
+
+fn tag(text: &str) -> Vec<u8> {
+    frame(b'C', format!("{text}\0").as_bytes())
+}
+
+fn error(severity: &str, code: &str) -> Vec<u8> {
+    frame(b'E', format!("SFEHLER\0V{severity}\0C{code}\0Mno such luck\0\0").as_bytes())
+}
+
+/// A connection whose bytes are given one by one.
+struct Books(Watched<()>);
+
+impl Books {
+    fn new() -> Self {
+        Self(Watched::new((), Arc::default()))
+    }
+
+    fn begun() -> Self {
+        let mut books = Self::new();
+        books.send(startup()).send(frame(b'p', b"secret\0"));
+        books.receive(frame(b'R', &[0; 4])).receive(frame(b'S', b"TimeZone\0UTC\0")).receive(ready(b'I'));
+        books
+    }
+
+    fn send(&mut self, bytes: Vec<u8>) -> &mut Self {
+        self.0.note_sent(&bytes);
+        self
+    }
+
+    fn receive(&mut self, bytes: Vec<u8>) -> &mut Self {
+        self.0.note_received(&bytes);
+        self
+    }
+
+    fn shape(&self) -> Shape {
+        self.0.watch.shape()
+    }
+}
+
+#[test]
+fn a_session_is_clean_once_it_has_begun() {
+    let mut books = Books::new();
+    assert_eq!(books.shape(), Shape::Unanswered);
+    books.send(startup());
+    assert_eq!(books.shape(), Shape::Unanswered);
+    books.receive(frame(b'S', b"TimeZone\0UTC\0")).receive(ready(b'I'));
+    assert_eq!(books.shape(), Shape::Clean);
+}
+
+#[test]
+fn transactions_are_followed_from_begin_to_end() {
+    let mut books = Books::begun();
+    assert_eq!(books.send(query("BEGIN")).shape(), Shape::Unanswered);
+    assert_eq!(books.receive(tag("BEGIN")).receive(ready(b'T')).shape(), Shape::InTransaction);
+    books.send(query("SELECT 1/0")).receive(error("ERROR", "22012")).receive(ready(b'E'));
+    assert_eq!(books.shape(), Shape::InTransaction);
+    books.send(query("ROLLBACK")).receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert_eq!(books.shape(), Shape::Clean);
+}
+
+#[test]
+fn closing_a_statement_is_nothing_to_wait_for() {
+    let mut books = Books::begun();
+    books.send(frame(b'C', b"Ss0\0")).send(frame(b'S', b""));
+    assert_eq!(books.shape(), Shape::Clean);
+    // The request behind it is, until it is answered itself.
+    books.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));
+    books.receive(ready(b'I'));
+    assert_eq!(books.shape(), Shape::Unanswered);
+    assert_eq!(books.receive(ready(b'I')).shape(), Shape::Clean);
+}
+
+#[test]
+fn half_a_request_is_unanswered() {
+    let mut books = Books::begun();
+    let request = query("SELECT 1");
+    let (head, tail) = request.split_at(3);
+    assert_eq!(books.send(head.to_vec()).shape(), Shape::Clean, "not even a header");
+    books.send(tail[..4].to_vec());
+    assert_eq!(books.shape(), Shape::Unanswered);
+    // Without a Sync, too.
+    let mut books = Books::begun();
+    books.send(frame(b'P', b"s0\0SELECT 1\0\0\0"));
+    assert_eq!(books.shape(), Shape::Unanswered);
+}
+
+#[test]
+fn changed_settings_show_by_tag_and_by_report() {
+    for change in [tag("SET"), tag("RESET"), frame(b'S', b"TimeZone\0Europe/Rome\0")] {
+        let mut books = Books::begun();
+        books.send(query("whatever")).receive(change).receive(ready(b'I'));
+        assert_eq!(books.shape(), Shape::Altered);
+        books.0.watch.settings_restored();
+        assert_eq!(books.shape(), Shape::Clean);
+    }
+    let mut books = Books::begun();
+    books.send(query("SELECT 1")).receive(tag("SELECT 1")).receive(tag("SETTLE 1")).receive(ready(b'I'));
+    assert_eq!(books.shape(), Shape::Clean);
+}
+
+#[test]
+fn only_fatal_errors_break_it() {
+    let mut books = Books::begun();
+    books.send(query("x")).receive(error("ERROR", "42601")).receive(ready(b'I'));
+    assert_eq!(books.shape(), Shape::Clean);
+    assert_eq!(books.0.watch.fatal_code(), None);
+    for severity in ["FATAL", "PANIC"] {
+        let mut books = Books::begun();
+        books.receive(error(severity, "57P01"));
+        assert_eq!(books.shape(), Shape::Broken);
+        assert_eq!(books.0.watch.fatal_code().as_deref(), Some("57P01"));
+    }
+}
+
+#[test]
+fn garbage_and_goodbyes_break_it() {
+    let mut books = Books::begun();
+    assert_eq!(books.receive(vec![b'Z', 0, 0, 0, 3]).shape(), Shape::Broken);
+    let mut books = Books::begun();
+    assert_eq!(books.send(frame(b'X', b"")).shape(), Shape::Broken);
+}
+
+#[test]
+fn a_commit_is_known_until_it_is_answered() {
+    for text in ["COMMIT", "commit;", "End", "COMMIT AND NO CHAIN"] {
+        let mut books = Books::begun();
+        books.send(query("BEGIN")).receive(ready(b'T'));
+        assert!(!books.0.watch.is_committing());
+        books.send(query(text));
+        assert!(books.0.watch.is_committing(), "{text}");
+        books.receive(ready(b'I'));
+        assert!(!books.0.watch.is_committing());
+    }
+    for text in ["COMMITTED", "ENDLESS", "END_", "SELECT 1", "", "COMM"] {
+        let mut books = Books::begun();
+        assert!(!books.send(query(text)).0.watch.is_committing(), "{text}");
+    }
+}
+
+#[test]
+fn a_commit_that_rolled_back_shows() {
+    let mut books = Books::begun();
+    books.send(query("ROLLBACK")).receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert!(!books.0.watch.is_rolled_back(), "nobody asked for a commit");
+    books.send(query("COMMIT")).receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert!(books.0.watch.is_rolled_back());
+    books.send(query("COMMIT")).receive(tag("COMMIT")).receive(ready(b'I'));
+    assert!(!books.0.watch.is_rolled_back());
+}
+
+#[test]
+fn a_copy_takes_one_of_its_two_syncs() {
+    let mut books = Books::begun();
+    books.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));
+    books.receive(frame(b'2', b"")).receive(frame(b'G', b"\0\0\0"));
+    books.send(frame(b'd', b"1\t2\n")).send(frame(b'c', b"")).send(frame(b'S', b""));
+    assert_eq!(books.shape(), Shape::Unanswered);
+    books.receive(tag("COPY 1")).receive(ready(b'I'));
+    assert_eq!(books.shape(), Shape::Clean);
+    // In the simple protocol there is no Sync at all.
+    books.send(query("COPY t FROM STDIN")).receive(frame(b'G', b"\0\0\0"));
+    books.send(frame(b'd', b"1\n")).send(frame(b'c', b""));
+    assert_eq!(books.shape(), Shape::Unanswered);
+    assert_eq!(books.receive(ready(b'I')).shape(), Shape::Clean);
+}
+
+#[test]
+fn frames_cost_no_allocation() {
+    let mut books = Books::begun();
+    let row = frame(b'D', &[7; 100]);
+    let (question, answer) = (query("SELECT 1"), ready(b'T'));
+    let counted = allocation_counter::measure(|| {
+        for _ in 0..1_000 {
+            books.0.note_sent(&question);
+            books.0.note_received(&row);
+            books.0.note_received(&answer);
+        }
+    });
+    assert_eq!(counted.count_total, 0);
+    assert_eq!(books.shape(), Shape::InTransaction);
+}
+
+#[tokio::test]
+async fn the_end_of_a_stream_breaks_it() {
+    let (near, far) = tokio::io::duplex(64);
+    let watch = Arc::new(Watch::default());
+    let mut stream = Watched::new(near, Arc::clone(&watch));
+    stream.write_all(&startup()).await.unwrap();
+    assert!(!watch.is_broken());
+    drop(far);
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+    assert!(watch.is_broken());
+    let (near, far) = tokio::io::duplex(64);
+    let watch = Arc::new(Watch::default());
+    let mut stream = Watched::new(near, Arc::clone(&watch));
+    drop(far);
+    stream.write_all(&startup()).await.unwrap_err();
+    assert!(watch.is_broken());
+}
+
+#[tokio::test]
+async fn what_a_full_socket_holds_back_is_unanswered() {
+    let (near, mut far) = tokio::io::duplex(16);
+    let watch = Arc::new(Watch::default());
+    let mut stream = Watched::new(near, Arc::clone(&watch));
+    stream.note_sent(&startup());
+    stream.note_received(&ready(b'I'));
+    assert_eq!(watch.shape(), Shape::Clean);
+    let close: Vec<u8> = [frame(b'C', b"Ss0123456789\0"), frame(b'S', b"")].concat();
+    let mut write = Box::pin(stream.write_all(&close));
+    poll_fn(|context| {
+        assert!(write.as_mut().poll(context).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    assert_eq!(watch.shape(), Shape::Unanswered);
+    far.read_exact(&mut [0; 16]).await.unwrap();
+    write.await.unwrap();
+    assert_eq!(watch.shape(), Shape::Clean);
+}
+
+/// A driver that is told what to do through a queue, as a client's is.
+#[derive(Default)]
+struct Queue(Mutex<(VecDeque<Vec<u8>>, Option<std::task::Waker>)>);
+
+impl Queue {
+    fn push(&self, request: Vec<u8>) {
+        let mut inner = self.0.lock();
+        inner.0.push_back(request);
+        let waker = inner.1.take();
+        drop(inner);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+#[test]
+fn a_request_that_the_driver_has_not_seen_yet_counts() {
+    let queue = Arc::new(Queue::default());
+    let mut books = Books::begun();
+    let watch = Arc::clone(&books.0.watch);
+    let (driver, _leash) = Driver::new(
+        {
+            let queue = Arc::clone(&queue);
+            poll_fn(move |context| {
+                let mut inner = queue.0.lock();
+                while let Some(request) = inner.0.pop_front() {
+                    books.0.note_sent(&request);
+                    books.0.note_received(&ready(b'T'));
+                }
+                inner.1 = Some(context.waker().clone());
+                Poll::<()>::Pending
+            })
+        },
+        Arc::clone(&watch),
+    );
+    let mut driver = std::pin::pin!(driver);
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    assert_eq!(watch.shape(), Shape::Unanswered, "it has never looked");
+    assert!(driver.as_mut().poll(&mut context).is_pending());
+    assert_eq!(watch.shape(), Shape::Clean);
+    queue.push(query("BEGIN"));
+    assert_eq!(watch.shape(), Shape::Unanswered, "in the queue, and not on the wire");
+    let mut answered = std::pin::pin!(watch.answered());
+    assert!(answered.as_mut().poll(&mut context).is_pending());
+    assert!(driver.as_mut().poll(&mut context).is_pending());
+    assert_eq!(answered.as_mut().poll(&mut context), Poll::Ready(Shape::InTransaction));
+}
+
+#[test]
+fn a_driver_that_is_gone_leaves_it_broken() {
+    let watch = Arc::new(Watch::default());
+    drop(Driver::new(std::future::pending::<()>(), Arc::clone(&watch)));
+    assert_eq!(watch.shape(), Shape::Broken);
+}
+
+#[test]
+fn a_driver_nobody_holds_ends_whatever_it_waits_for() {
+    let watch = Arc::new(Watch::default());
+    let (driver, leash) = Driver::new(std::future::pending::<()>(), Arc::clone(&watch));
+    let mut driver = Box::pin(driver);
+    let woken = Arc::new(Woken::default());
+    let waker = std::task::Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    assert!(driver.as_mut().poll(&mut context).is_pending());
+    assert!(!woken.0.load(Ordering::SeqCst));
+    drop(leash);
+    assert!(woken.0.load(Ordering::SeqCst), "it was not told");
+    assert!(driver.as_mut().poll(&mut context).is_ready());
+    drop(driver);
+    assert!(watch.is_broken());
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn exchanges() -> impl Strategy<Value = Vec<(bool, Vec<u8>)>> {
+    let sent = prop_oneof![
+        Just(query("BEGIN")),
+        Just(query("COMMIT")),
+        Just(query("SELECT 'a rather long text, longer than any header'")),
+        Just(frame(b'C', b"Ss0\0")),
+        Just(frame(b'P', b"s0\0SELECT 1\0\0\0")),
+        Just(frame(b'S', b"")),
+    ];
+    let received = prop_oneof![
+        Just(ready(b'I')),
+        Just(ready(b'T')),
+        Just(ready(b'E')),
+        Just(tag("SET")),
+        Just(tag("SELECT 12")),
+        Just(error("ERROR", "40001")),
+        Just(error("FATAL", "57P01")),
+        Just(frame(b'D', &[0; 40])),
+        Just(frame(b'G', b"\0\0\0")),
+        Just(frame(b'2', b"")),
+    ];
+    let one = prop_oneof![sent.prop_map(|frame| (true, frame)), received.prop_map(|frame| (false, frame))];
+    prop::collection::vec(one, 0..30)
+}
+
+proptest! {
+    /// However the bytes are split, the books are the same after each frame.
+    #[test]
+    fn any_split_gives_the_same_shape(
+        exchanges in exchanges(),
+        cuts in prop::collection::vec(1_usize..9, 1..40),
+    ) {
+        let (mut whole, mut split) = (Books::begun(), Books::begun());
+        let mut cuts = cuts.iter().cycle();
+        for (sent, bytes) in exchanges {
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (part, behind) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
+                if sent { split.send(part.to_vec()) } else { split.receive(part.to_vec()) };
+                rest = behind;
+            }
+            if sent { whole.send(bytes) } else { whole.receive(bytes) };
+            prop_assert_eq!(split.shape(), whole.shape());
+            prop_assert_eq!(&split.0.ledger, &whole.0.ledger);
+            prop_assert_eq!(split.0.watch.is_committing(), whole.0.watch.is_committing());
+            prop_assert_eq!(split.0.watch.fatal_code(), whole.0.watch.fatal_code());
+        }
+    }
+
+    /// Frames that arrive together give the same as frames that arrive alone; and nothing makes it panic.
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..200) {
+        let (mut whole, mut split) = (Books::begun(), Books::begun());
+        whole.receive(bytes.clone());
+        let (head, tail) = bytes.split_at(at.min(bytes.len()));
+        split.receive(head.to_vec());
+        if !split.0.watch.is_broken() {
+            split.receive(tail.to_vec());
+            prop_assert_eq!(split.shape(), whole.shape());
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The manual says what the code does.
+
+use forebay_dsql::{Options, metrics};
+
+const PAGE: &str = include_str!("../../../../docs/dsql.md");
+
+#[test]
+fn the_page_lists_every_metric() {
+    let table = metrics::manual();
+    assert!(PAGE.contains(&table), "docs/dsql.md lacks this table:\n{table}");
+}
+
+#[test]
+fn the_page_lists_every_key_of_a_url_and_every_variable_of_the_options() {
+    let rows: Vec<&str> = PAGE.lines().filter(|line| line.starts_with("| ")).collect();
+    for (key, value, variable) in [
+        ("region", "eu-west-1", "REGION"),
+        ("address", "127.0.0.1", "PGHOSTADDR"),
+        ("root_file", "tests/it/root.pem", "PGSSLROOTCERT"),
+        ("direct_tls", "false", "PGSSLNEGOTIATION"),
+        ("application_name", "x", "PGAPPNAME"),
+        ("pool", "x", ""),
+    ] {
+        let url = format!("dsql://abc.dsql.us-east-1.on.aws?{key}={value}");
+        assert!(Options::from_url(&url).is_ok(), "{key}");
+        let listed = |row: &&&str| row.contains(&format!("| `{key}` |")) && row.contains(variable);
+        assert!(rows.iter().any(|row| listed(&row)), "{key} and {variable}");
+    }
+}

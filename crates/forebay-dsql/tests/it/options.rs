@@ -1,0 +1,153 @@
+//! Options from code, a URL and an environment: the same, and all problems at once.
+
+use std::time::Duration;
+
+use forebay::{Config, ConfigError, Lifetime};
+use forebay_dsql::{Action, Node, Options, Roots};
+use proptest::prelude::*;
+
+const HOST: &str = "abc.dsql.us-east-1.on.aws";
+
+fn settings(error: &ConfigError) -> Vec<&str> {
+    error.problems.iter().map(|problem| &*problem.setting).collect()
+}
+
+#[test]
+fn the_defaults_are_those_of_the_manual() {
+    let options = Options::builder(HOST).service("orders").build().unwrap();
+    assert_eq!((options.host(), options.address(), options.port()), (HOST, HOST, 5432));
+    assert_eq!((options.region(), options.user(), options.database()), ("us-east-1", "admin", "postgres"));
+    assert_eq!((options.application_name(), options.pool()), ("orders", "default"));
+    assert_eq!(options.token_life(), Duration::from_secs(900));
+    assert_eq!(options.roots(), &Roots::Public);
+    assert!(options.direct_tls() && !options.reservoir_enabled());
+    let request = options.token_request();
+    assert_eq!(request.identity.action, Action::DbConnectAdmin);
+    let app = Options::builder(HOST).user("app").build().unwrap();
+    assert_eq!(app.token_request().identity.action, Action::DbConnect);
+}
+
+#[test]
+fn code_url_and_environment_say_the_same() {
+    let pem = std::fs::canonicalize("tests/it/root.pem").unwrap().display().to_string();
+    let built = Options::builder(HOST)
+        .port(5433)
+        .address("127.0.0.1")
+        .user("app")
+        .database("postgres")
+        .region("eu-west-1")
+        .service("orders")
+        .application_name("orders-7")
+        .root_file(&pem)
+        .direct_tls(false)
+        .token_life(Duration::from_secs(7 * 24 * 3600))
+        .reservoir(true)
+        .variable("DSQL_MAX_CONNS", "50")
+        .build()
+        .unwrap();
+    let url = format!(
+        "dsql://app@{HOST}:5433/postgres?region=eu-west-1&address=127.0.0.1&service_name=orders&root_file={}\
+         &application_name=orders%2D7&direct_tls=false&token_duration=168h&reservoir_enabled=true&max_conns=50",
+        pem.replace('/', "%2F")
+    );
+    assert_eq!(Options::from_url(&url).unwrap(), built);
+    let environment = [
+        ("CLUSTER_ENDPOINT", HOST),
+        ("CLUSTER_USER", "app"),
+        ("PGUSER", "not this one"),
+        ("PGPORT", "5433"),
+        ("PGHOSTADDR", "127.0.0.1"),
+        ("PGSSLROOTCERT", &pem),
+        ("PGSSLNEGOTIATION", "postgres"),
+        ("PGAPPNAME", "orders-7"),
+        ("PGDATABASE", ""),
+        ("REGION", "eu-west-1"),
+        ("AWS_REGION", "us-west-2"),
+        ("DSQL_SERVICE_NAME", "orders"),
+        ("DSQL_TOKEN_DURATION", "168h"),
+        ("DSQL_RESERVOIR_ENABLED", "true"),
+        ("DSQL_MAX_CONNS", "50"),
+    ];
+    assert_eq!(Options::from_variables(environment).unwrap(), built);
+    assert_eq!(built.address(), "127.0.0.1");
+    assert_eq!(built.node(), None);
+    let node = Options::from_url(&format!("dsql://{HOST}?node_id=1023")).unwrap().node();
+    assert_eq!(node.map(Node::number), Some(1023));
+    assert!(!format!("{built:?}").contains("BEGIN CERTIFICATE"));
+}
+
+#[test]
+fn all_problems_come_at_once_each_with_its_remedy() {
+    let error = Options::from_variables([
+        ("CLUSTER_ENDPOINT", "not a host"),
+        ("PGPORT", "70000"),
+        ("PGHOSTADDR", "somewhere else"),
+        ("PGSSLROOTCERT", "no/such/file.pem"),
+        ("PGSSLNEGOTIATION", "maybe"),
+        ("DSQL_TOKEN_DURATION", "169h"),
+        ("DSQL_MAX_CONNS", "many"),
+        ("DSQL_RESERVOIR_BASE_LIFETIME", "60m"),
+    ])
+    .unwrap_err();
+    assert_eq!(
+        settings(&error),
+        [
+            "CLUSTER_ENDPOINT",
+            "PGPORT",
+            "PGHOSTADDR",
+            "PGSSLNEGOTIATION",
+            "PGSSLROOTCERT",
+            "REGION",
+            "DSQL_MAX_CONNS",
+            "DSQL_TOKEN_DURATION",
+            "DSQL_RESERVOIR_BASE_LIFETIME"
+        ]
+    );
+    let text = error.to_string();
+    assert!(text.contains("CLUSTER_ENDPOINT is \"not a host\", but must be the name of a cluster"), "{text}");
+    assert!(text.contains("DSQL_TOKEN_DURATION is \"169h\", but must be at most 168h"), "{text}");
+}
+
+#[test]
+fn a_missing_endpoint_and_a_missing_region_are_told_together() {
+    let error = Options::from_variables([("DSQL_MAX_CONNS", "5")]).unwrap_err();
+    assert_eq!(settings(&error), ["CLUSTER_ENDPOINT", "REGION"]);
+    let error = Options::builder("localhost").build().unwrap_err();
+    assert_eq!(settings(&error), ["REGION"]);
+    assert!(error.to_string().contains("{id}.dsql.{region}.on.aws"), "{error}");
+    assert_eq!(Options::builder("localhost").region("us-east-1").build().unwrap().region(), "us-east-1");
+}
+
+#[test]
+fn a_wrong_url_is_explained_and_its_password_not_repeated() {
+    let error = Options::from_url("postgres://admin:hunter2@h.example/").unwrap_err();
+    assert!(settings(&error).contains(&"URL") && !error.to_string().contains("hunter2"), "{error}");
+    let error = Options::from_url(&format!("dsql://admin:hunter2@{HOST}?max_cons=5&region=")).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("a token takes its place") && !text.contains("hunter2"), "{text}");
+    assert!(text.contains("\"max_cons\"") && text.contains("such as max_conns"), "{text}");
+}
+
+#[test]
+fn settings_in_code_are_judged_against_the_hour_of_a_session() {
+    let hour = Lifetime::new(Duration::from_secs(3600));
+    let error = Options::builder(HOST).config(Config::default().lifetime(hour)).build().unwrap_err();
+    assert_eq!(settings(&error), ["base_lifetime"]);
+    let error = Options::builder(HOST).token_life(Duration::from_millis(10)).build().unwrap_err();
+    assert_eq!(settings(&error), ["DSQL_TOKEN_DURATION"]);
+    let error = Options::builder(HOST).roots(Roots::Pem((*b"nothing").into())).build().unwrap_err();
+    assert_eq!(settings(&error), ["roots"]);
+    let broken = b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n";
+    let error = Options::builder(HOST).roots(Roots::Pem((*broken).into())).build().unwrap_err();
+    assert_eq!(settings(&error), ["roots"]);
+}
+
+proptest! {
+    #[test]
+    fn nothing_makes_a_url_or_a_variable_panic(text in "\\PC{0,60}", tail in "[a-z_=&%@:/?0-9.]{0,40}") {
+        drop(Options::from_url(&text));
+        drop(Options::from_url(&format!("dsql://{text}?{tail}")));
+        drop(Options::from_url(&format!("dsql://{tail}")));
+        drop(Options::from_variables([("CLUSTER_ENDPOINT", &text), ("PGPORT", &tail), ("PGHOSTADDR", &tail)]));
+    }
+}

@@ -1,0 +1,14 @@
+//! Connections and pools, against a local cluster.
+
+mod cancellation;
+mod cluster;
+mod conformance;
+mod death;
+mod dirt;
+mod logs;
+mod metrics;
+mod modes;
+mod opening;
+mod standard;
+mod storm;
+mod world;

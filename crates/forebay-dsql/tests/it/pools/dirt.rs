@@ -1,0 +1,240 @@
+//! What callers leave behind on a connection, and that nobody else finds it.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use dsql_local::{Cluster, EngineKind, Limits};
+use forebay::Discard;
+use forebay_dsql::{Dsql, Session, Shape, SqlxDsql};
+
+use super::cluster::{PATIENCE, eventually, fault, pool, start, start_over};
+
+/// A pool of one connection, so that the next caller gets the same.
+async fn one(reservoir: bool) -> (Arc<Cluster>, Dsql) {
+    let cluster = start();
+    let pool = pool(&cluster, 1, reservoir).await;
+    (cluster, pool)
+}
+
+/// Polls a future a few times and then drops it.
+async fn abandon(future: impl Future, polls: usize) {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let done = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
+        assert!(!done, "too fast to be abandoned");
+    }
+}
+
+#[tokio::test]
+async fn a_statement_closed_in_passing_leaves_it_clean() {
+    let (cluster, pool) = one(true).await;
+    let lent = pool.acquire().await.unwrap();
+    for _ in 0..3 {
+        // Prepares, runs, and then closes the statement without waiting for the answer.
+        lent.query_one("SELECT CAST(1 AS bigint)", &[]).await.unwrap();
+    }
+    let watch = Arc::clone(lent.watch());
+    drop(lent);
+    // On this one thread the driver has not even seen the last one yet; as soon as it has, all is well.
+    assert_eq!(watch.answered().await, Shape::Clean);
+    drop(pool.acquire_within(PATIENCE).await.unwrap());
+    assert_eq!(cluster.counters().accepted, 1, "it was not replaced");
+}
+
+#[tokio::test]
+async fn a_prepared_statement_returns_straight_to_the_ready() {
+    let (_cluster, pool) = one(true).await;
+    let lent = pool.acquire().await.unwrap();
+    let statement = lent.prepare("SELECT CAST(1 AS bigint)").await.unwrap();
+    lent.query_one(&statement, &[]).await.unwrap();
+    assert_eq!(lent.shape(), Shape::Clean);
+    drop(lent);
+    assert_eq!(pool.reservoir_status().unwrap().ready, 1);
+    drop(statement);
+}
+
+async fn a_begin_nobody_waited_for_is_undone(reservoir: bool) {
+    let (cluster, pool) = one(reservoir).await;
+    for polls in 1..=2 {
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        let id = lent.id();
+        abandon(lent.batch_execute("BEGIN"), polls).await;
+        // At the first poll it is in the driver's queue, and not on the wire.
+        assert_ne!(lent.shape(), Shape::Clean);
+        drop(lent);
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        assert_eq!((lent.id(), lent.shape()), (id, Shape::Clean));
+    }
+    assert_eq!(cluster.counters().accepted, 1);
+}
+
+#[tokio::test]
+async fn a_begin_nobody_waited_for_is_undone_in_a_reservoir() {
+    a_begin_nobody_waited_for_is_undone(true).await;
+}
+
+#[tokio::test]
+async fn a_begin_nobody_waited_for_is_undone_in_standard_mode() {
+    a_begin_nobody_waited_for_is_undone(false).await;
+}
+
+#[tokio::test]
+async fn a_dropped_transaction_is_rolled_back_once() {
+    let (cluster, pool) = one(true).await;
+    let mut lent = pool.acquire().await.unwrap();
+    lent.batch_execute("CREATE TABLE t (a bigint)").await.unwrap();
+    let transaction = lent.transaction().await.unwrap();
+    transaction.batch_execute("INSERT INTO t VALUES (1)").await.unwrap();
+    drop(transaction);
+    drop(lent);
+    let before = cluster.counters().statements;
+    let lent = pool.acquire_within(PATIENCE).await.unwrap();
+    let row = lent.query_one("SELECT count(*) FROM t", &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 0);
+    // The client's own ROLLBACK may have been run before we looked; a second one would be too many.
+    assert!(cluster.counters().statements - before <= 2);
+}
+
+#[tokio::test]
+async fn a_failed_transaction_is_rolled_back() {
+    let (cluster, pool) = one(true).await;
+    let lent = pool.acquire().await.unwrap();
+    lent.batch_execute("BEGIN").await.unwrap();
+    lent.batch_execute("SELECT no_such_column").await.unwrap_err();
+    assert_eq!(lent.shape(), Shape::InTransaction);
+    drop(lent);
+    let lent = pool.acquire_within(PATIENCE).await.unwrap();
+    lent.batch_execute("SELECT 1").await.unwrap();
+    assert_eq!(cluster.counters().accepted, 1);
+}
+
+#[tokio::test]
+async fn settings_are_reset() {
+    let (cluster, pool) = one(true).await;
+    let setting = async || {
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        let messages = lent.simple_query("SHOW TimeZone").await.unwrap();
+        let found = messages.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        found.unwrap()
+    };
+    let before = setting().await;
+    let lent = pool.acquire().await.unwrap();
+    lent.batch_execute("SET TimeZone = 'Europe/Rome'").await.unwrap();
+    assert_eq!(lent.shape(), Shape::Altered);
+    drop(lent);
+    assert_eq!(setting().await, before);
+    assert_eq!(cluster.counters().accepted, 1);
+}
+
+#[tokio::test]
+async fn rows_nobody_read_do_not_reach_the_next_caller() {
+    let (cluster, pool) = one(true).await;
+    let lent = pool.acquire().await.unwrap();
+    let sql = "SELECT CAST(generate_series AS bigint) FROM generate_series(1, 50000)";
+    let rows = lent.query_raw::<_, i64, _>(sql, []).await.unwrap();
+    assert_eq!(lent.shape(), Shape::Unanswered);
+    drop(rows);
+    drop(lent);
+    let lent = pool.acquire_within(PATIENCE).await.unwrap();
+    let row = lent.query_one("SELECT CAST(7 AS bigint)", &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 7);
+    assert_eq!(cluster.counters().accepted, 1);
+}
+
+#[tokio::test]
+async fn one_that_does_not_answer_is_replaced() {
+    let cluster = start();
+    let options = super::cluster::options(&cluster, 1).reservoir(true);
+    let config = forebay::Config::default()
+        .max_open(1)
+        .stagger(std::time::Duration::ZERO)
+        .empty_wait(PATIENCE)
+        .care_timeout(std::time::Duration::from_millis(50));
+    let options = options.config(config).build().unwrap();
+    let pool = Dsql::connect(options, super::cluster::Keys::of(&cluster)).await.unwrap();
+    let lent = pool.acquire().await.unwrap();
+    let id = lent.id();
+    let stuck = cluster.inject(fault("delay:at=statement,for=1h,n=1"));
+    abandon(lent.batch_execute("SELECT 1"), 1).await;
+    drop(lent);
+    let lent = pool.acquire_within(PATIENCE).await.unwrap();
+    assert_ne!(lent.id(), id);
+    let discards = pool.reservoir_status().unwrap().counts.discards(Discard::ResetFailed);
+    assert_eq!(discards, 1);
+    cluster.heal(stuck);
+    lent.batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn sqlx_knows_what_it_does_not_know() {
+    use sqlx::Executor;
+    let cluster = start();
+    let pool: SqlxDsql = pool(&cluster, 1, true).await;
+    let ready = || pool.reservoir_status().unwrap().ready;
+    // A transaction through the session: known to be clean, and back at once.
+    let mut lent = pool.acquire().await.unwrap();
+    lent.begin().await.unwrap();
+    lent.pg().execute("SELECT 1").await.unwrap();
+    lent.commit().await.unwrap();
+    drop(lent);
+    assert_eq!(ready(), 1);
+    // Touched before: a commit does not make that good.
+    let mut lent = pool.acquire().await.unwrap();
+    lent.pg().execute("SET TimeZone = 'Europe/Rome'").await.unwrap();
+    lent.begin().await.unwrap();
+    lent.commit().await.unwrap();
+    drop(lent);
+    assert_eq!(ready(), 0);
+    let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+    let zone: String = sqlx::query_scalar("SHOW TimeZone").fetch_one(lent.pg()).await.unwrap();
+    assert_eq!((zone.as_str(), cluster.counters().accepted), ("UTC", 1));
+}
+
+/// What a real PostgreSQL says about all this is what the books were made for.
+#[tokio::test]
+async fn a_real_postgresql_is_understood_as_well() {
+    let cluster = start_over(EngineKind::Postgres, Limits::default());
+    let pool: Dsql = pool(&cluster, 1, true).await;
+    let zone = async || {
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        let rows =
+            lent.query_typed("SELECT current_setting('TimeZone'), count(*) FROM t", &[]).await.unwrap();
+        assert_eq!(rows[0].get::<_, i64>(1), 0, "somebody else's transaction");
+        rows[0].get::<_, String>(0)
+    };
+    pool.acquire().await.unwrap().batch_execute("CREATE TABLE t (a bigint)").await.unwrap();
+    let before = zone().await;
+    for (statements, shape) in [
+        ("SELECT 1", Shape::Clean),
+        ("BEGIN; INSERT INTO t VALUES (1)", Shape::InTransaction),
+        ("SET TimeZone = 'Europe/Rome'", Shape::Altered),
+        ("BEGIN; SET TimeZone = 'Europe/Rome'", Shape::InTransaction),
+        ("BEGIN; SELECT no_such_column", Shape::InTransaction),
+    ] {
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        // The last of them fails, and is meant to.
+        drop(lent.batch_execute(statements).await);
+        assert_eq!(lent.shape(), shape, "{statements}");
+        drop(lent);
+        assert_eq!(zone().await, before, "{statements}");
+    }
+    assert_eq!(cluster.counters().accepted, 1, "it was cleaned each time, not replaced");
+}
+
+#[tokio::test]
+async fn one_marked_bad_is_not_lent_again() {
+    for reservoir in [true, false] {
+        let (_cluster, pool) = one(reservoir).await;
+        let mut lent = pool.acquire().await.unwrap();
+        let id = lent.id();
+        lent.mark_bad();
+        drop(lent);
+        assert_ne!(pool.acquire_within(PATIENCE).await.unwrap().id(), id);
+        eventually("it is gone", || pool.registry().list().iter().all(|listed| listed.id != id)).await;
+    }
+}

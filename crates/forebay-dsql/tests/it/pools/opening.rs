@@ -1,0 +1,207 @@
+//! Opening connections: tokens, refusals, and what the reservoir makes of them.
+
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use forebay::{CheckoutError, Connect, Failure, Lifeline};
+use forebay_dsql::{Client, ConnectorParts, Dsql, Options, Postgres, Roots, Sqlx, TokenCache};
+
+use super::cluster::{Keys, PATIENCE, eventually, fault, options, start};
+
+/// A connector, and who signs for it.
+fn connector<C: Client>(options: Options, keys: &Keys) -> C {
+    let runtime = forebay::rt::TokioRuntime::current().unwrap();
+    let tokens = TokenCache::new(keys.clone(), runtime.clone(), "test");
+    C::new(ConnectorParts::new(options, tokens, std::sync::Arc::new(runtime))).unwrap()
+}
+
+async fn failure_of<C: Client>(connector: &C) -> Failure {
+    match connector.open(Lifeline::unattached()).await {
+        Ok(_) => panic!("it was let in"),
+        Err(error) => error.failure(),
+    }
+}
+
+async fn refusals_are_told_apart<C: Client>() {
+    let cluster = start();
+    let keys = Keys::of(&cluster);
+    let connector: C = connector(options(&cluster, 1).build().unwrap(), &keys);
+    for (text, expected) in [
+        ("refuse:how=53300", Failure::TooManyConnections),
+        ("refuse:how=53400", Failure::Throttled),
+        ("refuse:how=waking", Failure::Throttled),
+        ("refuse:how=denied", Failure::Auth),
+        ("refuse:how=close", Failure::Open),
+    ] {
+        let id = cluster.inject(fault(text));
+        assert_eq!(failure_of(&connector).await, expected, "{text}");
+        cluster.heal(id);
+    }
+    keys.fails.store(true, Ordering::SeqCst);
+    drop(connector.open(Lifeline::unattached()).await.unwrap_or_else(|error| panic!("{error}")));
+}
+
+#[tokio::test]
+async fn refusals_are_told_apart_by_tokio_postgres() {
+    refusals_are_told_apart::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn refusals_are_told_apart_by_sqlx() {
+    refusals_are_told_apart::<Sqlx>().await;
+}
+
+async fn an_expired_token_is_replaced_once<C: Client>() {
+    let cluster = start();
+    let keys = Keys::of(&cluster);
+    let connector: C = connector(options(&cluster, 1).build().unwrap(), &keys);
+    connector.prepare().await.unwrap();
+    assert_eq!(keys.asked.load(Ordering::SeqCst), 1);
+    // By the cluster's clock the token is old; by ours it is new.
+    cluster.clock().advance(Duration::from_secs(16 * 60));
+    let opened = connector.open(Lifeline::unattached()).await;
+    assert!(opened.is_ok(), "{:?}", opened.err());
+    assert_eq!(keys.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(cluster.counters().accepted, 1);
+}
+
+#[tokio::test]
+async fn an_expired_token_is_replaced_once_by_tokio_postgres() {
+    an_expired_token_is_replaced_once::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn an_expired_token_is_replaced_once_by_sqlx() {
+    an_expired_token_is_replaced_once::<Sqlx>().await;
+}
+
+#[tokio::test]
+async fn without_a_token_nothing_is_dialled() {
+    for reservoir in [true, false] {
+        let cluster = start();
+        let keys = Keys::of(&cluster);
+        keys.fails.store(true, Ordering::SeqCst);
+        let options = options(&cluster, 1)
+            .reservoir(reservoir)
+            .variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "1ms")
+            .variable("DSQL_RESERVOIR_EMPTY_WAIT", "10ms");
+        let connect = Dsql::builder(options.build().unwrap(), keys.clone());
+        let pool = if reservoir {
+            connect.connect().await.unwrap()
+        } else {
+            // Its warm-up would try for a while: let the keys come back while it does.
+            let (pool, ()) = tokio::join!(connect.connect(), async {
+                eventually("it was asked", || keys.asked.load(Ordering::SeqCst) > 0).await;
+                assert_eq!(cluster.counters().sockets, 0);
+                keys.fails.store(false, Ordering::SeqCst);
+            });
+            pool.unwrap()
+        };
+        if reservoir {
+            match pool.acquire().await {
+                Err(CheckoutError::Empty { last_open_error: Some(error), .. }) => {
+                    assert_eq!(error.failure(), Failure::Token);
+                    assert!(error.to_string().contains("the token service is away"), "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(cluster.counters().sockets, 0);
+            keys.fails.store(false, Ordering::SeqCst);
+        }
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        lent.batch_execute("SELECT 1").await.unwrap();
+    }
+}
+
+async fn an_open_given_up_anywhere_leaves_nothing<C: Client>() {
+    let cluster = start();
+    let connector: C = connector(options(&cluster, 1).build().unwrap(), &Keys::of(&cluster));
+    let mut whole = 0;
+    for polls in 0..200 {
+        let mut open = Box::pin(connector.open(Lifeline::unattached()));
+        let mut opened = None;
+        for _ in 0..polls {
+            let polled = std::future::poll_fn(|context| Poll::Ready(open.as_mut().poll(context)));
+            if let Poll::Ready(done) = polled.await {
+                opened = Some(done);
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(open);
+        if let Some(opened) = opened {
+            connector.close(opened.unwrap_or_else(|error| panic!("{error}"))).await;
+            whole += 1;
+        }
+    }
+    // Whether some were fast enough is the machine's business; in the end one is.
+    let opened = connector.open(Lifeline::unattached()).await;
+    connector.close(opened.unwrap_or_else(|error| panic!("{error}"))).await;
+    eventually("no session is left", || cluster.counters().live == 0).await;
+    assert!(cluster.counters().accepted > whole, "the last one at least was let in");
+}
+
+#[tokio::test]
+async fn an_open_given_up_anywhere_leaves_nothing_with_tokio_postgres() {
+    an_open_given_up_anywhere_leaves_nothing::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn an_open_given_up_anywhere_leaves_nothing_with_sqlx() {
+    an_open_given_up_anywhere_leaves_nothing::<Sqlx>().await;
+}
+
+#[tokio::test]
+async fn a_stranger_is_not_believed() {
+    let (cluster, other) = (start(), start());
+    let strange = options(&cluster, 1).roots(Roots::Pem(other.ca_pem().as_bytes().into()));
+    let connector: Postgres = connector(strange.build().unwrap(), &Keys::of(&cluster));
+    let error = connector.open(Lifeline::unattached()).await.unwrap_err();
+    assert_eq!(error.failure(), Failure::Open);
+    assert!(error.to_string().contains("certificate"), "{error}");
+
+    // The right authority, and another name: here it is the server that finds nobody of that name.
+    let named = Options::builder("another.dsql.us-east-1.on.aws")
+        .address("127.0.0.1")
+        .port(cluster.address().port())
+        .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()));
+    let connector: Postgres = super::opening::connector(named.build().unwrap(), &Keys::of(&cluster));
+    let error = connector.open(Lifeline::unattached()).await.unwrap_err();
+    assert_eq!(error.failure(), Failure::Open);
+    assert_eq!(cluster.counters().accepted, 0);
+}
+
+#[tokio::test]
+async fn tls_can_be_asked_for_in_the_old_way() {
+    let cluster = start();
+    let connector: Postgres =
+        connector(options(&cluster, 1).direct_tls(false).build().unwrap(), &Keys::of(&cluster));
+    let connection = connector.open(Lifeline::unattached()).await.unwrap();
+    connection.batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_given_up_on() {
+    let cluster = start();
+    cluster.inject(fault("silent"));
+    let options = options(&cluster, 1)
+        .reservoir(true)
+        .variable("DSQL_CONNECT_TIMEOUT", "50ms")
+        .variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "1ms");
+    let pool = Dsql::connect(options.build().unwrap(), Keys::of(&cluster)).await.unwrap();
+    eventually("it timed out", || pool.reservoir_status().unwrap().counts.failures(Failure::Timeout) > 0)
+        .await;
+    cluster.heal_all();
+    pool.acquire_within(PATIENCE).await.unwrap().batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn sqlx_cannot_go_to_another_address() {
+    let cluster = start();
+    let keys = Keys::of(&cluster);
+    let elsewhere = options(&cluster, 1).address("127.0.0.1").build().unwrap();
+    let error = forebay_dsql::SqlxDsql::connect(elsewhere, keys).await.unwrap_err();
+    assert!(error.to_string().contains("address"), "{error}");
+}

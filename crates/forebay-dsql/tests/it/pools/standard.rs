@@ -1,0 +1,249 @@
+//! Standard mode in virtual time: warm-up, keeper, lives, limits.
+
+use std::time::Duration;
+
+use forebay::memory::Answer;
+use forebay::rt::Runtime;
+use forebay::{CheckoutError, Failure};
+
+use super::world::{World, config, seconds};
+
+#[test]
+fn a_warm_up_fills_the_pool_at_the_pace_of_the_limiter() {
+    let world = World::new();
+    world.server.open_time(Duration::from_millis(50));
+    let start = world.time.now();
+    let pool = world.standard(config(20).rate(10.0, 5));
+    assert_eq!((pool.status().open, world.server.opened()), (20, 20));
+    // Five at once, one after the other; the other fifteen ten a second.
+    let took = world.time.now().since(start);
+    assert!(took >= Duration::from_millis(1_500) && took < Duration::from_millis(1_700), "{took:?}");
+}
+
+#[test]
+fn a_staggered_warm_up_takes_its_time() {
+    let world = World::new();
+    let start = world.time.now();
+    let pool = world.time.run(world.builder(config(20), false, Some("20s")).connect()).unwrap();
+    assert_eq!(pool.status().open, 20);
+    assert_eq!(world.time.now().since(start), seconds(19));
+}
+
+#[test]
+fn the_start_of_a_fleet_is_staggered() {
+    let world = World::new();
+    let start = world.time.now();
+    drop(world.standard(config(1).stagger(seconds(5))));
+    let took = world.time.now().since(start);
+    assert!(took > Duration::ZERO && took <= seconds(5), "{took:?}");
+}
+
+#[test]
+fn a_warm_up_does_its_best_and_no_more() {
+    let world = World::new();
+    world.server.on_open(Answer::Fail(Failure::Throttled));
+    let start = world.time.now();
+    let pool = world.standard(config(100));
+    // Once, and five more times, for each of two: by then it is clear how the others would fare.
+    assert_eq!((pool.status().open, world.server.asked()), (0, 12));
+    // The pauses are 200 ms to 3.2 s, from half to one and a half of each.
+    let took = world.time.now().since(start);
+    let full = Duration::from_millis(200 + 400 + 800 + 1_600 + 3_200) * 2;
+    assert!(took >= full / 2 && took <= full * 3 / 2, "{took:?}");
+    match world.time.run(pool.acquire()) {
+        Err(CheckoutError::Empty { last_open_error: Some(error), .. }) => {
+            assert_eq!(error.failure(), Failure::Throttled);
+        }
+        other => panic!("{other:?}"),
+    }
+    world.server.on_open(Answer::Well);
+    assert!(world.time.run(pool.acquire()).is_ok());
+}
+
+#[test]
+fn a_warm_up_gives_up_on_what_hangs() {
+    let world = World::new();
+    world.server.on_open(Answer::Hang);
+    let start = world.time.now();
+    let pool = world.standard(config(1));
+    let took = world.time.now().since(start);
+    assert!(took >= seconds(60) && took <= seconds(70), "six attempts of ten seconds: {took:?}");
+    assert_eq!((pool.status().open, pool.status().opening), (0, 0));
+}
+
+#[test]
+fn a_warm_up_keeps_none_that_does_not_answer() {
+    let world = World::new();
+    world.server.on_check(Answer::Fail(Failure::Open));
+    let pool = world.standard(config(2));
+    assert_eq!((pool.status().open, world.server.live(), world.server.opened()), (0, 0, 12));
+}
+
+#[test]
+fn the_keeper_counts_connections() {
+    let world = World::new();
+    let pool = world.standard(config(10));
+    for id in [1, 4, 7] {
+        world.server.kill(id);
+    }
+    // Seven could be borrowed all day; three are missing all the same. One for each tick.
+    for expected in [8, 9, 10, 10] {
+        world.time.advance(seconds(1));
+        assert_eq!((pool.status().open, world.server.live()), (expected, expected));
+    }
+    assert_eq!(world.server.opened(), 13);
+    let held: Vec<_> = (0..10).map(|_| world.time.run(pool.acquire()).unwrap()).collect();
+    assert_eq!(world.server.opened(), 13, "what the keeper opened is there for callers");
+    assert_eq!(world.server.peak(), 10);
+    drop(held);
+}
+
+#[test]
+fn the_keeper_opens_more_at_a_time_in_a_large_pool() {
+    let world = World::new();
+    let pool = world.standard(config(500));
+    world.server.kill_all();
+    world.time.advance(Duration::from_millis(1_010));
+    assert_eq!(pool.status().open, 5);
+    world.time.advance(seconds(9));
+    assert_eq!(pool.status().open, 50);
+}
+
+#[test]
+fn the_keeper_waits_for_better_times() {
+    let world = World::new();
+    let pool = world.standard(config(10));
+    world.server.kill_all();
+    world.server.on_open(Answer::Fail(Failure::Open));
+    let asked = world.server.asked();
+    world.time.advance(seconds(10));
+    assert!(world.server.asked() - asked <= 11, "one attempt for each tick");
+    world.server.on_open(Answer::Well);
+    world.time.advance(seconds(11));
+    assert_eq!(pool.status().open, 10);
+}
+
+#[test]
+fn the_keeper_ends_with_the_pool() {
+    let world = World::new();
+    let pool = world.standard(config(5));
+    drop(pool);
+    world.time.advance(seconds(5));
+    let opened = world.server.opened();
+    world.time.advance(seconds(60));
+    assert_eq!((world.server.opened(), world.server.live()), (opened, 0));
+    world.assert_nothing_left();
+}
+
+#[test]
+fn connections_live_for_55_minutes() {
+    let world = World::new();
+    let pool = world.standard(config(4));
+    let eldest = pool.registry().list();
+    world.time.advance(seconds(55 * 60 - 2));
+    assert_eq!(pool.registry().list()[0].id, eldest[0].id);
+    let mut lent = world.time.run(pool.acquire()).unwrap();
+    lent.make_dirty();
+    world.time.advance(seconds(10));
+    assert!(pool.registry().list().iter().all(|listed| listed.id == lent.id() || listed.age < seconds(60)));
+    // One in use goes when it comes back, clean or not.
+    let id = lent.id();
+    drop(lent);
+    world.time.advance(seconds(2));
+    assert!(pool.registry().list().iter().all(|listed| listed.id != id));
+    assert_eq!((pool.status().open, world.server.live()), (4, 4));
+}
+
+#[test]
+fn an_old_one_is_not_lent_even_if_the_keeper_is_late() {
+    let world = World::new();
+    let pool = world.standard(config(1));
+    let first = pool.registry().list()[0].id;
+    world.time.skip(seconds(56 * 60));
+    let lent = world.time.run(pool.acquire()).unwrap();
+    assert_ne!(lent.id(), first);
+}
+
+#[test]
+fn one_that_was_idle_for_long_is_asked_before_it_is_lent_if_so_wished() {
+    let world = World::new();
+    let pool = world.standard(config(1).check_after(seconds(30)));
+    let first = pool.registry().list()[0].id;
+    world.server.on_check(Answer::Fail(Failure::Open));
+    world.time.advance(seconds(20));
+    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), first);
+    world.time.advance(seconds(29));
+    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), first, "it was used in between");
+    world.time.advance(seconds(30));
+    assert_ne!(world.time.run(pool.acquire()).unwrap().id(), first);
+}
+
+#[test]
+fn opens_are_rationed_for_callers_too() {
+    let world = World::new();
+    let pool = world.standard(config(10).rate(1.0, 10));
+    world.server.kill_all();
+    let start = world.time.now();
+    let held: Vec<_> = (0..4).map(|_| world.time.run(pool.acquire()).unwrap()).collect();
+    let took = world.time.now().since(start);
+    assert!(took >= seconds(3), "four opens at one a second took {took:?}");
+    assert_eq!(held.len(), 4);
+}
+
+#[test]
+fn leases_are_held_for_as_long_as_connections_live() {
+    let world = World::new();
+    let pool = world.standard(config(5));
+    assert_eq!(world.leases.held(), 5);
+    world.server.kill_all();
+    world.time.advance(seconds(10));
+    assert_eq!((world.leases.held(), pool.status().open), (5, 5));
+    world.server.on_open(Answer::Fail(Failure::Open));
+    world.server.kill_all();
+    world.time.advance(seconds(10));
+    assert_eq!((world.leases.held(), pool.status().open), (0, 0));
+    world.server.on_open(Answer::Well);
+    world.time.advance(seconds(10));
+    let drained = world.time.run(pool.drain(seconds(10)));
+    assert!(drained.is_complete(), "{drained:?}");
+    assert_eq!((world.leases.held(), world.server.live()), (0, 0));
+}
+
+#[test]
+fn a_drain_waits_for_those_in_use_and_not_for_ever() {
+    let world = World::new();
+    let pool = world.standard(config(3));
+    let lent = world.time.run(pool.acquire()).unwrap();
+    let drained = world.time.run(pool.drain(seconds(1)));
+    assert_eq!((drained.in_use, drained.closing), (1, 0));
+    assert_eq!(world.server.live(), 1);
+    drop(lent);
+    assert!(world.time.run(pool.drain(seconds(1))).is_complete());
+    world.assert_nothing_left();
+}
+
+#[test]
+fn one_that_does_not_close_is_dropped() {
+    let world = World::new();
+    let pool = world.standard(config(2));
+    world.server.on_close(Answer::Hang);
+    let start = world.time.now();
+    assert!(world.time.run(pool.drain(seconds(60))).is_complete());
+    assert_eq!(world.time.now().since(start), seconds(5));
+    world.assert_nothing_left();
+}
+
+#[test]
+fn one_that_cannot_be_cleaned_is_replaced() {
+    for answer in [Answer::Fail(Failure::Open), Answer::Hang] {
+        let world = World::new();
+        let pool = world.standard(config(1));
+        world.server.on_reset(answer);
+        let mut lent = world.time.run(pool.acquire()).unwrap();
+        let id = lent.id();
+        lent.make_dirty();
+        drop(lent);
+        let lent = world.time.run(pool.acquire_within(seconds(20))).unwrap();
+        assert_ne!(lent.id(), id);
+    }
+}

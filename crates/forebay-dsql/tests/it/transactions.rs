@@ -1,0 +1,283 @@
+//! Transactions over a connection that does as it is told, in virtual time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use forebay::rt::{Runtime, VirtualTime};
+use forebay_dsql::{Class, ConditionFailed, Conflict, Error, RetryPolicy, Stage, Transactions};
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use crate::bank::{Bank, Fate};
+
+const CHANGE: Class = Class::Conflict(Conflict::Change);
+const SCHEMA: Class = Class::Conflict(Conflict::Schema);
+
+struct World {
+    time: VirtualTime,
+    bank: Bank,
+    transactions: Transactions,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(RetryPolicy::default())
+    }
+
+    fn with(policy: RetryPolicy) -> Self {
+        let time = VirtualTime::new();
+        let transactions = Transactions::new(policy, time.clone(), "orders", "default");
+        Self { transactions, bank: Bank::default(), time }
+    }
+
+    fn add(&self, fates: &[(&'static str, Fate)]) -> Result<&'static str, Error> {
+        self.bank.plan(fates);
+        self.time.run(self.transactions.run(&self.bank, "add", async |mut link| {
+            link.add(1).await?;
+            Ok("done")
+        }))
+    }
+}
+
+#[test]
+fn a_transaction_without_trouble_is_run_once() {
+    let world = World::new();
+    assert_eq!(world.add(&[]).unwrap(), "done");
+    assert_eq!(world.bank.log(), ["take 1", "begin 1", "add 1", "commit 1"]);
+    assert_eq!(world.bank.committed(), 1);
+}
+
+#[test]
+fn conflicts_at_a_statement_and_at_commit_run_all_of_it_again_on_the_same_connection() {
+    for (step, class, rolled_back) in
+        [("add", CHANGE, true), ("commit", CHANGE, false), ("begin", SCHEMA, true), ("add", SCHEMA, true)]
+    {
+        let world = World::new();
+        assert_eq!(world.add(&[(step, Fate::Fails(class))]).unwrap(), "done");
+        let log = world.bank.log();
+        assert_eq!(log.iter().filter(|line| line.starts_with("begin")).count(), 2, "{log:?}");
+        assert_eq!(log.contains(&"rollback 1".to_owned()), rolled_back, "{log:?}");
+        assert!(log.iter().all(|line| line.ends_with(" 1")), "{log:?}");
+        assert_eq!(world.bank.committed(), 1, "counted once");
+    }
+}
+
+#[test]
+fn server_unavailable_is_run_again_at_a_statement_and_unknown_at_commit() {
+    let world = World::new();
+    world.add(&[("add", Fate::Fails(Class::Unavailable))]).unwrap();
+    assert_eq!(world.bank.log().last().unwrap(), "commit 1", "on the same connection");
+    let error = world.add(&[("commit", Fate::Fails(Class::Unavailable))]).unwrap_err();
+    assert_eq!(error.class(), Class::CommitUnknown);
+    assert_eq!(world.bank.log().len(), 4, "never run again");
+}
+
+#[test]
+fn a_connection_lost_before_commit_is_replaced_and_one_lost_in_it_is_unknown() {
+    let world = World::new();
+    let lost = Fate::Fails(Class::Disconnected);
+    world.add(&[("add", lost), ("rollback", lost)]).unwrap();
+    assert_eq!(
+        world.bank.log(),
+        ["take 1", "begin 1", "add 1", "rollback 1", "take 2", "begin 2", "add 2", "commit 2"]
+    );
+    assert_eq!(world.bank.committed(), 1);
+    let error = world.add(&[("commit", lost)]).unwrap_err();
+    assert_eq!(error.class(), Class::CommitUnknown, "{error}");
+    assert_eq!(world.bank.log(), ["take 3", "begin 3", "add 3", "commit 3"]);
+}
+
+#[test]
+fn a_connection_lost_elsewhere_is_the_bodys_own_error() {
+    let world = World::new();
+    let mut runs = 0;
+    let outcome: Result<(), Error> = world.time.run(world.transactions.run(&world.bank, "call", |_| {
+        runs += 1;
+        async { Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()) }
+    }));
+    assert_eq!((outcome.unwrap_err().class(), runs), (Class::Disconnected, 1), "the database is fine");
+}
+
+#[test]
+fn a_failed_condition_is_rolled_back_and_never_run_again() {
+    let world = World::new();
+    let failed = ConditionFailed { entity: "shard 1".into(), expected: "1".into(), found: None };
+    let outcome: Result<(), Error> =
+        world.time.run(world.transactions.run(&world.bank, "cas", async |_| Err(failed.clone().into())));
+    assert_eq!(outcome.unwrap_err().condition(), Some(&failed));
+    assert_eq!(world.bank.log(), ["take 1", "begin 1", "rollback 1"]);
+}
+
+#[test]
+fn errors_of_the_application_come_out_as_they_are() {
+    #[derive(Debug, thiserror::Error)]
+    enum Ours {
+        #[error("no such order")]
+        NoSuchOrder,
+        #[error("the database failed")]
+        Database(#[source] Arc<Error>),
+    }
+    impl From<Error> for Ours {
+        fn from(error: Error) -> Self {
+            Self::Database(Arc::new(error))
+        }
+    }
+    let world = World::new();
+    let run = |fates: &[_], found: bool| -> Result<(), Ours> {
+        world.bank.plan(fates);
+        world.time.run(world.transactions.run(&world.bank, "find", async |mut link| {
+            link.add(1).await?;
+            if found { Ok(()) } else { Err(Ours::NoSuchOrder) }
+        }))
+    };
+    assert!(matches!(run(&[], false), Err(Ours::NoSuchOrder)));
+    // Classified through the application's own wrapping.
+    run(&[("add", Fate::Fails(CHANGE))], true).unwrap();
+    let unknown = run(&[("commit", Fate::Fails(Class::Disconnected))], true).unwrap_err();
+    assert_eq!(Class::of(&unknown), Class::CommitUnknown);
+}
+
+#[test]
+fn the_last_conflict_comes_out_after_five_retries_and_their_pauses() {
+    let world = World::new();
+    let start = world.time.now();
+    let error = world.add(&[("commit", Fate::Fails(CHANGE)); 9]).unwrap_err();
+    assert_eq!(error.class(), CHANGE);
+    assert_eq!(world.bank.log().iter().filter(|line| line.starts_with("commit")).count(), 6);
+    let took = world.time.now().since(start);
+    let pauses = Duration::from_millis(100 + 200 + 400 + 800 + 1600);
+    assert!(took >= pauses * 3 / 4 && took <= pauses * 5 / 4, "{took:?}");
+}
+
+#[test]
+fn no_connection_is_not_the_transactions_to_try_again() {
+    let world = World::new();
+    let error = world.add(&[("take", Fate::Fails(Class::NoConnection))]).unwrap_err();
+    assert_eq!(error.class(), Class::NoConnection);
+    assert_eq!(world.bank.log(), ["take 1"]);
+}
+
+#[test]
+fn a_store_with_boundaries_of_its_own_gets_the_same_policy() {
+    let world = World::new();
+    let fail = |class| Error::new(class, "as planned");
+    let outcome = world.time.run(async {
+        let mut operation = world.transactions.operation("store");
+        operation.retry(Stage::Commit, fail(CHANGE)).await?;
+        operation.retry(Stage::Statement, fail(Class::Disconnected)).await?;
+        operation.retry(Stage::Commit, fail(Class::Disconnected)).await?;
+        Ok::<_, Error>("never reached")
+    });
+    assert_eq!(outcome.unwrap_err().class(), Class::Disconnected, "as it was given: the store's own");
+}
+
+#[test]
+fn a_dropped_run_leaves_a_connection_that_is_known_to_be_dirty_or_is_clean() {
+    for (at, dirty, committed) in
+        [("take", 0, 0), ("begin", 1, 0), ("add", 1, 0), ("commit", 1, 0), ("rollback", 1, 0)]
+    {
+        let world = World::new();
+        let conflict = ("commit", Fate::Fails(CHANGE));
+        let fates: &[_] = match at {
+            "rollback" => &[("add", Fate::Fails(CHANGE)), ("rollback", Fate::Hangs)],
+            // Once through a retry, to hold at the second attempt.
+            "add" => &[conflict, ("add", Fate::Hangs)],
+            _ => &[(at, Fate::Hangs)],
+        };
+        world.bank.plan(fates);
+        let mut run: Pin<Box<dyn Future<Output = Result<(), Error>>>> =
+            Box::pin(world.transactions.run(&world.bank, "add", async |mut link| link.add(1).await));
+        for _ in 0..10 {
+            assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "{at}");
+            world.time.advance(Duration::from_secs(1));
+        }
+        drop(run);
+        let books = world.bank.0.lock().unwrap();
+        assert_eq!((books.dropped_dirty, books.committed), (dirty, committed), "dropped at {at}");
+    }
+}
+
+#[test]
+fn dropped_in_a_pause_it_leaves_a_clean_connection() {
+    let world = World::new();
+    world.bank.plan(&[("add", Fate::Fails(CHANGE))]);
+    let mut run: Pin<Box<dyn Future<Output = Result<(), Error>>>> =
+        Box::pin(world.transactions.run(&world.bank, "add", async |mut link| link.add(1).await));
+    assert!(matches!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
+    drop(run);
+    assert_eq!(world.bank.log(), ["take 1", "begin 1", "add 1", "rollback 1"]);
+    assert_eq!(world.bank.0.lock().unwrap().dropped_dirty, 0);
+}
+
+#[test]
+fn a_run_can_be_spawned() {
+    fn sendable<F: Future + Send + 'static>(future: F) -> F {
+        future
+    }
+    let World { time, bank, transactions } = World::new();
+    let (ours, amount) = (bank.clone(), String::from("3"));
+    let run = sendable(async move {
+        let text = &amount;
+        transactions
+            .run(&ours, "add", async |mut link| {
+                let amount = text
+                    .parse()
+                    .map_err(|error| Error::of(Box::<dyn std::error::Error + Send + Sync>::from(error)))?;
+                link.add(amount).await
+            })
+            .await
+    });
+    time.run(run).unwrap();
+    assert_eq!(bank.committed(), 3);
+}
+
+#[test]
+fn a_body_that_keeps_its_connection_is_told_so() {
+    let world = World::new();
+    let mut kept = Vec::new();
+    let outcome: Result<(), Error> = world.time.run(world.transactions.run(&world.bank, "keep", |link| {
+        kept.push(link);
+        async { Ok(()) }
+    }));
+    let error = outcome.unwrap_err();
+    assert!(error.to_string().contains("kept the connection"), "{error}");
+    assert_eq!((kept.len(), world.bank.committed()), (1, 0));
+}
+
+#[test]
+fn everything_is_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let world = World::with(RetryPolicy::default().retries(2));
+        world.add(&[("commit", Fate::Fails(CHANGE))]).unwrap();
+        world.add(&[("commit", Fate::Fails(CHANGE)); 3]).unwrap_err();
+        world.add(&[("commit", Fate::Fails(Class::Disconnected))]).unwrap_err();
+        world.add(&[("add", Fate::Fails(Class::Unsupported))]).unwrap_err();
+    });
+    let text = handle.render();
+    let value = |name: &str, more: &str| -> u64 {
+        let line = format!("{name}{{service=\"orders\",pool=\"default\",operation=\"add\"{more}}} ");
+        let found = text.lines().find_map(|text| text.strip_prefix(&line));
+        found.unwrap_or_else(|| panic!("no {line}in {text}")).parse().unwrap()
+    };
+    for (name, more, expected) in [
+        ("dsql_tx_error_class_total", ",error_class=\"conflict\"", 4),
+        ("dsql_tx_error_class_total", ",error_class=\"commit_unknown\"", 1),
+        ("dsql_tx_error_class_total", ",error_class=\"unsupported\"", 1),
+        ("dsql_tx_conflict_total", "", 4),
+        ("dsql_tx_retry_total", ",attempt=\"1\"", 2),
+        ("dsql_tx_retry_total", ",attempt=\"2\"", 1),
+        ("dsql_tx_exhausted_total", "", 1),
+        ("dsql_tx_commit_unknown_total", "", 1),
+        ("dsql_tx_backoff_count", "", 3),
+        ("dsql_tx_latency_count", ",outcome=\"committed\"", 1),
+        ("dsql_tx_latency_count", ",outcome=\"exhausted\"", 1),
+        ("dsql_tx_latency_count", ",outcome=\"commit_unknown\"", 1),
+        ("dsql_tx_latency_count", ",outcome=\"failed\"", 1),
+    ] {
+        assert_eq!(value(name, more), expected, "{name}{more}");
+    }
+}
