@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::Instant;
+use forebay::{Instant, LeaseMode};
 
 use crate::outcome::about;
 use crate::scenario::Scenario;
@@ -15,6 +15,7 @@ use crate::scenario::Scenario;
 mod callers;
 mod cluster;
 mod reservoirs;
+mod shared;
 
 // What it is made of.
 mod finding;
@@ -26,6 +27,7 @@ use finding::Findings;
 pub use finding::{Assertion, Verdict};
 use order::Order;
 use rate::Rate;
+use shared::{Bucket, Trouble};
 pub use window::Recovery;
 pub(crate) use window::WindowId;
 use window::{Damage, Late, Windows};
@@ -45,6 +47,9 @@ pub(crate) struct Judge {
     windows: Windows,
     connects: Rate,
     closures: Rate,
+    /// The bucket that the fleet shares, if it does.
+    bucket: Option<Bucket>,
+    trouble: Trouble,
     peaks: Peaks,
     findings: Findings,
     /// What follows is the shutting down.
@@ -75,8 +80,8 @@ pub(crate) struct Peaks {
 /// Where leases leave less than all targets, so much of them is in use at least: what is closed first and opened then
 /// is missing in between, one for each instance.
 const CAPPED_SHARE: f64 = 0.98;
-/// And no instance has less than this share of what would be fair.
-const FAIR_SHARE: f64 = 0.5;
+/// And no instance has less than this share of what would be fair. Slots go to those who come first.
+const FAIR_SHARE: f64 = 1.0 / 3.0;
 impl Judge {
     pub(crate) fn new(scenario: &Arc<Scenario>, start: Instant) -> Self {
         let cap = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
@@ -110,6 +115,8 @@ impl Judge {
             windows: Windows::new(start, cold_start, scenario.asserts.stable_for),
             connects: Rate::default(),
             closures: Rate::default(),
+            bucket: Bucket::of(scenario, start),
+            trouble: Trouble::new(start),
             peaks: Peaks::default(),
             findings: Findings::new(),
             finished: false,
@@ -193,13 +200,7 @@ impl Judge {
     }
 
     /// Everything has been shut down: what is left?
-    pub(crate) fn left_over(
-        &mut self,
-        now: Instant,
-        sessions: usize,
-        leases: usize,
-        unfinished: Vec<String>,
-    ) {
+    pub(crate) fn left_over(&mut self, now: Instant, sessions: usize, leases: u64, unfinished: Vec<String>) {
         if sessions > 0 || leases > 0 {
             self.find(Assertion::NoLeaks, now, || {
                 format!("{sessions} connections are still open and {leases} leases still held")
@@ -218,6 +219,10 @@ impl Judge {
             Assertion::ZeroEmpty => asserts.zero_empty_events,
             Assertion::MaxRenewals => asserts.max_renewals_per_sec.is_some(),
             Assertion::Leased => self.scenario.leases.is_some(),
+            Assertion::WithinBucket => self.bucket.is_some(),
+            Assertion::LedgerAddsUp | Assertion::WithinLimit | Assertion::Reaped => {
+                self.scenario.leases.is_some_and(|leases| leases.mode == LeaseMode::Ledger)
+            }
             _ => true,
         })
     }
@@ -237,13 +242,25 @@ impl Judge {
     }
 }
 
+/// Of a rate and burst that are shared, this part goes with the slots; and so many seconds of the rate are kept back.
+const BY_SLOTS: f64 = 0.2;
+const KEPT_BACK: f64 = 2.5;
+
 /// How long the limiter takes to let so many in.
 fn bucket(scenario: &Scenario, connections: usize) -> Duration {
     let limiters = if scenario.limiter.shared { 1 } else { scenario.services.len() };
     let at_once = (scenario.limiter.burst as usize).saturating_mul(limiters);
+    let (mut at_once, mut per_second) = (at_once, scenario.fleet_rate());
+    if scenario.limiter.mode.is_some() {
+        // Of a bucket that is shared, a part goes with the slots and a part is kept back.
+        if scenario.leases.is_some() {
+            (at_once, per_second) = (share(at_once, 1.0 - BY_SLOTS), per_second * (1.0 - BY_SLOTS));
+        }
+        at_once = at_once.saturating_sub(share(1, KEPT_BACK * scenario.fleet_rate()));
+    }
     #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
     let queued = connections.saturating_sub(at_once) as f64;
-    Duration::from_secs_f64(queued / scenario.fleet_rate())
+    Duration::from_secs_f64(queued / per_second)
 }
 
 /// A share of a count, rounded down.

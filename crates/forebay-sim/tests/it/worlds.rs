@@ -71,9 +71,12 @@ fn clocks_may_be_wrong() {
 
 #[test]
 fn a_failing_store_is_survived() {
-    let outcome = simulate(&scenario("local", &["table={errorRate: 0.05}", "leases.limit=220"]));
-    assert!(outcome.passed(), "{outcome}");
-    assert!(outcome.counts.all_open_failures() > 0);
+    let table = "table={errorRate: 0.1, lostAnswers: 0.1}";
+    for mode in ["ledger", "counter"] {
+        let leases = format!("leases={{limit: 220, mode: {mode}}}");
+        let outcome = simulate(&scenario("local", &[table, &leases, "limiterBurst=300"]));
+        assert!(outcome.passed(), "{outcome}");
+    }
 }
 
 #[test]

@@ -1,0 +1,199 @@
+//! Who holds what: read off the table's items as they are written, and not asked of those who wrote them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forebay::Instant;
+use forebay_fleet::{Item, Value};
+
+/// Everybody who is in the table, and what for.
+pub(crate) struct Roll {
+    ledger: String,
+    lease: String,
+    /// By the name each has in the table.
+    members: BTreeMap<String, Member>,
+    /// What each item says, by its key: slots by name.
+    entries: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Who runs where, by its name in the table.
+    present: Vec<Option<String>>,
+    held: u64,
+}
+
+#[derive(Default)]
+struct Member {
+    /// None: nobody we started.
+    place: Option<usize>,
+    slots: u64,
+    died: Option<Instant>,
+    /// When its last write of each item was sent that it knows to be done.
+    confirmed: BTreeMap<String, Instant>,
+    /// It was cut off for so long that its slots may have been taken, and has had more than them since.
+    displaced: bool,
+    /// It is dead, and was found to be there for too long.
+    overdue: bool,
+}
+
+/// What a write has changed.
+#[derive(Default)]
+pub(crate) struct Written {
+    /// Where those are whose slots it changed.
+    pub(crate) places: Vec<usize>,
+    /// What it freed of the dead: who, when they died, and how many slots.
+    pub(crate) reaped: Vec<(String, Instant, u64)>,
+    /// What is wrong with the item.
+    pub(crate) wrong: Option<String>,
+}
+
+impl Roll {
+    pub(crate) fn new(endpoint: &str, instances: usize) -> Self {
+        Self {
+            ledger: format!("forebay_ledger#{endpoint}#"),
+            lease: format!("dsqllease#{endpoint}#"),
+            members: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            present: vec![None; instances],
+            held: 0,
+        }
+    }
+
+    /// An instance has begun, under this name.
+    pub(crate) fn begun(&mut self, place: usize, name: String) {
+        let member = self.members.entry(name.clone()).or_default();
+        (member.place, member.died) = (Some(place), None);
+        self.present[place] = Some(name);
+    }
+
+    /// It is gone, without giving back what it has.
+    pub(crate) fn died(&mut self, place: usize, now: Instant) {
+        let Some(name) = self.present[place].take() else { return };
+        if let Some(member) = self.members.get_mut(&name) {
+            member.died = Some(now);
+        }
+    }
+
+    /// The instance at `place` knows that its write of the item at `key`, sent then, was done.
+    pub(crate) fn confirmed(&mut self, place: usize, key: String, sent: Instant) {
+        if !key.starts_with(&self.ledger) {
+            return;
+        }
+        let Some(name) = &self.present[place] else { return };
+        let is_in = self.entries.get(&key).is_some_and(|entries| entries.contains_key(name));
+        let Some(member) = self.members.get_mut(name) else { return };
+        if is_in {
+            member.confirmed.insert(key, sent);
+        } else {
+            member.confirmed.remove(&key);
+        }
+    }
+
+    /// An item was written.
+    pub(crate) fn wrote(&mut self, key: &str, item: Option<&Item>) -> Written {
+        if key.starts_with(&self.ledger) {
+            match item.map(entries) {
+                Some(Ok(entries)) => self.enter(key, entries),
+                Some(Err(wrong)) => Written { wrong: Some(format!("{key} {wrong}")), ..Written::default() },
+                None => self.enter(key, BTreeMap::new()),
+            }
+        } else if key.starts_with(&self.lease) {
+            let holder =
+                item.and_then(|item| item.text("service_name")).map(|service| (service.to_owned(), 1));
+            self.enter(key, holder.into_iter().collect())
+        } else {
+            Written::default()
+        }
+    }
+
+    fn enter(&mut self, key: &str, now: BTreeMap<String, u64>) -> Written {
+        let before = self.entries.remove(key).unwrap_or_default();
+        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        let mut written = Written::default();
+        for name in names {
+            let [had, has] = [&before, &now].map(|entries| entries.get(name).copied().unwrap_or(0));
+            if had == has {
+                continue;
+            }
+            let member = self.members.entry(name.clone()).or_default();
+            member.slots = member.slots + has - had;
+            self.held = self.held + has - had;
+            written.places.extend(member.place.filter(|_| member.died.is_none()));
+            if let Some(died) = member.died.filter(|_| has < had && !member.overdue) {
+                written.reaped.push((name.clone(), died, had - has));
+            }
+            if member.slots == 0 && member.died.is_some() {
+                self.members.remove(name);
+            }
+        }
+        if !now.is_empty() {
+            self.entries.insert(key.to_owned(), now);
+        }
+        written
+    }
+
+    /// Slots of the instance that runs at `place`.
+    pub(crate) fn held_by(&self, place: usize) -> u64 {
+        self.member_at(place).map_or(0, |member| member.slots)
+    }
+
+    fn member_at(&self, place: usize) -> Option<&Member> {
+        self.members.get(self.present[place].as_ref()?)
+    }
+
+    /// Slots of everybody.
+    pub(crate) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Slots of the dead.
+    pub(crate) fn of_the_dead(&self) -> u64 {
+        self.members.values().filter(|member| member.died.is_some()).map(|member| member.slots).sum()
+    }
+
+    /// Asks `is_late` of each of the dead whose slots are still in the table, until it says so.
+    pub(crate) fn dead(&mut self, mut is_late: impl FnMut(&str, Instant, u64) -> bool) {
+        for (name, member) in &mut self.members {
+            if let Some(died) = member.died.filter(|_| member.slots > 0 && !member.overdue) {
+                member.overdue = is_late(name, died, member.slots);
+            }
+        }
+    }
+
+    /// Whether the instance at `place`, which has so many sessions, is excused for having more than its slots: it has not
+    /// been able to renew one of them for as long as the others may have to wait before they take it, or not to join at all.
+    pub(crate) fn excuse(&mut self, place: usize, sessions: usize, now: Instant, lease: Duration) -> bool {
+        let Some(name) = &self.present[place] else { return false };
+        let Some(member) = self.members.get_mut(name) else { return false };
+        if sessions as u64 <= member.slots {
+            member.displaced = false;
+            return true;
+        }
+        let late = |sent: &Instant| now.since(*sent) >= lease;
+        member.displaced |= member.confirmed.is_empty() || member.confirmed.values().any(late);
+        member.displaced
+    }
+
+    /// How many more than `limit` there may be: what each of the displaced, of which the cluster counts so many, has beyond its
+    /// slots.
+    pub(crate) fn displaced(&self, sessions: impl Fn(usize) -> usize) -> u64 {
+        let places = (0..self.present.len()).filter_map(|place| Some((place, self.member_at(place)?)));
+        let displaced = places.filter(|(_, member)| member.displaced);
+        displaced.map(|(place, member)| (sessions(place) as u64).saturating_sub(member.slots)).sum()
+    }
+}
+
+/// The entries of a shard; or what is wrong with it.
+fn entries(item: &Item) -> Result<BTreeMap<String, u64>, String> {
+    let number = |name: &str| item.number(name).ok_or_else(|| format!("has no {name}"));
+    let (capacity, free) = (number("capacity")?, number("free")?);
+    let inst = item.map("inst").ok_or("has no inst")?;
+    let mut slots = BTreeMap::new();
+    for (name, entry) in inst {
+        let held = entry.as_map().and_then(|entry| entry.get("s")).and_then(Value::as_number);
+        let held = held.and_then(|held| u64::try_from(held).ok());
+        slots.insert(name.clone(), held.ok_or_else(|| format!("has no slots for {name}"))?);
+    }
+    let sum = slots.values().sum::<u64>();
+    if free < 0 || u64::try_from(free).unwrap_or(0) + sum != u64::try_from(capacity).unwrap_or(0) {
+        return Err(format!("has {free} free and {sum} held, which is not its capacity of {capacity}"));
+    }
+    Ok(slots)
+}
