@@ -5,15 +5,17 @@ use forebay::Instant;
 /// Of the rate and of the burst, so many hundredths are shared out by slots; the rest is in the shared item.
 pub(crate) const HUNDREDTHS: u64 = 20;
 
-/// One permit, in the unit they are counted in.
-const PERMIT: u128 = 1_000_000_000;
+const BILLION: u128 = 1_000_000_000;
+/// One permit, in the unit they are counted in: so small that a nanosecond's gain is a whole number of them. With a rest, those
+/// who look often would lose it each time, and two who look in turns would never have a permit.
+const PERMIT: u128 = BILLION * BILLION;
 
 /// What an instance may open on its own account. It starts empty: a process that restarts must not have more for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     per_second: u64,
     burst: u64,
-    /// Billionths of permits saved up.
+    /// What is saved up, in that unit.
     saved: u128,
     at: Option<Instant>,
 }
@@ -47,25 +49,27 @@ impl Share {
     /// When there will be a permit, if the slots stay as they are.
     pub(crate) fn next(&self, now: Instant, slots: u64, limit: u64) -> Instant {
         let (rate, most) = (portion(self.per_second, slots, limit), portion(self.burst, slots, limit));
-        if rate == 0 || most < PERMIT {
+        if rate == 0 || most < BILLION {
             return Instant::NEVER;
         }
-        let wait = PERMIT.saturating_sub(self.saved).saturating_mul(1_000_000_000).div_ceil(rate);
+        let wait = PERMIT.saturating_sub(self.saved).div_ceil(rate);
         now + std::time::Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
     fn save(&mut self, now: Instant, slots: u64, limit: u64) {
         let passed = now.since(*self.at.get_or_insert(now)).as_nanos();
         self.at = Some(now);
-        let gained = passed.saturating_mul(portion(self.per_second, slots, limit)) / 1_000_000_000;
+        let gained = passed.saturating_mul(portion(self.per_second, slots, limit));
         // Less slots, less saved: whoever has them now begins to save anew.
-        self.saved = (self.saved + gained).min(portion(self.burst, slots, limit));
+        self.saved =
+            self.saved.saturating_add(gained).min(portion(self.burst, slots, limit).saturating_mul(BILLION));
     }
 }
 
 /// The part of `whole` that `slots` of `limit` bring, in billionths.
 fn portion(whole: u64, slots: u64, limit: u64) -> u128 {
-    u128::from(whole) * u128::from(slots) * u128::from(HUNDREDTHS) * PERMIT / (100 * u128::from(limit.max(1)))
+    u128::from(whole) * u128::from(slots) * u128::from(HUNDREDTHS) * BILLION
+        / (100 * u128::from(limit.max(1)))
 }
 
 #[cfg(test)]
@@ -88,6 +92,20 @@ mod tests {
         assert_eq!(share.ready(at(3_600_000), 100, 1000), 20);
         assert_eq!(share.ready(at(3_600_000), 50, 1000), 10, "half the slots, half of it");
         assert_eq!(share.next(at(0), 4, 1000), Instant::NEVER, "too few slots for a whole permit");
+    }
+
+    #[test]
+    fn those_who_look_in_turns_lose_nothing() {
+        let mut share = Share::new(100, 1000);
+        let start = at(0);
+        share.ready(start, 53, 10_500);
+        let due = share.next(start, 53, 10_500);
+        let mut now = due - Duration::from_micros(1);
+        while now < due {
+            assert_eq!(share.ready(now, 53, 10_500), 0);
+            now = now + Duration::from_nanos(5);
+        }
+        assert!(share.take(due, 53, 10_500));
     }
 
     proptest! {
