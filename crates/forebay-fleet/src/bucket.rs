@@ -56,7 +56,7 @@ impl Bucket {
             key: key(endpoint),
             interval: interval.max(1),
             tolerance,
-            horizon: max_wait * 2 / 3,
+            horizon: max_wait * 9 / 10,
             due: None,
         }
     }
@@ -73,7 +73,8 @@ impl Bucket {
         let floor = now - self.tolerance;
         let due = || "due_ns".into();
         let update = Update::of(&self.key);
-        if self.due.is_some_and(|due| due >= floor) {
+        // Not known: others are more likely to be at it than not, or nobody would need so much.
+        if self.due.is_none_or(|due| due >= floor) {
             let ceiling = now + nanos(self.horizon);
             update
                 .when(Condition::AtLeast(due(), floor))
@@ -97,8 +98,10 @@ impl Bucket {
 
     /// It was refused: this is the item.
     pub(crate) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
-        self.due = item.and_then(|item| item.number("due_ns"));
-        let ahead = self.due.map_or(0, |due| due - nanos(wall));
+        // One that is missing is as good as one of long ago.
+        let due = item.and_then(|item| item.number("due_ns")).unwrap_or(0);
+        self.due = Some(due);
+        let ahead = due - nanos(wall);
         match u64::try_from(ahead - nanos(self.horizon)) {
             // The line is as long as it may be: come back when about half of it is served.
             Ok(beyond) => Verdict::Later(Duration::from_nanos(beyond) + self.horizon / 2),
@@ -171,9 +174,9 @@ mod tests {
         let table = MemoryTable::new();
         let mut bucket = Bucket::new("host", 100, 1000, false, Duration::from_secs(30));
         turns(reserve(&mut bucket, &table, 750, WALL));
-        turns(reserve(&mut bucket, &table, 2100, WALL));
+        turns(reserve(&mut bucket, &table, 2800, WALL));
         match reserve(&mut bucket, &table, 1, WALL) {
-            Verdict::Later(pause) => assert_eq!(pause, Duration::from_millis(11_010)),
+            Verdict::Later(pause) => assert_eq!(pause, Duration::from_millis(14_510)),
             other => panic!("{other:?}"),
         }
     }

@@ -78,6 +78,8 @@ pub struct Fleet {
     counting: Option<Counting>,
     rate: Option<Rate>,
     runtime: Arc<dyn Runtime>,
+    /// The ceiling where there is none; kept, since a receiver without a sender is told of its end again and again.
+    unbounded: watch::Sender<u64>,
 }
 
 enum Counting {
@@ -145,7 +147,8 @@ impl Fleet {
         let FleetSettings { endpoint, leases, rate: rates, away, .. } = &settings;
         info!(target: "forebay", instance, endpoint, lease_mode = ?leases.as_ref().map(|leases| leases.mode),
             rate_mode = ?rates.as_ref().map(|rate| rate.mode), ?away, "Distributed coordination enabled");
-        Ok(Self { instance, settings, counting, rate, runtime })
+        let unbounded = watch::Sender::new(u64::MAX);
+        Ok(Self { instance, settings, counting, rate, runtime, unbounded })
     }
 
     /// Leases for every pool of this process to the endpoint; none if the fleet does not count.
@@ -182,7 +185,7 @@ impl Fleet {
     pub fn ceiling(&self) -> watch::Receiver<u64> {
         match &self.counting {
             Some(Counting::Ledger(leases)) => leases.0.ceiling(),
-            _ => watch::Sender::new(u64::MAX).subscribe(),
+            _ => self.unbounded.subscribe(),
         }
     }
 

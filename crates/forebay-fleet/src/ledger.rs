@@ -229,6 +229,13 @@ impl Ledger {
         (book.safe_slots(self.now()), book.totals().1)
     }
 
+    /// Instances in the fleet, as far as is known, and slots of ours that nobody uses yet.
+    pub(crate) fn outlook(&self) -> (u32, u32) {
+        let book = self.book.lock();
+        let spare = u32::try_from(book.slots().saturating_sub(book.held())).unwrap_or(u32::MAX);
+        (u32::try_from(book.population()).unwrap_or(u32::MAX), spare)
+    }
+
     pub(crate) fn ceiling(&self) -> watch::Receiver<u64> {
         self.ceiling.subscribe()
     }

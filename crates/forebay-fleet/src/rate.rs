@@ -79,6 +79,12 @@ pub(crate) struct Rules {
 
 /// Permits asked for at a time, at most.
 const BATCH: u32 = 64;
+/// A line longer than this is a line: then one asks once for each time it has moved on.
+const LINE: Duration = Duration::from_millis(250);
+/// A fleet of many asks about 17 times a second, all together: each leaves so much time between two asks for each of them.
+const SPACING: Duration = Duration::from_millis(60);
+/// How long the line should be at most: longer, and less opens stand in it.
+const LINE_WANTED: f64 = 5.0;
 
 /// The fleet's rate. Clones share one budget.
 #[derive(Clone, Debug)]
@@ -107,8 +113,10 @@ struct State {
     waiting: u32,
     asking: bool,
     ask_at: Instant,
-    /// How many permits came last, and how long until the last of them.
-    last: Option<(u32, Duration)>,
+    /// How long it was until the last of those permits that came last.
+    last_wait: Duration,
+    /// When we last asked, and for how many.
+    last_batch: (Instant, u32),
     away: Away,
     draws: Draws,
 }
@@ -143,7 +151,8 @@ impl Rate {
             waiting: 0,
             asking: false,
             ask_at: Instant::ZERO,
-            last: None,
+            last_wait: Duration::ZERO,
+            last_batch: (Instant::ZERO, 0),
             away: Away::default(),
             draws,
         };
@@ -166,15 +175,16 @@ impl Rate {
             let now = inner.store.runtime.now();
             let until = match self.look(now) {
                 Told::Share => {
-                    let this = self.clone();
                     inner.store.telemetry.waited(now.since(began));
-                    return Ok(Permit::new(move || this.0.state.lock().share.give_back()));
+                    return Ok(self.share_permit());
                 }
                 Told::Turn(at) => {
                     let turn = Turn { rate: self.clone(), at: Some(at) };
                     waiting.has_turn(true);
-                    if at > now {
-                        inner.store.runtime.sleep_until(at).await;
+                    if self.share_comes_before(at).await {
+                        // Dropped, the turn goes to whoever is next.
+                        inner.store.telemetry.waited(inner.store.runtime.now().since(began));
+                        return Ok(self.share_permit());
                     }
                     let now = inner.store.runtime.now();
                     // A turn that we slept through is lost.
@@ -203,6 +213,33 @@ impl Rate {
                 return Err(LimitError::Timeout { waited: now.since(began) });
             }
             rt::within(&*inner.store.runtime, until.min(deadline).since(now), changed).await;
+        }
+    }
+
+    fn share_permit(&self) -> Permit {
+        let this = self.clone();
+        Permit::new(move || this.0.state.lock().share.give_back())
+    }
+
+    /// Waits for a turn, or for the share to have a permit if that is sooner. Whether it was.
+    ///
+    /// Cancel safe.
+    async fn share_comes_before(&self, at: Instant) -> bool {
+        let inner = &*self.0;
+        loop {
+            let now = inner.store.runtime.now();
+            if now >= at {
+                return false;
+            }
+            let (slots, limit) = inner.slots();
+            let next = {
+                let mut state = inner.state.lock();
+                if !state.away.is_away() && state.share.take(now, slots, limit) {
+                    return true;
+                }
+                state.share.next(now, slots, limit)
+            };
+            inner.store.runtime.sleep_until(at.min(next)).await;
         }
     }
 
@@ -267,7 +304,9 @@ impl Inner {
     /// gave up was waiting for is there for the next.
     async fn reserve(self: Arc<Self>) {
         let _done = Asking(&self);
-        let mut count = self.state.lock().waiting.clamp(1, BATCH);
+        // Callers who come together ask together.
+        yield_now().await;
+        let mut count = self.batch();
         loop {
             let (now, wall) = (self.store.runtime.now(), self.store.runtime.wall());
             let update = self.state.lock().source.ask(count, wall);
@@ -288,7 +327,12 @@ impl Inner {
                     // What lies in the past was saved up, and is good from now on.
                     let instant = |turn: Duration| answered.max(now + turn.saturating_sub(wall));
                     let last = turns.iter().map(|turn| instant(*turn)).max().unwrap_or(answered);
-                    state.last = Some((count, last.since(now)));
+                    let wait = last.since(now);
+                    state.last_wait = wait;
+                    if wait > LINE {
+                        // Whoever comes until then asks together with the others, when these have had their turns.
+                        state.ask_at = state.ask_at.max(last - wait / 8);
+                    }
                     for turn in turns {
                         let number = state.number();
                         state.turns.insert((instant(turn), number));
@@ -297,12 +341,28 @@ impl Inner {
                 }
                 Verdict::Again(fewer) => count = fewer.clamp(1, BATCH),
                 Verdict::Later(pause) => {
-                    state.last = Some((count, pause));
+                    state.last_wait = pause;
                     state.ask_at = answered + pause / 2 + state.draws.up_to(pause / 2);
                     return;
                 }
             }
         }
+    }
+
+    /// For all who wait; and if we have just asked and there was no line, for those who will come, as far as there are slots for
+    /// them: a burst is taken in few bites. What is not used lapses.
+    fn batch(&self) -> u32 {
+        let now = self.store.runtime.now();
+        let outlook = self.ledger.as_ref().map(|ledger| ledger.outlook());
+        let mut state = self.state.lock();
+        let (at, last) = state.last_batch;
+        let again = state.last_wait < LINE && now.since(at) < PERMIT_LIFE;
+        let coming = outlook.map_or(last, |(_, spare)| state.waiting.saturating_add(spare));
+        let count = if again { state.waiting.max(coming) } else { state.waiting }.clamp(1, BATCH);
+        state.last_batch = (now, count);
+        let spacing = SPACING * outlook.map_or(0, |(others, _)| others.saturating_sub(1));
+        state.ask_at = now + spacing / 2 + state.draws.up_to(spacing);
+        count
     }
 
     fn failed(&self, state: &mut State, error: &TableError) {
@@ -321,6 +381,19 @@ impl Inner {
             self.store.telemetry.degraded.set(1.0);
         }
     }
+}
+
+/// Lets everyone else run first.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 /// Asking is over, whatever ends it: the next caller may ask.
@@ -401,14 +474,11 @@ impl Limit for Rate {
             };
         }
         let full = state.source.per_second();
-        // While there is a line, permits come as fast as they came last: more opens would only stand in it.
-        let per_second = match state.last {
-            Some((count, wait)) if wait > Duration::from_secs(1) => {
-                (f64::from(count) / wait.as_secs_f64()).clamp(full.min(0.5), full)
-            }
-            _ => full,
-        };
-        let ready = state.share.ready(now, slots, limit) + state.turns.len() as u64;
+        // A long line comes from too many who stand in it.
+        let line = state.last_wait.as_secs_f64();
+        let per_second = if line > LINE_WANTED { full * LINE_WANTED / line } else { full };
+        let free = state.turns.iter().take_while(|(at, _)| *at <= now).count() as u64;
+        let ready = state.share.ready(now, slots, limit) + free;
         Pace { per_second, at_once: u32::try_from(ready).unwrap_or(u32::MAX) }
     }
 }

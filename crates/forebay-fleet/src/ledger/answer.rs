@@ -6,12 +6,15 @@ use forebay::Instant;
 
 use super::book::{Book, Call, Seat, Tale};
 use super::shard::{self, Entry, Shard};
+use crate::away;
 use crate::counter;
 use crate::item::Item;
 use crate::table::TableError;
 
-/// The longest pause after someone else was faster.
+/// The pause after someone else was faster, doubled each time.
 const CONTENTION: Duration = Duration::from_millis(200);
+/// The longest: a fleet that starts together is in its shards within seconds.
+const CROWD: Duration = Duration::from_secs(3);
 
 impl Book {
     /// The answer to `call`, which was sent at `sent`, came at `now`.
@@ -130,10 +133,17 @@ impl Book {
         let item = outcome.unwrap_or_else(|found| found);
         if !applied {
             self.lost_a_race(k, item.as_ref(), now);
-            self.paused_until = now + self.draws.up_to(CONTENTION);
+            self.outrun = self.outrun.saturating_add(1);
+            self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.draws);
             return;
         }
-        let lease = item.as_ref().and_then(Shard::read).map_or(self.rules.lease, |shard| shard.lease);
+        self.outrun = 0;
+        let shard = item.as_ref().and_then(Shard::read);
+        if shard.as_ref().is_some_and(|shard| shard.is_taken(entry.node, &self.rules.id)) {
+            self.retreat = Some((k, *entry));
+            return self.lost_a_race(k, item.as_ref(), now);
+        }
+        let lease = shard.map_or(self.rules.lease, |shard| shard.lease);
         // The first beat comes at a random time, so that a fleet which starts together does not beat together.
         let due = if sent == first_sent { now + self.draws.up_to(self.beat_within(lease)) } else { now };
         self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due });
@@ -184,6 +194,7 @@ impl Book {
 
     fn left(&mut self, k: u8, entry: &Entry, now: Instant, outcome: Result<Option<Item>, Option<Item>>) {
         let item = outcome.as_ref().unwrap_or_else(|found| found).as_ref();
+        self.retreat = None;
         match self.own_entry(item, k).filter(|own| own.epoch == entry.epoch) {
             Some(own) => {
                 if let Some(seat) = self.seats.get_mut(&k) {

@@ -161,6 +161,10 @@ pub(crate) struct Book {
     /// The two shards to choose a home from, and since when we look.
     pub(super) candidates: Option<([u8; 2], Instant)>,
     pub(super) joined_at: Instant,
+    /// An entry whose node number someone else has, too, and had first: it is given back, and another taken.
+    pub(super) retreat: Option<(u8, Entry)>,
+    /// Joins in a row that someone else was faster than.
+    pub(super) outrun: u32,
     /// Leases that are out.
     out: BTreeSet<u64>,
     next_lease: u64,
@@ -173,6 +177,8 @@ pub(crate) struct Book {
     pub(super) searching: Option<Instant>,
     /// No new search before this.
     pub(super) full_until: Instant,
+    /// Searches in a row that found nothing.
+    pub(super) fruitless: u32,
     /// How many searches have ended in vain.
     pub(super) rounds: u64,
     pub(super) doomed: VecDeque<(u8, String, Entry)>,
@@ -200,6 +206,8 @@ impl Book {
             joining: None,
             candidates: None,
             joined_at: Instant::ZERO,
+            retreat: None,
+            outrun: 0,
             out: BTreeSet::new(),
             next_lease: 0,
             waiting: 0,
@@ -207,6 +215,7 @@ impl Book {
             settled_spare: 0,
             searching: None,
             full_until: Instant::ZERO,
+            fruitless: 0,
             rounds: 0,
             doomed: VecDeque::new(),
             looked: None,
@@ -324,6 +333,11 @@ impl Book {
         self.watch.totals(self.rules.limit)
     }
 
+    /// Instances in the fleet, as far as is known.
+    pub(crate) fn population(&self) -> usize {
+        self.watch.entries()
+    }
+
     pub(crate) fn away(&self) -> &Away {
         &self.away
     }
@@ -347,6 +361,13 @@ impl Book {
     /// Slots that are missing for what is out and for those who wait.
     pub(super) fn short(&self) -> u64 {
         (self.held() + self.waiting).saturating_sub(self.slots())
+    }
+
+    /// Of those, what this process was made to hold. The rest is for opening a replacement before the old one is closed:
+    /// worth having, but not worth searching for, nor taking from others.
+    pub(super) fn short_of_need(&self) -> u64 {
+        let need = (self.held() + self.waiting).min(self.rules.max_open).max(self.held());
+        need.saturating_sub(self.slots())
     }
 
     pub(super) fn spare(&self) -> u64 {

@@ -6,10 +6,11 @@ use forebay::Instant;
 
 use super::book::{Act, Book, Call, Seat};
 use super::shard::{Entry, SHARDS, Shard};
+use crate::away;
 
 /// Beats count seconds from 2026-01-01 00:00 UTC: two digits fewer than from 1970, in every entry of every write.
 pub(crate) const BEAT_ORIGIN: Duration = Duration::from_secs(1_767_225_600);
-/// How long a search that found nothing is good for.
+/// How long a search that found nothing is good for: doubled with each, up to a beat.
 const FULL: Duration = Duration::from_secs(1);
 /// A view of a shard that is this old is looked at anew before joining.
 const FRESH: Duration = Duration::from_secs(2);
@@ -18,7 +19,7 @@ impl Book {
     /// What to do at `now`, which is `wall` by the time of day.
     pub(crate) fn next(&mut self, now: Instant, wall: Duration) -> Act {
         // While leases are out, their slots are held on to: they are given back last.
-        if self.leaving && self.held() == 0 && self.joining.is_none() {
+        if self.leaving && self.held() == 0 && self.joining.is_none() && self.retreat.is_none() {
             return self.next_leave(now);
         }
         if now < self.paused_until {
@@ -26,6 +27,9 @@ impl Book {
         }
         if let Some((k, entry, _)) = self.joining {
             return Act::Call(Call::Join(k, entry));
+        }
+        if let Some((k, entry)) = self.retreat {
+            return Act::Call(Call::Leave(k, entry));
         }
         if let Some((k, seat, after)) = self.unanswered() {
             return Act::Call(Call::Renew(k, seat.entry, after));
@@ -40,6 +44,7 @@ impl Book {
             return Act::Call(self.beat(k, seat, now, wall));
         }
         if self.short() == 0 || self.leaving {
+            self.fruitless = 0;
             self.searching = None;
         } else if now >= self.full_until
             && let Some(call) = self.search(now, wall)
@@ -98,8 +103,8 @@ impl Book {
             return Call::Create(k);
         }
         let beat = next_beat(0, wall);
-        let entry =
-            Entry { slots: want.min(shard.free), beat, epoch: shard.joins + 1, node: shard.free_node(k) };
+        let node = shard.free_node(k, self.draws.bits());
+        let entry = Entry { slots: want.min(shard.free), beat, epoch: shard.joins + 1, node };
         Call::Join(k, entry)
     }
 
@@ -126,11 +131,16 @@ impl Book {
     /// Slots to give back: what nobody has needed since the last beat, beyond what is worth keeping.
     fn surplus(&self, k: u8, seat: &Seat, now: Instant) -> u64 {
         let tight = self.watch.shard(k).is_some_and(Shard::is_tight);
-        let keep = if tight { (self.held() / 20).max(1) } else { self.rules.block };
+        let keep = match self.watch.shard(k) {
+            // Others may be waiting for every one of them.
+            Some(shard) if shard.free == 0 => 0,
+            _ if tight => (self.held() / 20).max(1),
+            _ => self.rules.block,
+        };
         let surplus = self.settled_spare.min(self.least_spare).min(self.spare()).saturating_sub(keep);
         // A process that has just started is on its way to what it was made for.
         let settled = now.since(self.joined_at) >= self.rules.lease;
-        let worth_it = if tight { surplus > 0 } else { settled && surplus > self.rules.block };
+        let worth_it = settled && (surplus > self.rules.block || tight && surplus > 0);
         // The others first: each costs a write at every beat.
         let others = self.home == Some(k) && self.seats.len() > 1;
         if worth_it && !others { surplus.min(seat.entry.slots) } else { 0 }
@@ -139,7 +149,10 @@ impl Book {
     /// How many slots to take from shard `k` for a want: in whole blocks, unless they are scarce.
     fn portion(&self, k: u8, want: u64) -> u64 {
         let Some(shard) = self.watch.shard(k) else { return 0 };
-        let block = if shard.is_tight() { 1 } else { self.rules.block.max(1) };
+        let (block, want) = match shard.is_tight() {
+            true => (1, want.min(self.short_of_need())),
+            false => (self.rules.block.max(1), want),
+        };
         want.div_ceil(block).saturating_mul(block).min(shard.free)
     }
 
@@ -156,20 +169,22 @@ impl Book {
         // From home on, so that not everyone asks the same shard first.
         let start = self.home.unwrap_or(0);
         let ring = (0..SHARDS).map(|step| (start + step) % SHARDS);
+        // One more entry is one more write at every beat: for what is needed, and for no more than that.
+        let need = self.short_of_need();
         for k in ring.clone().filter(|k| !self.seats.contains_key(k)) {
-            let more = self.portion(k, want);
+            let more = self.portion(k, need);
             if more > 0 {
                 let fresh = self.watch.seen_since(k, now - FRESH);
                 return Some(if fresh { self.join(k, more, wall) } else { Call::Look(k) });
             }
         }
-        if let Some(k) = ring.clone().find(|k| !self.watch.seen_since(*k, since)) {
+        if let Some(k) = ring.clone().find(|k| need > 0 && !self.watch.seen_since(*k, since)) {
             return Some(Call::Look(k));
         }
         self.searching = None;
         self.rounds += 1;
-        let longest = if self.waiting > 0 { FULL } else { self.rules.beat / 2 };
-        self.full_until = now + longest / 2 + self.draws.up_to(longest / 2);
+        self.fruitless = self.fruitless.saturating_add(1);
+        self.full_until = now + away::pause(self.fruitless, FULL, self.rules.beat, &mut self.draws);
         None
     }
 

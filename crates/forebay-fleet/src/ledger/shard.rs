@@ -17,7 +17,7 @@ const NODES: u16 = 128;
 pub(crate) struct Shard {
     pub(crate) capacity: u64,
     pub(crate) free: u64,
-    /// How often someone has joined: the epoch of the last to do so.
+    /// How often someone has joined.
     pub(crate) joins: i64,
     /// How long an entry is believed without a beat. Whoever made the item has set it for all.
     pub(crate) lease: Duration,
@@ -33,7 +33,8 @@ pub(crate) struct Entry {
     /// Changes with every write. It is the time of day in seconds where that moves on, so that operators see its age; what
     /// is decided goes only by whether it changes.
     pub(crate) beat: i64,
-    /// Which of all joins of this shard it was: unique for ever, so that a late write of a former entry meets nothing.
+    /// How many had joined when it did: never the same for two entries of one instance, so that a late write of a former entry
+    /// meets nothing.
     pub(crate) epoch: i64,
     /// Unique among the entries of all shards.
     pub(crate) node: u16,
@@ -80,11 +81,19 @@ impl Shard {
         })
     }
 
-    /// The lowest node number of shard `k` that is not taken. With all taken, numbers are not unique any more.
-    pub(crate) fn free_node(&self, k: u8) -> u16 {
+    /// A node number of shard `k` that is not taken, by a number drawn at random: so those who join together rarely choose the
+    /// same. With all taken, numbers are not unique any more.
+    pub(crate) fn free_node(&self, k: u8, drawn: u64) -> u16 {
         let first = u16::from(k) * NODES;
         let taken = |node: &u16| self.entries.values().any(|entry| entry.node == *node);
-        (first..first + NODES).find(|node| !taken(node)).unwrap_or(first + NODES - 1)
+        let free: Vec<u16> = (first..first + NODES).filter(|node| !taken(node)).collect();
+        let place = usize::try_from(drawn % free.len().max(1) as u64).unwrap_or(0);
+        free.get(place).copied().unwrap_or(first)
+    }
+
+    /// Whether another entry than that of `id` has this node number.
+    pub(crate) fn is_taken(&self, node: u16, id: &str) -> bool {
+        self.entries.iter().any(|(other, entry)| other != id && entry.node == node)
     }
 
     /// Few slots are left: whoever has some to spare should give them back.
@@ -125,15 +134,14 @@ impl Entry {
         )
     }
 
-    /// Enters `id`, if nobody has joined since the shard was seen.
+    /// Enters `id`, if it is not there.
     pub(crate) fn join(&self, endpoint: &str, k: u8, id: &str) -> Update {
         let at = instances().then(id);
         Update::of(key(endpoint, k))
-            .when(Condition::Equals("joins".into(), Value::Number(self.epoch - 1)))
             .when(Condition::Missing(at.clone()))
             .when(Condition::AtLeast("free".into(), signed(self.slots)))
             .change(Change::Set(at, self.write()))
-            .change(Change::set("joins", self.epoch))
+            .change(Change::plus("joins", 1))
             .change(Change::plus("free", -signed(self.slots)))
     }
 
@@ -236,12 +244,15 @@ mod tests {
         let host = "abcdefghijklmnopqrstuvwxyz.dsql.us-east-1.on.aws";
         let mut item = made(10_000, 7);
         for number in 0..27 {
-            let node = Shard::read(&item).unwrap().free_node(7);
+            let node = Shard::read(&item).unwrap().free_node(7, 13);
             let entry = Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node };
             item = apply(&item, &entry.join(host, 7, &format!("his{number:05}"))).unwrap();
         }
         assert!(item.size(&key(host, 7)) <= 1024, "{} bytes", item.size(&key(host, 7)));
-        let nodes: Vec<u16> = Shard::read(&item).unwrap().entries.values().map(|entry| entry.node).collect();
-        assert_eq!(nodes, (896..923).collect::<Vec<_>>());
+        let shard = Shard::read(&item).unwrap();
+        let nodes: std::collections::BTreeSet<u16> = shard.entries.values().map(|entry| entry.node).collect();
+        assert!(nodes.len() == 27 && nodes.iter().all(|node| (896..1024).contains(node)), "{nodes:?}");
+        let (id, entry) = shard.entries.first_key_value().unwrap();
+        assert!(!shard.is_taken(entry.node, id) && shard.is_taken(entry.node, "other"));
     }
 }

@@ -100,6 +100,11 @@ impl Watch {
         (1..=read).any(|step| self.is_alive((home + step) % SHARDS, now, beat))
     }
 
+    /// How many entries there are, as far as is known.
+    pub(crate) fn entries(&self) -> usize {
+        self.views.iter().map(|view| view.sightings.len()).sum()
+    }
+
     /// Slots in use, and all there are, as far as is known: a shard that nobody has written is free.
     pub(crate) fn totals(&self, limit: u64) -> (u64, u64) {
         (0..SHARDS).fold((0, 0), |(used, all), k| match self.shard(k) {

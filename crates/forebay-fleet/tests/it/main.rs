@@ -1,4 +1,11 @@
 //! The fleet's budget, from outside.
 
+mod cancellation;
 mod conformance;
+mod costs;
+mod counter;
+mod histories;
+mod ledger;
+mod machine;
 mod support;
+mod world;
