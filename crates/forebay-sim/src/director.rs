@@ -126,20 +126,49 @@ impl Stage {
                 struck.iter().for_each(|place| fleet.start(*place));
                 self.over(window);
             }
-            Strike::Partition { who, lasting } => {
+            Strike::Partition { who, lasting, only_table } => {
                 let struck = self.choose(&who);
                 let window = self.begin(&self.names(&struck), Some(struck.clone()));
-                struck.iter().for_each(|place| world.cluster.lock().cut_off(*place));
-                world.books.lock().judge.cut();
+                self.cut_off(&struck, only_table, lasting).await;
+                self.over(window);
+            }
+            Strike::Pause { who, lasting } => {
+                let struck = self.choose(&who);
+                let window = self.begin(&self.names(&struck), Some(struck.clone()));
+                struck.iter().for_each(|place| fleet.pause(*place));
                 world.pass(lasting).await;
-                world.books.lock().judge.mended(world.now());
-                for place in struck {
-                    let dropped = world.cluster.lock().reconnect(place);
-                    world.tell(dropped);
-                }
+                struck.iter().for_each(|place| fleet.resume(*place));
+                self.over(window);
+            }
+            Strike::Resize { who, fraction, lasting } => {
+                let struck = self.choose(&who);
+                let window = self.begin(&self.names(&struck), Some(struck.clone()));
+                struck.iter().for_each(|place| fleet.resize(*place, fraction));
+                world.pass(lasting).await;
+                struck.iter().for_each(|place| fleet.resize(*place, 1.0));
                 self.over(window);
             }
             Strike::RollingRestart { each } => self.roll(each).await,
+        }
+    }
+
+    async fn cut_off(&self, struck: &[usize], only_table: bool, lasting: Duration) {
+        let world = &self.fleet.world;
+        if only_table {
+            struck.iter().for_each(|place| world.table.cut_off(*place));
+        } else {
+            struck.iter().for_each(|place| world.cluster.lock().cut_off(*place));
+        }
+        world.books.lock().judge.cut();
+        world.pass(lasting).await;
+        world.books.lock().judge.mended(world.now());
+        for place in struck {
+            if only_table {
+                world.table.reconnect(*place);
+            } else {
+                let dropped = world.cluster.lock().reconnect(*place);
+                world.tell(dropped);
+            }
         }
     }
 

@@ -5,12 +5,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
-use forebay::{Counts, Discard, Event, Instant, LeaseMode, Limit, LocalLimit, Reservoir, Seed, Status};
+use forebay::{
+    AwayPolicy, Counts, Discard, Event, Instant, LeaseMode, Limit, LocalLimit, Reservoir, Seed, Status,
+};
 use forebay_fleet::{Fleet as Part, Tables};
 use parking_lot::Mutex;
 
 use crate::load::{self, Shift};
 use crate::record::Gauges;
+use crate::scenario::Service;
 use crate::world::{Link, WatchedLimit, Way, World};
 
 pub(crate) struct Fleet {
@@ -111,6 +114,7 @@ impl Fleet {
             return;
         }
         member.incarnation += 1;
+        world.books.lock().judge.resized(place, service.max_open);
         let incarnation = member.incarnation;
         let seed = world.seed.fork("instance").fork(&service.name).fork(&incarnation.to_string());
         let process = world.time.process(self.clock(place));
@@ -194,6 +198,40 @@ impl Fleet {
         })
     }
 
+    /// Nothing of the instance runs any more.
+    pub(crate) fn pause(&self, place: usize) {
+        if let Some(running) = &self.members[place].lock().running {
+            running.process.pause();
+        }
+        self.world.books.lock().judge.paused(place);
+    }
+
+    /// It goes on where it stood.
+    pub(crate) fn resume(&self, place: usize) {
+        if let Some(running) = &self.members[place].lock().running {
+            running.process.resume();
+        }
+        let now = self.world.now();
+        self.world.books.lock().judge.resumed(place, now);
+    }
+
+    /// The instance may own this share of its connections from now on.
+    pub(crate) fn resize(&self, place: usize, fraction: f64) {
+        let service = self.members[place].lock().running.clone().and_then(|running| running.service);
+        let Some(service) = service else { return };
+        let most = self.world.scenario.services[place].max_open;
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a share of a count below a million"
+        )]
+        let most = (most as f64 * fraction) as usize;
+        self.world.books.lock().judge.resized(place, most);
+        service.reservoir.resize(most).expect("less of what was checked");
+        self.world.recount(place);
+    }
+
     /// Lets nobody start any more.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
@@ -232,7 +270,7 @@ impl Fleet {
 
     /// How all stand together.
     pub(crate) fn gauges(&self) -> Gauges {
-        let mut gauges = Gauges::default();
+        let mut gauges = Gauges { table: self.world.table.bill(), ..Gauges::default() };
         for member in &self.members {
             if let Some(status) = member.lock().status() {
                 gauges.ready += status.ready;
@@ -319,10 +357,37 @@ impl Birth {
                 load::generate(shift, runtime, draws).await;
             }));
         }
+        if let Some(part) = part.clone().filter(|_| world.scenario.away == AwayPolicy::Strict) {
+            let (runtime, reservoir, service) = (process.clone(), reservoir.clone(), service.clone());
+            process.spawn(Box::pin(async move { keep_within(&runtime, &part, &reservoir, &service).await }));
+        }
         // No other: a process that was killed runs no more.
         if let Some(running) = &mut fleet.members[place].lock().running {
             running.service = Some(Serving { reservoir, shift, part });
         }
+    }
+}
+
+/// Closes what an instance may no longer hold, each time that it may hold less: what `strict` asks of whoever owns connections.
+async fn keep_within(runtime: &VirtualProcess, part: &Part, reservoir: &Reservoir<Link>, service: &Service) {
+    const AGAIN: Duration = Duration::from_millis(10);
+    let resize = |most| reservoir.resize(most).expect("less of what was checked, or as much");
+    let mut ceiling = part.ceiling();
+    loop {
+        let most = *ceiling.borrow_and_update();
+        if part.status().leases <= most {
+            if ceiling.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        while part.status().leases > *ceiling.borrow() {
+            let most = usize::try_from(*ceiling.borrow()).unwrap_or(usize::MAX);
+            resize(most.saturating_sub(service.overlap).min(service.max_open));
+            runtime.sleep_until(runtime.now() + AGAIN).await;
+        }
+        // How much it gets is again the ledger's to say.
+        resize(service.max_open);
     }
 }
 

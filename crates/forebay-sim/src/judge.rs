@@ -9,7 +9,7 @@ use std::time::Duration;
 use forebay::{Instant, LeaseMode};
 
 use crate::outcome::about;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Service};
 
 // What it sees.
 mod callers;
@@ -63,8 +63,12 @@ struct Member {
     floor: usize,
     /// When it last had less than that.
     below_until: Instant,
-    /// Since when it has had less than it may own.
+    /// How many it may own at present,
+    max_open: usize,
+    /// and since when it has had less than that.
     short_since: Option<Instant>,
+    /// Until when it last stood still; for ever, while it does.
+    resumed: Instant,
     order: Order,
 }
 
@@ -89,11 +93,13 @@ impl Judge {
         let fleet_goal = cap.map(|cap| share(cap, CAPPED_SHARE));
         #[allow(clippy::cast_precision_loss, reason = "counts below a million")]
         let fair = cap.map_or(1.0, |cap| FAIR_SHARE * cap as f64 / scenario.target() as f64);
-        let member = |target| Member {
+        let member = |service: &Service| Member {
             size: 0,
-            floor: share(target, fair),
+            floor: share(service.target_ready, fair),
+            max_open: service.max_open,
             below_until: start,
             short_since: Some(start),
+            resumed: start,
             order: Order::default(),
         };
         let goal = fleet_goal.unwrap_or(scenario.target());
@@ -103,8 +109,7 @@ impl Judge {
             allowed: scenario.asserts.converge_within,
             patience: Duration::ZERO,
         };
-        let members: Vec<Member> =
-            scenario.services.iter().map(|service| member(service.target_ready)).collect();
+        let members: Vec<Member> = scenario.services.iter().map(member).collect();
         Self {
             start,
             fleet_goal,

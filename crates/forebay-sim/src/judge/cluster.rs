@@ -91,6 +91,10 @@ impl Judge {
 
     /// A connection is older than that.
     pub(crate) fn aged(&mut self, place: usize, now: Instant, age: Duration) {
+        // Who stands still closes nothing; nor does it lend what is too old.
+        if now.since(self.members[place].resumed) < LINGERING && self.is_disturbed(place) {
+            return;
+        }
         let name = self.name(place);
         self.find(Assertion::NoAgedSessions, now, || format!("a connection of {name} is {} old", about(age)));
     }

@@ -68,6 +68,22 @@ impl Judge {
         self.trouble.reached = now;
     }
 
+    /// An instance may own so many connections from now on.
+    pub(crate) fn resized(&mut self, place: usize, max_open: usize) {
+        self.members[place].max_open = max_open;
+    }
+
+    /// An instance stands still from now on.
+    pub(crate) fn paused(&mut self, place: usize) {
+        self.members[place].resumed = Instant::NEVER;
+    }
+
+    /// An instance stood still until now.
+    pub(crate) fn resumed(&mut self, place: usize, now: Instant) {
+        self.members[place].resumed = now;
+        self.lost_a_watcher(now);
+    }
+
     /// Somebody is gone, or sees nothing for a while.
     pub(crate) fn lost_a_watcher(&mut self, now: Instant) {
         self.trouble.loss = now;
@@ -108,5 +124,26 @@ impl Judge {
             });
         }
         late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_admits_its_burst_and_then_its_rate() {
+        let start = Instant::ZERO + Duration::from_secs(9);
+        let bucket = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+            let scenario = Scenario::parse("test", "services: [{name: a}]", &settings).unwrap();
+            Bucket::of(&scenario, start)
+        };
+        assert!(bucket(&[]).is_none() && bucket(&["limiter.mode=bucket"]).is_none());
+        let keys = ["limiter.mode=bucket", "limiterPerSec=10", "limiterBurst=60"];
+        let mut bucket = bucket(&keys).expect("one with room");
+        assert_eq!((0..61).filter(|_| bucket.admits(start)).count(), 60);
+        let later = start + Duration::from_millis(250);
+        assert!(bucket.admits(later) && !bucket.admits(later), "the one refused has been counted");
     }
 }

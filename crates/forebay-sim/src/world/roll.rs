@@ -197,3 +197,57 @@ fn entries(item: &Item) -> Result<BTreeMap<String, u64>, String> {
     }
     Ok(slots)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(40);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn shard(free: i64, slots: &[(&str, i64)]) -> Item {
+        let entry = |slots: i64| Value::Map([("s".to_owned(), Value::Number(slots))].into());
+        let entries = slots.iter().map(|(name, slots)| ((*name).to_owned(), entry(*slots))).collect();
+        Item::new().with("capacity", 10).with("free", free).with("inst", Value::Map(entries))
+    }
+
+    #[test]
+    fn an_item_that_does_not_add_up_is_wrong() {
+        let mut roll = Roll::new("host", 1);
+        assert!(roll.wrote("forebay_ledger#host#0", Some(&shard(7, &[("a", 3)]))).wrong.is_none());
+        for (free, slots) in [(7, 4), (8, 3), (-1, 11)] {
+            let written = roll.wrote("forebay_ledger#host#0", Some(&shard(free, &[("a", slots)])));
+            assert!(written.wrong.is_some(), "{free} and {slots}");
+        }
+        assert!(roll.wrote("forebay_bucket#host", Some(&Item::new())).wrong.is_none());
+    }
+
+    #[test]
+    fn who_holds_what_is_what_the_items_say() {
+        let mut roll = Roll::new("host", 2);
+        roll.begun(0, "a".to_owned());
+        let written = roll.wrote("forebay_ledger#host#0", Some(&shard(3, &[("a", 5), ("b", 2)])));
+        assert_eq!((written.places, roll.held_by(0), roll.held()), (vec![0], 5, 7));
+        roll.died(0, at(9));
+        assert_eq!((roll.held_by(0), roll.of_the_dead(), roll.held()), (0, 5, 7));
+        let written = roll.wrote("forebay_ledger#host#0", Some(&shard(8, &[("b", 2)])));
+        assert_eq!(written.reaped, [("a".to_owned(), at(9), 5)]);
+        assert_eq!((roll.of_the_dead(), roll.held()), (0, 2));
+    }
+
+    #[test]
+    fn only_who_could_not_renew_is_excused() {
+        let mut roll = Roll::new("host", 1);
+        roll.begun(0, "a".to_owned());
+        roll.wrote("forebay_ledger#host#0", Some(&shard(5, &[("a", 5)])));
+        roll.confirmed(0, "forebay_ledger#host#0".to_owned(), at(0));
+        assert!(roll.excuse(0, 5, at(1), LEASE));
+        assert!(!roll.excuse(0, 6, at(39), LEASE) && roll.displaced(|_| 6) == 0);
+        assert!(roll.excuse(0, 6, at(40), LEASE));
+        assert_eq!(roll.displaced(|_| 6), 1);
+        assert!(roll.excuse(0, 5, at(41), LEASE) && roll.displaced(|_| 6) == 0, "it has closed one");
+    }
+}

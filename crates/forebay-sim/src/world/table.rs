@@ -11,11 +11,14 @@ use tokio::sync::oneshot;
 
 use super::World;
 use crate::latency::{Latency, fraction};
+use crate::record::TableBill;
 use crate::scenario::Scenario;
 
 /// One table for all.
 pub(crate) struct SharedTable {
     pub(crate) items: MemoryTable,
+    /// The key of the item that the rate is shared in.
+    rate: String,
     weather: Mutex<Weather>,
 }
 
@@ -26,6 +29,8 @@ struct Weather {
     lost_answers: f64,
     /// How many outages there are at the moment.
     outages: u32,
+    /// Who does not reach it, but reaches the cluster: as often as they were cut off.
+    cut_off: Vec<usize>,
     draws: Draws,
 }
 
@@ -45,8 +50,16 @@ impl SharedTable {
             Some(table) => (table.latency, table.error_rate, table.lost_answers),
             None => (Latency::constant(Duration::ZERO), 0.0, 0.0),
         };
-        let weather = Weather { latency, error_rate, lost_answers, outages: 0, draws: seed.draws() };
-        Self { items: MemoryTable::new(), weather: Mutex::new(weather) }
+        let weather = Weather {
+            latency,
+            error_rate,
+            lost_answers,
+            outages: 0,
+            cut_off: Vec::new(),
+            draws: seed.draws(),
+        };
+        let rate = format!("forebay_bucket#{}", scenario.endpoint);
+        Self { items: MemoryTable::new(), rate, weather: Mutex::new(weather) }
     }
 
     /// Nobody reaches it any more.
@@ -59,14 +72,36 @@ impl SharedTable {
         self.weather.lock().outages -= 1;
     }
 
+    /// An instance does not reach it any more.
+    pub(crate) fn cut_off(&self, place: usize) {
+        self.weather.lock().cut_off.push(place);
+    }
+
+    /// One reason less for it not to.
+    pub(crate) fn reconnect(&self, place: usize) {
+        let cut_off = &mut self.weather.lock().cut_off;
+        if let Some(found) = cut_off.iter().position(|cut| *cut == place) {
+            cut_off.swap_remove(found);
+        }
+    }
+
     /// From now on nothing goes wrong there.
     pub(crate) fn behave(&self) {
         let mut weather = self.weather.lock();
+        weather.cut_off.clear();
         (weather.outages, weather.error_rate, weather.lost_answers) = (0, 0.0, 0.0);
     }
 
-    fn is_away(&self) -> bool {
-        self.weather.lock().outages > 0
+    /// What it has cost so far.
+    pub(crate) fn bill(&self) -> TableBill {
+        let all = self.items.bill();
+        let rate_writes = self.items.bill_of(&self.rate).writes;
+        TableBill { write_units: all.write_units, read_units: all.read_units, rate_writes }
+    }
+
+    fn is_away(&self, place: usize) -> bool {
+        let weather = self.weather.lock();
+        weather.outages > 0 || weather.cut_off.contains(&place)
     }
 }
 
@@ -108,7 +143,7 @@ impl Way {
                 return call(world.table.items.clone()).await;
             }
             let fate = world.table.weather.lock().fate();
-            let cut_off = world.cluster.lock().is_cut_off(place);
+            let cut_off = world.is_cut_off(place);
             let (half, is_heard) = match fate {
                 _ if cut_off => return std::future::pending().await,
                 Fate::Lost => return std::future::pending().await,
@@ -143,8 +178,12 @@ impl Way {
 }
 
 impl World {
+    fn is_cut_off(&self, place: usize) -> bool {
+        self.cluster.lock().is_cut_off(place) || self.table.weather.lock().cut_off.contains(&place)
+    }
+
     fn reaches_table(&self, place: usize) -> bool {
-        !self.table.is_away() && !self.cluster.lock().is_cut_off(place)
+        !self.table.is_away(place) && !self.cluster.lock().is_cut_off(place)
     }
 }
 

@@ -179,6 +179,8 @@ fn the_manual_has_every_key() {
         "table_outage",
         "crash",
         "partition",
+        "pause",
+        "resize",
         "rolling_restart",
     ] {
         assert!(manual.contains(&format!("`{kind}`")), "{kind} is not in the manual");

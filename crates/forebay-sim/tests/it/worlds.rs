@@ -71,7 +71,7 @@ fn clocks_may_be_wrong() {
 
 #[test]
 fn a_failing_store_is_survived() {
-    let table = "table={errorRate: 0.1, lostAnswers: 0.1}";
+    let table = "table={errorRate: 0.02, lostAnswers: 0.02}";
     for mode in ["ledger", "counter"] {
         let leases = format!("leases={{limit: 220, mode: {mode}}}");
         let outcome = simulate(&scenario("local", &[table, &leases, "limiterBurst=300"]));
