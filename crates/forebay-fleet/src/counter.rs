@@ -20,8 +20,10 @@ use crate::metrics::number;
 use crate::store::Store;
 use crate::table::{Cancelled, TableError, Write};
 
+mod claim;
 pub(crate) mod items;
 
+use claim::{Claim, Refusal, refusal};
 pub(crate) use items::{is_in_use, key};
 
 /// What an instance was told.
@@ -386,57 +388,6 @@ impl Counter {
             let active = u64::try_from(active).unwrap_or(0);
             self.state.lock().active = active;
             self.store.telemetry.active.set(number(active));
-        }
-    }
-}
-
-/// What a cancelled acquire means.
-enum Refusal {
-    /// It was made before: its item is there.
-    Made,
-    /// There is no room.
-    Limit,
-}
-
-fn refusal(error: &TableError) -> Option<Refusal> {
-    let TableError::Cancelled(reasons) = error else { return None };
-    match reasons.as_slice() {
-        [_, Cancelled::ConditionFailed(_)] => Some(Refusal::Made),
-        [Cancelled::ConditionFailed(_), _] => Some(Refusal::Limit),
-        _ => None,
-    }
-}
-
-/// A lease that is being taken. Dropped, it is given back, in case it was.
-struct Claim<'a> {
-    counter: &'a Counter,
-    id: Option<String>,
-}
-
-impl Claim<'_> {
-    fn keep(&mut self) -> LeaseId {
-        let id = self.id.take().unwrap_or_default();
-        let renew_at = self.counter.now() + RENEW;
-        let held = Held { uncounted: None, renew_at, release: None };
-        self.counter.state.lock().held.insert(id.clone(), held);
-        self.counter.nudged.notify_one();
-        LeaseId::new(id)
-    }
-
-    /// It was not taken, as far as we know.
-    fn doubt(&mut self, state: &mut State, unknown: bool) {
-        if let Some(id) = self.id.take().filter(|_| unknown) {
-            state.doubtful.insert(id, self.counter.now() + LATE);
-            self.counter.nudged.notify_one();
-        }
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        let counter = self.counter;
-        if self.id.is_some() {
-            self.doubt(&mut counter.state.lock(), true);
         }
     }
 }

@@ -12,61 +12,17 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::away::Away;
-use crate::bucket::{Bucket, PERMIT_LIFE};
-use crate::item::Item;
+use crate::bucket::PERMIT_LIFE;
 use crate::ledger::Ledger;
 use crate::share::Share;
 use crate::store::Store;
-use crate::table::{TableError, Update};
-use crate::window::Window;
+use crate::table::TableError;
 
-/// What came of asking for permits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// So many, each good from then on, by the time of day.
-    Turns(Vec<Duration>),
-    /// Ask at once for so many.
-    Again(u32),
-    /// None for now: ask again after between half of this and all of it.
-    Later(Duration),
-}
+mod guards;
+mod source;
 
-/// Where permits come from.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    Bucket(Bucket),
-    Window(Window),
-}
-
-impl Source {
-    fn ask(&self, count: u32, wall: Duration) -> Update {
-        match self {
-            Self::Bucket(bucket) => bucket.ask(count, wall),
-            Self::Window(window) => window.ask(count, wall),
-        }
-    }
-
-    fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
-        match self {
-            Self::Bucket(bucket) => bucket.granted(count, item),
-            Self::Window(window) => window.granted(count, wall),
-        }
-    }
-
-    fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
-        match self {
-            Self::Bucket(bucket) => bucket.refused(count, wall, item),
-            Self::Window(window) => window.refused(wall, item),
-        }
-    }
-
-    fn per_second(&self) -> f64 {
-        match self {
-            Self::Bucket(bucket) => bucket.per_second(),
-            Self::Window(window) => window.per_second(),
-        }
-    }
-}
+use guards::{Asking, Turn, Waiting};
+pub(crate) use source::{Source, Verdict};
 
 /// What an instance was told.
 #[derive(Clone, Copy, Debug)]
@@ -394,69 +350,6 @@ async fn yield_now() {
         std::task::Poll::Pending
     })
     .await;
-}
-
-/// Asking is over, whatever ends it: the next caller may ask.
-struct Asking<'a>(&'a Inner);
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().asking = false;
-        self.0.changed.notify_waiters();
-    }
-}
-
-/// A caller without a permit.
-struct Waiting<'a> {
-    inner: &'a Inner,
-    counted: std::cell::Cell<bool>,
-}
-
-impl<'a> Waiting<'a> {
-    fn begin(inner: &'a Inner) -> Self {
-        inner.state.lock().waiting += 1;
-        Self { inner, counted: std::cell::Cell::new(true) }
-    }
-
-    fn has_turn(&self, has: bool) {
-        let mut state = self.inner.state.lock();
-        match (self.counted.replace(!has), has) {
-            (true, true) => state.waiting = state.waiting.saturating_sub(1),
-            (false, false) => state.waiting += 1,
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.has_turn(true);
-    }
-}
-
-/// A turn that was taken; dropped, it goes to the next.
-struct Turn {
-    rate: Rate,
-    at: Option<Instant>,
-}
-
-impl Turn {
-    fn permit(mut self) -> Permit {
-        let (rate, at) = (self.rate.clone(), self.at.take());
-        Permit::new(move || {
-            if let Some(at) = at {
-                rate.give_back(at);
-            }
-        })
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        if let Some(at) = self.at.take() {
-            self.rate.give_back(at);
-        }
-    }
 }
 
 impl Limit for Rate {

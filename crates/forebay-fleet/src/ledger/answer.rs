@@ -150,6 +150,7 @@ impl Book {
         if self.home.is_none() {
             self.home = Some(k);
             self.candidates = None;
+            self.redraws = 0;
             self.joined_at = now;
             self.looked = Some(0);
         }

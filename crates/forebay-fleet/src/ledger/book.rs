@@ -160,6 +160,8 @@ pub(crate) struct Book {
     pub(super) joining: Option<(u8, Entry, Instant)>,
     /// The two shards to choose a home from, and since when we look.
     pub(super) candidates: Option<([u8; 2], Instant)>,
+    /// How often two others were chosen instead.
+    pub(super) redraws: u32,
     pub(super) joined_at: Instant,
     /// An entry whose node number someone else has, too, and had first: it is given back, and another taken.
     pub(super) retreat: Option<(u8, Entry)>,
@@ -205,6 +207,7 @@ impl Book {
             home: None,
             joining: None,
             candidates: None,
+            redraws: 0,
             joined_at: Instant::ZERO,
             retreat: None,
             outrun: 0,

@@ -12,6 +12,8 @@ use crate::away;
 pub(crate) const BEAT_ORIGIN: Duration = Duration::from_secs(1_767_225_600);
 /// How long a search that found nothing is good for: doubled with each, up to a beat.
 const FULL: Duration = Duration::from_secs(1);
+/// How often other shards are tried for a home that has room for all of it.
+const REDRAWS: u32 = 3;
 /// A view of a shard that is this old is looked at anew before joining.
 const FRESH: Duration = Duration::from_secs(2);
 
@@ -89,9 +91,19 @@ impl Book {
         if let Some(k) = pair.into_iter().find(|k| !self.watch.seen_since(*k, since)) {
             return Act::Call(Call::Look(k));
         }
-        let room = |k: u8| self.watch.shard(k).map_or(0, |shard| shard.free);
-        let k = if room(pair[1]) > room(pair[0]) { pair[1] } else { pair[0] };
+        let room = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.free);
         let want = self.short().max(self.rules.max_open).max(self.rules.block);
+        let [one, other] = pair;
+        let mut k = if room(&other) > room(&one) { other } else { one };
+        if room(&k) < want {
+            // Part of it here and part elsewhere would be two entries to keep: two other shards first.
+            if self.redraws < REDRAWS {
+                self.redraws += 1;
+                self.candidates = None;
+                return self.next_home(now, wall);
+            }
+            k = (0..SHARDS).filter(|k| self.watch.seen_since(*k, now - FRESH)).max_by_key(room).unwrap_or(k);
+        }
         Act::Call(self.join(k, want, wall))
     }
 

@@ -62,10 +62,10 @@ fn a_cold_start_of_200_uses_the_bucket_and_no_more() {
 #[test]
 fn the_steady_state_of_200_costs_what_it_should() {
     let (world, _actors) = two_hundred(6);
-    world.time.advance(seconds(300));
+    world.time.advance(seconds(600));
     assert!(world.live() >= 9_800, "{} connections", world.live());
     let (before, opens) = (world.table.bill(), world.cluster.lock().opens.len());
-    let minutes = 10;
+    let minutes = 2;
     world.time.advance(seconds(60 * minutes));
     let after = world.table.bill();
     #[allow(clippy::cast_precision_loss, reason = "small")]
@@ -74,7 +74,7 @@ fn the_steady_state_of_200_costs_what_it_should() {
     let read = each_second(after.read_units - before.read_units);
     let opened = world.cluster.lock().opens.len() - opens;
     println!("steady state: {written:.2} write units, {read:.2} read units a second; {opened} opens");
-    assert!(opened > 1000, "{opened} opens: nothing is shown");
+    assert!(opened > 100, "{opened} opens: nothing is shown");
     assert!(written <= 8.0, "{written:.2} write units a second");
     assert!(read <= 14.0, "{read:.2} read units a second");
     world.time.shut_down();

@@ -7,5 +7,6 @@ mod counter;
 mod histories;
 mod ledger;
 mod machine;
+mod manual;
 mod support;
 mod world;

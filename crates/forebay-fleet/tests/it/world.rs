@@ -217,7 +217,7 @@ impl Shared {
         let mut life = draws.up_to(self.life);
         loop {
             if place >= self.target.load(Relaxed) {
-                self.pause(seconds(2) + draws.up_to(seconds(1))).await;
+                self.pause(seconds(4) + draws.up_to(seconds(4))).await;
                 continue;
             }
             let lease = match &leases {
