@@ -326,7 +326,11 @@ impl Birth {
         let part = Part::start(settings, tables, self.process.clone(), self.seed).await;
         let part = part.expect("all count in one mode, and the table is there or away");
         let name = if counts_each { service } else { part.status().instance };
-        world.roll.lock().begun(self.place, name);
+        let alone = world.roll.lock().begun(self.place, name);
+        if alone {
+            // Nobody has watched the dead so far.
+            world.books.lock().judge.lost_a_watcher(world.now());
+        }
         Arc::new(part)
     }
 

@@ -84,15 +84,21 @@ pub(crate) struct Peaks {
 /// Where leases leave less than all targets, so much of them is in use at least: what is closed first and opened then
 /// is missing in between, one for each instance.
 const CAPPED_SHARE: f64 = 0.98;
-/// And no instance has less than this share of what would be fair. Slots go to those who come first.
-const FAIR_SHARE: f64 = 1.0 / 3.0;
+/// And no instance has less than this share of what would be fair, where each connection is counted for itself. Slots of a
+/// ledger go to those who come first.
+const FAIR_SHARE: f64 = 0.5;
+
 impl Judge {
     pub(crate) fn new(scenario: &Arc<Scenario>, start: Instant) -> Self {
         let cap = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
         let cap = cap.filter(|cap| *cap < scenario.target());
         let fleet_goal = cap.map(|cap| share(cap, CAPPED_SHARE));
         #[allow(clippy::cast_precision_loss, reason = "counts below a million")]
-        let fair = cap.map_or(1.0, |cap| FAIR_SHARE * cap as f64 / scenario.target() as f64);
+        let fair = match (cap, scenario.leases) {
+            (Some(_), Some(leases)) if leases.mode == LeaseMode::Ledger => 0.0,
+            (Some(cap), _) => FAIR_SHARE * cap as f64 / scenario.target() as f64,
+            (None, _) => 1.0,
+        };
         let member = |service: &Service| Member {
             size: 0,
             floor: share(service.target_ready, fair),
@@ -165,6 +171,7 @@ impl Judge {
         // Who is to start later cannot be whole before.
         let started = self.scenario.services.iter().map(|service| self.start + service.start_delay).max();
         let patience = patience.max(started.unwrap_or(now).since(now));
+        let patience = if self.scenario.limiter.mode.is_some() { patience + TURNS } else { patience };
         self.windows.over(id, now, Damage { missing, bucket, allowed, patience });
     }
 
@@ -250,6 +257,8 @@ impl Judge {
 /// Of a rate and burst that are shared, this part goes with the slots; and so many seconds of the rate are kept back.
 const BY_SLOTS: f64 = 0.2;
 const KEPT_BACK: f64 = 2.5;
+/// How long the table may be asked for turns in small bites before the burst is had, and slots with it.
+const TURNS: Duration = Duration::from_secs(5);
 
 /// How long the limiter takes to let so many in.
 fn bucket(scenario: &Scenario, connections: usize) -> Duration {

@@ -26,6 +26,7 @@ impl Book {
         wall: Duration,
         outcome: Result<Option<Item>, TableError>,
     ) {
+        self.giving = 0;
         let outcome = match outcome {
             Ok(item) => Ok(item),
             Err(TableError::ConditionFailed(item)) => Err(item.map(|item| *item)),

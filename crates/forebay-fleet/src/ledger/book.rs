@@ -165,6 +165,8 @@ pub(crate) struct Book {
     pub(super) joined_at: Instant,
     /// An entry whose node number someone else has, too, and had first: it is given back, and another taken.
     pub(super) retreat: Option<(u8, Entry)>,
+    /// Slots that a write on its way gives back: they may be someone else's before its answer is here.
+    pub(super) giving: u64,
     /// Joins in a row that someone else was faster than.
     pub(super) outrun: u32,
     /// Leases that are out.
@@ -210,6 +212,7 @@ impl Book {
             redraws: 0,
             joined_at: Instant::ZERO,
             retreat: None,
+            giving: 0,
             outrun: 0,
             out: BTreeSet::new(),
             next_lease: 0,
@@ -292,7 +295,7 @@ impl Book {
 
     /// Slots that are certainly ours.
     pub(crate) fn slots(&self) -> u64 {
-        self.seats.values().map(Seat::slots).sum()
+        self.seats.values().map(Seat::slots).sum::<u64>().saturating_sub(self.giving)
     }
 
     /// Slots whose lease nobody can have ended yet: those that a share of the rate may go by.
@@ -315,7 +318,8 @@ impl Book {
         if self.rules.policy != AwayPolicy::Strict {
             return u64::MAX;
         }
-        self.seats.values().filter(|seat| now < seat.fence()).map(Seat::slots).sum()
+        let kept = self.seats.values().filter(|seat| now < seat.fence()).map(Seat::slots);
+        kept.sum::<u64>().saturating_sub(self.giving)
     }
 
     /// When the ceiling falls next, if nothing happens before.

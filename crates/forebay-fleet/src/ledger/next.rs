@@ -133,6 +133,7 @@ impl Book {
             self.settled_spare = self.settled_spare.saturating_sub(give);
             self.least_spare = self.least_spare.saturating_sub(give);
         }
+        self.giving = give;
         if give == seat.entry.slots && !alone && self.home != Some(k) {
             return Call::Leave(k, seat.entry);
         }

@@ -56,11 +56,13 @@ impl Roll {
         }
     }
 
-    /// An instance has begun, under this name.
-    pub(crate) fn begun(&mut self, place: usize, name: String) {
+    /// An instance has begun, under this name. Returns whether there was nobody before.
+    pub(crate) fn begun(&mut self, place: usize, name: String) -> bool {
+        let alone = self.present.iter().all(Option::is_none);
         let member = self.members.entry(name.clone()).or_default();
         (member.place, member.died) = (Some(place), None);
         self.present[place] = Some(name);
+        alone
     }
 
     /// It is gone, without giving back what it has.
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn who_holds_what_is_what_the_items_say() {
         let mut roll = Roll::new("host", 2);
-        roll.begun(0, "a".to_owned());
+        assert!(roll.begun(0, "a".to_owned()), "nobody was there");
         let written = roll.wrote("forebay_ledger#host#0", Some(&shard(3, &[("a", 5), ("b", 2)])));
         assert_eq!((written.places, roll.held_by(0), roll.held()), (vec![0], 5, 7));
         roll.died(0, at(9));
