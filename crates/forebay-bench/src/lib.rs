@@ -6,6 +6,7 @@
 pub mod allocations;
 pub mod checkout;
 pub mod clock;
+pub mod coordination;
 pub mod dsql_local;
 pub mod instructions;
 pub mod machine;

@@ -64,6 +64,11 @@ impl Book {
                     seat.pending.get_or_insert((*after, sent));
                 }
             }
+            // It may be gone: nothing is lent on it any more, and it is left again until there is an answer.
+            Call::Leave(k, entry) if unknown && !self.leaving && self.home != Some(*k) => {
+                self.seats.remove(k);
+                self.retreat = Some((*k, *entry));
+            }
             Call::Join(k, entry) if unknown => {
                 self.joining.get_or_insert((*k, *entry, sent));
             }
