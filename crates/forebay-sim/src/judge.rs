@@ -172,6 +172,9 @@ impl Judge {
         let started = self.scenario.services.iter().map(|service| self.start + service.start_delay).max();
         let patience = patience.max(started.unwrap_or(now).since(now));
         let patience = if self.scenario.limiter.mode.is_some() { patience + TURNS } else { patience };
+        // A call that is lost is given up after five seconds; a process that begins or ends may lose two.
+        let lossy = self.scenario.table.is_some_and(|table| table.error_rate + table.lost_answers > 0.0);
+        let patience = if lossy { patience + 2 * LOST_CALL } else { patience };
         self.windows.over(id, now, Damage { missing, bucket, allowed, patience });
     }
 
@@ -259,6 +262,7 @@ const BY_SLOTS: f64 = 0.2;
 const KEPT_BACK: f64 = 2.5;
 /// How long the table may be asked for turns in small bites before the burst is had, and slots with it.
 const TURNS: Duration = Duration::from_secs(10);
+const LOST_CALL: Duration = Duration::from_secs(5);
 
 /// How long the limiter takes to let so many in.
 fn bucket(scenario: &Scenario, connections: usize) -> Duration {
