@@ -38,6 +38,7 @@ pub struct Cluster {
     address: SocketAddr,
     control: Option<SocketAddr>,
     ca_file: PathBuf,
+    socket: Option<PathBuf>,
     /// Removed with all that is in it.
     directory: Option<TempDir>,
 }
@@ -55,7 +56,14 @@ impl Cluster {
             }
             EngineKind::Postgres => {
                 let own = config.clone();
-                Self::start_with(config, |_, clock| Postgres::start(&own, clock))
+                let mut socket = None;
+                let mut cluster = Self::start_with(config, |_, clock| {
+                    let engine = Postgres::start(&own, clock)?;
+                    socket = Some(engine.directory().to_owned());
+                    Ok(engine)
+                })?;
+                cluster.socket = socket;
+                Ok(cluster)
             }
         }
     }
@@ -91,6 +99,7 @@ impl Cluster {
             shared,
             threads,
             ca_file,
+            socket: None,
             directory: Some(directory),
         };
         cluster.run(listener, control, engine);
@@ -144,6 +153,13 @@ impl Cluster {
     #[must_use]
     pub fn ca_file(&self) -> &Path {
         &self.ca_file
+    }
+
+    /// The directory with the socket of the PostgreSQL underneath, if the engine is one that was started here: see
+    /// [`Postgres::directory`].
+    #[must_use]
+    pub fn socket_directory(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// Its clock.

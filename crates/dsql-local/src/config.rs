@@ -41,6 +41,9 @@ pub struct Config {
     pub seed: u64,
     /// What goes wrong from the start.
     pub faults: Vec<Fault>,
+    /// Who is told in words why a login was denied, of each kind of reason at most once a second. No token is in it. Default:
+    /// nobody.
+    pub notice: Option<fn(&str)>,
     /// Where to write the authority's certificate; removed at the end. Default: in a directory of its own.
     pub ca_file: Option<PathBuf>,
     /// How long a client may take to log in, in real time. Default: 10 s.
@@ -72,6 +75,7 @@ impl Default for Config {
             token_skew: 0,
             seed: 0,
             faults: Vec::new(),
+            notice: None,
             ca_file: None,
             login_timeout: Duration::from_secs(10),
             login_limit: 8_192,
@@ -86,14 +90,20 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let problem = if self.credentials.is_empty() {
             "no credentials: nobody could sign a token; give --credentials-file, or fill Config::credentials"
+                .to_owned()
         } else if self.control.is_some_and(|control| !control.ip().is_loopback()) {
-            "the control port lets anyone do anything, so it must be on loopback: 127.0.0.1"
-        } else if self.endpoint.contains(':') || self.endpoint.is_empty() {
-            "the endpoint is a host name without a port, as in tokens"
+            "the control port lets anyone do anything, so it must be on loopback: 127.0.0.1".to_owned()
+        } else if self.endpoint.is_empty() {
+            "the endpoint must not be empty: give a host name, such as localhost".to_owned()
+        } else if self.endpoint.contains([':', '/']) {
+            let given = &self.endpoint;
+            format!("'{given}' is no endpoint: give a host name alone, without scheme, port or path")
+        } else if self.region.is_empty() {
+            "the region must not be empty: give one that tokens are signed for, such as us-east-1".to_owned()
         } else {
             return Ok(());
         };
-        Err(Error::Setting(problem.to_owned()))
+        Err(Error::Setting(problem))
     }
 }
 

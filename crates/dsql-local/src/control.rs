@@ -20,6 +20,7 @@ use crate::token::{self, Action};
 const PATIENCE: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: usize = 64 * 1024;
 const AT_ONCE: usize = 64;
+const LIMITS: &str = "connections, per_second, burst, session_life, transaction_life, refuse (before-auth, after-auth) and refusal_costs (true, false)";
 const HELP: &str = "\
 GET    /counters             what happened, as JSON
 GET    /metrics              the same for Prometheus
@@ -215,7 +216,7 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
         text.parse().map_err(|_| format!("'{text}' will not do: give a whole number, or true or false"))
     }
     if query.is_empty() {
-        return Err("what shall change? GET / lists the limits".to_owned());
+        return Err(format!("what shall change? There are: {LIMITS}"));
     }
     for (name, value) in query {
         match name.as_str() {
@@ -232,7 +233,7 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
                     _ => return Err(format!("'{value}' is neither before-auth nor after-auth")),
                 }
             }
-            _ => return Err(format!("there is no limit '{name}'; GET / lists them")),
+            _ => return Err(format!("there is no limit '{name}'; there are: {LIMITS}")),
         }
     }
     Ok(limits)
@@ -334,9 +335,10 @@ mod tests {
         let changed =
             change_limits(Limits::default(), &query(&[("burst", "5"), ("refuse", "after-auth")])).unwrap();
         assert_eq!((changed.burst, changed.refuse), (5, RefuseWhen::AfterAuth));
-        assert!(
-            change_limits(Limits::default(), &query(&[("bursts", "5")])).unwrap_err().contains("no limit")
-        );
+        let unknown = change_limits(Limits::default(), &query(&[("rate", "5")])).unwrap_err();
+        let parts =
+            "no limit 'rate'; there are: connections, per_second, burst, session_life, transaction_life";
+        assert!(unknown.contains(parts), "{unknown}");
         assert!(change_limits(Limits::default(), &query(&[("burst", "-5")])).is_err());
     }
 }

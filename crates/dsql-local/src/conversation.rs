@@ -347,7 +347,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             replies.error(Severity::Warning, warning);
         }
         replies.complete(&outcome.tag);
-        if let Some((name, value)) = &outcome.changed {
+        for (name, value) in &outcome.changed {
             replies.parameter(name, value);
         }
     }

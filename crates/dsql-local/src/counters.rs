@@ -17,6 +17,8 @@ pub struct Counters {
     pub accepted: u64,
     /// Refusals and failed logins, by SQLSTATE; or by what they were, where a client is not told one.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Of these, logins denied (28000), by reason; clients are not told it.
+    pub denied: BTreeMap<&'static str, u64>,
     /// Sessions ended because their time was up.
     pub expired: u64,
     /// Sessions ended by a fault.
@@ -50,6 +52,7 @@ impl Counters {
         let mut object: serde_json::Map<String, Value> =
             self.totals().map(|(name, value)| (name.to_owned(), json!(value))).into_iter().collect();
         object.insert("refused".to_owned(), json!(self.refused));
+        object.insert("denied".to_owned(), json!(self.denied));
         object.insert("live".to_owned(), json!(self.live));
         object.insert("live_high_water".to_owned(), json!(self.live_high_water));
         object.insert("longest_live_seconds".to_owned(), json!(self.longest_live.as_secs_f64()));
@@ -70,6 +73,10 @@ impl Counters {
         line(format_args!("# TYPE dsql_local_refused_total counter"));
         for (code, count) in &self.refused {
             line(format_args!("dsql_local_refused_total{{code=\"{code}\"}} {count}"));
+        }
+        line(format_args!("# TYPE dsql_local_denied_total counter"));
+        for (reason, count) in &self.denied {
+            line(format_args!("dsql_local_denied_total{{reason=\"{reason}\"}} {count}"));
         }
         for (name, value) in [
             ("live", self.live.to_string()),
@@ -147,7 +154,7 @@ mod tests {
         count(&tally.commits);
         tally.refused("53400");
         tally.refused("53400");
-        let counters = Counters { live: 3, ..tally.read() };
+        let counters = Counters { live: 3, denied: BTreeMap::from([("host", 4)]), ..tally.read() };
         let json = counters.json();
         assert_eq!(
             (&json["commits"], &json["refused"]["53400"], &json["live"]),
@@ -155,7 +162,11 @@ mod tests {
         );
         let text = counters.prometheus();
         assert!(text.contains("dsql_local_refused_total{code=\"53400\"} 2\n"), "{text}");
-        for name in json.as_object().unwrap().keys().filter(|name| *name != "refused") {
+        assert!(text.contains("dsql_local_denied_total{reason=\"host\"} 4\n"), "{text}");
+        assert_eq!(json["denied"]["host"], 4);
+        for name in
+            json.as_object().unwrap().keys().filter(|name| !["refused", "denied"].contains(&name.as_str()))
+        {
             assert!(text.contains(&format!("\ndsql_local_{name}")), "{name}");
         }
     }

@@ -76,6 +76,9 @@ impl SqlError {
     /// The code of [`SqlError::overdue`].
     pub(crate) const DEADLINE: &'static str = "57014";
 
+    /// The code of [`SqlError::access_denied`].
+    pub(crate) const DENIED: &'static str = "28000";
+
     /// A statement did not end before its deadline. The front tells the client which limit that was.
     #[must_use]
     pub fn overdue() -> Self {
@@ -110,7 +113,7 @@ impl SqlError {
     /// The token was refused. The SQLSTATE is not known of the real one; clients match the text.
     #[must_use]
     pub fn access_denied() -> Self {
-        Self::new("28000", "unable to accept connection, access denied")
+        Self::new(Self::DENIED, "unable to accept connection, access denied")
     }
 
     /// The cluster slept. The SQLSTATE is not known of the real one; clients match the text.

@@ -21,6 +21,7 @@ use crate::sessions::{Admitted, Phase};
 use crate::settings::{REPORTED, Settings};
 use crate::shared::Shared;
 use crate::tls;
+use crate::token::Denial;
 use crate::transaction::Transactions;
 use crate::wire::backend::{Readiness, Severity};
 use crate::wire::frontend::{Message, Opening};
@@ -270,7 +271,7 @@ impl<E: Engine> Front<E> {
             .ok_or_else(|| SqlError::new("28000", "no PostgreSQL user name specified in startup packet"))?;
 
         let early = self.shared.sessions.limits().refuse == RefuseWhen::BeforeAuth;
-        let mut admitted = if early { Some(self.admit()?) } else { None };
+        let mut admitted = if early { Some(self.admit(role)?) } else { None };
         let authenticated = self.authenticate(wire, role).await;
         if authenticated.is_err() && !early {
             // Nothing was taken yet that could be kept.
@@ -279,7 +280,7 @@ impl<E: Engine> Front<E> {
         authenticated?;
         let mut admitted = match admitted.take() {
             Some(admitted) => admitted,
-            None => self.admit()?,
+            None => self.admit(role)?,
         };
         let database = parameter("database").unwrap_or(role);
         if database != "postgres" {
@@ -288,7 +289,13 @@ impl<E: Engine> Front<E> {
 
         wire.trust(self.shared.config.message_limit);
         let settings = Settings::from_startup(&parameters)?;
-        let mut transactions = Transactions::new(self.shared.clone(), self.engine.session(role).await?);
+        let session = self.engine.session(role).await;
+        let session = session.inspect_err(|refusal| {
+            if refusal.code == SqlError::DENIED {
+                self.shared.denials.role(role, clock::real_date());
+            }
+        });
+        let mut transactions = Transactions::new(self.shared.clone(), session?);
         transactions.adopt(settings.clone()).await?;
         wire.replies.authenticated();
         for name in REPORTED {
@@ -304,9 +311,14 @@ impl<E: Engine> Front<E> {
         Ok(Some((transactions, admitted)))
     }
 
-    fn admit(&self) -> Result<Admitted, SqlError> {
+    fn admit(&self, role: &str) -> Result<Admitted, SqlError> {
         let now = self.shared.clock.now();
-        self.shared.faults.on_admission(now).inspect_err(|_| self.shared.sessions.charge_refusal(now))?;
+        self.shared.faults.on_admission(now).inspect_err(|refusal| {
+            if refusal.code == SqlError::DENIED {
+                self.shared.denials.fault(role, clock::real_date());
+            }
+            self.shared.sessions.charge_refusal(now);
+        })?;
         self.shared.sessions.admit(&self.shared.clock)
     }
 
@@ -318,14 +330,13 @@ impl<E: Engine> Front<E> {
             return Err(SqlError::protocol("expected a password").into());
         };
         let token = password.strip_suffix(&[0]).and_then(|token| std::str::from_utf8(token).ok());
-        let date = self.shared.token_date();
-        let verdict = match token {
-            Some(token) => {
-                self.shared.gate.read().check(token, role, date).map_err(|denial| denial.refusal())
-            }
-            None => Err(SqlError::access_denied()),
-        };
-        Ok(verdict?)
+        let gate = self.shared.gate.read();
+        let checked = token.ok_or(Denial::Malformed("not UTF-8"));
+        let checked = checked.and_then(|token| gate.check(token, role, self.shared.token_date()));
+        Ok(checked.map_err(|denial| {
+            self.shared.denials.token(&denial, &gate, role, clock::real_date());
+            denial.refusal()
+        })?)
     }
 }
 

@@ -32,6 +32,7 @@ mod control;
 mod conversation;
 mod counters;
 mod credentials;
+mod denials;
 mod error;
 mod faults;
 mod front;

@@ -33,7 +33,7 @@ mod turns;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
@@ -74,6 +74,8 @@ struct Inner {
     shapes: Shapes,
     /// How often the schema has changed.
     epoch: AtomicU64,
+    /// Whether anybody has made a function.
+    functions: AtomicBool,
     server: Server,
 }
 
@@ -97,6 +99,7 @@ impl Postgres {
             commits: Commits::default(),
             shapes: Shapes::default(),
             epoch: AtomicU64::new(0),
+            functions: AtomicBool::new(false),
             server,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -184,7 +187,13 @@ impl Session for PostgresSession {
         let mut held = open.holder.transaction.lock().await;
         let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
         match race::first(transaction.run(&call, rows), inner.until(call.deadline)).await {
-            First::Left(outcome) => outcome,
+            First::Left(outcome) => {
+                if outcome.as_ref().is_err_and(|error| *error == SqlError::schema_conflict()) {
+                    drop(held);
+                    self.epoch = inner.epoch();
+                }
+                outcome
+            }
             // Its connection is closed, so that the server stops what it still runs.
             First::Right(()) => Err(SqlError::overdue()),
         }
@@ -277,7 +286,9 @@ impl PostgresSession {
         let ended =
             if transaction.is_lost() { Err(SqlError::unavailable()) } else { how(&mut transaction).await };
         drop(open);
-        self.inner.give_back(transaction.into_backend());
+        if !transaction.is_tainted() {
+            self.inner.give_back(transaction.into_backend());
+        }
         ended
     }
 }
@@ -287,9 +298,20 @@ impl Inner {
         self.epoch.load(Ordering::SeqCst)
     }
 
+    /// Whether there may be functions of the users' own, which may do anything.
+    fn has_functions(&self) -> bool {
+        self.functions.load(Ordering::SeqCst)
+    }
+
+    /// Remembers what a definition may bring about.
+    fn saw_definition(&self, statement: &Statement) {
+        if statement.mentions("FUNCTION") {
+            self.functions.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// The schema is about to change: returns which one it will be.
     fn schema_changes(&self) -> u64 {
-        self.shapes.forget();
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 

@@ -1,5 +1,6 @@
 //! What the service refuses, whichever engine is behind it, in the words recorded of it.
 
+mod bounds;
 mod clauses;
 mod indexes;
 mod spec;
@@ -17,6 +18,10 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["CREATE", "DATABASE"], "unsupported statement: Createdb"),
     (&["CREATE", "TEMPORARY", "TABLE"], "TEMPORARY or TEMP table not supported for CREATE TABLE"),
     (&["CREATE", "TEMP", "TABLE"], "TEMPORARY or TEMP table not supported for CREATE TABLE"),
+    (&["CREATE", "LOCAL"], "TEMPORARY or TEMP table not supported for CREATE TABLE"),
+    (&["CREATE", "GLOBAL"], "TEMPORARY or TEMP table not supported for CREATE TABLE"),
+    (&["CREATE", "TEMP", "SEQUENCE"], "TEMPORARY or TEMP sequence not supported for CREATE SEQUENCE"),
+    (&["CREATE", "TEMPORARY", "SEQUENCE"], "TEMPORARY or TEMP sequence not supported for CREATE SEQUENCE"),
     (&["CREATE", "UNLOGGED", "TABLE"], "UNLOGGED table not supported for CREATE TABLE"),
     (&["CREATE", "MATERIALIZED"], "unsupported statement: CreateTableAs"),
     (&["CREATE", "TABLESPACE"], "unsupported statement: CreateTableSpace"),
@@ -74,7 +79,7 @@ pub(crate) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError>
         None if statement.text().eq_ignore_ascii_case("ANALYZE") => {
             Err(SqlError::unsupported("ANALYZE without a table not supported"))
         }
-        None => clauses::check(statement, rules),
+        None => bounds::check(statement).and_then(|()| clauses::check(statement, rules)),
     }
 }
 

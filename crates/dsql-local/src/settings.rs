@@ -1,5 +1,7 @@
 //! The settings of a session: what SHOW shows and SET may set.
 
+mod options;
+
 use std::collections::BTreeMap;
 
 use crate::error::SqlError;
@@ -49,7 +51,9 @@ pub(crate) const REPORTED: &[&str] = &[
 /// Every other setting of PostgreSQL 16, and what stands in the place of one behind SET: not to be set here.
 const NAMES: &str = include_str!("settings/names.txt");
 /// What is in a start-up message beside settings.
-const NO_SETTINGS: &[&str] = &["user", "database", "options", "replication"];
+const NO_SETTINGS: &[&str] = &["user", "database", "replication"];
+/// Settings, too, but several in one text.
+const OPTIONS: &str = "options";
 
 /// What statements mean, or how values are written, depends on these.
 const BEARING: &[&str] =
@@ -71,29 +75,47 @@ pub(crate) fn default_value(name: &str) -> Option<&'static str> {
     known(name).map(|(_, value, _)| *value)
 }
 
-/// A session's settings; only what differs from the defaults takes room.
+/// Values by name; only what differs from the defaults takes room.
+type Values = BTreeMap<&'static str, String>;
+
+/// A session's settings.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings(BTreeMap<&'static str, String>);
+pub(crate) struct Settings {
+    /// What RESET goes back to: what the client asked for when it connected.
+    began: Values,
+    now: Values,
+}
 
 impl Settings {
     /// What the client asked for when it connected.
     pub(crate) fn from_startup(parameters: &[(String, String)]) -> Result<Self, SqlError> {
-        let mut settings = Self::default();
-        for (name, value) in parameters {
-            if NO_SETTINGS.contains(&name.as_str()) || name.starts_with("_pq_.") {
-                continue;
-            }
+        let mut began = Values::new();
+        let mut begin = |name: &str, value: String| {
             let (name, default, _) = settable(name)?;
-            if value != default {
-                settings.0.insert(name, value.clone());
+            if value == *default {
+                began.remove(name);
+            } else {
+                began.insert(name, value);
+            }
+            Ok::<_, SqlError>(())
+        };
+        // What is named on its own comes before what is among the options.
+        for (_, text) in parameters.iter().filter(|(name, _)| name == OPTIONS) {
+            for (name, value) in options::parse(text)? {
+                begin(&name, value)?;
             }
         }
-        Ok(settings)
+        for (name, value) in parameters {
+            if name != OPTIONS && !NO_SETTINGS.contains(&name.as_str()) && !name.starts_with("_pq_.") {
+                begin(name, value.clone())?;
+            }
+        }
+        Ok(Self { now: began.clone(), began })
     }
 
     /// What differs from the defaults and must be known to whoever runs statements.
     pub(crate) fn bearing(&self) -> Vec<(&'static str, String)> {
-        let changed = self.0.iter().filter(|(name, value)| default_value(name) != Some(value));
+        let changed = self.now.iter().filter(|(name, value)| default_value(name) != Some(value));
         let bearing = changed.filter(|(name, _)| BEARING.contains(name));
         bearing.map(|(name, value)| (*name, value.clone())).collect()
     }
@@ -101,19 +123,18 @@ impl Settings {
     /// A setting's name as shown, and its value.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
         let (name, default, _) = known(name).ok_or_else(|| unrecognized(name))?;
-        Ok((name, self.0.get(name).map_or(*default, String::as_str)))
+        Ok((name, self.now.get(name).map_or(*default, String::as_str)))
     }
 
-    /// Runs a SET or a RESET. Returns what changed, if clients are told of it.
-    pub(crate) fn set(&mut self, statement: &Statement) -> Result<Option<(&'static str, String)>, SqlError> {
+    /// Runs a SET or a RESET. Returns what clients are told of it.
+    pub(crate) fn set(&mut self, statement: &Statement) -> Result<Vec<(&'static str, String)>, SqlError> {
         let mut text = statement.text().trim();
         for word in ["SET", "RESET", "SESSION", "LOCAL"] {
             text = strip(text, word).unwrap_or(text);
         }
         let reset = statement.word(0) == "RESET";
         if reset && text.eq_ignore_ascii_case("all") {
-            self.0.clear();
-            return Ok(None);
+            return self.reset();
         }
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name.trim(), value.trim()),
@@ -124,6 +145,7 @@ impl Settings {
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
         let (name, default, _) = settable(name)?;
+        let default = self.began.get(name).map_or(*default, String::as_str);
         let value = if reset || value.eq_ignore_ascii_case("default") { default } else { value };
         if *name == "client_encoding"
             && !matches!(value.to_ascii_uppercase().as_str(), "UTF8" | "UTF-8" | "UNICODE")
@@ -131,8 +153,21 @@ impl Settings {
             return Err(SqlError::unsupported(format!("client_encoding must be UTF8, not \"{value}\"")));
         }
         let value = if *name == "client_encoding" { default } else { value }.to_owned();
-        self.0.insert(name, value.clone());
-        Ok(REPORTED.contains(name).then_some((*name, value)))
+        self.now.insert(name, value.clone());
+        Ok(REPORTED.contains(name).then_some((*name, value)).into_iter().collect())
+    }
+
+    /// Goes back to how the session began.
+    fn reset(&mut self) -> Result<Vec<(&'static str, String)>, SqlError> {
+        let before = std::mem::replace(self, Self { now: self.began.clone(), began: self.began.clone() });
+        let mut told = Vec::new();
+        for name in REPORTED {
+            let (name, value) = self.show(name)?;
+            if before.show(name)?.1 != value {
+                told.push((name, value.to_owned()));
+            }
+        }
+        Ok(told)
     }
 }
 
@@ -174,8 +209,13 @@ fn strip<'a>(text: &'a str, word: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn set(settings: &mut Settings, sql: &str) -> Result<Option<(&'static str, String)>, String> {
+    fn set(settings: &mut Settings, sql: &str) -> Result<Vec<(&'static str, String)>, String> {
         settings.set(&Statement::split(sql)[0]).map_err(|error| error.to_string())
+    }
+
+    fn startup(parameters: &[(&str, &str)]) -> Result<Settings, SqlError> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Settings::from_startup(&parameters.iter().map(owned).collect::<Vec<_>>())
     }
 
     #[test]
@@ -186,25 +226,50 @@ mod tests {
             "set session application_name to 'a'",
             "SET LOCAL application_name TO a",
         ] {
-            assert_eq!(set(&mut settings, sql), Ok(Some(("application_name", "a".to_owned()))), "{sql}");
+            assert_eq!(set(&mut settings, sql), Ok(vec![("application_name", "a".to_owned())]), "{sql}");
         }
-        assert_eq!(set(&mut settings, "SET TIME ZONE 'UTC'"), Ok(Some(("TimeZone", "UTC".to_owned()))));
+        assert_eq!(set(&mut settings, "SET TIME ZONE 'UTC'"), Ok(vec![("TimeZone", "UTC".to_owned())]));
         assert_eq!(settings.show("APPLICATION_NAME").unwrap(), ("application_name", "a"));
-        assert_eq!(set(&mut settings, "RESET ALL"), Ok(None));
+        assert_eq!(set(&mut settings, "RESET ALL"), Ok(vec![("application_name", String::new())]));
         assert_eq!(settings.show("application_name").unwrap(), ("application_name", ""));
     }
 
     #[test]
     fn a_start_up_message_sets_what_may_be_set_and_nothing_else() {
-        let startup = |parameters: &[(&str, &str)]| {
-            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-            Settings::from_startup(&parameters.iter().map(owned).collect::<Vec<_>>())
-        };
         let settings =
             startup(&[("user", "x"), ("_pq_.y", "1"), ("timezone", "Asia/Tokyo"), ("DateStyle", "ISO, MDY")]);
         assert_eq!(settings.unwrap().bearing(), [("TimeZone", "Asia/Tokyo".to_owned())]);
         assert_eq!(startup(&[("lc_numeric", "C")]).unwrap_err().code, "0A000");
         assert_eq!(startup(&[("no_such", "C")]).unwrap_err().code, "42704");
+    }
+
+    #[test]
+    fn options_are_settings_and_what_is_named_apart_comes_before_them() {
+        let settings = startup(&[
+            ("TimeZone", "Asia/Tokyo"),
+            ("options", "-c search_path=zzz -c TimeZone=UTC --application-name=a"),
+        ]);
+        let settings = settings.unwrap();
+        let bearing = [("TimeZone", "Asia/Tokyo".to_owned()), ("search_path", "zzz".to_owned())];
+        assert_eq!(settings.bearing(), bearing);
+        assert_eq!(settings.show("application_name").unwrap().1, "a");
+        let refused = startup(&[("options", "-c statement_timeout=5s")]).unwrap_err();
+        assert_eq!(refused.message, "setting configuration parameter \"statement_timeout\" not supported");
+        // Back at the default, named apart.
+        let settings = startup(&[("options", "-c TimeZone=Asia/Tokyo"), ("timezone", "UTC")]).unwrap();
+        assert_eq!(settings.bearing(), []);
+    }
+
+    #[test]
+    fn a_reset_goes_back_to_how_the_session_began() {
+        let mut settings = startup(&[("application_name", "mine"), ("TimeZone", "Asia/Tokyo")]).unwrap();
+        let mine = ("application_name", "mine".to_owned());
+        for back in ["RESET application_name", "SET application_name TO DEFAULT", "RESET ALL"] {
+            set(&mut settings, "SET application_name = 'other'").unwrap();
+            assert_eq!(set(&mut settings, back), Ok(vec![mine.clone()]), "{back}");
+            assert_eq!(settings.show("application_name").unwrap().1, "mine", "{back}");
+        }
+        assert_eq!(settings.show("TimeZone").unwrap().1, "Asia/Tokyo");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use crate::clock::{self, Clock};
 use crate::config::{Config, TokenClock};
 use crate::counters::{Counters, Tally};
+use crate::denials::Denials;
 use crate::error::Error;
 use crate::faults::{Delay, Fault, Faults};
 use crate::race::{self, First};
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) faults: Faults,
     pub(crate) tally: Tally,
+    pub(crate) denials: Denials,
     pub(crate) identity: Identity,
     pub(crate) gate: RwLock<Gatekeeper>,
     pub(crate) tasks: Tasks,
@@ -39,6 +41,7 @@ impl Shared {
             sessions: Arc::new(Sessions::new(config.limits, clock.now())),
             faults: Faults::new(config.seed),
             tally: Tally::default(),
+            denials: Denials::new(config.notice),
             gate: RwLock::new(gate),
             clock,
             tasks,
@@ -105,6 +108,7 @@ impl Shared {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.sessions.read(self.clock.now(), self.tally.read())
+        let counters = Counters { denied: self.denials.read(), ..self.tally.read() };
+        self.sessions.read(self.clock.now(), counters)
     }
 }

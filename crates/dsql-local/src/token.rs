@@ -1,6 +1,7 @@
 //! Connect tokens: SigV4 presigned addresses without their scheme.
 
-use std::fmt;
+mod denial;
+
 use std::time::Duration;
 
 use hmac::Mac;
@@ -11,8 +12,8 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::clock;
 use crate::credentials::Credentials;
-use crate::error::SqlError;
 use crate::sigv4::{self, ALGORITHM, Presigned, Scope, TERMINATOR};
+pub use denial::Denial;
 
 /// How long a token may be good for at most: a week.
 pub const LONGEST_LIFE: Duration = Duration::from_secs(604_800);
@@ -56,52 +57,6 @@ pub struct Gatekeeper {
     pub keys: Vec<Credentials>,
 }
 
-/// Why a token was refused. Clients learn only whether it was too old or too young.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Denial {
-    /// It is no token.
-    Malformed(&'static str),
-    /// It is for another host.
-    Host,
-    /// It is for another region, service or day than it says.
-    Scope,
-    /// It is for another action than the role needs.
-    Action,
-    /// Its key is not known.
-    Key,
-    /// Its signature is wrong.
-    Signature,
-    /// It is too old; with what the service says about it.
-    Expired(String),
-    /// It was signed too far in the future; with what the service says about it.
-    NotYet(String),
-}
-
-impl Denial {
-    /// What the client is told.
-    #[must_use]
-    pub fn refusal(&self) -> SqlError {
-        match self {
-            Self::Expired(hint) | Self::NotYet(hint) => SqlError::access_denied().hint(hint),
-            _ => SqlError::access_denied(),
-        }
-    }
-}
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(problem) => write!(f, "not a token: {problem}"),
-            Self::Host => f.write_str("signed for another host"),
-            Self::Scope => f.write_str("signed for another region or service"),
-            Self::Action => f.write_str("signed for another action than the role needs"),
-            Self::Key => f.write_str("signed with an unknown key"),
-            Self::Signature => f.write_str("wrong signature"),
-            Self::Expired(text) | Self::NotYet(text) => f.write_str(text),
-        }
-    }
-}
-
 impl Gatekeeper {
     /// Whether `token` lets `role` in at `now` (time since 1970). What is cheap to forge is told only after the
     /// signature was found right.
@@ -132,7 +87,10 @@ impl Gatekeeper {
         if !host.eq_ignore_ascii_case(&self.host) {
             return Err(Denial::Host);
         }
-        if region != self.region || service != SERVICE || date.get(..8) != Some(day) {
+        if region != self.region {
+            return Err(Denial::Region);
+        }
+        if service != SERVICE || date.get(..8) != Some(day) {
             return Err(Denial::Scope);
         }
         if one("Action")? != Action::for_role(role).text() {
@@ -251,6 +209,7 @@ fn parse_stamp(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::SqlError;
 
     const HOST: &str = "abc.dsql.us-east-1.on.aws";
     const NOW: Duration = Duration::from_secs(1_770_000_000);
@@ -278,14 +237,14 @@ mod tests {
         let with_port = sign(&keys(), &format!("{HOST}:5432"), "us-east-1", Action::ConnectAdmin, NOW, LIFE);
         assert_eq!(gate().check(&with_port, "admin", NOW), Err(Denial::Host));
         let region = sign(&keys(), HOST, "us-west-2", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&region, "admin", NOW), Err(Denial::Scope));
+        assert_eq!(gate().check(&region, "admin", NOW), Err(Denial::Region));
         let stranger = Credentials::new("AKIDOTHER", "x");
         let stranger = sign(&stranger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
         assert_eq!(gate().check(&stranger, "admin", NOW), Err(Denial::Key));
         let forger = Credentials::new("AKIDEXAMPLE", "x");
         let forged = sign(&forger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
         assert_eq!(gate().check(&forged, "admin", NOW), Err(Denial::Signature));
-        for denial in [Denial::Host, Denial::Scope, Denial::Action, Denial::Key, Denial::Signature] {
+        for denial in [Denial::Host, Denial::Region, Denial::Action, Denial::Key, Denial::Signature] {
             assert_eq!(denial.refusal(), SqlError::access_denied());
         }
     }

@@ -18,8 +18,8 @@ use crate::wire::backend::Readiness;
 pub(crate) struct Outcome {
     /// The command tag.
     pub(crate) tag: String,
-    /// A setting that changed.
-    pub(crate) changed: Option<(&'static str, String)>,
+    /// The settings that changed.
+    pub(crate) changed: Vec<(&'static str, String)>,
     pub(crate) warning: Option<SqlError>,
     /// What it gave.
     pub(crate) description: Arc<Description>,

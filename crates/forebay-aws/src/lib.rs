@@ -15,8 +15,14 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! With feature `dynamodb`, `dynamo::DynamoTable` is the table that a fleet shares its budget through.
+
+#[cfg(feature = "dynamodb")]
+pub mod dynamo;
 
 mod credentials;
+mod sdk;
 mod signer;
 
 pub use signer::SdkSigner;

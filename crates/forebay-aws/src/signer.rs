@@ -3,14 +3,13 @@
 use std::fmt;
 use std::time::UNIX_EPOCH;
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_config::{Region, SdkConfig};
 use aws_sdk_dsql::auth_token::{AuthTokenGenerator, Config};
 use aws_smithy_async::time::SystemTimeSource;
-use aws_smithy_http_client::tls::Provider;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use forebay_dsql::{Action, SignFuture, Signed, Signer, Token, TokenError, TokenRequest};
 
 use crate::credentials::KeptCredentials;
+use crate::sdk;
 
 /// A [`Signer`] that uses the SDK. Credentials are loaded once and kept, and only one load is under way at a time,
 /// however many identities sign: instance metadata services have been broken by less.
@@ -26,9 +25,7 @@ impl SdkSigner {
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
     pub async fn from_env() -> Self {
-        let https = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
-        let loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(https.build_https());
-        Self::new(loader.load().await)
+        Self::new(sdk::loader().load().await)
     }
 
     /// A signer with the credentials of `sdk`, by its time source, or the system's if it has none.

@@ -19,9 +19,8 @@ use crate::race::{Figures, Lane, race};
 use crate::report::{Bound, Report, Table};
 use client::Client;
 use postgres::Postgres;
-use server::Server;
-
 pub use server::serve;
+pub(crate) use server::{KEY, SECRET, Server, processor_time};
 
 /// How many connections are held idle.
 const IDLE: usize = 10_000;

@@ -11,8 +11,21 @@ use crate::clock;
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
 /// The crates whose versions matter to a reader of the figures.
-const CRATES: [&str; 9] =
-    ["bb8", "crossbeam-queue", "deadpool", "forebay", "mobc", "parking_lot", "r2d2", "rustix", "tokio"];
+const CRATES: [&str; 13] = [
+    "aurora-dsql-sqlx-connector",
+    "bb8",
+    "crossbeam-queue",
+    "deadpool",
+    "deadpool-postgres",
+    "forebay",
+    "mobc",
+    "parking_lot",
+    "r2d2",
+    "rustix",
+    "sqlx",
+    "tokio",
+    "tokio-postgres",
+];
 
 /// A machine at a time.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_bench::checkout::{self, Effort, Section, contended};
 use forebay_bench::coordination::{self, history};
 use forebay_bench::report::Report;
-use forebay_bench::{dsql_local, instructions, sim};
+use forebay_bench::{dsql, dsql_local, instructions, sim};
 
 /// Measures forebay and its peers, side by side in one run.
 #[derive(Parser)]
@@ -91,7 +91,18 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// The server that is measured: the above starts it.
+    /// This project's connections to Aurora DSQL beside those of its peers, against a local one.
+    Dsql {
+        /// Shorter: some two minutes instead of a quarter of an hour.
+        #[arg(long)]
+        quick: bool,
+        /// Measure only this; can be given several times.
+        #[arg(long, value_enum, value_name = "SECTION")]
+        only: Vec<dsql::Section>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// The server that is measured: the two above start it.
     #[command(hide = true)]
     DsqlLocalServe {
         /// Which engine.
@@ -147,6 +158,9 @@ fn main() -> anyhow::Result<()> {
         Command::DsqlLocal { engine, quick, output } => {
             let effort = if quick { dsql_local::Effort::QUICK } else { dsql_local::Effort::FULL };
             output.print(&dsql_local::run(engine.into(), effort)?);
+        }
+        Command::Dsql { quick, only, output } => {
+            output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
         Command::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,

@@ -1,6 +1,7 @@
 //! `forebay dsql-local`: a local Aurora DSQL.
 
 mod environment;
+mod token;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,16 +13,17 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use dsql_local::{
-    Action, Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Rules, Speed, TokenClock,
-    duration,
+    Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Rules, Speed, TokenClock, duration,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use environment::Environment;
+use token::Token;
 
 /// A local Aurora DSQL that admits, authenticates, expires and fails like the real one.
 ///
-/// Runs until SIGINT or SIGTERM, and leaves nothing behind. The manual page is docs/dsql-local.md.
+/// Runs until SIGINT or SIGTERM, and removes its files then; only the template of an empty PostgreSQL (some 13 MB) stays in
+/// the directory for temporary files, for the next start with that engine. The manual page is docs/dsql-local.md.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DsqlLocal {
@@ -34,21 +36,6 @@ pub(crate) struct DsqlLocal {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     Token(Token),
-}
-
-/// Prints a connect token, for clients that cannot sign one: PGPASSWORD=$(forebay dsql-local token ...).
-#[derive(Debug, Args)]
-struct Token {
-    #[command(flatten)]
-    keys: Keys,
-    #[command(flatten)]
-    place: Place,
-    /// The role to connect as; `admin` needs another token than all others.
-    #[arg(long, default_value = "admin")]
-    role: String,
-    /// How long it is good for.
-    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
-    expires_in: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -231,39 +218,9 @@ impl DsqlLocal {
     }
 }
 
-impl Token {
-    fn run(&self) -> anyhow::Result<ExitCode> {
-        let (endpoint, region, key) = self.what_to_sign()?;
-        if self.expires_in > dsql_local::LONGEST_LIFE || self.expires_in.as_secs() == 0 {
-            anyhow::bail!("a token is good for at least a second and at most a week (168h)");
-        }
-        let action = Action::for_role(&self.role);
-        let token = dsql_local::sign_now(&key, &endpoint, &region, action, self.expires_in);
-        writeln!(std::io::stdout(), "{token}")?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl Token {
-    /// Endpoint, region and key: from the flags, or else from what `--print-env` printed, or else the server's defaults.
-    fn what_to_sign(&self) -> anyhow::Result<(String, String, Credentials)> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let exported = variable("CLUSTER_ENDPOINT").filter(|_| self.place.endpoint.is_none());
-        let key = match (&exported, variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
-            (Some(_), Some(id), Some(secret)) if self.keys.credentials_file.is_none() => {
-                Credentials { session_token: variable("AWS_SESSION_TOKEN"), ..Credentials::new(id, secret) }
-            }
-            _ => self.keys.read()?.into_iter().next().context("no key to sign with")?,
-        };
-        let Some(endpoint) = exported else { return Ok((self.place.endpoint(), self.place.region(), key)) };
-        let region = self.place.region.clone().or_else(|| variable("REGION"));
-        let region = region.unwrap_or_else(|| region_in(&endpoint).to_owned());
-        Ok((endpoint, region, key))
-    }
-}
-
 impl Serve {
     fn run(self) -> anyhow::Result<ExitCode> {
+        self.check()?;
         let (print_env, json) = (self.print_env, self.json);
         let keys = self.keys.read()?;
         let key = keys.first().cloned().context("no key to sign with")?;
@@ -289,6 +246,26 @@ impl Serve {
             cluster.stop();
             Ok(ExitCode::SUCCESS)
         })
+    }
+
+    /// A server that could only turn everybody away is a mistake; to play that there are faults.
+    fn check(&self) -> anyhow::Result<()> {
+        let Figures { connections, burst, session_life, transaction_life, .. } = self.figures;
+        let nothing = [
+            ("connections", connections == 0, "refuse:how=53300"),
+            ("burst", burst == 0, "refuse:how=53400"),
+            ("session-life", session_life.is_zero(), "sever"),
+            ("transaction-life", transaction_life.is_zero(), "drop:at=before-commit"),
+            ("login-limit", self.login_limit == 0, "refuse:how=close"),
+            ("login-timeout", self.login_timeout.is_zero(), "refuse:how=close"),
+            ("write-timeout", self.write_timeout.is_zero(), "sever"),
+        ];
+        match nothing.into_iter().find(|(_, zero, _)| *zero) {
+            Some((flag, _, fault)) => anyhow::bail!(
+                "with --{flag} 0 nobody could use the server; give more, or have a fault play it: --fault {fault}"
+            ),
+            None => Ok(()),
+        }
     }
 
     fn config(self, credentials: Vec<Credentials>) -> Config {
@@ -332,6 +309,7 @@ impl Serve {
             token_skew: self.token_skew,
             seed: self.seed,
             faults: self.faults,
+            notice: Some(say),
             ca_file: self.ca_file,
             login_timeout: self.login_timeout,
             login_limit: self.login_limit,
@@ -357,6 +335,11 @@ fn raise_descriptors(connections: u32) -> anyhow::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Tells whoever runs it. If nobody listens, nobody is told.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "forebay: {text}");
 }
 
 /// Waits for one of two signals.

@@ -1,5 +1,7 @@
 //! The `forebay` command.
 
+#[cfg(not(feature = "aws"))]
+mod aws_absent;
 mod demo;
 #[cfg(feature = "dsql-local")]
 mod dsql_local;
@@ -7,6 +9,12 @@ mod dsql_local;
 #[path = "dsql_local_absent.rs"]
 mod dsql_local;
 mod ending;
+#[cfg(feature = "aws")]
+mod fleet;
+#[cfg(feature = "aws")]
+mod lease;
+#[cfg(feature = "aws")]
+mod limiter;
 mod output;
 mod sim;
 
@@ -14,6 +22,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+#[cfg(not(feature = "aws"))]
+use aws_absent::{Lease, Limiter};
+#[cfg(feature = "aws")]
+use {lease::Lease, limiter::Limiter};
 
 /// A reservoir of ready connections, for databases that ration them.
 #[derive(Debug, Parser)]
@@ -28,6 +41,8 @@ enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
     DsqlLocal(Box<dsql_local::DsqlLocal>),
+    Lease(Lease),
+    Limiter(Limiter),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +51,8 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Sim(sim) => sim.run(),
         Command::DsqlLocal(dsql_local) => dsql_local.run(),
+        Command::Lease(lease) => lease.run(),
+        Command::Limiter(limiter) => limiter.run(),
     };
     outcome.unwrap_or_else(|error| {
         // If even this cannot be written, the exit status still tells.

@@ -57,8 +57,12 @@ impl Drop for Place {
 
 /// A server that makes its files in `place`, and what it says first.
 fn start(place: &Place, arguments: &[&str]) -> (Child, String) {
-    let mut child =
-        command(arguments).env("TMPDIR", &place.0).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child = command(arguments)
+        .env("TMPDIR", &place.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
     let mut output = BufReader::new(child.stdout.take().expect("its output"));
     let mut said = String::new();
     // The control port is the last thing it tells.
@@ -112,7 +116,10 @@ fn a_postgresql_of_its_own_is_gone_with_it_even_if_it_is_killed() {
         let place = Place::new(&format!("postgres{signal}"));
         // PostgreSQL runs as another user if this is root.
         fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
-        let (mut child, _) = start(&place, &["--engine", "postgres", "--json", "--control-port", "0"]);
+        let (mut child, said) = start(&place, &["--engine", "postgres", "--json", "--control-port", "0"]);
+        let said: Value = serde_json::from_str(&said).expect("one object");
+        let socket = said["DSQL_LOCAL_SOCKET"].as_str().expect("where its socket is");
+        assert!(Path::new(socket).join(".s.PGSQL.5432").exists(), "{socket}");
         let running = || place.entries().into_iter().any(|name| name.starts_with("dsql-local-pg-"));
         assert!(running());
         if signal == "-TERM" {
@@ -143,6 +150,23 @@ fn json_tells_programs_where_it_is_and_the_authority_goes_where_it_is_told() {
     assert!(place.entries().is_empty());
 }
 
+/// A client of the control port and of libpq may not be at hand, but a wrong password is easily sent.
+#[test]
+fn why_a_login_was_denied_is_said_on_stderr_and_counted() {
+    let place = Place::new("denied");
+    let (mut child, said) = start(&place, &["--print-env", "--control-port", "0"]);
+    let script =
+        format!("{said}\nPGPASSWORD=hunter2 psql -c 'SELECT 1'; curl -sS $DSQL_LOCAL_CONTROL/counters");
+    let client = Command::new("bash").args(["-c", &script]).output().expect("a shell");
+    let counters: Value = serde_json::from_str(text(&client.stdout)).expect("the counters");
+    assert_eq!(counters["denied"], serde_json::json!({ "malformed": 1 }), "{}", text(&client.stderr));
+    stop(&mut child, "-TERM");
+    let mut problems = String::new();
+    child.stderr.take().expect("its problems").read_to_string(&mut problems).expect("they are text");
+    let denied = "forebay: denied \"admin\": not a token: no query (malformed: 1 so far)\n";
+    assert!(problems.ends_with(denied), "{problems}");
+}
+
 #[test]
 fn a_token_is_one_line() {
     let token = run(&["token", "--role", "app", "--endpoint", "abc.dsql-fnh4.eu-west-1.on.aws"]);
@@ -160,7 +184,16 @@ fn bad_usage_is_a_clear_error() {
         (&["--fault", "explode"][..], "there is no fault 'explode'; there are: refuse"),
         (&["--speed", "-1"], "no speed"),
         (&["--session-life", "60"], "'60' is no duration"),
-        (&["--endpoint", "host:5432"], "without a port"),
+        (
+            &["--endpoint", "host:5432"],
+            "'host:5432' is no endpoint: give a host name alone, without scheme, port",
+        ),
+        (&["--region", ""], "the region must not be empty"),
+        (&["token", "--region", ""], "--region must not be empty"),
+        (&["--connections", "0"], "--connections 0 nobody could use"),
+        (&["--burst", "0"], "--fault refuse:how=53400"),
+        (&["--session-life", "0s"], "--session-life 0 nobody could use"),
+        (&["--login-limit", "0"], "--login-limit 0 nobody could use"),
         (&["--credentials-file", "/nowhere/at/all"], "/nowhere/at/all: No such file"),
         (&["--print-env", "--json"], "cannot be used with"),
         (&["token", "--expires-in", "200h"], "at most a week"),

@@ -61,8 +61,8 @@ impl<C: Client> DsqlPool<C> {
     /// Dropping the future closes what was opened.
     ///
     /// # Errors
-    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached is no error here, but in the
-    /// logs and at the first acquire.
+    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached, or lets nobody in, is no
+    /// error here, but in the logs and at each acquire; [`status`](Self::status) says how many connections are open.
     pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, StartError> {
         Self::builder(options, signer).connect().await
     }
@@ -81,6 +81,8 @@ impl<C: Connect> DsqlPool<C> {
     ///
     /// # Errors
     /// [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or [`Closed`](CheckoutError::Closed).
+    /// The [class](crate::Class::of) of the first is that of what keeps the pool empty, if that will not pass by itself:
+    /// [`Auth`](crate::Class::Auth) or [`Permanent`](crate::Class::Permanent).
     pub async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
         match &self.mode {
             Mode::Reservoir(reservoir) => Ok(Lent::of_reservoir(reservoir.checkout().await?)),

@@ -70,16 +70,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All of it: drivers say "db error" on top and the reason below.
-        write!(f, "{}: {}", self.class, self.source)?;
-        let mut told = self.source.to_string();
-        for cause in class::causes(&*self.source).skip(1) {
-            let text = cause.to_string();
-            if !told.contains(&text) {
-                write!(f, ": {text}")?;
-            }
-            told = text;
-        }
+        write!(f, "{}: {}", self.class, forebay::Chain(&*self.source))?;
         match self.class.remedy() {
             Some(remedy) => write!(f, " ({remedy})"),
             None => Ok(()),

@@ -100,6 +100,10 @@ impl<C: Connect<Connection: Session + Sync>> Session for Lent<'_, C> {
         C::Connection::commit(self).await
     }
 
+    fn commit_was_sent(&self) -> bool {
+        C::Connection::commit_was_sent(self)
+    }
+
     async fn rollback(&mut self) -> Result<(), Error> {
         C::Connection::rollback(self).await
     }

@@ -66,12 +66,11 @@ pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
 #[cfg(feature = "tokio-postgres")]
 pub use wire::{Shape, Watch};
 
-/// The pages of the manual, so that what they show is compiled and run.
-#[cfg(doctest)]
+/// The pages that show this crate, so that what they show is compiled and run.
+#[cfg(all(doctest, feature = "tokio-postgres"))]
 mod manual {
     #[doc = include_str!("../../../docs/dsql.md")]
     mod dsql {}
-    #[cfg(feature = "tokio-postgres")]
-    #[doc = include_str!("../../../docs/dsql-modes.md")]
-    mod modes {}
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
 }

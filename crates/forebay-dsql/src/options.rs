@@ -122,7 +122,7 @@ impl Options {
         &self.roots
     }
 
-    /// Whether TLS begins without asking the server first, which saves a round trip. Default: yes. Clients that
+    /// Whether TLS begins without asking the server first, which saves a round trip. Default: no. Clients that
     /// cannot, ask.
     #[must_use]
     pub fn direct_tls(&self) -> bool {

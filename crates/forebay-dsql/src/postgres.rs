@@ -69,7 +69,7 @@ impl Postgres {
             let _ended = ended;
             driver.await;
         }));
-        let opened = PostgresConnection { client, watch, leash };
+        let opened = PostgresConnection { client, watch, leash, commit_was_sent: true };
         // Until the driver has looked once, it would not hear of what it is told.
         opened.watch.answered().await;
         Ok(opened)
@@ -136,7 +136,7 @@ impl Connect for Postgres {
     }
 
     async fn close(&self, connection: PostgresConnection) {
-        let PostgresConnection { client, watch, leash } = connection;
+        let PostgresConnection { client, watch, leash, .. } = connection;
         let unanswered = watch.shape() == Shape::Unanswered;
         // Its driver says good-bye then, and ends; but one that waits for an answer is not waited for.
         drop(client);
@@ -162,10 +162,14 @@ pub struct PostgresConnection {
     watch: Arc<Watch>,
     /// Held, so that the socket goes with the connection.
     leash: Leash,
+    /// Of the last COMMIT.
+    commit_was_sent: bool,
 }
 
 impl PostgresConnection {
-    /// What shape it is in, known without asking the server.
+    /// What shape it is in, known without asking the server. Where several threads run tasks, an answer may reach its
+    /// caller a moment before it is in the books, and the shape is still [`Unanswered`](Shape::Unanswered);
+    /// `watch().answered().await` waits for them.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.watch.shape()
@@ -204,15 +208,24 @@ impl Session for PostgresConnection {
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
-        match self.client.batch_execute("COMMIT").await {
+        let before = self.watch.commits();
+        // Until the opposite is known, also if this is dropped.
+        self.commit_was_sent = true;
+        let answer = self.client.batch_execute("COMMIT").await;
+        // One that never left was not carried out, whatever became of the connection.
+        self.commit_was_sent = answer.is_ok() || self.watch.commits() != before;
+        match answer {
             Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back()),
             Ok(()) => Ok(()),
-            // A COMMIT that never left was not carried out, whatever became of the connection.
             Err(error) if self.watch.is_broken() && self.watch.is_committing() => {
                 Err(Error::new(Class::CommitUnknown, error))
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn commit_was_sent(&self) -> bool {
+        self.commit_was_sent
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

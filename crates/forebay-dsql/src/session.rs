@@ -24,6 +24,12 @@ pub trait Session: Send {
     /// Dropped before it is done, it leaves the connection dirty, and the outcome unknown.
     fn commit(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Whether the last commit, which failed, may have reached the server. Only `false` if that is impossible: then
+    /// nothing was committed, whatever else is wrong. Those who cannot tell say nothing, and it counts as sent.
+    fn commit_was_sent(&self) -> bool {
+        true
+    }
+
     /// Rolls it back.
     ///
     /// # Cancel safety

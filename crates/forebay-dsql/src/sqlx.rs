@@ -1,7 +1,7 @@
 //! Connections of sqlx.
 //!
 //! sqlx hides its wire, so a connection that callers had in hand is not known to be clean: it is rolled back and its
-//! settings are reset in the background before anybody gets it again. After a transaction that was begun and ended
+//! settings are reset in the background before anybody gets it again; if they cannot be, it is closed. After a transaction that was begun and ended
 //! through [`Session`], as `run` does, it is known to be clean, and goes straight back.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{Connection, Executor};
 
 use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Error};
+use crate::error::Error;
 use crate::options::Roots;
 use crate::session::Session;
 use crate::token::Token;
@@ -28,7 +28,7 @@ impl Sqlx {
     async fn dial(&self, token: Token) -> Result<SqlxConnection, Error> {
         let options = self.options.clone().password(token.expose_secret());
         let connection = PgConnection::connect_with(&options).await?;
-        Ok(SqlxConnection { connection, touched: false, touched_before: false })
+        Ok(SqlxConnection { connection, touched: false, touched_before: false, commit_was_sent: true })
     }
 }
 
@@ -79,11 +79,9 @@ impl Connect for Sqlx {
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
         // The first of them waits for what is still unanswered.
         connection.connection.execute("ROLLBACK").await?;
-        match connection.connection.execute("RESET ALL").await.map_err(Error::from) {
-            // A cluster that knows no RESET ALL has no setting that could have been changed either.
-            Err(error) if error.class() != Class::Unsupported => return Err(error.into()),
-            _ => {}
-        }
+        // Where a cluster knows no RESET ALL, as older ones, this fails, and the connection is closed: it may know SET, and
+        // nobody shall find what another has set.
+        connection.connection.execute("RESET ALL").await?;
         connection.touched = false;
         Ok(())
     }
@@ -111,6 +109,8 @@ pub struct SqlxConnection {
     touched: bool,
     /// Whether it was touched already when its transaction began.
     touched_before: bool,
+    /// Of the last COMMIT.
+    commit_was_sent: bool,
 }
 
 impl SqlxConnection {
@@ -157,13 +157,20 @@ impl Session for SqlxConnection {
     async fn commit(&mut self) -> Result<(), Error> {
         // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx does not tell. In a
         // failed transaction this statement fails; it is what sqlx's silence costs.
+        self.commit_was_sent = false;
         if let Err(error) = self.run("SELECT 1").await {
-            self.rollback().await?;
+            // As COMMIT would have. If that fails as well, the connection is gone; what counts is why the first did.
+            drop(self.rollback().await);
             return Err(if is_failed_transaction(&error) { client::rolled_back() } else { error });
         }
+        self.commit_was_sent = true;
         self.run("COMMIT").await?;
         self.touched = self.touched_before;
         Ok(())
+    }
+
+    fn commit_was_sent(&self) -> bool {
+        self.commit_was_sent
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

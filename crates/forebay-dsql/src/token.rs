@@ -154,13 +154,7 @@ impl fmt::Debug for Cause {
 /// The whole chain: SDKs say "an error occurred" on top and the reason three levels down.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)?;
-        let mut below = self.0.source();
-        while let Some(cause) = below {
-            write!(f, ": {cause}")?;
-            below = cause.source();
-        }
-        Ok(())
+        forebay::Chain(&*self.0).fmt(f)
     }
 }
 

@@ -261,6 +261,7 @@ where
     };
     match session.commit().await {
         Ok(()) => Ok(value),
+        Err(error) if !session.commit_was_sent() => Err(ours(Stage::Statement, error, Some(session))),
         Err(error) => Err(ours(Stage::Commit, error.at_commit(), Some(session))),
     }
 }

@@ -72,7 +72,8 @@ async fn one<C: Connect>(standard: &Standard<C>, draws: &mut Draws) -> Option<Bo
     for attempt in 0..=RETRIES {
         match standard.acquire(ATTEMPT).await {
             Ok(mut connection) => {
-                if connection.ping().await {
+                // Clean as well, or it would count as in use for a moment after everybody believes the pool warm.
+                if connection.ping().await && connection.cleaned().await {
                     return Some(connection);
                 }
                 connection.mark_bad();

@@ -51,6 +51,8 @@ pub struct Watch {
     released: AtomicBool,
     /// The driver is gone, and the socket with it.
     ended: AtomicBool,
+    /// COMMITs sent so far.
+    commits: AtomicU64,
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
     fatal: AtomicU64,
     activity: AtomicU8,
@@ -100,6 +102,11 @@ impl Watch {
     #[must_use]
     pub fn is_committing(&self) -> bool {
         self.books.load(Ordering::Acquire) & COMMITTING != 0
+    }
+
+    /// How many COMMITs were sent, whole and by themselves. A driver that has ended sends no more.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
     }
 
     /// Whether the server answered the last COMMIT by rolling back: a statement of the transaction had failed.
@@ -171,6 +178,7 @@ impl Watch {
         if let Some([a, b, c, d, e]) = ledger.fatal {
             self.fatal.store(u64::from_be_bytes([0, 0, 0, a, b, c, d, e]), Ordering::Release);
         }
+        self.commits.store(ledger.commits, Ordering::Release);
         self.books.store(books, Ordering::Release);
         if ledger.over || ledger.fatal.is_some() {
             self.set_broken();

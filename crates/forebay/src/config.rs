@@ -13,7 +13,7 @@ mod variables;
 
 pub use env::{
     AwayPolicy, EnvReader, Environment, LeaseMode, LeaseSettings, Note, RateMode, RateSettings,
-    StandardSettings,
+    StandardSettings, closest,
 };
 pub use figures::Figures;
 pub use variables::{Variable, manual, variables};

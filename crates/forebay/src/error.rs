@@ -21,6 +21,7 @@ pub enum CheckoutError {
         /// How long the caller waited.
         waited: Duration,
         /// Why the last attempt to open a connection failed, if none has succeeded since.
+        #[source]
         last_open_error: Option<Arc<OpenError>>,
     },
 
@@ -56,18 +57,16 @@ impl CheckoutError {
 }
 
 fn became_ready(waited: Duration) -> String {
-    if waited.is_zero() {
-        "is ready".into()
-    } else {
-        format!("became ready within {}", show(milliseconds(waited)))
+    match milliseconds(waited) {
+        Duration::ZERO => "is ready".into(),
+        waited => format!("became ready within {}", show(waited)),
     }
 }
 
 fn stayed_in_use(waited: Duration) -> String {
-    if waited.is_zero() {
-        "are in use".into()
-    } else {
-        format!("stayed in use for {}", show(milliseconds(waited)))
+    match milliseconds(waited) {
+        Duration::ZERO => "are in use".into(),
+        waited => format!("stayed in use for {}", show(waited)),
     }
 }
 
@@ -110,20 +109,43 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All of it: many drivers say "error connecting" on top and the reason two levels down.
-        write!(f, "{}: {}", self.failure, self.source)?;
-        let mut below = self.source.source();
-        while let Some(cause) = below {
-            write!(f, ": {cause}")?;
-            below = cause.source();
+        let told = Chain(&*self.source).to_string();
+        // Some sources name the failure themselves.
+        if !told.starts_with(&format!("{}: ", self.failure)) {
+            write!(f, "{}: ", self.failure)?;
         }
-        Ok(())
+        f.write_str(&told)
     }
 }
 
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&*self.source)
+    }
+}
+
+/// Prints an error and its causes in one line, each said once: many drivers say "error connecting" on top and the reason
+/// two levels down, and others repeat on top what is below.
+///
+/// ```
+/// let error = std::io::Error::other("connection refused");
+/// assert_eq!(forebay::Chain(&error).to_string(), "connection refused");
+/// ```
+#[derive(Debug)]
+pub struct Chain<'a>(pub &'a (dyn std::error::Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = self.0.to_string();
+        let mut below = self.0.source();
+        while let Some(cause) = below {
+            let text = cause.to_string();
+            if !told.contains(&text) {
+                told = format!("{told}: {text}");
+            }
+            below = cause.source();
+        }
+        f.write_str(&told)
     }
 }
 
@@ -155,6 +177,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_source_has_told_is_not_told_again() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("auth: {0} (check the role)")]
+        struct Told(#[source] std::io::Error);
+        let error = OpenError::new(Failure::Auth, Told(std::io::Error::other("access denied")));
+        assert_eq!(error.to_string(), "auth: access denied (check the role)");
+        let error = CheckoutError::Empty { waited: Duration::ZERO, last_open_error: Some(Arc::new(error)) };
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("auth: access denied (check the role)"));
+        assert_eq!(
+            Chain(&error).to_string(),
+            "no connection is ready; the last open failed: auth: access denied (check the role)"
+        );
+    }
+
+    #[test]
     fn one_who_did_not_wait_is_not_told_of_waiting() {
         let exhausted = |waited| CheckoutError::Exhausted { waited, max_open: 3 }.to_string();
         assert!(exhausted(Duration::ZERO).starts_with("all 3 connections are in use: "));
@@ -162,7 +200,7 @@ mod tests {
             exhausted(Duration::from_micros(101_536))
                 .starts_with("all 3 connections stayed in use for 101ms: ")
         );
-        let empty = CheckoutError::Empty { waited: Duration::ZERO, last_open_error: None };
+        let empty = CheckoutError::Empty { waited: Duration::from_micros(900), last_open_error: None };
         assert_eq!(empty.to_string(), "no connection is ready; the reservoir is still filling");
     }
 }

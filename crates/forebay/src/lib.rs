@@ -93,10 +93,10 @@ pub use builder::{Builder, StartError};
 pub use checkout::{Checkout, Detached, OwnedCheckout};
 pub use config::{
     AwayPolicy, Config, ConfigError, EnvReader, Environment, Figures, LeaseMode, LeaseSettings, Lifetime,
-    Note, Problem, RateMode, RateSettings, StandardSettings, Variable, manual, variables,
+    Note, Problem, RateMode, RateSettings, StandardSettings, Variable, closest, manual, variables,
 };
 pub use connect::{Connect, Lifeline, LifelineGuard};
-pub use error::{BoxError, CheckoutError, OpenError};
+pub use error::{BoxError, Chain, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};
 pub use lease::{HeldLease, LeaseError, LeaseId, Leases, LocalLeases, StoreFuture};
 pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
@@ -110,8 +110,6 @@ pub use time::Instant;
 /// The pages of the manual, so that what they show is compiled and run.
 #[cfg(doctest)]
 mod manual {
-    #[doc = include_str!("../../../README.md")]
-    mod readme {}
     #[doc = include_str!("../../../docs/configuration.md")]
     mod configuration {}
     #[doc = include_str!("../../../docs/first-hour.md")]

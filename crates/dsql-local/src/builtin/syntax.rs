@@ -9,7 +9,7 @@ use sqlparser::tokenizer::{Token, Tokenizer};
 use crate::error::SqlError;
 
 /// How deep expressions may be nested: more would be an attack on the stack.
-const DEPTH: usize = 50;
+pub(crate) const DEPTH: usize = 50;
 
 /// How many tokens a chain such as 1 + 1 + 1 may have: it makes a tree as deep, which is walked by recursion.
 const CHAIN: usize = 2_000;
@@ -45,6 +45,11 @@ pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
             SqlError::new("42601", format!("syntax error: {text}"))
         }
     })
+}
+
+/// Whether a tree that is made of them can be walked.
+pub(crate) fn is_shallow(tokens: &[Token]) -> bool {
+    longest_chain(tokens.iter()) <= CHAIN
 }
 
 /// The most tokens between two commas on one level of parentheses: no tree that they make is deeper.

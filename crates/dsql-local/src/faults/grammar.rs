@@ -20,7 +20,9 @@ impl FromStr for Fault {
         let mut given = BTreeMap::new();
         for pair in keys.split(',').filter(|pair| !pair.trim().is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is not KEY=VALUE"))?;
-            given.insert(key.trim().to_owned(), value.trim().to_owned());
+            if given.insert(key.trim().to_owned(), value.trim().to_owned()).is_some() {
+                return Err(format!("'{}' is given twice", key.trim()));
+            }
         }
         // A cut happens once, and surely.
         if let Some(key) = ["n", "p"].into_iter().find(|key| kind == "sever" && given.contains_key(*key)) {
@@ -47,12 +49,8 @@ fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, S
             burst: take(given, "burst", number)?.unwrap_or(1),
         },
         "delay" => Kind::Delay {
-            at: match take(given, "at", stage)?.unwrap_or(Stage::Connect) {
-                Stage::AfterCommit => {
-                    return Err("'delay' strikes at=connect, at=statement or at=commit".to_owned());
-                }
-                at => at,
-            },
+            at: take(given, "at", |text| stage(text, &[Stage::Connect, Stage::Statement, Stage::Commit]))?
+                .unwrap_or(Stage::Connect),
             time: take(given, "for", duration)?.ok_or_else(|| needed("for"))?,
         },
         "wake" => Kind::Wake { time: take(given, "for", duration)?.ok_or_else(|| needed("for"))? },
@@ -69,13 +67,12 @@ fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, S
             })?
             .ok_or_else(|| needed("at"))?,
         },
-        "unavailable" => {
-            let at = take(given, "at", stage)?.unwrap_or(Stage::Statement);
-            if at == Stage::Connect {
-                return Err("'unavailable' strikes at=statement, at=commit or at=after-commit".to_owned());
-            }
-            Kind::Unavailable { at }
-        }
+        "unavailable" => Kind::Unavailable {
+            at: take(given, "at", |text| {
+                stage(text, &[Stage::Statement, Stage::Commit, Stage::AfterCommit])
+            })?
+            .unwrap_or(Stage::Statement),
+        },
         "conflict" => Kind::Conflict,
         "stale-schema" => Kind::StaleSchema,
         _ => return Err(format!("there is no fault '{kind}'; there are: {KINDS}")),
@@ -110,13 +107,20 @@ fn refusal(text: &str) -> Result<Refusal, String> {
     }
 }
 
-fn stage(text: &str) -> Result<Stage, String> {
-    match text {
-        "connect" => Ok(Stage::Connect),
-        "statement" => Ok(Stage::Statement),
-        "commit" => Ok(Stage::Commit),
-        "after-commit" => Ok(Stage::AfterCommit),
-        _ => Err(format!("'{text}' is none of connect, statement, commit and after-commit")),
+/// One of the stages at which a fault may strike.
+fn stage(text: &str, stages: &[Stage]) -> Result<Stage, String> {
+    stages.iter().copied().find(|stage| stage_name(*stage) == text).ok_or_else(|| {
+        let names: Vec<_> = stages.iter().map(|stage| format!("at={}", stage_name(*stage))).collect();
+        format!("'{text}' is none of {}", names.join(", "))
+    })
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Connect => "connect",
+        Stage::Statement => "statement",
+        Stage::Commit => "commit",
+        Stage::AfterCommit => "after-commit",
     }
 }
 
@@ -142,12 +146,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = |at: Stage| match at {
-            Stage::Connect => "connect",
-            Stage::Statement => "statement",
-            Stage::Commit => "commit",
-            Stage::AfterCommit => "after-commit",
-        };
         let (kind, mut keys) = match &self.kind {
             Kind::Refuse(refusal) => {
                 let how = match refusal {
@@ -163,7 +161,7 @@ impl fmt::Display for Fault {
                 ("throttle", vec![format!("rate={per_second}"), format!("burst={burst}")])
             }
             Kind::Delay { at, time } => {
-                ("delay", vec![format!("at={}", stage(*at)), format!("for={}s", time.as_secs_f64())])
+                ("delay", vec![format!("at={}", stage_name(*at)), format!("for={}s", time.as_secs_f64())])
             }
             Kind::Wake { time } => ("wake", vec![format!("for={}s", time.as_secs_f64())]),
             Kind::Silent => ("silent", vec![]),
@@ -173,7 +171,7 @@ impl fmt::Display for Fault {
             Kind::Drop { after_commit } => {
                 ("drop", vec![format!("at={}-commit", if *after_commit { "after" } else { "before" })])
             }
-            Kind::Unavailable { at } => ("unavailable", vec![format!("at={}", stage(*at))]),
+            Kind::Unavailable { at } => ("unavailable", vec![format!("at={}", stage_name(*at))]),
             Kind::Conflict => ("conflict", vec![]),
             Kind::StaleSchema => ("stale-schema", vec![]),
         };
@@ -218,7 +216,10 @@ mod tests {
             ("conflict:when=now", "'conflict' takes no 'when'"),
             ("delay", "'delay' needs for"),
             ("delay:for=5", "'5' is no duration"),
-            ("delay:at=after-commit,for=1s", "'delay' strikes"),
+            ("delay:at=after-commit,for=1s", "'after-commit' is none of at=connect, at=statement, at=commit"),
+            ("delay:at=foo,for=1s", "'foo' is none of at=connect, at=statement, at=commit"),
+            ("unavailable:at=connect", "'connect' is none of at=statement, at=commit, at=after-commit"),
+            ("conflict:p=0.1,p=0.2", "'p' is given twice"),
             ("drop:at=noon", "neither before-commit"),
             ("delay:for", "not KEY=VALUE"),
             ("sever:n=1", "'sever' takes no 'n'"),

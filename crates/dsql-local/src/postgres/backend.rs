@@ -140,7 +140,9 @@ impl Backend {
             sql += "; SET dsql_local.settings = changed";
         }
         for (name, value) in settings {
-            sql += &format!("; SELECT set_config('{name}', '{}', false)", value.replace('\'', "''"));
+            // Also where a backslash is one in any text.
+            let value = value.replace('\\', "\\\\").replace('\'', "''");
+            sql += &format!("; SELECT set_config('{name}', E'{value}', false)");
         }
         self.run(&sql).await?;
         self.applied = settings.to_vec();
@@ -278,7 +280,8 @@ impl Body {
 
     /// What the trigger tells of a row; none if it is somebody else's notice.
     pub(super) fn report(mut self) -> Option<Report> {
-        let (mut code, mut table, mut before, mut after, mut values) = (None, 0, None, None, Bytes::new());
+        let (mut code, mut table, mut before, mut after) = (None, 0, None, None);
+        let (mut values, mut old) = (Bytes::new(), Bytes::new());
         loop {
             let field = self.0.try_get_u8().ok()?;
             if field == 0 {
@@ -294,10 +297,11 @@ impl Body {
                 b'c' => before = text().parse().ok(),
                 b'n' => after = text().parse().ok(),
                 b'M' => values = bytes,
+                b'D' => old = bytes,
                 _ => {}
             }
         }
-        (code == Some(true)).then_some(Report { table, before, after, values })
+        (code == Some(true)).then_some(Report { table, before, after, values, old })
     }
 
     /// All values of a row, as text.

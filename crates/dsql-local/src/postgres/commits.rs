@@ -154,12 +154,24 @@ mod tests {
     }
 
     fn delete(journal: &mut Journal, place: Place) {
-        journal.note(Report { table: 1, before: Some(place), after: None, values: bytes::Bytes::new() });
+        journal.note(Report {
+            table: 1,
+            before: Some(place),
+            after: None,
+            values: bytes::Bytes::new(),
+            old: bytes::Bytes::new(),
+        });
     }
 
     fn update(journal: &mut Journal, place: Place) {
         let after = Some("(0,9)".parse().unwrap());
-        journal.note(Report { table: 1, before: Some(place), after, values: bytes::Bytes::new() });
+        journal.note(Report {
+            table: 1,
+            before: Some(place),
+            after,
+            values: bytes::Bytes::new(),
+            old: bytes::Bytes::new(),
+        });
     }
 
     #[test]

@@ -91,28 +91,48 @@ impl Inner {
     /// Runs the jobs that are not over, one after the other.
     async fn run_jobs(&self, which: &str) -> Result<(), SqlError> {
         let _turn = self.jobs.turn.lock().await;
-        let mut backend = Backend::connect(self.server.directory(), Role::superuser()).await?;
+        let mut superuser = self.backend(&Role::superuser(), &[]).await?;
         let find = format!(
-            "UPDATE pg_catalog.dsql_local_jobs SET status = 'processing', update_time = clock_timestamp()
-             WHERE status IN ('submitted', 'processing') AND {which} RETURNING job_id"
+            "UPDATE pg_catalog.dsql_local_jobs j SET status = 'processing', update_time = clock_timestamp()
+             WHERE status IN ('submitted', 'processing') AND {which} RETURNING job_id, command, (
+               SELECT relowner::regrole FROM pg_class WHERE oid = object_id OR oid = (
+                 SELECT conrelid FROM pg_constraint k WHERE k.oid = object_id AND class_id = 'pg_constraint'::regclass)
+               LIMIT 1)"
         );
         let mut jobs = Vec::new();
         let take = |tag: u8, row: Body| {
             if tag == b'D' {
-                let [job] = row.texts()?;
-                jobs.push(job);
+                jobs.push(row.texts::<3>()?);
             }
             Ok(())
         };
-        backend.run("SET lock_timeout = 0").await?;
-        backend.ask(Request::query(&find), take).await?;
-        for job in jobs {
-            // Whoever writes holds the table against it.
-            let _turn = self.turns.turn().await;
-            let pid = backend.pid();
-            let sql = format!("CALL pg_catalog.dsql_local_run('{job}')");
-            self.turns.insist(self, pid, backend.run(&sql)).await?;
+        superuser.ask(Request::query(&find), take).await?;
+        for [job, command, owner] in jobs {
+            let ended = match self.run_job(&owner, &command).await {
+                Ok(()) => "status = 'completed'".to_owned(),
+                Err(error) => format!("status = 'failed', details = {}", literal(&error.message)),
+            };
+            let note = format!(
+                "UPDATE pg_catalog.dsql_local_jobs SET {ended}, update_time = clock_timestamp() WHERE job_id = {}",
+                literal(&job)
+            );
+            superuser.run(&note).await?;
         }
+        self.give_back(superuser);
         Ok(())
     }
+
+    /// As whoever owns the table: it may run what that one has written.
+    async fn run_job(&self, owner: &str, command: &str) -> Result<(), SqlError> {
+        let mut backend = Backend::connect(self.server.directory(), Role::owner(owner)).await?;
+        backend.run("SET lock_timeout = 0").await?;
+        // Whoever writes holds the table against it.
+        let _turn = self.turns.turn().await;
+        let pid = backend.pid();
+        self.turns.insist(self, pid, backend.run(command)).await
+    }
+}
+
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

@@ -55,27 +55,36 @@ pub(super) enum Strength {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Insert(Bytes),
-    Update(Bytes),
+    /// To these values, from those.
+    Update(Bytes, Bytes),
     /// With the values that it had.
     Delete(Bytes),
     Lock(Strength),
 }
 
 impl Change {
-    /// The values of a row that was made.
-    pub(super) fn inserted(&self) -> Option<&Bytes> {
-        if let Self::Insert(values) = self { Some(values) } else { None }
+    /// The values that a row has got.
+    pub(super) fn after(&self) -> Option<&Bytes> {
+        match self {
+            Self::Insert(values) | Self::Update(values, _) => Some(values),
+            Self::Delete(_) | Self::Lock(_) => None,
+        }
     }
 
-    /// The values of a row that is gone.
-    pub(super) fn deleted(&self) -> Option<&Bytes> {
-        if let Self::Delete(values) = self { Some(values) } else { None }
+    /// The values that a row has no more.
+    pub(super) fn before(&self) -> Option<&Bytes> {
+        match self {
+            Self::Delete(values) | Self::Update(_, values) => Some(values),
+            Self::Insert(_) | Self::Lock(_) => None,
+        }
     }
 }
 
 /// One thing done to one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
+    /// By which statement.
+    pub(super) statement: u32,
     pub(super) table: Oid,
     pub(super) row: Row,
     pub(super) change: Change,
@@ -88,6 +97,8 @@ pub(super) struct Report {
     pub(super) before: Option<Place>,
     pub(super) after: Option<Place>,
     pub(super) values: Bytes,
+    /// Those that it had before.
+    pub(super) old: Bytes,
 }
 
 /// Where the rows are that the transaction has touched.
@@ -134,6 +145,7 @@ impl Places {
 pub(super) struct Journal {
     entries: Vec<Entry>,
     places: Places,
+    statement: u32,
     made: u32,
     changes: usize,
     size: usize,
@@ -158,6 +170,11 @@ impl Journal {
         self.size
     }
 
+    /// What is added from now on was done by another statement.
+    pub(super) fn next_statement(&mut self) {
+        self.statement += 1;
+    }
+
     /// Adds what the trigger told.
     pub(super) fn note(&mut self, report: Report) {
         let row = self.places.follow(&report, Row::Made(self.made));
@@ -166,21 +183,22 @@ impl Journal {
                 self.made += 1;
                 Change::Insert(report.values)
             }
-            (Some(_), Some(_)) => Change::Update(report.values),
+            (Some(_), Some(_)) => Change::Update(report.values, report.old),
             (Some(_), None) => Change::Delete(report.values),
         };
         self.changes += 1;
-        if let Change::Insert(values) | Change::Update(values) = &change {
+        if let Change::Insert(values) | Change::Update(values, _) = &change {
             self.size += values.len();
         }
-        self.entries.push(Entry { table: report.table, row, change });
+        self.entries.push(Entry { statement: self.statement, table: report.table, row, change });
     }
 
     /// Adds a lock. One's own version of a row needs none: nobody else sees it.
     pub(super) fn lock(&mut self, table: Oid, place: Place, strength: Strength) {
         let row = self.places.row(table, place);
         if row == Row::Found(place) {
-            self.entries.push(Entry { table, row, change: Change::Lock(strength) });
+            let (statement, change) = (self.statement, Change::Lock(strength));
+            self.entries.push(Entry { statement, table, row, change });
         }
     }
 
@@ -200,7 +218,7 @@ impl Journal {
         let mut rows = BTreeMap::new();
         for entry in self.entries.iter().filter(|entry| entry.table == table) {
             match &entry.change {
-                Change::Insert(values) | Change::Update(values) => {
+                Change::Insert(values) | Change::Update(values, _) => {
                     rows.insert(entry.row, Some(values.clone()));
                 }
                 Change::Delete(_) => drop(rows.insert(entry.row, None)),
@@ -221,7 +239,7 @@ mod tests {
 
     fn report(before: Option<u16>, after: Option<u16>, values: &'static str) -> Report {
         let values = Bytes::from_static(values.as_bytes());
-        Report { table: 7, before: before.map(place), after: after.map(place), values }
+        Report { table: 7, before: before.map(place), after: after.map(place), values, old: Bytes::new() }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use sqlparser::tokenizer::{Token, Tokenizer};
 use std::ops::ControlFlow;
 
 use super::journal::Strength;
+use crate::builtin::syntax;
 use crate::error::SqlError;
 use crate::statement::{Statement, tokens};
 
@@ -29,7 +30,7 @@ pub(super) fn locking(statement: &Statement) -> Result<Vec<Locking>, SqlError> {
     if !locks(statement) {
         return Ok(Vec::new());
     }
-    let parsed = parse(statement.text()).ok_or_else(|| cannot_follow("it is not understood"))?;
+    let parsed = parse(statement.text())?.ok_or_else(|| cannot_follow("it is not understood"))?;
     let mut found = Found::default();
     match parsed.visit(&mut found) {
         ControlFlow::Break(reason) => Err(cannot_follow(reason)),
@@ -56,9 +57,12 @@ fn cannot_follow(reason: &str) -> SqlError {
         .hint("Lock rows of tables by name, in a query or subquery that refers to nothing outside of it.")
 }
 
-fn parse(sql: &str) -> Option<Vec<sqlparser::ast::Statement>> {
+fn parse(sql: &str) -> Result<Option<Vec<sqlparser::ast::Statement>>, SqlError> {
     let dialect = PostgreSqlDialect {};
-    let mut tokens = Tokenizer::new(&dialect, sql).tokenize().ok()?;
+    let Ok(mut tokens) = Tokenizer::new(&dialect, sql).tokenize() else { return Ok(None) };
+    if !syntax::is_shallow(&tokens) {
+        return Err(SqlError::new("54001", "the statement is nested too deeply"));
+    }
     tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
     // The parser does not know FOR KEY SHARE; and FOR SHARE is refused before.
     let is = |token: &Token, keyword: Keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
@@ -72,7 +76,8 @@ fn parse(sql: &str) -> Option<Vec<sqlparser::ast::Statement>> {
         }
         at += 1;
     }
-    Parser::new(&dialect).with_tokens(tokens).parse_statements().ok()
+    let parser = Parser::new(&dialect).with_recursion_limit(syntax::DEPTH).with_tokens(tokens);
+    Ok({ parser }.parse_statements().ok())
 }
 
 #[derive(Default)]

@@ -1,7 +1,6 @@
 //! Does what is in a journal again.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -12,8 +11,8 @@ use super::shape::{Shape, Shapes};
 use crate::engine::Oid;
 use crate::error::SqlError;
 
-/// How many things are asked for at a time.
-const BATCH: usize = 256;
+/// How many statements are sent at a time.
+const BATCH: usize = 64;
 
 /// Does it all again, in the same order, to the same rows and with the same values.
 ///
@@ -23,34 +22,24 @@ const BATCH: usize = 256;
 pub(super) async fn replay(
     backend: &mut Backend,
     journal: &mut Journal,
-    shapes: &Shapes,
+    (shapes, version): (&Shapes, Option<u64>),
 ) -> Result<(), SqlError> {
     let mut places = Places::default();
     let mut batch = Batch::default();
-    for entry in journal.entries() {
-        let shape = shapes.of(entry.table, backend).await?;
+    for group in groups(journal.entries()) {
+        let shape = shapes.of(group.table, version, backend).await?;
         // Where a row went is known when the answer is there.
-        if batch.touched.contains(&(entry.table, entry.row)) || batch.entries.len() == BATCH {
+        if batch.groups.len() == BATCH || group.entries.iter().any(|entry| batch.has_touched(entry)) {
             batch.send(backend, &mut places).await?;
         }
-        batch.add(entry, &shape, &places);
+        batch.add(group, &shape, &places);
     }
     batch.send(backend, &mut places).await?;
     journal.moved(places);
     Ok(())
 }
 
-/// Things that are asked for together.
-#[derive(Default)]
-struct Batch<'a> {
-    request: Request,
-    entries: Vec<&'a Entry>,
-    touched: BTreeSet<(Oid, Row)>,
-    /// What the server has understood last: the same need not be said twice.
-    parsed: Option<(Oid, Verb)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Insert,
     Update,
@@ -59,45 +48,98 @@ enum Verb {
     LockForKeyShare,
 }
 
-impl<'a> Batch<'a> {
-    fn add(&mut self, entry: &'a Entry, shape: &Arc<Shape>, places: &Places) {
-        let (verb, values) = match &entry.change {
-            Change::Insert(values) => (Verb::Insert, Some(values)),
-            Change::Update(values) => (Verb::Update, Some(values)),
-            Change::Delete(_) => (Verb::Delete, None),
-            Change::Lock(Strength::Update) => (Verb::LockForUpdate, None),
-            Change::Lock(Strength::KeyShare) => (Verb::LockForKeyShare, None),
-        };
-        if self.parsed != Some((entry.table, verb)) {
-            self.parsed = Some((entry.table, verb));
-            self.request.parse(&sql(verb, shape), &[]);
+impl Verb {
+    fn of(change: &Change) -> Self {
+        match change {
+            Change::Insert(_) => Self::Insert,
+            Change::Update(..) => Self::Update,
+            Change::Delete(_) => Self::Delete,
+            Change::Lock(Strength::Update) => Self::LockForUpdate,
+            Change::Lock(Strength::KeyShare) => Self::LockForKeyShare,
         }
-        let mut given: Vec<Option<Bytes>> = values.into_iter().map(|values| Some(values.clone())).collect();
-        if verb != Verb::Insert {
+    }
+}
+
+/// What one statement did to rows of one table in a row. It is done in one statement again, as some things are checked at the
+/// end of a statement.
+#[derive(Debug)]
+struct Group<'a> {
+    table: Oid,
+    verb: Verb,
+    entries: Vec<&'a Entry>,
+}
+
+fn groups(entries: &[Entry]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut statement = None;
+    for entry in entries {
+        let verb = Verb::of(&entry.change);
+        match groups.last_mut() {
+            Some(group)
+                if statement == Some(entry.statement)
+                    && (group.table, group.verb) == (entry.table, verb)
+                    && group.entries.iter().all(|before| before.row != entry.row) =>
+            {
+                group.entries.push(entry);
+            }
+            _ => groups.push(Group { table: entry.table, verb, entries: vec![entry] }),
+        }
+        statement = Some(entry.statement);
+    }
+    groups
+}
+
+/// Statements that are sent together.
+#[derive(Default)]
+struct Batch<'a> {
+    request: Request,
+    groups: Vec<Group<'a>>,
+    touched: BTreeSet<(Oid, Row)>,
+}
+
+impl<'a> Batch<'a> {
+    fn has_touched(&self, entry: &Entry) -> bool {
+        self.touched.contains(&(entry.table, entry.row))
+    }
+
+    fn add(&mut self, group: Group<'a>, shape: &Shape, places: &Places) {
+        self.request.parse(&sql(group.verb, shape), &[]);
+        let mut given = Vec::new();
+        if matches!(group.verb, Verb::Insert | Verb::Update) {
+            given.push(Some(array(group.entries.iter().map(|entry| entry.change.after().cloned()))));
+        }
+        if group.verb != Verb::Insert {
             // A row that is not there any more has no place, and nothing is done to it.
-            given.push(places.place(entry.table, entry.row).map(|place| place.to_string().into()));
+            let place =
+                |entry: &&Entry| places.place(entry.table, entry.row).map(|place| place.to_string().into());
+            given.push(Some(array(group.entries.iter().map(place))));
         }
         self.request.bind_texts(&given);
         self.request.execute();
-        self.entries.push(entry);
-        self.touched.insert((entry.table, entry.row));
+        self.touched.extend(group.entries.iter().map(|entry| (entry.table, entry.row)));
+        self.groups.push(group);
     }
 
     async fn send(&mut self, backend: &mut Backend, places: &mut Places) -> Result<(), SqlError> {
-        let Self { mut request, entries, .. } = std::mem::take(self);
-        if entries.is_empty() {
+        let Self { mut request, groups, .. } = std::mem::take(self);
+        if groups.is_empty() {
             return Ok(());
         }
         request.sync();
-        let mut answered = 0;
+        let (mut answered, mut made) = (0, 0);
         backend
             .ask(request, |tag, body| {
                 match tag {
-                    b'C' => answered += 1,
+                    b'C' => (answered, made) = (answered + 1, 0),
                     b'N' => {
-                        if let (Some(report), Some(entry)) = (body.report(), entries.get(answered)) {
-                            places.follow(&report, entry.row);
+                        let Some(report) = body.report() else { return Ok(()) };
+                        let own = groups.get(answered).filter(|group| group.table == report.table);
+                        let row = own.and_then(|group| group.entries.get(made)).map(|entry| entry.row);
+                        if report.before.is_none() {
+                            made += 1;
                         }
+                        // What comes with it, such as a cascade, is about rows that were there.
+                        places.follow(&report, row.unwrap_or(Row::Made(u32::MAX)));
                     }
                     _ => {}
                 }
@@ -107,28 +149,92 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The statement that does it, of the values and then the place.
+/// An array as PostgreSQL reads it.
+fn array(items: impl Iterator<Item = Option<Bytes>>) -> Bytes {
+    let mut array = b"{".to_vec();
+    for item in items {
+        if array.len() > 1 {
+            array.push(b',');
+        }
+        match item {
+            None => array.extend(b"NULL"),
+            Some(item) => {
+                array.push(b'"');
+                for byte in item {
+                    if matches!(byte, b'"' | b'\\') {
+                        array.push(b'\\');
+                    }
+                    array.push(byte);
+                }
+                array.push(b'"');
+            }
+        }
+    }
+    array.push(b'}');
+    array.into()
+}
+
+/// The statement that does it, of all values and then all places.
 fn sql(verb: Verb, shape: &Shape) -> String {
     let table = &shape.name;
+    // Names that no column has, as far as one can know.
+    let of = |columns: &[String]| {
+        columns.iter().map(|column| format!("\"?row\".{column}")).collect::<Vec<_>>().join(", ")
+    };
     match verb {
         Verb::Insert => {
-            let columns = shape.written.join(", ");
+            let (columns, values) = (shape.written.join(", "), of(&shape.written));
             format!(
-                "INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM (SELECT ($1::{table}).*) x"
+                "INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM unnest($1::text[]) \"?text\",
+                 LATERAL (SELECT (\"?text\"::{table}).*) \"?row\""
             )
         }
         // None of its columns can be changed, but it shall count as changed.
         Verb::Update if shape.changed.is_empty() => {
-            format!("SELECT $1::{table} FROM {table} WHERE ctid = $2::tid FOR UPDATE")
+            format!("SELECT $1::text[] FROM {table} WHERE ctid = ANY ($2::tid[]) FOR UPDATE")
         }
         Verb::Update => {
-            let columns = shape.changed.join(", ");
+            let (columns, values) = (shape.changed.join(", "), of(&shape.changed));
             format!(
-                "UPDATE {table} SET ({columns}) = (SELECT {columns} FROM (SELECT ($1::{table}).*) x) WHERE ctid = $2::tid"
+                "UPDATE {table} \"?old\" SET ({columns}) = (SELECT {values} FROM (SELECT (\"?new\".\"?text\"::{table}).*) \"?row\")
+                 FROM unnest($1::text[], $2::tid[]) \"?new\" (\"?text\", \"?place\") WHERE \"?old\".ctid = \"?new\".\"?place\""
             )
         }
-        Verb::Delete => format!("DELETE FROM {table} WHERE ctid = $1::tid"),
-        Verb::LockForUpdate => format!("SELECT 1 FROM {table} WHERE ctid = $1::tid FOR UPDATE"),
-        Verb::LockForKeyShare => format!("SELECT 1 FROM {table} WHERE ctid = $1::tid FOR KEY SHARE"),
+        Verb::Delete => format!("DELETE FROM {table} WHERE ctid = ANY ($1::tid[])"),
+        Verb::LockForUpdate => format!("SELECT 1 FROM {table} WHERE ctid = ANY ($1::tid[]) FOR UPDATE"),
+        Verb::LockForKeyShare => format!("SELECT 1 FROM {table} WHERE ctid = ANY ($1::tid[]) FOR KEY SHARE"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_keeps_what_is_in_it() {
+        let items = [Some(Bytes::from_static(br#"(1,"a \ b")"#)), None, Some(Bytes::new())];
+        assert_eq!(&array(items.into_iter())[..], br#"{"(1,\"a \\ b\")",NULL,""}"#);
+        assert_eq!(&array(std::iter::empty())[..], b"{}");
+    }
+
+    #[test]
+    fn what_one_statement_did_is_done_in_one() {
+        let entry = |statement: u32, table: Oid, row: u32, change: Change| Entry {
+            statement,
+            table,
+            row: Row::Made(row),
+            change,
+        };
+        let insert = || Change::Insert(Bytes::new());
+        let entries = [
+            entry(1, 7, 0, insert()),
+            entry(1, 7, 1, insert()),
+            entry(1, 8, 2, insert()),
+            entry(2, 8, 3, insert()),
+            entry(3, 7, 0, Change::Update(Bytes::new(), Bytes::new())),
+            entry(3, 7, 0, Change::Update(Bytes::new(), Bytes::new())),
+        ];
+        let sizes: Vec<usize> = groups(&entries).iter().map(|group| group.entries.len()).collect();
+        assert_eq!(sizes, [2, 1, 1, 1, 1]);
     }
 }

@@ -26,6 +26,17 @@ impl Role {
     }
 }
 
+impl Role {
+    /// One that owns something, as the server writes its name.
+    pub(super) fn owner(written: &str) -> Self {
+        let name = written
+            .strip_prefix('"')
+            .and_then(|name| name.strip_suffix('"'))
+            .map(|name| name.replace("\"\"", "\""));
+        Self { name: name.unwrap_or_else(|| written.to_owned()).into(), number: None }
+    }
+}
+
 impl Inner {
     /// A role that may connect: `admin`, or one that may log in and is mapped to somebody of the cloud's.
     pub(super) async fn role(&self, name: &str) -> Result<Role, SqlError> {

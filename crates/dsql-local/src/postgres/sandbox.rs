@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use super::backend::Backend;
 use super::journal::{Journal, Row};
 use super::request::Request;
-use super::transaction::WAIT;
 use super::writes;
 use crate::engine::{Call, Oid};
 use crate::error::SqlError;
@@ -64,12 +63,18 @@ impl Thing {
 }
 
 impl Sandbox {
+    /// Whether nothing has been copied.
+    pub(super) fn is_empty(&self) -> bool {
+        self.copied.is_empty()
+    }
+
     /// Copies what a statement needs. Returns the statement as it must be run.
     pub(super) async fn prepare(
         &mut self,
         backend: &mut Backend,
         call: &Call<'_>,
         journal: &Journal,
+        wait: &str,
     ) -> Result<String, SqlError> {
         let text = call.statement.text();
         let words: BTreeSet<String> = names(text).into_iter().collect();
@@ -99,7 +104,7 @@ impl Sandbox {
             .filter(|table| !self.copied.contains(table))
             .filter_map(|table| tables.get(table).copied())
             .collect();
-        self.copy(backend, &new, journal).await?;
+        self.copy(backend, &new, journal, wait).await?;
         if hidden && !std::mem::replace(&mut self.views, true) {
             let views: Vec<&Thing> = things.iter().filter(|thing| thing.kind == 'v').collect();
             self.copy_views(backend, &views).await?;
@@ -120,6 +125,7 @@ impl Sandbox {
         backend: &mut Backend,
         tables: &[&Thing],
         journal: &Journal,
+        wait: &str,
     ) -> Result<(), SqlError> {
         if tables.is_empty() {
             return Ok(());
@@ -141,7 +147,7 @@ impl Sandbox {
         }
         // Values were written by the defaults, and are read by them.
         backend.settle(&[]).await?;
-        backend.run(&format!("{WAIT}; {statements}")).await
+        backend.run(&format!("{wait}; {statements}")).await
     }
 
     async fn copy_views(&mut self, backend: &mut Backend, views: &[&Thing]) -> Result<(), SqlError> {
@@ -294,5 +300,6 @@ fn quoted(name: &str) -> String {
 }
 
 fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
+    // Also where a backslash is one in any text.
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

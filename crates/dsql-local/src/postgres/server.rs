@@ -22,11 +22,17 @@ const READY: &str = "database system is ready to accept connections";
 const DIRECTORY: &str = "directory=";
 /// Where distributions put it when it is not on the PATH.
 const HOUSES: &str = "/usr/lib/postgresql";
+/// Where programs for root are: not every root has them on the PATH.
+const SYSTEM: &str = "/usr/sbin:/sbin";
+/// Runs a program as another user.
+const RUNUSER: &str = "runuser";
 
 /// Keeps the server for as long as its input stays open: also a kill of the emulator closes that. It makes, owns and
 /// removes every file, so that all of them belong to the user it runs as.
 const KEEPER: &str = r#"
 set -eu
+# Whoever reads may be gone; then it shall go the usual way.
+trap '' PIPE
 umask 077
 cd /
 exec 2>&1
@@ -44,7 +50,7 @@ if [ ! -e "$template" ]; then
   # Another start may have been faster.
   mv -T "$made" "$template" || [ -e "$template" ]
 fi
-[ -O "$template/PG_VERSION" ] || { echo "$template belongs to somebody else: name another cache directory"; exit 1; }
+[ -O "$template/PG_VERSION" ] || { echo "$template belongs to somebody else: set TMPDIR to another directory (in code: Config::cache)"; exit 1; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dsql-local-pg-XXXXXX")
 cp -r "$template" "$dir/data"
 echo "directory=$dir"
@@ -68,14 +74,17 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(cache: &Path) -> Result<Self, Error> {
-        let programs = find(&std::env::var_os("PATH").unwrap_or_default(), Path::new(HOUSES))?;
-        let mut command = shell()?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let programs = find(&path, Path::new(HOUSES))?;
+        let mut command = shell(&path)?;
         command.args(["-c", KEEPER, "dsql-local"]).arg(&programs).arg(cache);
         command.args([SUPERUSER, TEMPLATE, &digest()]);
         // A Ctrl-C at the terminal is for the emulator, which then lets go.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let failed = |error| Error::Engine(format!("PostgreSQL in {}: {error}", programs.display()));
-        let keeper = command.spawn().map_err(failed)?;
+        let keeper = command.spawn().map_err(|error| {
+            Error::Engine(format!("cannot run {}: {error}", command.get_program().display()))
+        })?;
         let mut server = Self { keeper, directory: PathBuf::new() };
         let mut said = String::new();
         // Read until it is ready and no further: the server does without a reader.
@@ -113,7 +122,7 @@ fn digest() -> String {
 }
 
 /// A shell that is not root's: PostgreSQL refuses to run as root, and rightly.
-fn shell() -> Result<Command, Error> {
+fn shell(path: &OsStr) -> Result<Command, Error> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Command::new("sh"));
     }
@@ -123,9 +132,20 @@ fn shell() -> Result<Command, Error> {
     let user = user.ok_or_else(|| {
         Error::Engine("PostgreSQL must not run as root, and there is no user postgres or nobody".to_owned())
     })?;
-    let mut command = Command::new("runuser");
+    let mut command = Command::new(become_another(path, SYSTEM, user)?);
     command.args(["-u", user, "--", "sh"]);
     Ok(command)
+}
+
+/// The program that lets root be another user.
+fn become_another(path: &OsStr, system: &str, user: &str) -> Result<PathBuf, Error> {
+    let places = std::env::split_paths(path).chain(std::env::split_paths(system));
+    places.map(|place| place.join(RUNUSER)).find(|program| program.is_file()).ok_or_else(|| {
+        let remedy = "install util-linux, or start it as another user than root";
+        Error::Engine(format!(
+            "PostgreSQL must not run as root, and there is no {RUNUSER} on the PATH or in {system} to run it as {user}: {remedy}"
+        ))
+    })
 }
 
 /// The directory with PostgreSQL's programs: the one on the PATH, or else the newest.
@@ -153,6 +173,19 @@ fn complete(directory: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn root_becomes_another_without_its_own_programs_on_the_path() {
+        let system = tempfile::tempdir().unwrap();
+        let runuser = system.path().join("runuser");
+        std::fs::write(&runuser, "").unwrap();
+        let found = |path: &str, system: &str| become_another(path.as_ref(), system, "nobody");
+        let place = system.path().to_str().unwrap();
+        assert_eq!(found("/nowhere", place).unwrap(), runuser);
+        assert_eq!(found(place, "/nowhere").unwrap(), runuser);
+        let problem = found("/nowhere", "/nowhere/at/all").unwrap_err().to_string();
+        assert!(problem.contains("no runuser on the PATH or in /nowhere/at/all"), "{problem}");
+    }
 
     #[test]
     fn the_newest_version_that_is_complete_is_taken() {

@@ -24,22 +24,69 @@ pub(super) struct Shape {
 
 /// The shapes of all tables that were looked up since the schema last changed.
 #[derive(Debug, Default)]
-pub(super) struct Shapes(Mutex<BTreeMap<Oid, Arc<Shape>>>);
+pub(super) struct Shapes(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    shapes: BTreeMap<Oid, Arc<Shape>>,
+    /// How often the schema has changed, or has begun to.
+    changes: u64,
+    /// How many changes are under way: what is seen then may be over before it is kept.
+    under_way: u32,
+}
+
+/// A change of the schema, from before it can be seen until after. Ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Change<'a>(&'a Shapes);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let mut known = self.0.0.lock();
+        known.under_way -= 1;
+        known.changes += 1;
+        known.shapes.clear();
+    }
+}
 
 impl Shapes {
-    /// The schema has changed.
-    pub(super) fn forget(&self) {
-        self.0.lock().clear();
+    /// The schema changes.
+    pub(super) fn change(&self) -> Change<'_> {
+        let mut known = self.0.lock();
+        known.under_way += 1;
+        known.changes += 1;
+        known.shapes.clear();
+        Change(self)
     }
 
-    /// As `backend` sees it.
-    pub(super) async fn of(&self, table: Oid, backend: &mut Backend) -> Result<Arc<Shape>, SqlError> {
-        let known = self.0.lock().get(&table).cloned();
-        if let Some(shape) = known {
-            return Ok(shape);
+    /// Which schema a snapshot shows that is taken from now on; none if that is not sure.
+    pub(super) fn version(&self) -> Option<u64> {
+        let known = self.0.lock();
+        (known.under_way == 0).then_some(known.changes)
+    }
+
+    /// Whether a snapshot of that version shows the schema as it is.
+    pub(super) fn is_current(&self, version: Option<u64>) -> bool {
+        version == Some(self.0.lock().changes)
+    }
+
+    /// As `backend` sees it, whose snapshot is of that version.
+    pub(super) async fn of(
+        &self,
+        table: Oid,
+        version: Option<u64>,
+        backend: &mut Backend,
+    ) -> Result<Arc<Shape>, SqlError> {
+        if version.is_some() && self.version() == version {
+            let known = self.0.lock().shapes.get(&table).cloned();
+            if let Some(shape) = known {
+                return Ok(shape);
+            }
         }
         let shape = Arc::new(look_up(table, backend).await?);
-        self.0.lock().insert(table, shape.clone());
+        let mut known = self.0.lock();
+        if known.under_way == 0 && version == Some(known.changes) {
+            known.shapes.insert(table, shape.clone());
+        }
         Ok(shape)
     }
 }

@@ -14,7 +14,8 @@ CREATE ROLE admin LOGIN CREATEROLE;
 
 ALTER DATABASE postgres OWNER TO admin;
 
-DELETE FROM pg_authid WHERE rolname IN ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program');
+DELETE FROM pg_authid WHERE rolname IN ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program',
+  'pg_read_all_data', 'pg_write_all_data', 'pg_signal_backend', 'pg_checkpoint');
 
 CREATE SCHEMA sys;
 
@@ -41,7 +42,7 @@ CREATE VIEW sys.jobs AS
   FROM pg_catalog.dsql_local_jobs;
 
 CREATE FUNCTION pg_catalog.dsql_local_submit_index(job text, made oid, uniquely boolean) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   named text := (SELECT format('%I.%I', relnamespace::regnamespace, relname) FROM pg_class
                  WHERE oid = made AND relkind = 'i' AND pg_has_role(session_user, relowner, 'USAGE'));
@@ -67,10 +68,9 @@ BEGIN
   END IF;
 END $$;
 
-CREATE FUNCTION pg_catalog.dsql_local_validate(job text, relation text, wanted text) RETURNS TABLE (job_id text)
-LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION pg_catalog.dsql_local_validate(job text, target regclass, wanted text) RETURNS TABLE (job_id text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  target regclass := relation::regclass;
   named name := (parse_ident(wanted))[1];
   found oid := (SELECT oid FROM pg_catalog.pg_constraint WHERE conrelid = target AND conname = named);
 BEGIN
@@ -86,24 +86,9 @@ BEGIN
     FROM pg_catalog.pg_class WHERE oid = target RETURNING dsql_local_jobs.job_id;
 END $$;
 
--- Runs one, by the superuser. A lock that cannot be had is for the caller to try again.
-CREATE PROCEDURE pg_catalog.dsql_local_run(job text) LANGUAGE plpgsql AS $$
-DECLARE
-  command text := (SELECT j.command FROM pg_catalog.dsql_local_jobs j WHERE j.job_id = job AND status = 'processing' FOR UPDATE);
-BEGIN
-  IF command IS NOT NULL THEN
-    EXECUTE command;
-    UPDATE pg_catalog.dsql_local_jobs SET status = 'completed', update_time = clock_timestamp() WHERE job_id = job;
-  END IF;
-EXCEPTION
-  WHEN lock_not_available OR deadlock_detected THEN RAISE;
-  WHEN OTHERS THEN
-    UPDATE pg_catalog.dsql_local_jobs SET status = 'failed', details = SQLERRM, update_time = clock_timestamp() WHERE job_id = job;
-END $$;
-
 -- The emulator lets it wait for the job before it is run.
 CREATE PROCEDURE sys.wait_for_job(IN job_id text, INOUT succeeded boolean DEFAULT NULL)
-LANGUAGE plpgsql SECURITY DEFINER AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   found text := (SELECT status FROM pg_catalog.dsql_local_jobs j WHERE j.job_id = wait_for_job.job_id);
 BEGIN
@@ -140,7 +125,7 @@ CREATE VIEW sys.iam_pg_role_mappings AS
   FROM pg_catalog.dsql_local_iam JOIN pg_catalog.pg_roles r ON r.oid = role JOIN pg_catalog.pg_roles g ON g.oid = grantor;
 
 CREATE PROCEDURE pg_catalog.dsql_local_iam_change(verb text, named text, arn text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   -- The cast says if there is no such role.
   member oid := named::regrole;
@@ -158,7 +143,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA sys TO PUBLIC;
 
 -- A column of type numeric without a precision has one.
 CREATE FUNCTION pg_catalog.dsql_local_bare_numerics() RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   UPDATE pg_attribute a SET atttypmod = (18 << 16) + 6 + 4 FROM pg_class c
   WHERE c.oid = a.attrelid AND c.relkind = 'r' AND a.atttypid = 'numeric'::regtype AND a.atttypmod = -1 AND a.attnum > 0
     AND c.relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys'))
@@ -166,7 +151,7 @@ $$;
 
 -- Fails if a row is larger than the service takes. What is compressed counts as such, but not in a key.
 CREATE FUNCTION pg_catalog.dsql_local_weigh(relation regclass, place tid) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   part record;
   bytes bigint;
@@ -213,6 +198,7 @@ END $$;
 CREATE FUNCTION pg_catalog.dsql_local_report() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   image text;
+  old_image text;
   changed boolean := pg_catalog.dsql_local_current_setting('dsql_local.settings', true) = 'changed';
 BEGIN
   IF TG_OP = 'DELETE' THEN
@@ -228,8 +214,9 @@ BEGIN
   IF TG_OP = 'INSERT' THEN
     RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, CONSTRAINT = NEW.ctid::text, MESSAGE = image;
   ELSE
+    old_image := CASE WHEN changed THEN pg_catalog.dsql_local_image(OLD) ELSE OLD::text END;
     RAISE INFO USING ERRCODE = 'DSQL1', TABLE = TG_RELID::text, COLUMN = OLD.ctid::text, CONSTRAINT = NEW.ctid::text,
-      MESSAGE = image;
+      MESSAGE = image, DETAIL = old_image;
   END IF;
   RETURN NULL;
 END $$;
@@ -238,7 +225,7 @@ END $$;
 -- other tables, as that must come later when it is done again; but after what its end brings about, which must come before.
 -- Nobody who lists triggers sees them.
 CREATE FUNCTION pg_catalog.dsql_local_attach() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   it regclass;
 BEGIN

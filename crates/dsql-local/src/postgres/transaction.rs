@@ -2,6 +2,7 @@
 
 mod attempt;
 mod commit;
+mod deed;
 
 use std::sync::Arc;
 
@@ -10,17 +11,18 @@ use super::commits::Mark;
 use super::journal::Journal;
 use super::replay::replay;
 use super::sandbox::Sandbox;
-use super::{Inner, catalog};
+use super::{Inner, catalog, writes};
 use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement};
+use deed::Deed;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 /// Everything that is done comes after it, so that all of it can be undone without losing the snapshot.
 const START: &str = "SAVEPOINT s0";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT s0";
 /// Waits for locks for as long as it takes; otherwise a wait ends with 55P03 after a moment.
-pub(super) const WAIT: &str = "SET LOCAL lock_timeout = 0";
+const WAIT: &str = "SET LOCAL lock_timeout = 0";
 const DO_NOT_WAIT: &str = "SET LOCAL lock_timeout = DEFAULT";
 
 /// What it holds.
@@ -44,10 +46,15 @@ pub(super) struct Transaction {
     /// What they were when it began: they are so again when all is undone.
     settings_before: Vec<Setting>,
     mark: Mark,
+    /// Which shapes of tables its snapshot shows.
+    version: Option<u64>,
     epoch: u64,
     begun: bool,
+    tainted: bool,
     hold: Hold,
     journal: Journal,
+    /// What it did in a world of its own, to do it there again.
+    deeds: Vec<Deed>,
     /// The change of the schema that it makes; with it, it makes no other changes.
     schema_change: Option<Arc<str>>,
     /// Whether that is one for a job.
@@ -56,16 +63,19 @@ pub(super) struct Transaction {
 
 impl Transaction {
     pub(super) fn new(inner: Arc<Inner>, backend: Backend, settings: Vec<Setting>, epoch: u64) -> Self {
-        let mark = inner.commits.mark();
+        let (mark, version) = (inner.commits.mark(), inner.shapes.version());
         Self {
             inner,
             backend,
             settings_before: settings.clone(),
             settings,
             mark,
+            version,
             epoch,
             begun: false,
+            tainted: false,
             hold: Hold::All,
+            deeds: Vec::new(),
             journal: Journal::default(),
             schema_change: None,
             submits: false,
@@ -122,7 +132,10 @@ impl Transaction {
         types: &[Oid],
     ) -> Result<Description, SqlError> {
         if matches!(self.hold, Hold::Doomed(_)) {
-            return self.describe_elsewhere(statement, types).await;
+            match self.describe_elsewhere(statement, types).await {
+                Err(error) if is_dislodged(&error) => {}
+                described => return described,
+            }
         }
         // If it was undone, so were its settings.
         self.backend.settle(&self.settings).await?;
@@ -157,10 +170,28 @@ impl Transaction {
         described
     }
 
+    /// Whether its connection may go by settings that nobody knows of.
+    pub(super) fn is_tainted(&self) -> bool {
+        self.tainted
+    }
+
     /// Runs a statement.
     pub(super) async fn run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        // A change of the schema wants locks that others are sure to hold.
-        if matches!(self.hold, Hold::All) && call.statement.kind() != Kind::Ddl {
+        let outcome = self.run_somewhere(call, rows).await;
+        if outcome.is_err() {
+            // Whatever else went wrong, it may have gone wrong because of that.
+            self.check_epoch()?;
+        }
+        outcome
+    }
+
+    async fn run_somewhere(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
+        self.tainted |= taints(call.statement);
+        if matches!(self.hold, Hold::All) && call.statement.kind() == Kind::Ddl {
+            // It wants locks that others are sure to hold; and nobody waits for the turn who holds anything.
+            self.detach().await?;
+        }
+        if matches!(self.hold, Hold::All) {
             match self.attempt(call, rows).await {
                 Err(error) if is_dislodged(&error) => self.detach().await?,
                 Err(error) if self.is_conflict(&error) => self.doom(call, error).await?,
@@ -224,16 +255,46 @@ impl Transaction {
     /// Does all of it again, and then this.
     async fn insist(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         rows.clear();
-        let inner = self.inner.clone();
+        let (inner, pid) = (self.inner.clone(), self.pid());
+        if !writes(call.statement) {
+            // What only reads wants no row of anybody's, and may take its time: others shall have the turn.
+            self.restore().await?;
+            self.backend.run(DO_NOT_WAIT).await?;
+            match self.attempt(call, rows).await {
+                Err(error) if is_dislodged(&error) => self.detach().await?,
+                outcome => return outcome,
+            }
+            rows.clear();
+        }
         let _turn = inner.turns.turn().await;
-        let pid = self.pid();
+        self.check_epoch()?;
         let work = async {
             self.redo().await?;
             let changed = self.attempt(call, rows).await?;
             self.backend.run(DO_NOT_WAIT).await?;
             Ok(changed)
         };
-        inner.turns.insist(&inner, pid, work).await
+        let outcome = inner.turns.insist(&inner, pid, work).await;
+        // The schema may have changed while it waited.
+        self.check_epoch()?;
+        outcome
+    }
+
+    /// Does all of it again, so that it holds what it has done.
+    async fn restore(&mut self) -> Result<(), SqlError> {
+        let inner = self.inner.clone();
+        let _turn = inner.turns.turn().await;
+        let pid = self.pid();
+        let restored = inner.turns.insist(&inner, pid, self.redo()).await;
+        // The schema may have changed while it waited.
+        self.check_epoch()?;
+        restored
+    }
+
+    fn check_epoch(&self) -> Result<(), SqlError> {
+        // It may have begun while the schema changed, with a snapshot from before.
+        let current = self.inner.epoch() == self.epoch && self.inner.shapes.is_current(self.version);
+        if current { Ok(()) } else { Err(SqlError::schema_conflict()) }
     }
 
     async fn redo(&mut self) -> Result<(), SqlError> {
@@ -242,7 +303,7 @@ impl Transaction {
             // Values were written by the defaults, and are read by them.
             self.backend.settle(&[]).await?;
             self.backend.run(WAIT).await?;
-            replay(&mut self.backend, &mut self.journal, &self.inner.shapes).await?;
+            replay(&mut self.backend, &mut self.journal, (&self.inner.shapes, self.version)).await?;
         }
         self.backend.settle(&self.settings).await?;
         self.backend.run(WAIT).await?;
@@ -255,6 +316,12 @@ impl Transaction {
         }
         Ok(())
     }
+}
+
+/// Whether a statement can change settings unseen.
+fn taints(statement: &Statement) -> bool {
+    let text = statement.text().as_bytes();
+    text.windows(10).any(|word| word.eq_ignore_ascii_case(b"set_config"))
 }
 
 /// Whether it had to wait for another, or was made to stop for another.

@@ -3,7 +3,7 @@
 use super::{indexes, spec};
 use crate::config::Rules;
 use crate::error::SqlError;
-use crate::statement::{Kind, Statement, tokens};
+use crate::statement::{Kind, Statement, names, tokens};
 
 /// Isolation levels that can be asked for in other databases.
 const LEVELS: &[&[&str]] = &[&["SERIALIZABLE"], &["READ", "COMMITTED"], &["READ", "UNCOMMITTED"]];
@@ -18,7 +18,7 @@ pub(super) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError>
     let tokens = tokens(statement.text());
     match statement.kind() {
         Kind::Begin => isolation(&tokens),
-        Kind::Select | Kind::Dml => query(&tokens, rules),
+        Kind::Select | Kind::Dml => query(statement, &tokens, rules),
         Kind::Ddl => definition(statement, &tokens, rules),
         Kind::Other if statement.begins(&["EXPLAIN"]) => explained(statement, rules),
         _ => Ok(()),
@@ -55,20 +55,19 @@ fn isolation(tokens: &[String]) -> Result<(), SqlError> {
     }
 }
 
-fn query(tokens: &[String], rules: Rules) -> Result<(), SqlError> {
+fn query(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), SqlError> {
     if rules == Rules::Spec && (has(tokens, &["FOR", "SHARE"]) || has(tokens, &["FOR", "KEY", "SHARE"])) {
         return refuse("locking clauses other than FOR UPDATE are not supported");
     }
     if has(tokens, &["FOR", "SHARE"]) || has(tokens, &["FOR", "NO", "KEY", "UPDATE"]) {
         return refuse("locking clauses other than FOR UPDATE/FOR KEY SHARE are not supported");
     }
-    let called = |window: &&[String]| window[1] == "(" && window[0].starts_with("PG_");
-    let locks = |name: &str| name.starts_with("PG_ADVISORY_") || name.starts_with("PG_TRY_ADVISORY_");
-    if let Some(call) = tokens.windows(2).filter(called).find(|window| locks(&window[0])) {
-        return refuse(format!("function {} not supported", call[0].to_ascii_lowercase()));
+    let locks = |name: &String| name.starts_with("pg_advisory_") || name.starts_with("pg_try_advisory_");
+    if let Some(function) = names(statement.text()).iter().find(|name| locks(name)) {
+        return refuse(format!("function {function} not supported"));
     }
     let into = |window: &[String]| window[1] == "INTO" && window[0] != "INSERT";
-    if tokens.first().is_some_and(|first| first == "SELECT") && tokens.windows(2).any(into) {
+    if statement.kind() == Kind::Select && tokens.windows(2).any(into) {
         return refuse("unsupported statement: CreateTableAs");
     }
     // A table or a column may have that name; then no method follows.
@@ -98,7 +97,7 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
         }
         ("CREATE", "TABLE") => table(tokens),
         ("CREATE", "INDEX" | "UNIQUE") => indexes::check(tokens, rules),
-        ("CREATE", "SEQUENCE") if !has(tokens, &["CACHE"]) => {
+        ("CREATE", "SEQUENCE") if rules != Rules::Spec && !has(tokens, &["CACHE"]) => {
             refuse(format!("CREATE SEQUENCE is not supported without an explicit cache size. {CACHE}"))
         }
         // It would change what the emulator's own connections go by.
@@ -110,10 +109,10 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
         }
         ("ALTER", "TABLE") => alteration(tokens),
         ("CREATE", _) if statement.mentions("FUNCTION") => {
-            let text = statement.text().to_ascii_lowercase();
-            let languages = text.split("language").skip(1);
-            let plpgsql = |rest: &str| rest.trim_start().trim_start_matches('\'').starts_with("plpgsql");
-            if languages.into_iter().any(plpgsql) {
+            let words = names(statement.text());
+            let named = words.windows(2).any(|pair| pair == ["language", "plpgsql"]);
+            let quoted = statement.text().to_ascii_lowercase().contains("'plpgsql'");
+            if named || quoted {
                 return refuse("CREATE FUNCTION with language plpgsql not supported");
             }
             Ok(())

@@ -67,10 +67,20 @@ pub(crate) fn requalify(sql: &str, other: impl Fn(&str, &str) -> Option<String>)
 fn name(sql: &str, piece: &Piece) -> Option<String> {
     let text = &sql[piece.range.clone()];
     match piece.kind {
-        Kind::Word => Some(text.to_lowercase()),
-        Kind::QuotedName => Some(text.trim_matches('"').replace("\"\"", "\"")),
+        Kind::Word => Some(cut(text.to_ascii_lowercase())),
+        Kind::QuotedName => Some(cut(text.trim_matches('"').replace("\"\"", "\""))),
         Kind::Literal | Kind::Sign => None,
     }
+}
+
+/// PostgreSQL cuts names that are too long.
+fn cut(mut name: String) -> String {
+    const LONGEST: usize = 63;
+    if name.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        name.truncate(end);
+    }
+    name
 }
 
 fn pieces(sql: &str) -> Vec<Piece> {

@@ -183,3 +183,101 @@ async fn one_who_has_lost_may_use_two_tables_of_one_name() {
     assert_eq!(both, ["Some(\"2\") | Some(\"x\")", "1 rows"]);
     assert_eq!(told(&one.batch_execute("COMMIT").await.unwrap_err()).1, OC000);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_the_schema_and_readers_never_wait_for_each_other() {
+    let cluster = cluster();
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    one.batch_execute("CREATE TABLE a (id int PRIMARY KEY)").await.unwrap();
+    one.batch_execute("CREATE TABLE b (id int PRIMARY KEY)").await.unwrap();
+    drop(other.batch_execute("SELECT 1").await);
+    let rounds = async |client: &Client, read: &str, changed: &str| {
+        for _ in 0..10 {
+            let sql =
+                format!("BEGIN; SELECT * FROM {read}; ALTER TABLE {changed} ADD COLUMN c int; ROLLBACK");
+            timeout(MOMENT * 5, client.batch_execute(&sql)).await.expect("nobody waits").unwrap();
+        }
+    };
+    tokio::join!(rounds(&one, "a", "b"), rounds(&other, "b", "a"));
+}
+
+#[tokio::test]
+async fn what_is_checked_at_the_end_of_a_statement_is_so_when_it_is_done_again() {
+    let cluster = cluster();
+    let one = connect(&cluster).await;
+    for sql in [
+        "CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree)",
+        "CREATE TABLE seats (id int PRIMARY KEY, k int UNIQUE DEFERRABLE)",
+        "CREATE TABLE row (id int PRIMARY KEY, n int)",
+        "INSERT INTO row VALUES (1, 0)",
+        "INSERT INTO seats VALUES (1, 1), (2, 2), (3, 3)",
+    ] {
+        one.batch_execute(sql).await.unwrap();
+    }
+    let other = connect(&cluster).await;
+    one.batch_execute("BEGIN; INSERT INTO tree VALUES (2, 1), (1, NULL); UPDATE seats SET k = k + 1")
+        .await
+        .unwrap();
+    one.batch_execute("UPDATE row SET n = 1").await.unwrap();
+    other.batch_execute("BEGIN; UPDATE row SET n = 2; ROLLBACK").await.unwrap();
+    assert_eq!(ask(&one, "SELECT count(*) FROM tree").await.unwrap()[0], "Some(\"2\")");
+    other.batch_execute("BEGIN; UPDATE row SET n = 3; ROLLBACK").await.unwrap();
+    one.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(ask(&one, "SELECT sum(k) FROM seats").await.unwrap()[0], "Some(\"9\")");
+}
+
+#[tokio::test]
+async fn a_key_that_another_has_moved_is_a_conflict() {
+    let cluster = cluster();
+    let (one, other) = pair(&cluster).await;
+    one.batch_execute("BEGIN; SELECT * FROM t").await.unwrap();
+    other.batch_execute("UPDATE t SET id = 9 WHERE id = 1").await.unwrap();
+    assert_eq!(ask(&one, "INSERT INTO t VALUES (1, 77)").await.ok().map(|_| ()), Some(()));
+    assert_eq!(one.batch_execute("COMMIT").await.err().as_ref().map(code), Some("40001"));
+}
+
+#[tokio::test]
+async fn what_a_function_writes_counts_and_can_fail() {
+    let cluster = cluster();
+    let one = connect(&cluster).await;
+    one.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
+    let body = "'INSERT INTO t SELECT generate_series(1, $1); SELECT 1'";
+    one.batch_execute(&format!("CREATE FUNCTION f(int) RETURNS int LANGUAGE sql AS {body}")).await.unwrap();
+    let error = one.batch_execute("SELECT f(3001)").await.unwrap_err();
+    assert_eq!(code(&error), "54000");
+    assert_eq!(ask(&one, "SELECT count(*) FROM t").await.unwrap()[0], "Some(\"0\")");
+    one.batch_execute("SELECT f(10)").await.unwrap();
+    assert_eq!(ask(&one, "SELECT count(*) FROM t").await.unwrap()[0], "Some(\"10\")");
+}
+
+#[tokio::test]
+async fn a_job_runs_what_others_wrote_with_no_more_than_their_rights() {
+    let cluster = cluster();
+    let one = connect(&cluster).await;
+    for sql in [
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE FUNCTION evil(int) RETURNS bool LANGUAGE sql AS 'CREATE ROLE better SUPERUSER; SELECT true'",
+        "ALTER TABLE t ADD CONSTRAINT c CHECK (evil(id)) NOT VALID",
+    ] {
+        one.batch_execute(sql).await.unwrap();
+    }
+    let job =
+        one.query_one("ALTER TABLE ASYNC t VALIDATE CONSTRAINT c", &[]).await.unwrap().get::<_, String>(0);
+    assert_eq!(ask(&one, &format!("CALL sys.wait_for_job('{job}')")).await.unwrap()[0], "Some(\"f\")");
+    assert_eq!(
+        ask(&one, "SELECT count(*) FROM pg_roles WHERE rolname = 'better'").await.unwrap()[0],
+        "Some(\"0\")"
+    );
+}
+
+#[tokio::test]
+async fn a_statement_that_is_too_deep_to_be_followed_is_refused() {
+    let cluster = cluster();
+    let one = connect(&cluster).await;
+    one.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
+    let terms = vec!["id = 1"; 20_000].join(" OR ");
+    let error = one.batch_execute(&format!("SELECT * FROM t WHERE {terms} FOR UPDATE")).await.unwrap_err();
+    assert_eq!(code(&error), "54001");
+    one.batch_execute("SELECT 1").await.unwrap();
+}

@@ -124,6 +124,16 @@ async fn a_start_that_makes_no_sense_is_refused_in_words() {
     let taken = start(config());
     let problem = Cluster::start(Config { listen: taken.address(), ..config() }).err().unwrap().to_string();
     assert!(problem.contains("cannot listen on 127.0.0.1"), "{problem}");
+    for (endpoint, region, part) in [
+        ("", "us-east-1", "the endpoint must not be empty"),
+        ("http://foo", "us-east-1", "'http://foo' is no endpoint"),
+        ("foo:5432", "us-east-1", "'foo:5432' is no endpoint"),
+        ("foo", "", "the region must not be empty"),
+    ] {
+        let odd = Config { endpoint: endpoint.to_owned(), region: region.to_owned(), ..config() };
+        let problem = Cluster::start(odd).err().unwrap().to_string();
+        assert!(problem.contains(part), "{endpoint}, {region}: {problem}");
+    }
     let keyless = Cluster::start(Config { credentials: vec![], ..config() }).err().unwrap().to_string();
     assert!(keyless.contains("--credentials-file"), "{keyless}");
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use dsql_local::postgres::Postgres;
 use dsql_local::{Cluster, Config, EngineKind};
 
-use crate::harness::{code, config, connect, start};
+use crate::harness::{code, config, connect, connect_with, options, start};
 
 fn postgres() -> Config {
     Config { engine: EngineKind::Postgres, ..config() }
@@ -54,6 +54,36 @@ async fn settings_are_a_sessions_own() {
     assert_eq!((shown(&other).await, shown(&one).await), ("0".to_owned(), "5".to_owned()));
     one.batch_execute("RESET ALL").await.unwrap();
     assert_eq!(shown(&one).await, "0");
+}
+
+#[tokio::test]
+async fn a_session_begins_with_what_its_start_up_asks_for_and_a_reset_restores_it() {
+    let cluster = start(postgres());
+    let mut options = options(&cluster);
+    options.application_name("mine").options("-c TimeZone=Asia/Tokyo -c search_path=zzz");
+    let client = connect_with(&cluster, &options).await.unwrap();
+    let began = async || {
+        let sql = "SELECT extract(hour FROM timestamptz '2026-01-01 00:00:00Z')::int::text, current_setting('search_path')";
+        let row = client.query_one(sql, &[]).await.unwrap();
+        let name: String = client.query_one("SHOW application_name", &[]).await.unwrap().get(0);
+        [row.get::<_, String>(0), row.get(1), name]
+    };
+    assert_eq!(began().await, ["9", "zzz", "mine"]);
+    let changes = "SET TimeZone = 'UTC'; SET search_path = public; SET application_name = 'other'";
+    client.batch_execute(changes).await.unwrap();
+    assert_eq!(began().await, ["0", "public", "other"]);
+    client.batch_execute("RESET ALL").await.unwrap();
+    assert_eq!(began().await, ["9", "zzz", "mine"]);
+    options.options("-c statement_timeout=5s");
+    assert_eq!(code(&connect_with(&cluster, &options).await.err().unwrap()), "0A000");
+}
+
+#[tokio::test]
+async fn its_socket_is_told() {
+    let cluster = start(postgres());
+    let socket = cluster.socket_directory().map(|directory| directory.join(".s.PGSQL.5432"));
+    assert!(socket.as_ref().is_some_and(|socket| socket.exists()), "{socket:?}");
+    assert_eq!(start(config()).socket_directory(), None);
 }
 
 #[tokio::test]

@@ -63,6 +63,7 @@ async fn a_session_is_its_role_and_the_next_one_of_that_name_is_another() {
     }
     // It has not been mapped.
     assert!(log_in(&cluster, "app").await.is_err());
+    assert_eq!(cluster.counters().denied, [("role", 1)].into());
     for sql in [steps[2], "GRANT SELECT ON t TO app"] {
         admin.batch_execute(sql).await.unwrap();
     }

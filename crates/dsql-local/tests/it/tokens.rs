@@ -1,5 +1,6 @@
 //! Who is let in, and what the others are told.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use dsql_local::{Action, Cluster, Config, Credentials, sign};
@@ -49,8 +50,33 @@ async fn a_token_for_another_host_region_action_or_key_is_refused_without_it() {
         assert_eq!(told(&with_token(&cluster, "admin", token).await.err().unwrap()), denied());
     }
     assert_eq!(cluster.counters().refused["28000"], 6);
+    let reasons = ["host", "region", "action", "key", "signature", "malformed"];
+    assert_eq!(cluster.counters().denied, reasons.map(|reason| (reason, 1)).into());
     let other_role = sign(&keys(), ENDPOINT, "us-east-1", admin, now, LIFE);
     assert_eq!(told(&with_token(&cluster, "app", other_role).await.err().unwrap()), denied());
+}
+
+#[tokio::test]
+async fn whoever_runs_it_is_told_why_but_never_the_token() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let notice = |text: &str| SAID.lock().unwrap().push(text.to_owned());
+    let cluster = start(Config { notice: Some(notice), ..config() });
+    let now = cluster.clock().date();
+    let old = sign(&keys(), ENDPOINT, "us-east-1", Action::ConnectAdmin, now - LIFE * 2, LIFE);
+    let elsewhere = sign(&keys(), "xyz.example", "us-east-1", Action::ConnectAdmin, now, LIFE);
+    for token in [&old, &elsewhere] {
+        assert!(with_token(&cluster, "admin", token.clone()).await.is_err());
+        let said = SAID.lock().unwrap().join("\n");
+        let signature = token.rsplit('=').next().unwrap();
+        assert!(!said.contains(signature) && !said.contains("X-Amz"), "{said}");
+    }
+    cluster.inject("refuse:how=denied".parse().unwrap());
+    assert!(crate::harness::try_connect(&cluster).await.is_err());
+    let said = SAID.lock().unwrap().clone();
+    assert!(said[0].starts_with("denied \"admin\": Signature expired: "), "{said:?}");
+    assert!(said[1].contains(&format!("signed for another host; sign for {ENDPOINT}")), "{said:?}");
+    assert!(said[2].contains("there is a fault"), "{said:?}");
+    assert_eq!(cluster.counters().denied, [("expired", 1), ("fault", 1), ("host", 1)].into());
 }
 
 #[tokio::test]

@@ -8,17 +8,24 @@ use std::time::Duration;
 use std::{env, fs, io};
 
 use anyhow::{Context, ensure};
-use dsql_local::{Cluster, Config, Credentials, EngineKind, Limits};
+use dsql_local::{Cluster, Config, Credentials, EngineKind, Limits, TokenClock};
 use serde_json::{Value, json};
 
 use crate::clock::Stopwatch;
 
+/// The key that tokens are signed with.
+pub(crate) const KEY: &str = "AKIDBENCH";
+/// Its secret.
+pub(crate) const SECRET: &str = "nothing-to-protect";
+
 /// A server, stopped on drop.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub(super) address: SocketAddr,
-    pub(super) ca_file: PathBuf,
+    pub(crate) address: SocketAddr,
+    /// Where it can be told to misbehave.
+    pub(crate) control: SocketAddr,
+    pub(crate) ca_file: PathBuf,
     pub(super) token: String,
     /// How long it took from its start until it listened.
     pub(super) started_in: Duration,
@@ -31,10 +38,24 @@ pub(super) struct Server {
 pub fn serve(engine: EngineKind) -> anyhow::Result<()> {
     let limits =
         Limits { connections: u32::MAX, per_second: 1_000_000, burst: 1_000_000, ..Limits::default() };
-    let credentials = vec![Credentials::new("AKIDBENCH", "nothing-to-protect")];
-    let cluster = Cluster::start(Config { credentials, limits, engine, ..Config::default() })?;
-    let token = cluster.token("admin").context("no key")?;
-    println!("{}", json!({ "address": cluster.address(), "ca_file": cluster.ca_file(), "token": token }));
+    let cluster = Cluster::start(Config {
+        credentials: vec![Credentials::new(KEY, SECRET)],
+        limits,
+        engine,
+        control: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        // The machine's as well, until the emulator's is told to run faster.
+        token_clock: TokenClock::Emulator,
+        ..Config::default()
+    })?;
+    println!(
+        "{}",
+        json!({
+            "address": cluster.address(),
+            "control": cluster.control_address(),
+            "ca_file": cluster.ca_file(),
+            "token": cluster.token("admin").context("no key")?,
+        })
+    );
     io::stdin().read_to_end(&mut Vec::new())?;
     cluster.stop();
     Ok(())
@@ -48,7 +69,7 @@ fn name(engine: EngineKind) -> &'static str {
 }
 
 impl Server {
-    pub(super) fn start(engine: EngineKind) -> anyhow::Result<Self> {
+    pub(crate) fn start(engine: EngineKind) -> anyhow::Result<Self> {
         let watch = Stopwatch::start();
         let mut child = Command::new(env::current_exe()?)
             .args(["dsql-local-serve", "--engine", name(engine)])
@@ -62,6 +83,7 @@ impl Server {
         let text = |name: &str| said[name].as_str().map(str::to_owned).context("the server said too little");
         Ok(Self {
             address: text("address")?.parse()?,
+            control: text("control")?.parse()?,
             ca_file: text("ca_file")?.into(),
             token: text("token")?,
             started_in: watch.elapsed(),
@@ -78,14 +100,8 @@ impl Server {
     }
 
     /// Processor time of all its threads so far.
-    pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
-        let mut nanos = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            nanos += text.split_whitespace().next().context("no schedstat")?.parse::<u64>()?;
-        }
-        ensure!(nanos > 0, "the kernel keeps no processor time here");
-        Ok(Duration::from_nanos(nanos))
+    pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
+        processor_time(&self.child.id().to_string())
     }
 
     /// What libpq must know.
@@ -101,6 +117,17 @@ impl Server {
             ("PGPASSWORD", self.token.clone()),
         ]
     }
+}
+
+/// Processor time so far of all threads of a process, given by its number or `self`.
+pub(crate) fn processor_time(process: &str) -> anyhow::Result<Duration> {
+    let mut nanos = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        nanos += text.split_whitespace().next().context("no schedstat")?.parse::<u64>()?;
+    }
+    ensure!(nanos > 0, "the kernel keeps no processor time here");
+    Ok(Duration::from_nanos(nanos))
 }
 
 impl Drop for Server {

@@ -13,7 +13,7 @@ pub(super) struct Environment {
 }
 
 /// What only some servers have.
-const SOMETIMES: [&str; 3] = ["AWS_SESSION_TOKEN", "PGHOSTADDR", "DSQL_LOCAL_CONTROL"];
+const SOMETIMES: [&str; 4] = ["AWS_SESSION_TOKEN", "PGHOSTADDR", "DSQL_LOCAL_SOCKET", "DSQL_LOCAL_CONTROL"];
 
 impl Environment {
     pub(super) fn of(cluster: &Cluster, key: &Credentials) -> Self {
@@ -40,6 +40,9 @@ impl Environment {
         }
         if let Some(token) = &key.session_token {
             variables.push(("AWS_SESSION_TOKEN", token.clone()));
+        }
+        if let Some(directory) = cluster.socket_directory() {
+            variables.push(("DSQL_LOCAL_SOCKET", directory.display().to_string()));
         }
         if let Some(control) = cluster.control_address() {
             variables.push(("DSQL_LOCAL_CONTROL", format!("http://{control}")));
@@ -73,8 +76,14 @@ impl Environment {
             "" => "none; --control-port PORT opens one",
             address => address,
         };
+        let underneath = match value("DSQL_LOCAL_SOCKET") {
+            "" => String::new(),
+            directory => {
+                format!("underneath psql -h {} -p 5432 -U dsql_local postgres\n", shell_word(directory))
+            }
+        };
         format!(
-            "listening on {} as {}, region {}\nauthority  {}\ncontrol    {control}\nstop it with Ctrl-C; \
+            "listening on {} as {}, region {}\nauthority  {}\ncontrol    {control}\n{underneath}stop it with Ctrl-C; \
              --print-env prints what a client must export\n",
             self.address,
             value("CLUSTER_ENDPOINT"),

@@ -122,3 +122,15 @@ fn what_was_left_out_says_how_to_get_it() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(problem.contains("--features dsql-local -- dsql-local --port 5433"), "{problem}");
 }
+
+#[cfg(not(feature = "aws"))]
+#[test]
+fn what_needs_aws_and_was_left_out_says_how_to_get_it() {
+    for arguments in [["lease", "status", "--table", "forebay"], ["limiter", "setup", "--table", "forebay"]] {
+        let refused = forebay(&arguments);
+        let problem = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1));
+        let call = format!("--features aws -- {}", arguments.join(" "));
+        assert!(problem.contains(&call), "{problem}");
+    }
+}

@@ -17,6 +17,11 @@ impl Fence {
         set: &[(&str, &'a C::Value<'a>)],
     ) -> Result<(), Error> {
         self.check_key(key.len())?;
+        if set.is_empty() {
+            let told =
+                format!("an update of {} must set a column at least, such as {}", self.table, self.token);
+            return Err(Error::new(Class::Permanent, told));
+        }
         let columns: Vec<&str> = set.iter().map(|(column, _)| *column).collect();
         let mut values: Vec<&'a C::Value<'a>> = set.iter().map(|(_, value)| *value).collect();
         values.extend(key);

@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::{fmt, io};
 
+use forebay::{CheckoutError, Failure, OpenError};
+
 use crate::cas::ConditionFailed;
 use crate::error::Error;
 use crate::token::TokenError;
@@ -31,7 +33,7 @@ pub enum Class {
     /// The connection was lost, or the server failed, in a COMMIT: it may have happened or not. Never run it
     /// again before finding out.
     CommitUnknown,
-    /// No connection was to be had in time. Try again later.
+    /// No connection was to be had in time, and nothing says that one cannot be had. Try again later.
     NoConnection,
     /// Anything else: a wrong statement, a violated constraint, an error of the application. Do not try again.
     Permanent,
@@ -161,8 +163,8 @@ impl Class {
         if seen::<TokenError>(error).is_some() {
             return Some(Self::Auth(Auth::NoToken));
         }
-        if let Some(checkout) = seen::<forebay::CheckoutError>(error) {
-            return Some(if checkout.is_transient() { Self::NoConnection } else { Self::Permanent });
+        if let Some(checkout) = seen::<CheckoutError>(error) {
+            return Some(Self::of_checkout(checkout));
         }
         if let Some(io) = seen::<io::Error>(error) {
             return Self::of_io(io);
@@ -176,6 +178,34 @@ impl Class {
             return Some(class);
         }
         None
+    }
+
+    fn of_checkout(error: &CheckoutError) -> Self {
+        match error {
+            CheckoutError::Empty { last_open_error: Some(open), .. } => Self::of_open(open),
+            error if error.is_transient() => Self::NoConnection,
+            _ => Self::Permanent,
+        }
+    }
+
+    /// Of a pool that is empty because opens fail: whether that will pass, or somebody must do something.
+    fn of_open(error: &OpenError) -> Self {
+        let told = || causes(error).find_map(Self::of_one);
+        let later =
+            |error: &TokenError| matches!(error, TokenError::Unavailable(_) | TokenError::TimedOut { .. });
+        match error.failure() {
+            Failure::Token if causes(error).find_map(seen).is_some_and(later) => Self::NoConnection,
+            Failure::Token => Self::Auth(Auth::NoToken),
+            Failure::Auth => match told() {
+                Some(class @ Self::Auth(_)) => class,
+                _ => Self::Auth(Auth::Denied),
+            },
+            Failure::Open => match told() {
+                Some(class @ (Self::Permanent | Self::Unsupported)) => class,
+                _ => Self::NoConnection,
+            },
+            _ => Self::NoConnection,
+        }
     }
 
     /// An error of the socket means that it is gone; but a wrong certificate, for one, comes as an I/O error too,

@@ -27,12 +27,33 @@ pub struct OptionsBuilder {
     pub(super) root_file: Option<PathBuf>,
     pub(super) direct_tls: Option<String>,
     pub(super) config: Option<Config>,
-    /// Whether they come from an environment, so that problems are named by its variables.
-    pub(super) of_environment: bool,
+    pub(super) origin: Origin,
     /// For forebay's reader: region, token life, service, modes, limits.
     pub(super) variables: BTreeMap<String, String>,
     /// Found before `build`: a URL that is none, a key nobody knows.
     pub(super) problems: Vec<Problem>,
+    /// The URL is none, and so nothing is known.
+    pub(super) unread: bool,
+}
+
+/// Where options come from, so that problems are named as they are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Origin {
+    #[default]
+    Code,
+    Url,
+    Environment,
+}
+
+impl Origin {
+    fn name_of(self, setting: &str) -> String {
+        let variable = || sources::VARIABLES.iter().find(|(name, _)| *name == setting);
+        match self {
+            Self::Code => setting.to_owned(),
+            Self::Url => setting.strip_prefix("DSQL_").map_or(setting.to_owned(), str::to_ascii_lowercase),
+            Self::Environment => variable().map_or(setting, |(_, variable)| variable).to_owned(),
+        }
+    }
 }
 
 impl OptionsBuilder {
@@ -100,7 +121,8 @@ impl OptionsBuilder {
         self
     }
 
-    /// Whether TLS begins without asking the server first. Default: yes.
+    /// Whether TLS begins without asking the server first, which saves a round trip. Default: no, as with PostgreSQL's
+    /// own clients.
     pub fn direct_tls(mut self, direct: bool) -> Self {
         self.direct_tls = Some(direct.to_string());
         self
@@ -129,11 +151,13 @@ impl OptionsBuilder {
     /// Every problem, each with what is allowed.
     pub fn build(self) -> Result<Options, ConfigError> {
         let mut problems = self.problems;
-        let mut problem = |setting: &'static str, value: &str, allowed: &str| {
-            let variable =
-                sources::VARIABLES.iter().find(|(name, _)| self.of_environment && *name == setting);
+        if self.unread {
+            return Err(ConfigError { problems });
+        }
+        let origin = self.origin;
+        let mut problem = |setting: &str, value: &str, allowed: &str| {
             problems.push(Problem {
-                setting: variable.map_or(setting, |(_, variable)| variable).into(),
+                setting: origin.name_of(setting).into(),
                 value: format!("{value:?}"),
                 allowed: allowed.to_owned(),
             });
@@ -143,7 +167,7 @@ impl OptionsBuilder {
         let (host, port_of_host) = endpoint::split(&given);
         if !endpoint::is_name(&host) {
             let allowed = "the name of a cluster, such as abc.dsql.us-east-1.on.aws";
-            problem("CLUSTER_ENDPOINT", &given, allowed);
+            problem("host", &given, allowed);
         }
         let port = self.port.or(port_of_host);
         let parsed = port.as_deref().map_or(Some(5432), |port| port.parse().ok().filter(|port| *port != 0));
@@ -165,11 +189,16 @@ impl OptionsBuilder {
             }
         }
         let direct_tls = match self.direct_tls.as_deref() {
-            None | Some("true" | "1" | "direct") => true,
-            Some("false" | "0" | "postgres") => false,
+            Some("true" | "1" | "direct") => true,
+            None | Some("false" | "0" | "postgres") => false,
             Some(other) => {
-                problem("direct_tls", other, "true or false");
-                true
+                let negotiation = origin == Origin::Environment;
+                problem(
+                    "direct_tls",
+                    other,
+                    if negotiation { "direct or postgres" } else { "true or false" },
+                );
+                false
             }
         };
         let mut roots = self.roots.unwrap_or_default();
@@ -194,25 +223,36 @@ impl OptionsBuilder {
         if region.is_none() {
             let allowed =
                 "given: the name of this cluster does not tell it, as {id}.dsql.{region}.on.aws does";
-            problem("REGION", "", allowed);
+            problem("region", "", allowed);
+        }
+        // An environment is often written by others, and what is no boolean there is false, with a warning; here it is a
+        // slip of who calls.
+        if origin != Origin::Environment {
+            for (name, value) in not_booleans(&self.variables) {
+                problem(name, value, "true or false");
+            }
         }
         let settings = EnvReader::new("DSQL").server_limit(SESSION_LIMIT).read(self.variables);
-        let settings = match settings {
-            Ok(mut settings) => {
-                if let Some(config) = self.config {
-                    settings.config = config.server_limit(SESSION_LIMIT);
+        let settings =
+            match settings {
+                Ok(mut settings) => {
+                    if let Some(config) = self.config {
+                        settings.config = config.server_limit(SESSION_LIMIT);
+                    }
+                    if settings.token_duration < Duration::from_secs(1) || settings.token_duration > WEEK {
+                        let life = forebay::duration::show(settings.token_duration);
+                        problem("DSQL_TOKEN_DURATION", &life, "from 1s to 168h, which is a week");
+                    }
+                    Some(settings)
                 }
-                if settings.token_duration < Duration::from_secs(1) || settings.token_duration > WEEK {
-                    let life = forebay::duration::show(settings.token_duration);
-                    problem("DSQL_TOKEN_DURATION", &life, "from 1s to 168h, which is a week");
+                Err(error) => {
+                    problems.extend(error.problems.into_iter().map(|problem| Problem {
+                        setting: origin.name_of(&problem.setting).into(),
+                        ..problem
+                    }));
+                    None
                 }
-                Some(settings)
-            }
-            Err(error) => {
-                problems.extend(error.problems);
-                None
-            }
-        };
+            };
         if let Some(Err(error)) = settings.as_ref().map(|settings| settings.config.validate()) {
             problems.extend(error.problems);
         }
@@ -239,4 +279,16 @@ impl OptionsBuilder {
             _ => Err(ConfigError { problems }),
         }
     }
+}
+
+/// Variables that should hold a boolean, and hold something else.
+fn not_booleans(variables: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    let is_boolean = |name: &str| {
+        forebay::variables().any(|known| known.kind == "boolean" && known.full_name("DSQL") == name)
+    };
+    let known = ["", "1", "t", "T", "true", "TRUE", "True", "0", "f", "F", "false", "FALSE", "False"];
+    variables
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.trim()))
+        .filter(move |(name, value)| is_boolean(name) && !known.contains(value))
 }

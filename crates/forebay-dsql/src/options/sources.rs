@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use forebay::{ConfigError, Problem};
+use forebay::{ConfigError, Problem, Variable};
 use percent_encoding::percent_decode_str;
 
+use super::builder::Origin;
 use super::{Options, OptionsBuilder};
 
 /// Variables beside those of forebay's reader, by the setting they fill: the names that `psql` uses, and
 /// `forebay dsql-local` prints.
-pub(super) const VARIABLES: [(&str, &str); 7] = [
+pub(super) const VARIABLES: [(&str, &str); 9] = [
+    ("host", "CLUSTER_ENDPOINT"),
+    ("region", "REGION"),
     ("user", "PGUSER"),
     ("port", "PGPORT"),
     ("database", "PGDATABASE"),
@@ -56,8 +59,10 @@ impl Options {
 impl OptionsBuilder {
     /// As [`Options::from_url`], for a program that sets more in code.
     pub fn from_url(url: &str) -> Self {
-        let mut builder = Self::default();
+        let mut builder = Self { origin: Origin::Url, ..Self::default() };
         let Some(rest) = url.strip_prefix("dsql://") else {
+            // What the rest of it would mean is anybody's guess.
+            builder.unread = true;
             return builder.with_problem("URL", scheme(url), "one that begins with dsql://");
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -71,12 +76,22 @@ impl OptionsBuilder {
                 builder.with_problem("URL", "one with a password", "without one: a token takes its place");
         }
         let user = user.map(|user| user.split(':').next().unwrap_or(user));
+        if database.contains('/') {
+            builder = builder.with_problem("the path of the URL", database, "the name of a database");
+        }
         builder.host = Some(decoded(host));
         builder.user = user.filter(|user| !user.is_empty()).map(decoded);
         builder.database = Some(database).filter(|name| !name.is_empty()).map(decoded);
+        let mut keys = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            builder = builder.key(&decoded(key), decoded(value));
+            let key = decoded(key).to_ascii_lowercase();
+            builder = if keys.contains(&key) {
+                builder.with_problem(A_KEY, &key, "given once")
+            } else {
+                builder.key(&key, decoded(value))
+            };
+            keys.push(key);
         }
         builder
     }
@@ -90,12 +105,11 @@ impl OptionsBuilder {
             "application_name" => self.application_name = Some(value),
             "pool" => self.pool = Some(value),
             _ => {
-                let known = forebay::variables()
-                    .find(|variable| variable.prefixed && variable.name.eq_ignore_ascii_case(key));
-                match known {
-                    Some(variable) => return self.variable(variable.full_name("DSQL"), value),
-                    None => return self.with_problem("URL", key, KEYS),
-                }
+                let known = variables().find(|variable| variable.name.eq_ignore_ascii_case(key));
+                return match known {
+                    Some(variable) => self.variable(variable.full_name("DSQL"), value),
+                    None => self.with_problem(A_KEY, key, &keys_like(key)),
+                };
             }
         }
         self
@@ -112,7 +126,7 @@ impl OptionsBuilder {
             variables.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
         };
         let builder = Self {
-            of_environment: true,
+            origin: Origin::Environment,
             host: get("CLUSTER_ENDPOINT"),
             // What AWS's own examples use.
             user: get("CLUSTER_USER").or_else(|| get("PGUSER")),
@@ -134,8 +148,27 @@ impl OptionsBuilder {
     }
 }
 
-const KEYS: &str = "made of the keys region, address, root_file, direct_tls, application_name, pool, and \
-                    forebay's variables in lower case without DSQL_, such as max_conns";
+const A_KEY: &str = "a key of the URL";
+
+/// Those beside forebay's variables.
+const KEYS: [&str; 6] = ["region", "address", "root_file", "direct_tls", "application_name", "pool"];
+
+fn variables() -> impl Iterator<Item = &'static Variable> {
+    forebay::variables().filter(|variable| variable.prefixed)
+}
+
+/// What may have been meant by `key`.
+fn keys_like(key: &str) -> String {
+    let variables = variables().map(|variable| variable.name.to_ascii_lowercase());
+    let known: Vec<String> = KEYS.iter().map(|key| (*key).to_owned()).chain(variables).collect();
+    match forebay::closest(key, &known) {
+        Some(known) => format!("one that there is; did you mean {known}?"),
+        None => format!(
+            "{}, or one of forebay's variables in lower case without DSQL_, such as max_conns",
+            KEYS.join(", ")
+        ),
+    }
+}
 
 /// What stands before the `://`, which is safe to show; the rest may hold a password.
 fn scheme(url: &str) -> &str {

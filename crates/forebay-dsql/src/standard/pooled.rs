@@ -55,7 +55,7 @@ impl<C: Connect> Pooled<C> {
     }
 
     /// Makes it clean, if it is not. Whether it is now.
-    pub(super) async fn cleaned(&mut self) -> bool {
+    pub(crate) async fn cleaned(&mut self) -> bool {
         if self.is_clean() {
             return true;
         }

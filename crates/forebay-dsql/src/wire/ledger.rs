@@ -13,6 +13,8 @@ pub(crate) struct Ledger {
     serious: u64,
     /// The last COMMIT.
     commit: u64,
+    /// How many COMMITs were sent.
+    pub(super) commits: u64,
     /// The last COMMIT was answered with a ROLLBACK.
     rolled_back: bool,
     /// Something serious was sent after the last request, which the next Sync will make part of a request.
@@ -100,6 +102,7 @@ impl Listener for Requests<'_> {
         self.0.synced = kind == b'S';
         if kind == b'Q' && self.0.request.is_commit() {
             self.0.commit = self.0.asked;
+            self.0.commits += 1;
             self.0.rolled_back = false;
         }
     }

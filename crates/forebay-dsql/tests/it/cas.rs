@@ -39,6 +39,8 @@ async fn only_the_owner_updates_through_tokio_postgres() {
     assert_eq!(Error::from(swapped(rows, "queue 7", 3).unwrap_err()).class(), Class::ConditionFailed);
     let error = QUEUES.update(&client, &[&1_i64], 3, &[("data", &"x")]).await.unwrap_err();
     assert!(error.to_string().contains("the key of queues is hash, id, but 1 values are given"), "{error}");
+    let error = QUEUES.update(&client, &[&1_i64, &7_i64], 4, &[]).await.unwrap_err();
+    assert!(error.to_string().contains("must set a column at least, such as range_id"), "{error}");
 }
 
 #[tokio::test]

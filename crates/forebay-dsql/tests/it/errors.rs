@@ -215,6 +215,35 @@ fn errors_without_a_server_have_their_class() {
     assert_eq!(error.to_string(), "condition failed: shard 7: expected 4, found 5");
 }
 
+/// A pool that is empty says whether that will pass.
+#[test]
+fn an_empty_pool_has_the_class_of_what_keeps_it_empty() {
+    let denied = || Error::new(Class::Auth(Auth::Denied), "unable to accept connection, access denied");
+    let no_role = || Error::new(Class::Permanent, "role \"nix\" does not exist");
+    let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+    for (open, expected) in [
+        (OpenError::new(Failure::Auth, denied()), Class::Auth(Auth::Denied)),
+        (OpenError::new(Failure::Auth, "a connector of somebody's own"), Class::Auth(Auth::Denied)),
+        (OpenError::new(Failure::Open, no_role()), Class::Permanent),
+        (OpenError::new(Failure::Open, lost()), Class::NoConnection),
+        (OpenError::new(Failure::Open, "who knows"), Class::NoConnection),
+        (OpenError::new(Failure::Timeout, "no connection within 10s"), Class::NoConnection),
+        (OpenError::new(Failure::Throttled, "waking up"), Class::NoConnection),
+        (OpenError::new(Failure::Token, TokenError::credentials("none")), Class::Auth(Auth::NoToken)),
+        (OpenError::new(Failure::Token, TokenError::unavailable("away")), Class::NoConnection),
+    ] {
+        let told = open.to_string();
+        let waited = std::time::Duration::from_millis(100);
+        let empty = CheckoutError::Empty { waited, last_open_error: Some(std::sync::Arc::new(open)) };
+        assert_eq!(Class::of(&empty), expected, "{told}");
+        let below = std::error::Error::source(&empty).map(ToString::to_string);
+        assert_eq!(below.as_deref(), Some(told.as_str()));
+        let error = Error::from(empty);
+        assert_eq!(error.class(), expected, "{told}");
+        assert_eq!(error.to_string().matches(&told).count(), 1, "{error}");
+    }
+}
+
 #[test]
 fn only_what_may_have_been_committed_is_unknown_in_a_commit() {
     let every = STATEMENTS.iter().chain(CONNECTS).map(|(_, class)| *class);

@@ -17,7 +17,7 @@ fn the_page_lists_every_key_of_a_url_and_every_variable_of_the_options() {
         ("region", "eu-west-1", "REGION"),
         ("address", "127.0.0.1", "PGHOSTADDR"),
         ("root_file", "tests/it/root.pem", "PGSSLROOTCERT"),
-        ("direct_tls", "false", "PGSSLNEGOTIATION"),
+        ("direct_tls", "true", "PGSSLNEGOTIATION"),
         ("application_name", "x", "PGAPPNAME"),
         ("pool", "x", ""),
     ] {

@@ -20,7 +20,7 @@ fn the_defaults_are_those_of_the_manual() {
     assert_eq!((options.application_name(), options.pool()), ("orders", "default"));
     assert_eq!(options.token_life(), Duration::from_secs(900));
     assert_eq!(options.roots(), &Roots::Public);
-    assert!(options.direct_tls() && !options.reservoir_enabled());
+    assert!(!options.direct_tls() && !options.reservoir_enabled());
     let request = options.token_request();
     assert_eq!(request.identity.action, Action::DbConnectAdmin);
     let app = Options::builder(HOST).user("app").build().unwrap();
@@ -39,7 +39,7 @@ fn code_url_and_environment_say_the_same() {
         .service("orders")
         .application_name("orders-7")
         .root_file(&pem)
-        .direct_tls(false)
+        .direct_tls(true)
         .token_life(Duration::from_secs(7 * 24 * 3600))
         .reservoir(true)
         .variable("DSQL_MAX_CONNS", "50")
@@ -47,7 +47,7 @@ fn code_url_and_environment_say_the_same() {
         .unwrap();
     let url = format!(
         "dsql://app@{HOST}:5433/postgres?region=eu-west-1&address=127.0.0.1&service_name=orders&root_file={}\
-         &application_name=orders%2D7&direct_tls=false&token_duration=168h&reservoir_enabled=true&max_conns=50",
+         &application_name=orders%2D7&direct_tls=true&token_duration=168h&reservoir_enabled=true&max_conns=50",
         pem.replace('/', "%2F")
     );
     assert_eq!(Options::from_url(&url).unwrap(), built);
@@ -58,7 +58,7 @@ fn code_url_and_environment_say_the_same() {
         ("PGPORT", "5433"),
         ("PGHOSTADDR", "127.0.0.1"),
         ("PGSSLROOTCERT", &pem),
-        ("PGSSLNEGOTIATION", "postgres"),
+        ("PGSSLNEGOTIATION", "direct"),
         ("PGAPPNAME", "orders-7"),
         ("PGDATABASE", ""),
         ("REGION", "eu-west-1"),
@@ -113,7 +113,7 @@ fn a_missing_endpoint_and_a_missing_region_are_told_together() {
     let error = Options::from_variables([("DSQL_MAX_CONNS", "5")]).unwrap_err();
     assert_eq!(settings(&error), ["CLUSTER_ENDPOINT", "REGION"]);
     let error = Options::builder("localhost").build().unwrap_err();
-    assert_eq!(settings(&error), ["REGION"]);
+    assert_eq!(settings(&error), ["region"]);
     assert!(error.to_string().contains("{id}.dsql.{region}.on.aws"), "{error}");
     assert_eq!(Options::builder("localhost").region("us-east-1").build().unwrap().region(), "us-east-1");
 }
@@ -121,11 +121,50 @@ fn a_missing_endpoint_and_a_missing_region_are_told_together() {
 #[test]
 fn a_wrong_url_is_explained_and_its_password_not_repeated() {
     let error = Options::from_url("postgres://admin:hunter2@h.example/").unwrap_err();
-    assert!(settings(&error).contains(&"URL") && !error.to_string().contains("hunter2"), "{error}");
+    assert_eq!(settings(&error), ["URL"], "what it lacks is not known");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
     let error = Options::from_url(&format!("dsql://admin:hunter2@{HOST}?max_cons=5&region=")).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("a token takes its place") && !text.contains("hunter2"), "{text}");
-    assert!(text.contains("\"max_cons\"") && text.contains("such as max_conns"), "{text}");
+    assert!(
+        text.contains("a key of the URL is \"max_cons\"") && text.contains("did you mean max_conns?"),
+        "{text}"
+    );
+    let error = Options::from_url(&format!("dsql://{HOST}?colour=blue")).unwrap_err();
+    assert!(error.to_string().contains("must be region, address, "), "{error}");
+}
+
+#[test]
+fn problems_are_named_as_they_are_where_they_come_from() {
+    let error =
+        Options::from_url("dsql://not%20a%20host/a/b?max_conns=5&max_conns=6&token_duration=x").unwrap_err();
+    assert_eq!(
+        settings(&error),
+        ["the path of the URL", "a key of the URL", "host", "region", "token_duration"],
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("a key of the URL is \"max_conns\", but must be given once"),
+        "{error}"
+    );
+    let error =
+        Options::from_variables([("CLUSTER_ENDPOINT", HOST), ("PGSSLNEGOTIATION", "foo")]).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("PGSSLNEGOTIATION is \"foo\", but must be direct or postgres"), "{text}");
+}
+
+/// An environment is read with more patience: what is no boolean there is false, and a warning.
+#[test]
+fn what_is_no_boolean_is_a_problem_in_a_url_and_in_code() {
+    let error = Options::from_url(&format!("dsql://{HOST}?reservoir_enabled=yes")).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("reservoir_enabled is \"yes\", but must be true or false"), "{text}");
+    let error = Options::builder(HOST).variable("DSQL_STAGGERED_STARTUP", "off").build().unwrap_err();
+    assert_eq!(settings(&error), ["DSQL_STAGGERED_STARTUP"]);
+    let read =
+        Options::from_variables([("CLUSTER_ENDPOINT", HOST), ("DSQL_RESERVOIR_ENABLED", "yes")]).unwrap();
+    assert!(!read.reservoir_enabled());
+    assert_eq!(read.settings().notes.len(), 1);
 }
 
 #[test]

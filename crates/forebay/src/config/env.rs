@@ -521,8 +521,9 @@ fn host_of(endpoint: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// The known name that is at most two slips away.
-fn closest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
+/// The name nearest to `name` of those that are `known`, if it is at most two slips away.
+#[must_use]
+pub fn closest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     known
         .iter()
         .map(|known| (distance(name, known), known))

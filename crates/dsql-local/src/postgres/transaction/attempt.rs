@@ -1,13 +1,14 @@
 //! How a transaction runs one statement.
 
 use super::commit::SIZE_LIMIT;
-use super::{BEGIN, Hold, START, Transaction, WAIT};
+use super::deed::Deed;
+use super::{BEGIN, Hold, START, Transaction, WAIT, is_dislodged, is_in_the_way};
 use crate::engine::{Call, Done, Extent, Rows};
 use crate::error::SqlError;
 use crate::postgres::locking::locking;
 use crate::postgres::request::Request;
 use crate::postgres::script::Script;
-use crate::postgres::{catalog, precheck, rewrite};
+use crate::postgres::{catalog, precheck, rewrite, writes};
 use crate::statement::Kind;
 
 /// How many rows a transaction may change.
@@ -29,7 +30,7 @@ impl Transaction {
         let mut request = Request::default();
         let mut script = Script::of(call);
         // What only reads and stands alone is a transaction of its own for the server, too.
-        let alone = call.extent == Extent::Alone && !script.description.writes;
+        let alone = call.extent == Extent::Alone && !script.description.writes && !self.inner.has_functions();
         if !self.begun && !alone {
             self.begun = true;
             request.whole(BEGIN);
@@ -74,10 +75,12 @@ impl Transaction {
             .await?;
         if call.statement.kind() == Kind::Ddl {
             catalog::audit(&mut self.backend, self.inner.rules).await?;
+            self.inner.saw_definition(call.statement);
             self.schema_change = Some(text);
             self.submits = submits;
         }
         catalog::check_results(&script.description)?;
+        self.journal.next_statement();
         for (table, place, strength) in std::mem::take(&mut script.locked) {
             self.journal.lock(table, place, strength);
         }
@@ -92,22 +95,50 @@ impl Transaction {
 
     /// Runs a statement where it does no harm.
     pub(super) async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        rows.clear();
         if call.description.is_none() {
-            self.describe_elsewhere(call.statement, &[]).await?;
+            match self.describe_elsewhere(call.statement, &[]).await {
+                Err(error) if !is_dislodged(&error) => return Err(error),
+                _ => {}
+            }
         }
-        let inner = self.inner.clone();
-        let pid = self.pid();
+        match self.play(call, rows, "").await {
+            Err(error) if is_dislodged(&error) => self.detach().await?,
+            outcome => return outcome,
+        }
+        let (inner, pid) = (self.inner.clone(), self.pid());
+        let _turn = inner.turns.turn().await;
+        self.check_epoch()?;
+        let outcome = inner.turns.insist(&inner, pid, self.play(call, rows, WAIT)).await;
+        // The schema may have changed while it waited.
+        self.check_epoch()?;
+        outcome
+    }
+
+    /// Runs a statement on copies, after all that came before if they are gone. `wait` is said ahead of what takes locks.
+    async fn play(&mut self, call: &Call<'_>, rows: &mut Rows, wait: &str) -> Result<Done, SqlError> {
+        let Hold::Doomed(sandbox) = &self.hold else { return Err(SqlError::unavailable()) };
+        if sandbox.is_empty() {
+            let deeds = self.deeds.clone();
+            for deed in &deeds {
+                self.act(&deed.call(), &mut Rows::default(), wait).await?;
+            }
+        }
+        rows.clear();
+        let done = self.act(call, rows, wait).await?;
+        if writes(call.statement) {
+            self.deeds.push(Deed::of(call));
+        }
+        Ok(done)
+    }
+
+    async fn act(&mut self, call: &Call<'_>, rows: &mut Rows, wait: &str) -> Result<Done, SqlError> {
+        self.backend.settle(&self.settings).await?;
         let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
-        let redirected = {
-            let _turn = inner.turns.turn().await;
-            let prepared = async {
-                self.backend.settle(&self.settings).await?;
-                self.backend.run(WAIT).await?;
-                sandbox.prepare(&mut self.backend, call, &self.journal).await
-            };
-            inner.turns.insist(&inner, pid, prepared).await?
-        };
+        let prepared = sandbox.prepare(&mut self.backend, call, &self.journal, wait).await;
+        let redirected = prepared.map_err(|error| {
+            // What it sees cannot be: it has made a key that another took away.
+            if is_in_the_way(&error) { SqlError::change_conflict() } else { error }
+        })?;
         self.backend.settle(&self.settings).await?;
         let mut script = Script::of(call);
         let mut request = Request::default();

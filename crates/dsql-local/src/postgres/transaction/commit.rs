@@ -2,19 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-
 use super::{Hold, Transaction, is_dislodged, is_in_the_way};
 use crate::engine::Oid;
 use crate::error::SqlError;
 use crate::postgres::backend::Body;
 use crate::postgres::commits::Unseen;
-use crate::postgres::journal::Change;
-use crate::postgres::record::{Key, key};
+use crate::postgres::record::{self, Key, key};
 use crate::postgres::request::Request;
 
 /// How many bytes it may write. It is told so at its commit.
 pub(super) const SIZE_LIMIT: usize = 10 << 20;
+
+/// What it means at a commit that another was in the way; `others` is whether anybody may have been.
+fn as_conflict(error: SqlError, others: bool) -> SqlError {
+    let conflict = error.code == "40001" || is_dislodged(&error) || (others && is_in_the_way(&error));
+    if conflict && error != SqlError::schema_conflict() { SqlError::change_conflict() } else { error }
+}
+
+/// Which keys are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Made,
+    Gone,
+}
 
 impl Transaction {
     /// Makes all of it durable.
@@ -22,57 +32,37 @@ impl Transaction {
         if !self.begun {
             return Ok(());
         }
-        loop {
-            self.check_epoch()?;
-            if self.journal.size() > SIZE_LIMIT {
-                return Err(SqlError::too_large(self.journal.size()));
-            }
-            match self.hold {
-                Hold::All => {}
-                Hold::Nothing => self.restore().await?,
-                Hold::Doomed(_) => return Err(SqlError::change_conflict()),
-            }
-            self.check_unseen().await?;
-            match self.seal().await {
-                Err(error) if is_dislodged(&error) => self.detach().await?,
-                sealed => return sealed,
-            }
-        }
-    }
-
-    fn check_epoch(&self) -> Result<(), SqlError> {
-        if self.inner.epoch() == self.epoch { Ok(()) } else { Err(SqlError::schema_conflict()) }
-    }
-
-    /// Does all of it again, so that it can be committed.
-    async fn restore(&mut self) -> Result<(), SqlError> {
-        if self.journal.is_empty() && self.schema_change.is_none() {
-            return Ok(());
-        }
-        let inner = self.inner.clone();
-        let _turn = inner.turns.turn().await;
-        let pid = self.pid();
-        let restored = inner.turns.insist(&inner, pid, self.redo()).await;
-        // The schema may have changed while it waited.
         self.check_epoch()?;
-        restored.map_err(|error| {
-            let conflict = error.code == "40001" || is_in_the_way(&error);
-            if conflict { SqlError::change_conflict() } else { error }
-        })
+        if self.journal.size() > SIZE_LIMIT {
+            return Err(SqlError::too_large(self.journal.size()));
+        }
+        let did_something = !self.journal.is_empty() || self.schema_change.is_some();
+        match self.hold {
+            Hold::Nothing if did_something => {
+                self.restore().await.map_err(|error| as_conflict(error, true))?;
+            }
+            Hold::All | Hold::Nothing => {}
+            Hold::Doomed(_) => return Err(SqlError::change_conflict()),
+        }
+        self.check_unseen().await?;
+        // What is only checked at the end may be in another's way, too; and by then there is nothing left to undo.
+        let others = self.inner.commits.any_since(self.mark);
+        self.seal().await.map_err(|error| as_conflict(error, others))
     }
 
-    /// The keys of rows to which that was done.
-    async fn keys(
-        &mut self,
-        done: impl Fn(&Change) -> Option<&Bytes>,
-    ) -> Result<BTreeSet<(Oid, Key)>, SqlError> {
+    /// The keys that were not there before, or are there no more.
+    async fn keys(&mut self, of: Side) -> Result<BTreeSet<(Oid, Key)>, SqlError> {
         let mut keys = BTreeSet::new();
         for entry in self.journal.entries() {
-            if let Some(values) = done(&entry.change) {
-                let shape = self.inner.shapes.of(entry.table, &mut self.backend).await?;
-                if !shape.key.is_empty() {
-                    keys.insert((entry.table, key(values, &shape.key)));
-                }
+            let (old, new) = (entry.change.before(), entry.change.after());
+            let (Some(values), other) = (if of == Side::Made { (new, old) } else { (old, new) }) else {
+                continue;
+            };
+            let shape = self.inner.shapes.of(entry.table, self.version, &mut self.backend).await?;
+            let key = key(values, &shape.key);
+            let kept = other.is_some_and(|other| record::key(other, &shape.key) == key);
+            if !shape.key.is_empty() && !kept {
+                keys.insert((entry.table, key));
             }
         }
         Ok(keys)
@@ -84,7 +74,7 @@ impl Transaction {
         if !inner.commits.left_traces(self.mark) {
             return Ok(());
         }
-        let made = self.keys(Change::inserted).await?;
+        let made = self.keys(Side::Made).await?;
         let rivals = inner.commits.rivals(&self.journal, &made, self.mark);
         if rivals.is_empty() {
             return Ok(());
@@ -98,11 +88,12 @@ impl Transaction {
 
     async fn seal(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
-        if self.schema_change.is_some() {
+        let change = self.schema_change.as_ref().map(|_| inner.shapes.change());
+        if change.is_some() {
             self.epoch = inner.schema_changes();
         }
         let mut unseen = Unseen::of(&self.journal);
-        unseen.gone = self.keys(Change::deleted).await?;
+        unseen.gone = self.keys(Side::Gone).await?;
         let xid = match unseen.is_empty() {
             true => String::new(),
             false => self.backend.value("SELECT pg_current_xact_id()").await?,
@@ -114,6 +105,7 @@ impl Transaction {
             Ok(())
         };
         let asked = self.backend.ask(Request::query("COMMIT"), take).await;
+        drop(change);
         if asked.is_ok() && committed {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dsql_local::{Cluster, Config, Credentials, EngineKind, Fault, Limits, Speed, TokenClock};
+use dsql_local::{Cluster, Config, Credentials, EngineKind, Fault, Limits, Rules, Speed, TokenClock};
 use forebay_dsql::{
     Client, DsqlPool, Options, OptionsBuilder, Roots, SignFuture, Signed, Signer, Token, TokenError,
     TokenRequest,
@@ -22,14 +22,21 @@ pub(crate) fn start_with(limits: Limits) -> Arc<Cluster> {
     start_over(EngineKind::Builtin, limits)
 }
 
+/// A cluster of another age.
+pub(crate) fn start_by(rules: Rules) -> Arc<Cluster> {
+    start_as(Config { rules, ..Config::default() })
+}
+
 pub(crate) fn start_over(engine: EngineKind, limits: Limits) -> Arc<Cluster> {
+    start_as(Config { engine, limits, ..Config::default() })
+}
+
+fn start_as(config: Config) -> Arc<Cluster> {
     let cluster = Cluster::start(Config {
-        engine,
         credentials: vec![Credentials::new("AKIDEXAMPLE", "not-a-secret")],
         speed: Speed::STOPPED,
         token_clock: TokenClock::Emulator,
-        limits,
-        ..Config::default()
+        ..config
     });
     Arc::new(cluster.unwrap())
 }

@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use dsql_local::{Cluster, EngineKind, Limits};
+use dsql_local::{Cluster, EngineKind, Limits, Rules};
 use forebay::Discard;
-use forebay_dsql::{Dsql, Session, Shape, SqlxDsql};
+use forebay_dsql::{Dsql, Error, Session, Shape, SqlxDsql};
 
-use super::cluster::{PATIENCE, eventually, fault, pool, start, start_over};
+use super::cluster::{PATIENCE, eventually, fault, pool, start, start_by, start_over};
 
 /// A pool of one connection, so that the next caller gets the same.
 async fn one(reservoir: bool) -> (Arc<Cluster>, Dsql) {
@@ -193,6 +193,34 @@ async fn sqlx_knows_what_it_does_not_know() {
     let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
     let zone: String = sqlx::query_scalar("SHOW TimeZone").fetch_one(lent.pg()).await.unwrap();
     assert_eq!((zone.as_str(), cluster.counters().accepted), ("UTC", 1));
+}
+
+/// An older cluster knows SET, but no RESET ALL: a connection that may be altered is closed then, and not lent again.
+#[tokio::test]
+async fn where_settings_cannot_be_reset_nobody_finds_anothers() {
+    for reservoir in [true, false] {
+        let cluster = start_by(Rules::Spec);
+        let pool: SqlxDsql = pool(&cluster, 1, reservoir).await;
+        let mut found = Vec::new();
+        for _ in 0..3 {
+            let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+            let zone: String = sqlx::query_scalar("SHOW TimeZone").fetch_one(lent.pg()).await.unwrap();
+            found.push(zone);
+            sqlx::query("SET TimeZone = 'Europe/Rome'").execute(lent.pg()).await.unwrap();
+        }
+        assert_eq!(found, ["UTC", "UTC", "UTC"], "reservoir: {reservoir}");
+        // What `run` leaves behind is known to be clean, and stays.
+        let accepted = async || {
+            pool.run("look", async |mut tx| {
+                sqlx::query("SELECT 1").execute(tx.pg()).await?;
+                Ok::<_, Error>(())
+            })
+            .await
+            .unwrap();
+            cluster.counters().accepted
+        };
+        assert_eq!(accepted().await, accepted().await, "reservoir: {reservoir}");
+    }
 }
 
 /// What a real PostgreSQL says about all this is what the books were made for.

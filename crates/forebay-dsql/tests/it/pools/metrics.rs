@@ -84,6 +84,6 @@ fn reservoir_mode_shows_the_same_and_more() {
 
 #[test]
 fn the_manual_lists_every_metric() {
-    let manual = include_str!("../../../../../docs/dsql-modes.md");
+    let manual = include_str!("../../../../../docs/dsql.md");
     assert!(manual.contains(&pool_metrics::manual()), "the table should be:\n{}", pool_metrics::manual());
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use dsql_local::Cluster;
 use forebay::CheckoutError;
 use forebay_dsql::{
-    Class, Client, DsqlPool, Lent, PoolMode, Postgres, PostgresConnection, Session, Sqlx, SqlxConnection,
-    Transaction,
+    Class, Client, DsqlPool, Lent, PoolMode, Postgres, PostgresConnection, Session, Shape, Sqlx,
+    SqlxConnection, Transaction,
 };
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start};
@@ -18,6 +18,8 @@ use super::cluster::{PATIENCE, eventually, fault, pool, start};
 pub(crate) trait Speak: Session + Sync + std::fmt::Debug {
     fn execute(&mut self, sql: &'static str) -> impl Future<Output = Result<(), String>> + Send;
     fn number(&mut self, sql: &'static str) -> impl Future<Output = Result<i64, String>> + Send;
+    /// Until the client has noticed that its socket is cut: by itself, or by using it.
+    fn notice(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 impl Speak for PostgresConnection {
@@ -29,6 +31,10 @@ impl Speak for PostgresConnection {
         let row = self.query_one(sql, &[]).await.map_err(|error| format!("{error:?}"))?;
         row.try_get(0).map_err(|error| error.to_string())
     }
+
+    async fn notice(&mut self) {
+        eventually("it is noticed", || self.shape() == Shape::Broken).await;
+    }
 }
 
 impl Speak for SqlxConnection {
@@ -39,6 +45,11 @@ impl Speak for SqlxConnection {
 
     async fn number(&mut self, sql: &'static str) -> Result<i64, String> {
         sqlx::query_scalar(sql).fetch_one(&mut **self).await.map_err(|error| error.to_string())
+    }
+
+    async fn notice(&mut self) {
+        let used = async { while self.execute("SELECT 1").await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, used).await.unwrap();
     }
 }
 
@@ -219,6 +230,34 @@ async fn transactions_are_run_until_they_are_through<C: Client<Connection: Speak
     assert_eq!(rows().await, 3);
 }
 
+async fn a_commit_that_never_left_is_run_again<C: Client<Connection: Speak>>(reservoir: bool) {
+    let cluster = start();
+    let pool: DsqlPool<C> = pool(&cluster, 2, reservoir).await;
+    pool.acquire().await.unwrap().execute("CREATE TABLE t (a bigint)").await.unwrap();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let run = pool.run("insert", |mut tx| {
+        let (attempts, cluster) = (Arc::clone(&attempts), Arc::clone(&cluster));
+        async move {
+            tx.execute("INSERT INTO t VALUES (1)").await.map_err(|error| Failed(error, None))?;
+            if attempts.fetch_add(1, Ordering::SeqCst) == 0 {
+                let cut = cluster.counters().severed + cluster.sever(1.0);
+                eventually("the sockets are cut", || cluster.counters().severed == cut).await;
+                tx.notice().await;
+            }
+            Ok::<_, Failed>(())
+        }
+    });
+    run.await.unwrap();
+    assert_eq!(attempts.load(Ordering::SeqCst), 2);
+    // sqlx may have more dead ones, which it finds out by using them.
+    let count = async || pool.acquire_within(PATIENCE).await.unwrap().number("SELECT count(*) FROM t").await;
+    let mut rows = count().await;
+    while rows.is_err() {
+        rows = count().await;
+    }
+    assert_eq!(rows, Ok(1));
+}
+
 macro_rules! everywhere {
     ($($test:ident)*) => {
         mod reservoir {
@@ -259,4 +298,5 @@ everywhere! {
     connections_can_be_listed_and_retired
     the_last_handle_closes_all
     transactions_are_run_until_they_are_through
+    a_commit_that_never_left_is_run_again
 }

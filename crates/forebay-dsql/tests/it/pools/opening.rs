@@ -6,7 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay::{CheckoutError, Connect, Failure, Lifeline};
-use forebay_dsql::{Client, ConnectorParts, Dsql, Options, Postgres, Roots, Sqlx, TokenCache};
+use forebay_dsql::{
+    Auth, Class, Client, ConnectorParts, Dsql, Error, Options, Postgres, Roots, Sqlx, TokenCache,
+};
 
 use super::cluster::{Keys, PATIENCE, eventually, fault, options, start};
 
@@ -115,6 +117,27 @@ async fn without_a_token_nothing_is_dialled() {
     }
 }
 
+/// As `role "nix" does not exist` and a wrong secret do: no pause will help, and the error says so.
+#[tokio::test]
+async fn what_will_never_be_let_in_is_told_so_once() {
+    let cluster = start();
+    let keys = Keys::of(&cluster);
+    cluster.inject(fault("refuse:how=denied"));
+    let options = options(&cluster, 1)
+        .reservoir(true)
+        .variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "1ms")
+        .variable("DSQL_RESERVOIR_EMPTY_WAIT", "10ms");
+    let pool = Dsql::connect(options.build().unwrap(), keys).await.unwrap();
+    eventually("it was refused", || pool.reservoir_status().unwrap().counts.failures(Failure::Auth) > 0)
+        .await;
+    let error = pool.acquire().await.unwrap_err();
+    assert_eq!(Class::of(&error), Class::Auth(Auth::Denied), "{error}");
+    let told = error.to_string();
+    assert_eq!((told.matches("access denied").count(), told.matches("auth: ").count()), (1, 1), "{told}");
+    let failed = pool.run("pay", async |_| Ok::<_, Error>(())).await.unwrap_err();
+    assert_eq!(failed.class(), Class::Auth(Auth::Denied), "{failed}");
+}
+
 async fn an_open_given_up_anywhere_leaves_nothing<C: Client>() {
     let cluster = start();
     let connector: C = connector(options(&cluster, 1).build().unwrap(), &Keys::of(&cluster));
@@ -174,10 +197,10 @@ async fn a_stranger_is_not_believed() {
 }
 
 #[tokio::test]
-async fn tls_can_be_asked_for_in_the_old_way() {
+async fn tls_can_begin_at_once() {
     let cluster = start();
     let connector: Postgres =
-        connector(options(&cluster, 1).direct_tls(false).build().unwrap(), &Keys::of(&cluster));
+        connector(options(&cluster, 1).direct_tls(true).build().unwrap(), &Keys::of(&cluster));
     let connection = connector.open(Lifeline::unattached()).await.unwrap();
     connection.batch_execute("SELECT 1").await.unwrap();
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use forebay::memory::Answer;
-use forebay::rt::Runtime;
-use forebay::{CheckoutError, Failure};
+use forebay::rt::{Runtime, VirtualTime};
+use forebay::{BoxError, CheckoutError, Connect, Failure, Lifeline, OpenError};
+use forebay_dsql::{Builder, Options};
 
 use super::world::{World, config, seconds};
 
@@ -18,6 +19,42 @@ fn a_warm_up_fills_the_pool_at_the_pace_of_the_limiter() {
     // Five at once, one after the other; the other fifteen ten a second.
     let took = world.time.now().since(start);
     assert!(took >= Duration::from_millis(1_500) && took < Duration::from_millis(1_700), "{took:?}");
+}
+
+/// Its connections are not clean after a ping until somebody has looked after them, as one of tokio-postgres whose driver
+/// is still at it on another thread.
+struct Slovenly;
+
+impl Connect for Slovenly {
+    /// Whether it is clean.
+    type Connection = bool;
+
+    async fn open(&self, _: Lifeline) -> Result<bool, OpenError> {
+        Ok(true)
+    }
+
+    fn is_clean(&self, clean: &bool) -> bool {
+        *clean
+    }
+
+    async fn check(&self, clean: &mut bool) -> Result<(), BoxError> {
+        *clean = false;
+        Ok(())
+    }
+
+    async fn reset(&self, clean: &mut bool) -> Result<(), BoxError> {
+        *clean = true;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_warm_pool_is_all_idle_at_once() {
+    let time = VirtualTime::new();
+    let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config(3)).build().unwrap();
+    let pool = time.run(Builder::over(Slovenly, options).runtime(time.clone()).connect()).unwrap();
+    let status = pool.status();
+    assert_eq!((status.open, status.idle, status.in_use), (3, 3, 0));
 }
 
 #[test]

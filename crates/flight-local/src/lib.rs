@@ -1,0 +1,1 @@
+//! A local Flight SQL server with real sessions, for tests, demos and laptops.

@@ -1,0 +1,327 @@
+//! DynamoDB as the table that a fleet shares.
+//!
+//! ```no_run
+//! # async fn start() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! use forebay::{EnvReader, Seed, rt::{Runtime, TokioRuntime}};
+//! use forebay_aws::dynamo::{DynamoTable, Place};
+//! use forebay_fleet::{Fleet, FleetSettings, Tables};
+//!
+//! let settings = FleetSettings::from_environment(&EnvReader::new("DSQL").read_process()?).ok_or("no fleet")?;
+//! let runtime = TokioRuntime::current()?;
+//! let table = DynamoTable::from_env("leases", Place::default()).await?;
+//! let seed = Seed::new(runtime.entropy());
+//! let fleet = Fleet::start(settings, Tables::one(table), runtime, seed).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod attributes;
+mod failure;
+mod phrase;
+mod setup;
+
+use std::fmt;
+
+use aws_config::retry::RetryConfig;
+use aws_config::{Region, SdkConfig};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::Builder;
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    Delete as DeletePart, Put as PutPart, ReturnValue, ReturnValuesOnConditionCheckFailure,
+    TransactWriteItem, Update as UpdatePart,
+};
+use forebay::StoreFuture;
+use forebay_fleet::{Cursor, Delete, Item, KEY, Page, Returning, Table, TableError, Update, Write};
+
+use self::phrase::Phrase;
+use crate::sdk;
+
+pub use self::setup::{Setup, SetupError};
+
+/// Where a table is, as far as the environment does not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The region, whatever the environment and the profile say.
+    pub region: Option<String>,
+    /// The host of the cluster: the table is in its region, if nothing else names one.
+    pub cluster: Option<String>,
+    /// The address of a DynamoDB that is not AWS's, such as `http://127.0.0.1:8000`.
+    pub endpoint_url: Option<String>,
+}
+
+/// Why nobody knows where the table is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Neither the environment nor the caller names a region.
+    #[error("there is no region for DynamoDB; set AWS_REGION")]
+    NoRegion,
+    /// The address is none.
+    #[error("{0:?} is no address of a DynamoDB; give one such as http://127.0.0.1:8000")]
+    Address(String),
+}
+
+/// A table of DynamoDB. The SDK's own retries are off: they would hide that the first attempt was applied.
+///
+/// Values of other kinds than [`forebay_fleet::Value`] has are none of ours, and are left out of what is returned.
+#[derive(Clone)]
+pub struct DynamoTable {
+    client: Client,
+    name: String,
+}
+
+impl DynamoTable {
+    /// The table called `name`, with the credentials and the region that the SDK finds for this process. Nothing is sent
+    /// before the first call.
+    ///
+    /// # Errors
+    /// If there is no region, or the address is none.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    pub async fn from_env(name: impl Into<String>, place: Place) -> Result<Self, PlaceError> {
+        let sdk = sdk::loader().load().await;
+        let region = place.region.map(Region::new).or_else(|| sdk.region().cloned());
+        let region = region.or_else(|| place.cluster.and_then(|host| region_of(&host)));
+        // Whoever runs a DynamoDB of their own does not care.
+        let region =
+            region.or_else(|| place.endpoint_url.is_some().then(|| Region::from_static("us-east-1")));
+        let mut config = sdk.into_builder();
+        config.set_region(region);
+        if place.endpoint_url.is_some() {
+            config.set_endpoint_url(place.endpoint_url);
+        }
+        Self::new(&config.build(), name)
+    }
+
+    /// The table called `name`, by the region, the credentials and the HTTP client of `sdk`.
+    ///
+    /// # Errors
+    /// If there is no region, or the address is none.
+    pub fn new(sdk: &SdkConfig, name: impl Into<String>) -> Result<Self, PlaceError> {
+        if sdk.region().is_none() {
+            return Err(PlaceError::NoRegion);
+        }
+        // The SDK would refuse each call, or panic.
+        if let Some(url) = sdk.endpoint_url().filter(|url| !is_address(url)) {
+            return Err(PlaceError::Address(url.to_owned()));
+        }
+        let mut config = Builder::from(sdk).retry_config(RetryConfig::disabled());
+        if sdk.behavior_version().is_none() {
+            config.set_behavior_version(Some(sdk::behavior()));
+        }
+        if sdk.http_client().is_none() {
+            config.set_http_client(Some(sdk::https()));
+        }
+        Ok(Self { client: Client::from_conf(config.build()), name: name.into() })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn update_item(&self, update: &Update) -> Result<Option<Item>, TableError> {
+        let mut phrase = Phrase::default();
+        let condition = phrase.conditions(&update.when);
+        let changes = phrase.changes(&update.changes);
+        let (names, values) = phrase.into_parts();
+        let answer = self
+            .client
+            .update_item()
+            .table_name(&self.name)
+            .set_key(Some(attributes::key(&update.key)))
+            .set_update_expression(changes)
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .return_values(match update.returning {
+                Returning::Nothing => ReturnValue::None,
+                Returning::Old => ReturnValue::AllOld,
+                Returning::New => ReturnValue::AllNew,
+            })
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let answer = answer.map_err(|error| match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => failure::condition(failed),
+            _ => self.failure(&error),
+        })?;
+        let item = answer.attributes.and_then(attributes::item);
+        // AWS returns nothing where there was no item. Others return its bare key, and items of ours are never bare.
+        let is_bare = |item: &Item| item.iter().next().is_none();
+        Ok(item.filter(|item| update.returning != Returning::Old || !is_bare(item)))
+    }
+
+    async fn get_item(&self, key: &str) -> Result<Option<Item>, TableError> {
+        let get = self.client.get_item().table_name(&self.name).set_key(Some(attributes::key(key)));
+        let answer = get.consistent_read(true).send().await.map_err(|error| self.failure(&error))?;
+        Ok(answer.item.and_then(attributes::item))
+    }
+
+    async fn delete_item(&self, delete: &Delete) -> Result<Option<Item>, TableError> {
+        let mut phrase = Phrase::default();
+        let condition = phrase.conditions(&delete.when);
+        let (names, values) = phrase.into_parts();
+        let answer = self
+            .client
+            .delete_item()
+            .table_name(&self.name)
+            .set_key(Some(attributes::key(&delete.key)))
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .return_values(ReturnValue::AllOld)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let answer = answer.map_err(|error| match error.as_service_error() {
+            Some(DeleteItemError::ConditionalCheckFailedException(failed)) => failure::condition(failed),
+            _ => self.failure(&error),
+        })?;
+        Ok(answer.attributes.and_then(attributes::item))
+    }
+
+    async fn transact_write_items(&self, writes: &[Write], token: &str) -> Result<(), TableError> {
+        let parts = writes.iter().map(|write| self.part(write)).collect::<Result<_, _>>()?;
+        let transaction =
+            self.client.transact_write_items().set_transact_items(Some(parts)).client_request_token(token);
+        let answer = transaction.send().await;
+        answer.map(drop).map_err(|error| match error.as_service_error() {
+            Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                failure::cancelled(cancelled)
+            }
+            _ => self.failure(&error),
+        })
+    }
+
+    /// One change of a transaction.
+    fn part(&self, write: &Write) -> Result<TransactWriteItem, TableError> {
+        let part = TransactWriteItem::builder();
+        let mut phrase = Phrase::default();
+        let found = ReturnValuesOnConditionCheckFailure::AllOld;
+        let part = match write {
+            Write::Update(update) => {
+                let condition = phrase.conditions(&update.when);
+                let changes = phrase.changes(&update.changes);
+                let (names, values) = phrase.into_parts();
+                let update = UpdatePart::builder()
+                    .table_name(&self.name)
+                    .set_key(Some(attributes::key(&update.key)))
+                    .set_update_expression(changes)
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values)
+                    .return_values_on_condition_check_failure(found);
+                part.update(update.build().map_err(failure::unsaid)?)
+            }
+            Write::Put { key, item, when } => {
+                let condition = phrase.conditions(when);
+                let (names, values) = phrase.into_parts();
+                let put = PutPart::builder()
+                    .table_name(&self.name)
+                    .set_item(Some(attributes::whole(key, item)))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values)
+                    .return_values_on_condition_check_failure(found);
+                part.put(put.build().map_err(failure::unsaid)?)
+            }
+            Write::Delete(delete) => {
+                let condition = phrase.conditions(&delete.when);
+                let (names, values) = phrase.into_parts();
+                let delete = DeletePart::builder()
+                    .table_name(&self.name)
+                    .set_key(Some(attributes::key(&delete.key)))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values)
+                    .return_values_on_condition_check_failure(found);
+                part.delete(delete.build().map_err(failure::unsaid)?)
+            }
+        };
+        Ok(part.build())
+    }
+
+    async fn scan_page(&self, prefix: &str, after: Option<&Cursor>) -> Result<Page, TableError> {
+        let mut phrase = Phrase::default();
+        let filter = (!prefix.is_empty()).then(|| phrase.begins_with(KEY, prefix));
+        let (names, values) = phrase.into_parts();
+        let answer = self
+            .client
+            .scan()
+            .table_name(&self.name)
+            .consistent_read(true)
+            .set_filter_expression(filter)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .set_exclusive_start_key(after.map(|cursor| attributes::key(&cursor.0)))
+            .send()
+            .await
+            .map_err(|error| self.failure(&error))?;
+        let items = answer.items.unwrap_or_default().into_iter().filter_map(attributes::keyed).collect();
+        let next = answer.last_evaluated_key.and_then(attributes::keyed).map(|(key, _)| Cursor(key));
+        Ok(Page { items, next })
+    }
+
+    fn failure<E>(&self, error: &SdkError<E, HttpResponse>) -> TableError
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        failure::failure(error, &self.name)
+    }
+}
+
+fn is_address(url: &str) -> bool {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    host.is_some_and(|host| host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '['))
+        && url.chars().all(|one| one.is_ascii_graphic())
+}
+
+/// The region in the name of a cluster.
+fn region_of(host: &str) -> Option<Region> {
+    let options = forebay_dsql::Options::builder(host).build().ok()?;
+    Some(Region::new(options.region().to_owned()))
+}
+
+impl Table for DynamoTable {
+    fn update<'a>(&'a self, update: &'a Update) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        Box::pin(self.update_item(update))
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        Box::pin(self.get_item(key))
+    }
+
+    fn delete<'a>(&'a self, delete: &'a Delete) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        Box::pin(self.delete_item(delete))
+    }
+
+    fn transact<'a>(
+        &'a self,
+        writes: &'a [Write],
+        token: &'a str,
+    ) -> StoreFuture<'a, Result<(), TableError>> {
+        Box::pin(self.transact_write_items(writes, token))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a Cursor>,
+    ) -> StoreFuture<'a, Result<Page, TableError>> {
+        Box::pin(self.scan_page(prefix, after))
+    }
+}
+
+impl fmt::Debug for DynamoTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DynamoTable").field(&self.name).finish()
+    }
+}

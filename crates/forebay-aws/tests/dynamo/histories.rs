@@ -1,0 +1,217 @@
+//! The same history on the table in memory and on DynamoDB: whatever is lost on the way, the items end byte-equal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::{self, ProcessClock, VirtualProcess, VirtualTime};
+use forebay::{Draws, EnvReader, LeaseId, LeaseMode, RateMode, Seed, StoreFuture};
+use forebay_aws::dynamo::DynamoTable;
+use forebay_fleet::{
+    Cursor, Delete, Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Page, Table, TableError,
+    Tables, Update, Value, Write,
+};
+use serde_json::json;
+use tokio::runtime::Handle;
+
+use crate::server::DynamoDb;
+
+/// DynamoDB as seen from virtual time: each call takes none of it.
+#[derive(Clone)]
+struct AtOnce(DynamoTable, Handle);
+
+impl AtOnce {
+    fn now<'a, T: Send + 'a>(&'a self, call: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        Box::pin(async move { self.1.block_on(call) })
+    }
+}
+
+impl Table for AtOnce {
+    fn update<'a>(&'a self, update: &'a Update) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        self.now(self.0.update(update))
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        self.now(self.0.get(key))
+    }
+
+    fn delete<'a>(&'a self, delete: &'a Delete) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
+        self.now(self.0.delete(delete))
+    }
+
+    fn transact<'a>(
+        &'a self,
+        writes: &'a [Write],
+        token: &'a str,
+    ) -> StoreFuture<'a, Result<(), TableError>> {
+        self.now(self.0.transact(writes, token))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a Cursor>,
+    ) -> StoreFuture<'a, Result<Page, TableError>> {
+        self.now(self.0.scan(prefix, after))
+    }
+}
+
+fn settings(leases: LeaseMode, rate: RateMode) -> FleetSettings {
+    let environment = EnvReader::new("DSQL").read([
+        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
+        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "fleet"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "fleet"),
+    ]);
+    let environment = environment.unwrap();
+    let mut settings = FleetSettings::new("abc.dsql.us-east-1.on.aws", "history");
+    (settings.leases, settings.rate, settings.max_open) = (environment.leases, environment.rate, 12);
+    if let Some(settings) = &mut settings.leases {
+        (settings.mode, settings.limit) = (leases, 40);
+    }
+    if let Some(settings) = &mut settings.rate {
+        settings.mode = rate;
+    }
+    settings
+}
+
+struct Instance {
+    fleet: Fleet,
+    process: VirtualProcess,
+    held: Vec<LeaseId>,
+}
+
+impl Instance {
+    async fn open(&mut self) {
+        let (Some(leases), Some(limit)) = (self.fleet.leases(), self.fleet.limit()) else { return };
+        let patience = Duration::from_secs(10);
+        if let Some(Ok(lease)) = rt::within(&self.process, patience, leases.acquire()).await {
+            self.held.push(lease);
+            if let Some(Ok(permit)) = rt::within(&self.process, patience, limit.acquire()).await {
+                permit.spend();
+            }
+        }
+    }
+
+    async fn close(&mut self) {
+        let Some(leases) = self.fleet.leases() else { return };
+        if let Some(lease) = self.held.pop() {
+            // Until the table agrees, as a reservoir does.
+            while leases.release(&lease).await.is_err() {
+                let again = rt::Runtime::now(&self.process) + Duration::from_secs(1);
+                rt::Runtime::sleep_until(&self.process, again).await;
+            }
+        }
+    }
+}
+
+/// Instances come, open, close, crash and leave, on a network that loses things. What was done, in short.
+fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> String {
+    let (time, seed) = (VirtualTime::with_seed(Seed::new(seed)), Seed::new(seed));
+    let network = Arc::new(FaultyTable::new(table, time.clone(), seed));
+    let latency = (Duration::from_millis(2), Duration::from_millis(30));
+    let faults = Faults {
+        latency,
+        lost_requests: 40,
+        lost_answers: 120,
+        late_requests: 20,
+        throttled: 30,
+        conflicts: 30,
+        ..Faults::default()
+    };
+    let mut draws: Draws = seed.fork("history").draws();
+    let (mut instances, mut told): (Vec<Instance>, String) = (Vec::new(), String::new());
+    for step in 0..80 {
+        network.set(faults);
+        let which = usize::try_from(draws.below(4)).unwrap();
+        let word = match (draws.below(10), instances.get_mut(which)) {
+            (0..=1, None) | (_, None) => {
+                let process = time.process(ProcessClock::default());
+                let tables = Tables { leases: Arc::clone(&network) as _, rate: Arc::clone(&network) as _ };
+                let seed = seed.fork(&format!("instance {step}"));
+                let fleet = time.run(Fleet::start(settings.clone(), tables, process.clone(), seed));
+                instances.push(Instance { fleet: fleet.unwrap(), process, held: Vec::new() });
+                "start"
+            }
+            (0, Some(_)) => {
+                instances.swap_remove(which).process.kill();
+                "crash"
+            }
+            (1, Some(instance)) => {
+                while !instance.held.is_empty() {
+                    time.run(instance.close());
+                }
+                time.run(instance.fleet.leave(Duration::from_secs(60)));
+                instances.swap_remove(which);
+                "leave"
+            }
+            (2..=6, Some(instance)) => {
+                for _ in 0..draws.below(6) {
+                    time.run(instance.open());
+                }
+                "open"
+            }
+            (_, Some(instance)) => {
+                for _ in 0..draws.below(4) {
+                    time.run(instance.close());
+                }
+                "close"
+            }
+        };
+        time.advance(draws.up_to(Duration::from_secs(25)));
+        told += &format!("{step} {word} {:?}\n", time.run(async { rt::Runtime::now(&time) }));
+    }
+    // Whatever is under way arrives.
+    network.set(Faults::default());
+    for instance in instances.drain(..) {
+        instance.process.kill();
+    }
+    time.advance(Duration::from_secs(60));
+    time.shut_down();
+    told
+}
+
+/// An item as DynamoDB stores it.
+fn stored(key: &str, item: &Item) -> serde_json::Value {
+    let mut stored = json!({ "pk": { "S": key } });
+    for (name, value) in item.iter() {
+        stored[name] = attribute(value);
+    }
+    stored
+}
+
+fn attribute(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Text(text) => json!({ "S": text }),
+        Value::Number(number) => json!({ "N": number.to_string() }),
+        Value::Map(map) => {
+            let inner: serde_json::Map<_, _> =
+                map.iter().map(|(name, value)| (name.clone(), attribute(value))).collect();
+            json!({ "M": inner })
+        }
+    }
+}
+
+fn same_on_both(leases: LeaseMode, rate: RateMode, seeds: std::ops::Range<u64>) {
+    let settings = settings(leases, rate);
+    for seed in seeds {
+        let memory = MemoryTable::new();
+        let in_memory = history(memory.clone(), &settings, seed);
+        let server = DynamoDb::with_table();
+        let on_dynamo = history(AtOnce(server.table(), server.handle()), &settings, seed);
+        assert_eq!(in_memory, on_dynamo, "seed {seed} took another course");
+        let expected: Vec<_> = memory.items().iter().map(|(key, item)| stored(key, item)).collect();
+        assert!(expected.len() > 1, "seed {seed} left nothing to compare");
+        let text = |items: &[serde_json::Value]| serde_json::to_string_pretty(items).unwrap();
+        assert_eq!(text(&expected), text(&server.items()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_ledger_and_a_bucket_end_byte_equal() {
+    same_on_both(LeaseMode::Ledger, RateMode::Bucket, 1..5);
+}
+
+#[test]
+fn a_counter_and_a_window_end_byte_equal() {
+    same_on_both(LeaseMode::Counter, RateMode::Window, 1..5);
+}

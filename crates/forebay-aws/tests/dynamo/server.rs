@@ -1,0 +1,88 @@
+//! A DynamoDB in this process, over loopback HTTP.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use aws_config::{Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use dynoxide::Database;
+use forebay::rt::TokioRuntime;
+use forebay_aws::dynamo::DynamoTable;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+
+pub(crate) const TABLE: &str = "fleet";
+
+/// A DynamoDB, and threads to talk to it on. It ends with this.
+pub(crate) struct DynamoDb {
+    pub(crate) database: Database,
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    runtime: Runtime,
+}
+
+impl DynamoDb {
+    /// One without tables.
+    pub(crate) fn start() -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let database = Database::memory().unwrap();
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async { drop(stopped.await) };
+        runtime.spawn(dynoxide::server::serve_with_shutdown(listener, database.clone(), shutdown));
+        Self { database, address, stop: Some(stop), runtime }
+    }
+
+    /// One with the table, as the set-up makes it.
+    pub(crate) fn with_table() -> Self {
+        let server = Self::start();
+        let table = server.table();
+        server.run(table.setup(&server.clock())).unwrap();
+        server
+    }
+
+    pub(crate) fn table(&self) -> DynamoTable {
+        DynamoTable::new(&sdk(self.address), TABLE).unwrap()
+    }
+
+    pub(crate) fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub(crate) fn clock(&self) -> TokioRuntime {
+        TokioRuntime::new(self.runtime.handle().clone())
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.runtime.handle().clone()
+    }
+
+    /// Every item, as it is stored.
+    pub(crate) fn items(&self) -> Vec<Value> {
+        let request = serde_json::from_value(json!({ "TableName": TABLE })).unwrap();
+        let answer = serde_json::to_value(self.database.scan(request).unwrap()).unwrap();
+        let mut items = answer["Items"].as_array().unwrap().clone();
+        items.sort_by_key(|item| item["pk"]["S"].as_str().unwrap().to_owned());
+        items
+    }
+}
+
+impl Drop for DynamoDb {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+    }
+}
+
+/// The SDK, set up for a DynamoDB at `address`.
+pub(crate) fn sdk(address: SocketAddr) -> SdkConfig {
+    let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
+    SdkConfig::builder()
+        .region(Region::new("us-east-1"))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .endpoint_url(format!("http://{address}"))
+        .build()
+}

@@ -1,0 +1,118 @@
+//! Callers who borrow, ask and give back, and what befalls them.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use tokio::runtime::Handle;
+
+use super::contestants::Pool;
+use crate::clock::{self, Stopwatch};
+
+/// How many there are.
+pub(super) const CALLERS: usize = 16;
+/// How long a caller waits after a refusal before he asks again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What a caller does beside asking.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Habit {
+    /// How long he keeps a connection after his statement, as one does in a transaction.
+    pub(super) holds: Duration,
+    /// How long he does without one then.
+    pub(super) pauses: Duration,
+}
+
+/// What befell all callers.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// From the first question until a connection was in hand, refusals and pauses included, in nanoseconds.
+    pub(super) waits: Histogram<u64>,
+    /// Acquires that failed.
+    pub(super) refused: u64,
+    /// Statements that failed on a connection which was lent before this moment, and after it.
+    pub(super) failed_before: u64,
+    /// See above.
+    pub(super) failed_after: u64,
+    /// When the first statement succeeded on a connection that was lent after the moment.
+    pub(super) first_after: Option<u64>,
+    /// What the first refusal said.
+    pub(super) said: Option<String>,
+}
+
+impl Found {
+    fn new() -> anyhow::Result<Self> {
+        let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).context("making a histogram")?;
+        Ok(Self { waits, refused: 0, failed_before: 0, failed_after: 0, first_after: None, said: None })
+    }
+
+    fn add(&mut self, other: Self) -> anyhow::Result<()> {
+        self.waits.add(other.waits)?;
+        self.refused += other.refused;
+        self.failed_before += other.failed_before;
+        self.failed_after += other.failed_after;
+        self.first_after = [self.first_after, other.first_after].into_iter().flatten().min();
+        self.said = self.said.take().or(other.said);
+        Ok(())
+    }
+
+    /// This quantile of the waits, in milliseconds.
+    pub(super) fn wait(&self, quantile: f64) -> f64 {
+        Duration::from_nanos(self.waits.value_at_quantile(quantile)).as_secs_f64() * 1e3
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failed_before + self.failed_after
+    }
+}
+
+/// Lets all callers go about their business for `time`. `moment` is when something happens, which may not be known yet.
+pub(super) async fn serve<P: Pool>(
+    pool: &P,
+    habit: Habit,
+    time: Duration,
+    moment: fn() -> u64,
+) -> anyhow::Result<Found> {
+    let until = clock::nanos() + clock::whole_nanos(time);
+    let callers: Vec<_> =
+        (0..CALLERS).map(|_| Handle::current().spawn(call(pool.clone(), habit, until, moment))).collect();
+    let mut all = Found::new()?;
+    for caller in callers {
+        all.add(caller.await??)?;
+    }
+    Ok(all)
+}
+
+async fn call<P: Pool>(pool: P, habit: Habit, until: u64, moment: fn() -> u64) -> anyhow::Result<Found> {
+    let mut found = Found::new()?;
+    while clock::nanos() < until {
+        let watch = Stopwatch::start();
+        let lent = loop {
+            match pool.acquire().await {
+                Ok(lent) => break Some(lent),
+                Err(error) => {
+                    found.refused += 1;
+                    found.said.get_or_insert_with(|| format!("{error:#}"));
+                }
+            }
+            if clock::nanos() >= until {
+                break None;
+            }
+            clock::pause(PAUSE).await;
+        };
+        found.waits.saturating_record(clock::whole_nanos(watch.elapsed()));
+        let Some(mut lent) = lent else { break };
+        let lent_at = clock::nanos();
+        let after = lent_at > moment();
+        match P::select(&mut lent).await {
+            Ok(()) if after => found.first_after = found.first_after.or_else(|| Some(clock::nanos())),
+            Ok(()) => {}
+            Err(_) if after => found.failed_after += 1,
+            Err(_) => found.failed_before += 1,
+        }
+        clock::pause(habit.holds).await;
+        drop(lent);
+        clock::pause(habit.pauses).await;
+    }
+    Ok(found)
+}

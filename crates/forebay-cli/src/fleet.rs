@@ -1,0 +1,189 @@
+//! What `forebay lease` and `forebay limiter` have in common: the way to the table, and the way out.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::pin::pin;
+use std::process::ExitCode;
+use std::task::Poll;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use forebay::EnvReader;
+use forebay::rt::{self, TokioRuntime};
+use forebay_aws::dynamo::{DynamoTable, Place, SetupError};
+use forebay_fleet::TableError;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::ending::Ending;
+use crate::output;
+
+/// Where the table is, and how to answer.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Way {
+    /// The address of a DynamoDB that is not AWS's
+    #[arg(long, value_name = "URL")]
+    dynamodb_endpoint: Option<String>,
+
+    /// Print one JSON object to stdout, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The cluster whose budget it is about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Cluster {
+    /// Host of the cluster
+    #[arg(long, value_name = "HOST", env = "CLUSTER_ENDPOINT", value_parser = host)]
+    pub(crate) endpoint: String,
+}
+
+/// A host as it is part of every key: in lower case, and without a port.
+fn host(text: &str) -> Result<String, String> {
+    let environment = EnvReader::new("DSQL").read([("CLUSTER_ENDPOINT", text)]);
+    let endpoint = environment.map_err(|error| error.to_string())?.endpoint;
+    endpoint.ok_or_else(|| "it is empty".to_owned())
+}
+
+/// How to be sure.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Consent {
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Done, but the answer is no: there is drift, there is nothing to evict, or somebody said no.
+pub(crate) const NO: u8 = 1;
+/// It could not be done: a bad call, or a table that cannot be used.
+const FAILED: u8 = 2;
+
+impl Consent {
+    /// Says what is about to happen, and asks. Whether to go on.
+    pub(crate) fn given(self, about: &str) -> anyhow::Result<bool> {
+        if self.yes {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() {
+            bail!("{about} Nobody is there to ask: give --yes to go on");
+        }
+        write!(io::stderr(), "{about}\nGo on? Type yes: ").context("could not ask")?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).context("could not read the answer")?;
+        let yes = answer.trim() == "yes";
+        if !yes {
+            writeln!(io::stderr(), "nothing was changed").context("could not tell")?;
+        }
+        Ok(yes)
+    }
+}
+
+impl Way {
+    /// The table called `name`, with the region and the credentials of the environment. The region is REGION, or what the SDK
+    /// finds, or the cluster's own.
+    pub(crate) async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
+        let place = Place {
+            region: std::env::var("REGION").ok().filter(|region| !region.is_empty()),
+            cluster: endpoint.map(str::to_owned),
+            endpoint_url: self.dynamodb_endpoint.clone(),
+        };
+        Ok(DynamoTable::from_env(name, place).await?)
+    }
+
+    /// Makes the table.
+    pub(crate) async fn set_up(&self, name: &str, runtime: &TokioRuntime) -> anyhow::Result<ExitCode> {
+        let table = self.table(name, None).await?;
+        let done = table.setup(runtime).await.map_err(|error| match error {
+            SetupError::Table(error) => explained(name, error),
+            error => error.into(),
+        })?;
+        let mut told = vec![if done.created { "made and active" } else { "is there, and as it should be" }];
+        if done.expiry_enabled {
+            told.push("items now end by ttl_epoch");
+        }
+        if done.provisioned {
+            told.push(
+                "it is billed by provisioned capacity, which throttles cold starts: on-demand is better",
+            );
+        }
+        let record = json!({
+            "table": name,
+            "created": done.created,
+            "expiry_enabled": done.expiry_enabled,
+            "provisioned": done.provisioned,
+        });
+        self.tell(&record, &format!("{name}: {}\n", told.join("; ")))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints an answer in the form that was asked for.
+    pub(crate) fn tell(&self, record: &serde_json::Value, text: &str) -> anyhow::Result<()> {
+        if self.json { output::print(&format!("{record:#}\n")) } else { output::print(text) }
+    }
+}
+
+/// How long one call on the table may take, as everywhere.
+const CALL: Duration = Duration::from_secs(5);
+
+/// A call on the table, for as long as it may take.
+pub(crate) async fn bounded<T>(
+    runtime: &TokioRuntime,
+    call: impl Future<Output = Result<T, TableError>>,
+) -> Result<T, TableError> {
+    let late = || Err(TableError::Unknown(format!("nothing within {CALL:?}").into()));
+    rt::within(runtime, CALL, call).await.unwrap_or_else(late)
+}
+
+/// What a table says, with its name and the remedy.
+pub(crate) fn explained(table: &str, error: TableError) -> anyhow::Error {
+    let remedy = error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    anyhow::anyhow!("table {table}: {error}{remedy}")
+}
+
+/// Runs `work` until it is done, or someone asks to end.
+pub(crate) fn run(
+    work: impl AsyncFnOnce(&TokioRuntime) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("could not start a thread for the network")?;
+    let runtime = TokioRuntime::new(tokio.handle().clone());
+    let outcome = tokio.block_on(unless_asked(work(&runtime)));
+    // A name that is being looked up is not waited for.
+    tokio.shutdown_background();
+    match outcome {
+        Ok(Ok(status)) => Ok(status),
+        Ok(Err(error)) => {
+            // If even this cannot be written, the exit status still tells.
+            let _ = writeln!(io::stderr(), "forebay: {error:#}");
+            Ok(ExitCode::from(FAILED))
+        }
+        Err(ending) => {
+            let _ = writeln!(io::stderr(), "broken off; it is safe to run it again");
+            Ok(ending.status())
+        }
+    }
+}
+
+/// The outcome of `work`, or who asked to end before.
+async fn unless_asked<T>(work: impl Future<Output = T>) -> Result<T, Ending> {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return Ok(work.await);
+    };
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if let Poll::Ready(outcome) = work.as_mut().poll(context) {
+            return Poll::Ready(Ok(outcome));
+        }
+        if interrupt.poll_recv(context).is_ready() {
+            return Poll::Ready(Err(Ending::Interrupted));
+        }
+        terminate.poll_recv(context).map(|_| Err(Ending::Terminated))
+    })
+    .await
+}

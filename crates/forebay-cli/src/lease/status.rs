@@ -1,0 +1,183 @@
+//! Everything the table says of a cluster, for eyes and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use forebay::rt::TokioRuntime;
+use forebay_fleet::operator::{self, InstanceReport, Survey};
+use forebay_fleet::{Table, TableError};
+use serde_json::{Value, json};
+
+use crate::fleet::bounded;
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Status {
+    endpoint: String,
+    survey: Survey,
+    /// Lease items of mode counter, if there is a counter.
+    leases: Option<i64>,
+}
+
+impl Status {
+    /// Looks. Where there is a counter, the whole table is read: only that tells how many leases there are.
+    pub(super) async fn look(
+        table: &dyn Table,
+        runtime: &TokioRuntime,
+        endpoint: &str,
+    ) -> Result<Self, TableError> {
+        let survey = operator::survey(table, runtime, endpoint).await?;
+        let leases = match &survey.counter {
+            Some(_) => Some(count(table, runtime, &format!("dsqllease#{endpoint}#")).await?),
+            None => None,
+        };
+        Ok(Self { endpoint: endpoint.to_owned(), survey, leases })
+    }
+
+    /// Whether everything adds up.
+    pub(super) fn is_exact(&self) -> bool {
+        self.survey.is_exact() && self.counter_drift().is_none_or(|drift| drift == 0)
+    }
+
+    /// By how much the counter exceeds the leases.
+    fn counter_drift(&self) -> Option<i64> {
+        Some(self.survey.counter?.active - self.leases?)
+    }
+
+    /// The same for programs.
+    pub(super) fn record(&self) -> Value {
+        let (held, capacity) = self.survey.totals();
+        let shards: Vec<Value> = self
+            .survey
+            .shards
+            .iter()
+            .map(|(shard, report)| {
+                json!({
+                    "shard": shard,
+                    "capacity": report.capacity,
+                    "free": report.free,
+                    "drift": report.drift,
+                })
+            })
+            .collect();
+        let instance = |one: &InstanceReport| {
+            json!({
+                "instance": one.instance,
+                "shard": one.shard,
+                "slots": one.slots,
+                "node": one.node,
+                "beat_age_seconds": one.beat_age.as_secs(),
+                "lease_seconds": one.lease.as_secs(),
+                "overdue": is_overdue(one),
+            })
+        };
+        let counter = self.survey.counter.map(|counter| {
+            json!({
+                "active": counter.active,
+                "age_seconds": counter.age.as_secs(),
+                "leases": self.leases,
+                "drift": self.counter_drift(),
+            })
+        });
+        json!({
+            "endpoint": self.endpoint,
+            "held": held,
+            "capacity": capacity,
+            "exact": self.is_exact(),
+            "shards": shards,
+            "instances": self.survey.instances.iter().map(instance).collect::<Vec<_>>(),
+            "counter": counter,
+            "rate_reserved_seconds": self.survey.rate_reserved.map(|ahead| ahead.as_secs_f64()),
+        })
+    }
+
+    fn write_ledger(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (held, capacity) = self.survey.totals();
+        let drift: i64 = self.survey.shards.iter().map(|(_, shard)| shard.drift.abs()).sum();
+        let instances: BTreeMap<&str, Vec<&InstanceReport>> =
+            self.survey.instances.iter().fold(BTreeMap::new(), |mut all, one| {
+                all.entry(one.instance.as_str()).or_default().push(one);
+                all
+            });
+        writeln!(f, "ledger: {held} of {capacity} slots held by {}", counted(instances.len(), "instance"))?;
+        if drift > 0 {
+            writeln!(f, "drift: {drift}; something has written what it should not: `forebay lease reset`")?;
+            for (shard, report) in self.survey.shards.iter().filter(|(_, report)| report.drift != 0) {
+                let (free, capacity) = (report.free, report.capacity);
+                writeln!(f, "  shard {shard}: capacity {capacity}, free {free}, drift {:+}", report.drift)?;
+            }
+        } else {
+            writeln!(f, "drift: none")?;
+        }
+        if instances.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\n{:<12} {:>6} {:>6} {:>8}  {:>10}  ", "instance", "slots", "node", "shards", "beat")?;
+        for (name, entries) in instances {
+            let slots: u64 = entries.iter().map(|entry| entry.slots).sum();
+            let shards: Vec<String> = entries.iter().map(|entry| entry.shard.to_string()).collect();
+            // The oldest beat is the one that others will act on.
+            let Some(oldest) = entries.iter().max_by_key(|entry| entry.beat_age) else { continue };
+            let late = if is_overdue(oldest) { "overdue: its slots are about to be freed" } else { "" };
+            let (node, age) = (entries[0].node, ago(oldest.beat_age));
+            let line = format!("{name:<12} {slots:>6} {node:>6} {:>8}  {age:>10}  {late}", shards.join(","));
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.endpoint)?;
+        if self.survey.shards.is_empty() && self.survey.counter.is_none() {
+            writeln!(f, "nobody has joined yet")?;
+        }
+        if !self.survey.shards.is_empty() {
+            self.write_ledger(f)?;
+        }
+        if let (Some(counter), Some(leases), Some(drift)) =
+            (self.survey.counter, self.leases, self.counter_drift())
+        {
+            let age = ago(counter.age);
+            writeln!(f, "counter: {} active, {leases} leases, written {age}", counter.active)?;
+            match drift {
+                0 => writeln!(f, "drift: none")?,
+                _ => writeln!(f, "drift: {drift:+}; once its peers are quiet: `forebay lease reconcile`")?,
+            }
+        }
+        match self.survey.rate_reserved {
+            None => Ok(()),
+            Some(Duration::ZERO) => writeln!(f, "rate: a permit is to be had at once"),
+            Some(ahead) => writeln!(f, "rate: a newcomer waits {:.1} s for a permit", ahead.as_secs_f64()),
+        }
+    }
+}
+
+/// Whether an instance has been silent for so long that others free its slots.
+fn is_overdue(instance: &InstanceReport) -> bool {
+    instance.beat_age > instance.lease
+}
+
+/// How many items have keys that begin with `prefix`.
+async fn count(table: &dyn Table, runtime: &TokioRuntime, prefix: &str) -> Result<i64, TableError> {
+    let (mut found, mut after) = (0, None);
+    loop {
+        let page = bounded(runtime, table.scan(prefix, after.as_ref())).await?;
+        found += i64::try_from(page.items.len()).unwrap_or(i64::MAX);
+        after = page.next;
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+fn ago(age: Duration) -> String {
+    format!("{} ago", forebay::duration::show(Duration::from_secs(age.as_secs())))
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}

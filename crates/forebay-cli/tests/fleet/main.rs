@@ -1,0 +1,6 @@
+//! `forebay lease` and `forebay limiter` as operators meet them, on a DynamoDB in this process.
+
+mod lease;
+mod limiter;
+mod mending;
+mod server;

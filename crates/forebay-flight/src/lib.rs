@@ -1,0 +1,1 @@
+//! A Flight SQL client and pools with real sessions, deadlines and cancellation.
