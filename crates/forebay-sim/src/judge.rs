@@ -84,8 +84,7 @@ pub(crate) struct Peaks {
 /// Where leases leave less than all targets, so much of them is in use at least: what is closed first and opened then
 /// is missing in between, one for each instance.
 const CAPPED_SHARE: f64 = 0.98;
-/// And no instance has less than this share of what would be fair, where each connection is counted for itself. Slots of a
-/// ledger go to those who come first.
+/// And no instance has less than this share of what would be fair.
 const FAIR_SHARE: f64 = 0.5;
 
 impl Judge {
@@ -94,11 +93,7 @@ impl Judge {
         let cap = cap.filter(|cap| *cap < scenario.target());
         let fleet_goal = cap.map(|cap| share(cap, CAPPED_SHARE));
         #[allow(clippy::cast_precision_loss, reason = "counts below a million")]
-        let fair = match (cap, scenario.leases) {
-            (Some(_), Some(leases)) if leases.mode == LeaseMode::Ledger => 0.0,
-            (Some(cap), _) => FAIR_SHARE * cap as f64 / scenario.target() as f64,
-            (None, _) => 1.0,
-        };
+        let fair = cap.map_or(1.0, |cap| FAIR_SHARE * cap as f64 / scenario.target() as f64);
         let member = |service: &Service| Member {
             size: 0,
             floor: share(service.target_ready, fair),

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use forebay::Instant;
 
-use super::book::{Book, Call, Seat, Tale};
+use super::book::{Book, Seat};
+use super::call::{Call, Tale};
 use super::shard::{self, Entry, Shard};
 use crate::away;
 use crate::counter;
@@ -107,14 +108,14 @@ impl Book {
             self.tell_once(k, "lease", Tale::LeaseDiffers { ours, theirs });
         }
         let dead = self.watch.saw(k, shard, now);
-        let own = self.rules.id.clone();
         let seated = self.seats.contains_key(&k);
         for (id, entry) in dead {
             let listed = self.doomed.iter().any(|(shard, doomed, _)| *shard == k && *doomed == id);
-            if !(listed || seated && id == own) {
+            if !(listed || seated && id == self.rules.id) {
                 self.doomed.push_back((k, id, entry));
             }
         }
+        self.compare(now);
     }
 
     fn lost_a_race(&mut self, k: u8, item: Option<&Item>, now: Instant) {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use forebay::{AwayPolicy, Draws, Instant};
 
+use super::call::{Taken, Tale};
+use super::level::{Demand, level};
 use super::shard::{Entry, SHARDS};
 use super::sightings::Watch;
 use crate::away::Away;
@@ -42,6 +44,9 @@ pub(super) struct Seat {
     pub(super) due: Instant,
 }
 
+/// A reservoir that was told that there are no slots left asks again within ten seconds; one that does not needs no more.
+const HUNGER: Duration = Duration::from_secs(20);
+
 /// Time that is left for closing connections before the slots under them can be taken away.
 const CLOSING: Duration = Duration::from_secs(10);
 
@@ -60,90 +65,6 @@ impl Seat {
     pub(super) fn end(&self) -> Instant {
         self.sent + self.lease
     }
-}
-
-/// What to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// Ask the table this, and tell what it answers.
-    Call(Call),
-    /// Nothing until then, or until something is asked.
-    Wait(Instant),
-    /// It is over: every entry has been given back.
-    Left,
-}
-
-/// One call to the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Look(u8),
-    LookForCounter,
-    Create(u8),
-    Join(u8, Entry),
-    Renew(u8, Entry, Entry),
-    Leave(u8, Entry),
-    Reap(u8, String, Entry),
-}
-
-impl Call {
-    /// Its name in metrics.
-    pub(crate) fn operation(&self) -> &'static str {
-        match self {
-            Self::Look(_) | Self::LookForCounter => "look",
-            Self::Create(_) => "create",
-            Self::Join(..) => "join",
-            Self::Renew(_, before, after) if before.slots == after.slots => "beat",
-            Self::Renew(..) => "resize",
-            Self::Leave(..) => "leave",
-            Self::Reap(..) => "reap",
-        }
-    }
-}
-
-/// What a caller who wants a lease is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// This one.
-    Lease(u64),
-    /// Ask again when something has changed.
-    Wait,
-    /// The fleet's limit is reached.
-    Full,
-    /// The store is away, or we are leaving.
-    Away(&'static str),
-}
-
-/// Something worth telling.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tale {
-    Joined {
-        shard: u8,
-        node: u16,
-        slots: u64,
-    },
-    Beaten,
-    Conflict,
-    Reaped {
-        id: String,
-        slots: u64,
-    },
-    /// An entry of ours is gone: we were taken for dead, or an operator has evicted us.
-    Lost {
-        shard: u8,
-        slots: u64,
-    },
-    LimitDiffers {
-        ours: u64,
-        theirs: u64,
-    },
-    LeaseDiffers {
-        ours: Duration,
-        theirs: Duration,
-    },
-    NotAShard {
-        shard: u8,
-    },
-    CounterInUse,
 }
 
 /// The ledger as one instance keeps it.
@@ -169,6 +90,10 @@ pub(crate) struct Book {
     pub(super) giving: u64,
     /// Joins in a row that someone else was faster than.
     pub(super) outrun: u32,
+    /// More than this we are not to have: others have much less, and want more.
+    pub(super) level: Option<u64>,
+    /// When a caller was last told that there are no slots left.
+    refused: Option<Instant>,
     /// Leases that are out.
     out: BTreeSet<u64>,
     next_lease: u64,
@@ -214,6 +139,8 @@ impl Book {
             retreat: None,
             giving: 0,
             outrun: 0,
+            level: None,
+            refused: None,
             out: BTreeSet::new(),
             next_lease: 0,
             waiting: 0,
@@ -258,7 +185,9 @@ impl Book {
         if away {
             return Taken::Away("the table is away, and every slot is in use");
         }
-        if round.is_some_and(|round| round < self.rounds) || now < self.full_until {
+        let searched = round.is_some_and(|round| round < self.rounds) || now < self.full_until;
+        if searched || self.level.is_some_and(|level| self.held() >= level) {
+            self.refused = Some(now);
             return Taken::Full;
         }
         Taken::Wait
@@ -311,6 +240,7 @@ impl Book {
             AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.rules.max_open,
             _ => self.slots(),
         }
+        .min(self.level.unwrap_or(u64::MAX))
     }
 
     /// How many connections may be kept: in `strict`, those whose slots cannot be taken away yet.
@@ -340,9 +270,9 @@ impl Book {
         self.watch.totals(self.rules.limit)
     }
 
-    /// Instances in the fleet, as far as is known.
-    pub(crate) fn population(&self) -> usize {
-        self.watch.entries()
+    /// Slots of each entry in the fleet, as far as is known.
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = u64> {
+        self.watch.entries().map(|(_, entry)| entry.slots)
     }
 
     pub(crate) fn away(&self) -> &Away {
@@ -365,16 +295,45 @@ impl Book {
         }
     }
 
-    /// Slots that are missing for what is out and for those who wait.
+    /// Slots that are missing for what is out and for those who wait, as far as that is fair.
     pub(super) fn short(&self) -> u64 {
-        (self.held() + self.waiting).saturating_sub(self.slots())
+        self.short_of(self.level.unwrap_or(u64::MAX))
     }
 
     /// Of those, what this process was made to hold. The rest is for opening a replacement before the old one is closed:
     /// worth having, but not worth searching for, nor taking from others.
     pub(super) fn short_of_need(&self) -> u64 {
-        let need = (self.held() + self.waiting).min(self.rules.max_open).max(self.held());
-        need.saturating_sub(self.slots())
+        self.short_of(self.rules.max_open.min(self.level.unwrap_or(u64::MAX)))
+    }
+
+    fn short_of(&self, most: u64) -> u64 {
+        (self.held() + self.waiting).min(most).max(self.held()).saturating_sub(self.slots())
+    }
+
+    /// How many more slots we would take, if there were any. Who has most of what it wants does not say so: nobody would give it
+    /// any, and it would be in every write.
+    pub(super) fn want(&self, now: Instant) -> u64 {
+        let is_short = self.refused.is_some_and(|refused| now.since(refused) < HUNGER);
+        let want = self.rules.max_open.saturating_sub(self.slots());
+        if is_short && want * 3 > self.slots() { want } else { 0 }
+    }
+
+    /// Looks at what others have and want.
+    pub(super) fn compare(&mut self, now: Instant) {
+        let mut demands = self.watch.demands();
+        // Of ourselves we know better.
+        let own = Demand { slots: self.slots(), want: self.want(now) };
+        self.level = None;
+        if !demands.is_empty() {
+            demands.insert(&self.rules.id, own);
+            self.level = level(demands.into_values().collect(), self.watch.totals(self.rules.limit).1);
+        }
+    }
+
+    /// Slots that others should have, and that nobody here uses any more.
+    pub(super) fn unfair(&self) -> u64 {
+        let level = self.level.unwrap_or(u64::MAX);
+        self.slots().saturating_sub(level.max(self.held()))
     }
 
     pub(super) fn spare(&self) -> u64 {

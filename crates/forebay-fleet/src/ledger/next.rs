@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use forebay::Instant;
 
-use super::book::{Act, Book, Call, Seat};
+use super::book::{Book, Seat};
+use super::call::{Act, Call};
 use super::shard::{Entry, SHARDS, Shard};
 use crate::away;
 
@@ -41,7 +42,10 @@ impl Book {
             None if self.leaving => return Act::Wait(Instant::NEVER),
             None => return self.next_home(now, wall),
         };
-        let due = self.seats.iter().filter(|(_, seat)| seat.due <= now).min_by_key(|(_, seat)| seat.due);
+        // A few can wait for the next beat, which costs nothing more.
+        let yields = self.unfair() >= self.rules.block.max(1);
+        let due = self.seats.iter().filter(|(_, seat)| seat.due <= now || yields && seat.entry.slots > 0);
+        let due = due.min_by_key(|(_, seat)| seat.due);
         if let Some((k, seat)) = due.map(|(k, seat)| (*k, *seat)) {
             return Act::Call(self.beat(k, seat, now, wall));
         }
@@ -92,6 +96,7 @@ impl Book {
             return Act::Call(Call::Look(k));
         }
         let room = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.free);
+        let crowd = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.entries.len());
         let want = self.short().max(self.rules.max_open).max(self.rules.block);
         let [one, other] = pair;
         let mut k = if room(&other) > room(&one) { other } else { one };
@@ -102,7 +107,8 @@ impl Book {
                 self.candidates = None;
                 return self.next_home(now, wall);
             }
-            k = (0..SHARDS).filter(|k| self.watch.seen_since(*k, now - FRESH)).max_by_key(room).unwrap_or(k);
+            let seen = (0..SHARDS).filter(|k| self.watch.seen_since(*k, now - FRESH));
+            k = seen.max_by_key(|k| (room(k), std::cmp::Reverse(crowd(k)))).unwrap_or(k);
         }
         Act::Call(self.join(k, want, wall))
     }
@@ -116,7 +122,8 @@ impl Book {
         }
         let beat = next_beat(0, wall);
         let node = shard.free_node(k, self.draws.bits());
-        let entry = Entry { slots: want.min(shard.free), beat, epoch: shard.joins + 1, node };
+        let slots = want.min(shard.free);
+        let entry = Entry { slots, beat, epoch: shard.joins + 1, node, want: want - slots };
         Call::Join(k, entry)
     }
 
@@ -138,11 +145,17 @@ impl Book {
             return Call::Leave(k, seat.entry);
         }
         let more = if give == 0 && now >= self.full_until { self.portion(k, self.short()) } else { 0 };
-        Call::Renew(k, seat.entry, after(&seat.entry, seat.entry.slots - give + more, wall))
+        let want = self.want(now).saturating_sub(more);
+        let after = Entry { want, ..after(&seat.entry, seat.entry.slots - give + more, wall) };
+        Call::Renew(k, seat.entry, after)
     }
 
-    /// Slots to give back: what nobody has needed since the last beat, beyond what is worth keeping.
+    /// Slots to give back: what others should have; or what nobody has needed since the last beat, beyond what is worth
+    /// keeping.
     fn surplus(&self, k: u8, seat: &Seat, now: Instant) -> u64 {
+        if self.unfair() > 0 {
+            return self.unfair().min(seat.entry.slots);
+        }
         let tight = self.watch.shard(k).is_some_and(Shard::is_tight);
         let keep = match self.watch.shard(k) {
             // Others may be waiting for every one of them.

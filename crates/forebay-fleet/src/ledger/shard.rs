@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     pub(crate) epoch: i64,
     /// Unique among the entries of all shards.
     pub(crate) node: u16,
+    /// How many more slots its instance would take, when it last wrote, had there been any.
+    pub(crate) want: u64,
 }
 
 /// The key of shard `k`.
@@ -122,16 +124,18 @@ impl Entry {
             beat: number("b")?,
             epoch: number("e")?,
             node: u16::try_from(number("n")?).ok()?,
+            want: number("w").and_then(|want| u64::try_from(want).ok()).unwrap_or(0),
         })
     }
 
-    /// Names of one letter: a shard of 27 entries fits in a kilobyte, and so costs one unit to write.
+    /// Names of one letter: a shard of 27 entries fits in a kilobyte, and so costs one unit to write. Nobody wants more for long,
+    /// as a rule, and so nothing is written of those who do not.
     fn write(&self) -> Value {
         let values =
             [("s", signed(self.slots)), ("b", self.beat), ("e", self.epoch), ("n", i64::from(self.node))];
-        Value::Map(
-            values.into_iter().map(|(name, number)| (name.to_owned(), Value::Number(number))).collect(),
-        )
+        let want = (self.want > 0).then(|| ("w", signed(self.want)));
+        let values = values.into_iter().chain(want);
+        Value::Map(values.map(|(name, number)| (name.to_owned(), Value::Number(number))).collect())
     }
 
     /// Enters `id`, if it is not there.
@@ -155,10 +159,14 @@ impl Entry {
         }
         if more != 0 {
             update = update
-                .change(Change::set(at.then("s"), signed(after.slots)))
+                .change(Change::set(at.clone().then("s"), signed(after.slots)))
                 .change(Change::plus("free", -more));
         }
-        update
+        match after.want {
+            want if want == self.want => update,
+            0 => update.change(Change::Remove(at.then("w"))),
+            want => update.change(Change::set(at.then("w"), signed(want))),
+        }
     }
 
     /// Takes this entry of `id` out and frees its slots: by `id` itself, which knows that nothing else changes them.
@@ -211,7 +219,7 @@ mod tests {
     fn every_write_keeps_the_sum_and_is_done_once() {
         let item = made(100, 0);
         assert_eq!(Shard::read(&item), Some(Shard { written: true, ..Shard::unwritten(100, 0, LEASE) }));
-        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0 };
+        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0, want: 0 };
         let check = |item: &Item| {
             let shard = Shard::read(item).unwrap();
             assert_eq!(
@@ -222,15 +230,17 @@ mod tests {
         let mut item = apply(&item, &entry.join("host", 0, "a")).unwrap();
         check(&item);
         assert_eq!(apply(&item, &entry.join("host", 0, "a")), None, "joined twice");
-        let grown = Entry { slots: 13, beat: 2, ..entry };
-        let shrunk = Entry { slots: 2, beat: 3, ..entry };
-        for (before, after) in [(entry, grown), (grown, shrunk)] {
+        let grown = Entry { slots: 13, beat: 2, want: 7, ..entry };
+        let hungrier = Entry { beat: 3, want: 8, ..grown };
+        let shrunk = Entry { slots: 2, beat: 4, ..entry };
+        for (before, after) in [(entry, grown), (grown, hungrier), (hungrier, shrunk)] {
             let renew = before.renew(&after, "host", 0, "a");
             item = apply(&item, &renew).unwrap();
             check(&item);
+            assert_eq!(Shard::read(&item).unwrap().entries["a"], after);
             assert_eq!(apply(&item, &renew), None, "renewed twice");
         }
-        let too_much = Entry { slots: 14, beat: 4, ..entry };
+        let too_much = Entry { slots: 14, beat: 5, ..entry };
         assert_eq!(apply(&item, &shrunk.renew(&too_much, "host", 0, "a")), None);
         assert_eq!(apply(&item, &grown.reap("host", 0, "a")), None, "it has beaten since");
         item = apply(&item, &shrunk.reap("host", 0, "a")).unwrap();
@@ -245,7 +255,7 @@ mod tests {
         let mut item = made(10_000, 7);
         for number in 0..27 {
             let node = Shard::read(&item).unwrap().free_node(7, 13);
-            let entry = Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node };
+            let entry = Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node, want: 0 };
             item = apply(&item, &entry.join(host, 7, &format!("his{number:05}"))).unwrap();
         }
         assert!(item.size(&key(host, 7)) <= 1024, "{} bytes", item.size(&key(host, 7)));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay::Instant;
 
+use super::level::Demand;
 use super::shard::{Entry, SHARDS, Shard};
 
 /// Everything seen so far.
@@ -33,23 +34,24 @@ impl Watch {
     /// not been written in between, however long nobody looked. So nobody is called dead whose own count says it lives.
     pub(crate) fn saw(&mut self, k: u8, shard: Shard, now: Instant) -> Vec<(String, Entry)> {
         let view = &mut self.views[usize::from(k)];
-        let known = std::mem::take(&mut view.sightings);
         let first_look = view.seen.is_none();
+        view.sightings.retain(|id, _| shard.entries.contains_key(id));
         let mut dead = Vec::new();
         for (id, entry) in &shard.entries {
-            let since = match known.get(id) {
-                Some((before, since)) if before == entry => *since,
-                // At the first look there is nothing to compare with: it may be long dead.
-                None if first_look => now,
-                _ => {
-                    view.stirred = Some(now);
-                    now
+            match view.sightings.get_mut(id) {
+                Some((before, since)) if before == entry => {
+                    if now.since(*since) >= shard.lease {
+                        dead.push((id.clone(), *entry));
+                    }
+                    continue;
                 }
-            };
-            if now.since(since) >= shard.lease {
-                dead.push((id.clone(), *entry));
+                Some(sighting) => *sighting = (*entry, now),
+                None => drop(view.sightings.insert(id.clone(), (*entry, now))),
             }
-            view.sightings.insert(id.clone(), (*entry, since));
+            // At the first look there is nothing to compare with: it may be long dead.
+            if !first_look {
+                view.stirred = Some(now);
+            }
         }
         view.seen = Some((shard, now));
         dead
@@ -100,9 +102,23 @@ impl Watch {
         (1..=read).any(|step| self.is_alive((home + step) % SHARDS, now, beat))
     }
 
-    /// How many entries there are, as far as is known.
-    pub(crate) fn entries(&self) -> usize {
-        self.views.iter().map(|view| view.sightings.len()).sum()
+    /// Every entry, as far as is known.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        self.views.iter().flat_map(|view| &view.sightings).map(|(id, (entry, _))| (id, entry))
+    }
+
+    /// What each instance has and wants, as far as is known; nothing while nobody wants more.
+    pub(crate) fn demands(&self) -> BTreeMap<&str, Demand> {
+        let mut demands = BTreeMap::<&str, Demand>::new();
+        if self.entries().all(|(_, entry)| entry.want == 0) {
+            return demands;
+        }
+        for (id, entry) in self.entries() {
+            let demand = demands.entry(id).or_default();
+            demand.slots += entry.slots;
+            demand.want = demand.want.max(entry.want);
+        }
+        demands
     }
 
     /// Slots in use, and all there are, as far as is known: a shard that nobody has written is free.
@@ -122,7 +138,7 @@ mod tests {
     const BEAT: Duration = Duration::from_secs(30);
 
     fn shard(beats: &[(&str, i64)]) -> Shard {
-        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0 };
+        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0, want: 0 };
         let entries = beats.iter().map(|(id, beat)| ((*id).to_owned(), entry(*beat))).collect();
         Shard { entries, ..Shard::unwritten(80, 0, LEASE) }
     }

@@ -1,6 +1,6 @@
 //! Who holds what: read off the table's items as they are written, and not asked of those who wrote them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay::Instant;
@@ -92,28 +92,44 @@ impl Roll {
     pub(crate) fn wrote(&mut self, key: &str, item: Option<&Item>) -> Written {
         if key.starts_with(&self.ledger) {
             match item.map(entries) {
-                Some(Ok(entries)) => self.enter(key, entries),
+                Some(Ok(entries)) => self.enter(key, &entries),
                 Some(Err(wrong)) => Written { wrong: Some(format!("{key} {wrong}")), ..Written::default() },
-                None => self.enter(key, BTreeMap::new()),
+                None => self.enter(key, &[]),
             }
         } else if key.starts_with(&self.lease) {
-            let holder =
-                item.and_then(|item| item.text("service_name")).map(|service| (service.to_owned(), 1));
-            self.enter(key, holder.into_iter().collect())
+            let holder = item.and_then(|item| item.text("service_name")).map(|service| (service, 1));
+            self.enter(key, holder.as_slice())
         } else {
             Written::default()
         }
     }
 
-    fn enter(&mut self, key: &str, now: BTreeMap<String, u64>) -> Written {
-        let before = self.entries.remove(key).unwrap_or_default();
-        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        let mut written = Written::default();
-        for name in names {
-            let [had, has] = [&before, &now].map(|entries| entries.get(name).copied().unwrap_or(0));
-            if had == has {
-                continue;
+    /// An item says `now` who has how many slots, in the order of their names.
+    fn enter(&mut self, key: &str, now: &[(&str, u64)]) -> Written {
+        let mut before = self.entries.remove(key).unwrap_or_default();
+        let mut changes = Vec::new();
+        before.retain(|name, had| {
+            let stays = now.binary_search_by_key(&name.as_str(), |(name, _)| name).is_ok();
+            if !stays {
+                changes.push((name.clone(), *had, 0));
             }
+            stays
+        });
+        for (name, has) in now {
+            match before.get_mut(*name) {
+                Some(had) if had == has => {}
+                Some(had) => changes.push(((*name).to_owned(), std::mem::replace(had, *has), *has)),
+                None => {
+                    changes.push(((*name).to_owned(), 0, *has));
+                    before.insert((*name).to_owned(), *has);
+                }
+            }
+        }
+        if !before.is_empty() {
+            self.entries.insert(key.to_owned(), before);
+        }
+        let mut written = Written::default();
+        for (name, had, has) in changes {
             let member = self.members.entry(name.clone()).or_default();
             member.slots = member.slots + has - had;
             self.held = self.held + has - had;
@@ -122,11 +138,8 @@ impl Roll {
                 written.reaped.push((name.clone(), died, had - has));
             }
             if member.slots == 0 && member.died.is_some() {
-                self.members.remove(name);
+                self.members.remove(&name);
             }
-        }
-        if !now.is_empty() {
-            self.entries.insert(key.to_owned(), now);
         }
         written
     }
@@ -183,17 +196,17 @@ impl Roll {
 }
 
 /// The entries of a shard; or what is wrong with it.
-fn entries(item: &Item) -> Result<BTreeMap<String, u64>, String> {
+fn entries(item: &Item) -> Result<Vec<(&str, u64)>, String> {
     let number = |name: &str| item.number(name).ok_or_else(|| format!("has no {name}"));
     let (capacity, free) = (number("capacity")?, number("free")?);
     let inst = item.map("inst").ok_or("has no inst")?;
-    let mut slots = BTreeMap::new();
+    let mut slots = Vec::with_capacity(inst.len());
     for (name, entry) in inst {
         let held = entry.as_map().and_then(|entry| entry.get("s")).and_then(Value::as_number);
         let held = held.and_then(|held| u64::try_from(held).ok());
-        slots.insert(name.clone(), held.ok_or_else(|| format!("has no slots for {name}"))?);
+        slots.push((name.as_str(), held.ok_or_else(|| format!("has no slots for {name}"))?));
     }
-    let sum = slots.values().sum::<u64>();
+    let sum = slots.iter().map(|(_, held)| held).sum::<u64>();
     if free < 0 || u64::try_from(free).unwrap_or(0) + sum != u64::try_from(capacity).unwrap_or(0) {
         return Err(format!("has {free} free and {sum} held, which is not its capacity of {capacity}"));
     }
