@@ -172,8 +172,8 @@ fn store_away(report: &mut Report) -> anyhow::Result<()> {
 fn region(settings: &[&str]) -> anyhow::Result<Outcome> {
     let text =
         shipped().iter().find(|shipped| shipped.name == "region-10k").context("it is not shipped")?.text;
-    // Nothing goes wrong. A share of the rate is worth a permit only while 53 slots are a two-hundredth of all.
-    let settings = ["faults=[]", "leases.limit=10600", "cluster.maxConnections=10600"].iter().chain(settings);
+    // Nothing goes wrong.
+    let settings = ["faults=[]"].iter().chain(settings);
     let settings: Vec<String> = settings.map(|setting| (*setting).to_owned()).collect();
     let scenario = Scenario::parse("region-10k", text, &settings)?;
     forebay_sim::run(&scenario, scenario.seed, &mut ()).context("nobody broke it off")

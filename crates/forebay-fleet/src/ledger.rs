@@ -21,6 +21,7 @@ use crate::table::TableError;
 mod answer;
 mod book;
 mod call;
+mod fair;
 mod level;
 mod next;
 pub(crate) mod shard;

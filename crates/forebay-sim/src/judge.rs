@@ -256,7 +256,7 @@ impl Judge {
 const BY_SLOTS: f64 = 0.2;
 const KEPT_BACK: f64 = 2.5;
 /// How long the table may be asked for turns in small bites before the burst is had, and slots with it.
-const TURNS: Duration = Duration::from_secs(10);
+const TURNS: Duration = Duration::from_secs(2);
 const LOST_CALL: Duration = Duration::from_secs(5);
 
 /// How long the limiter takes to let so many in.

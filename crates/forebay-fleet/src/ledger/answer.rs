@@ -115,7 +115,6 @@ impl Book {
                 self.doomed.push_back((k, id, entry));
             }
         }
-        self.compare(now);
     }
 
     fn lost_a_race(&mut self, k: u8, item: Option<&Item>, now: Instant) {
@@ -150,16 +149,20 @@ impl Book {
             self.retreat = Some((k, *entry));
             return self.lost_a_race(k, item.as_ref(), now);
         }
-        let lease = shard.map_or(self.rules.lease, |shard| shard.lease);
+        let (lease, capacity) = shard.map_or((self.rules.lease, 0), |shard| (shard.lease, shard.capacity));
+        self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due: now });
         // The first beat comes at a random time, so that a fleet which starts together does not beat together.
-        let due = if sent == first_sent { now + self.draws.up_to(self.beat_within(lease)) } else { now };
-        self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due });
+        let wait = self.beat_within(lease, capacity, now);
+        if let Some(seat) = self.seats.get_mut(&k).filter(|_| sent == first_sent) {
+            seat.due = now + self.draws.up_to(wait);
+        }
         if self.home.is_none() {
             self.home = Some(k);
             self.candidates = None;
             self.redraws = 0;
             self.joined_at = now;
             self.looked = Some(0);
+            self.looking = true;
         }
         self.least_spare = self.spare();
         self.tell(Tale::Joined { shard: k, node: entry.node, slots: entry.slots });
@@ -177,10 +180,12 @@ impl Book {
     ) {
         let own = outcome.as_ref().err().and_then(|item| self.own_entry(item.as_ref(), k));
         let Some(seat) = self.seats.get_mut(&k) else { return };
-        let beat = self.rules.beat.min(seat.lease / 3);
         match &outcome {
             Ok(_) => {
-                *seat = Seat { entry: *after, pending: None, sent, due: sent + beat, ..*seat };
+                *seat = Seat { entry: *after, pending: None, sent, ..*seat };
+                let (lease, capacity) = (seat.lease, self.watch.shard(k).map_or(0, |shard| shard.capacity));
+                let due = sent + self.beat_within(lease, capacity, now);
+                self.seats.entry(k).and_modify(|seat| seat.due = due);
                 self.tell(Tale::Beaten);
                 self.looked_at(k, outcome.unwrap_or_default().as_ref(), now);
             }
@@ -230,9 +235,5 @@ impl Book {
 
     fn own_entry(&self, item: Option<&Item>, _k: u8) -> Option<Entry> {
         Shard::read(item?)?.entries.get(&self.rules.id).copied()
-    }
-
-    fn beat_within(&self, lease: Duration) -> Duration {
-        self.rules.beat.min(lease / 3)
     }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use forebay::{AwayPolicy, Draws, Instant};
 
 use super::call::{Taken, Tale};
-use super::level::{Demand, level};
 use super::shard::{Entry, SHARDS};
 use super::sightings::Watch;
 use crate::away::Away;
@@ -43,9 +42,6 @@ pub(super) struct Seat {
     /// When to write next.
     pub(super) due: Instant,
 }
-
-/// A reservoir that was told that there are no slots left asks again within ten seconds; one that does not needs no more.
-const HUNGER: Duration = Duration::from_secs(20);
 
 /// Time that is left for closing connections before the slots under them can be taken away.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -90,10 +86,14 @@ pub(crate) struct Book {
     pub(super) giving: u64,
     /// Joins in a row that someone else was faster than.
     pub(super) outrun: u32,
-    /// More than this we are not to have: others have much less, and want more.
+    /// More than this we should not have: others have much less, and want more.
     pub(super) level: Option<u64>,
-    /// When a caller was last told that there are no slots left.
-    refused: Option<Instant>,
+    /// More than this we do not lend or take: it falls towards the level, bit by bit, while connections come to their end.
+    pub(super) cap: Option<u64>,
+    /// Looks of a beat are under way; when they are done, we compare.
+    pub(super) looking: bool,
+    /// When slots were last missing.
+    pub(super) lacked: Option<Instant>,
     /// Leases that are out.
     out: BTreeSet<u64>,
     next_lease: u64,
@@ -140,7 +140,9 @@ impl Book {
             giving: 0,
             outrun: 0,
             level: None,
-            refused: None,
+            cap: None,
+            looking: false,
+            lacked: None,
             out: BTreeSet::new(),
             next_lease: 0,
             waiting: 0,
@@ -186,8 +188,8 @@ impl Book {
             return Taken::Away("the table is away, and every slot is in use");
         }
         let searched = round.is_some_and(|round| round < self.rounds) || now < self.full_until;
-        if searched || self.level.is_some_and(|level| self.held() >= level) {
-            self.refused = Some(now);
+        if searched || self.cap.is_some_and(|cap| self.held() >= cap) {
+            self.lacked = Some(now);
             return Taken::Full;
         }
         Taken::Wait
@@ -240,7 +242,7 @@ impl Book {
             AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.rules.max_open,
             _ => self.slots(),
         }
-        .min(self.level.unwrap_or(u64::MAX))
+        .min(self.cap.unwrap_or(u64::MAX))
     }
 
     /// How many connections may be kept: in `strict`, those whose slots cannot be taken away yet.
@@ -297,43 +299,22 @@ impl Book {
 
     /// Slots that are missing for what is out and for those who wait, as far as that is fair.
     pub(super) fn short(&self) -> u64 {
-        self.short_of(self.level.unwrap_or(u64::MAX))
+        self.short_of(self.cap.unwrap_or(u64::MAX))
     }
 
     /// Of those, what this process was made to hold. The rest is for opening a replacement before the old one is closed:
     /// worth having, but not worth searching for, nor taking from others.
     pub(super) fn short_of_need(&self) -> u64 {
-        self.short_of(self.rules.max_open.min(self.level.unwrap_or(u64::MAX)))
+        self.short_of(self.most())
+    }
+
+    /// What this process was made to hold, as far as that is fair.
+    pub(super) fn most(&self) -> u64 {
+        self.rules.max_open.min(self.cap.unwrap_or(u64::MAX))
     }
 
     fn short_of(&self, most: u64) -> u64 {
         (self.held() + self.waiting).min(most).max(self.held()).saturating_sub(self.slots())
-    }
-
-    /// How many more slots we would take, if there were any. Who has most of what it wants does not say so: nobody would give it
-    /// any, and it would be in every write.
-    pub(super) fn want(&self, now: Instant) -> u64 {
-        let is_short = self.refused.is_some_and(|refused| now.since(refused) < HUNGER);
-        let want = self.rules.max_open.saturating_sub(self.slots());
-        if is_short && want * 3 > self.slots() { want } else { 0 }
-    }
-
-    /// Looks at what others have and want.
-    pub(super) fn compare(&mut self, now: Instant) {
-        let mut demands = self.watch.demands();
-        // Of ourselves we know better.
-        let own = Demand { slots: self.slots(), want: self.want(now) };
-        self.level = None;
-        if !demands.is_empty() {
-            demands.insert(&self.rules.id, own);
-            self.level = level(demands.into_values().collect(), self.watch.totals(self.rules.limit).1);
-        }
-    }
-
-    /// Slots that others should have, and that nobody here uses any more.
-    pub(super) fn unfair(&self) -> u64 {
-        let level = self.level.unwrap_or(u64::MAX);
-        self.slots().saturating_sub(level.max(self.held()))
     }
 
     pub(super) fn spare(&self) -> u64 {

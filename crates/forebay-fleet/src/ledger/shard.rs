@@ -38,8 +38,10 @@ pub(crate) struct Entry {
     pub(crate) epoch: i64,
     /// Unique among the entries of all shards.
     pub(crate) node: u16,
-    /// How many more slots its instance would take, when it last wrote, had there been any.
+    /// How many more slots its instance would take, had there been any when it last wrote. Only one of its entries says so.
     pub(crate) want: u64,
+    /// If it would take more: how many its other entries have.
+    pub(crate) elsewhere: u64,
 }
 
 /// The key of shard `k`.
@@ -125,6 +127,7 @@ impl Entry {
             epoch: number("e")?,
             node: u16::try_from(number("n")?).ok()?,
             want: number("w").and_then(|want| u64::try_from(want).ok()).unwrap_or(0),
+            elsewhere: number("o").and_then(|others| u64::try_from(others).ok()).unwrap_or(0),
         })
     }
 
@@ -133,8 +136,8 @@ impl Entry {
     fn write(&self) -> Value {
         let values =
             [("s", signed(self.slots)), ("b", self.beat), ("e", self.epoch), ("n", i64::from(self.node))];
-        let want = (self.want > 0).then(|| ("w", signed(self.want)));
-        let values = values.into_iter().chain(want);
+        let rare = [("w", signed(self.want)), ("o", signed(self.elsewhere))];
+        let values = values.into_iter().chain(rare.into_iter().filter(|(_, number)| *number > 0));
         Value::Map(values.map(|(name, number)| (name.to_owned(), Value::Number(number))).collect())
     }
 
@@ -162,11 +165,15 @@ impl Entry {
                 .change(Change::set(at.clone().then("s"), signed(after.slots)))
                 .change(Change::plus("free", -more));
         }
-        match after.want {
-            want if want == self.want => update,
-            0 => update.change(Change::Remove(at.then("w"))),
-            want => update.change(Change::set(at.then("w"), signed(want))),
+        for (name, before, after) in [("w", self.want, after.want), ("o", self.elsewhere, after.elsewhere)] {
+            let at = at.clone().then(name);
+            update = match after {
+                after if after == before => update,
+                0 => update.change(Change::Remove(at)),
+                after => update.change(Change::set(at, signed(after))),
+            };
         }
+        update
     }
 
     /// Takes this entry of `id` out and frees its slots: by `id` itself, which knows that nothing else changes them.
@@ -219,7 +226,7 @@ mod tests {
     fn every_write_keeps_the_sum_and_is_done_once() {
         let item = made(100, 0);
         assert_eq!(Shard::read(&item), Some(Shard { written: true, ..Shard::unwritten(100, 0, LEASE) }));
-        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0, want: 0 };
+        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0, want: 0, elsewhere: 0 };
         let check = |item: &Item| {
             let shard = Shard::read(item).unwrap();
             assert_eq!(
@@ -230,7 +237,7 @@ mod tests {
         let mut item = apply(&item, &entry.join("host", 0, "a")).unwrap();
         check(&item);
         assert_eq!(apply(&item, &entry.join("host", 0, "a")), None, "joined twice");
-        let grown = Entry { slots: 13, beat: 2, want: 7, ..entry };
+        let grown = Entry { slots: 13, beat: 2, want: 7, elsewhere: 9, ..entry };
         let hungrier = Entry { beat: 3, want: 8, ..grown };
         let shrunk = Entry { slots: 2, beat: 4, ..entry };
         for (before, after) in [(entry, grown), (grown, hungrier), (hungrier, shrunk)] {
@@ -255,7 +262,8 @@ mod tests {
         let mut item = made(10_000, 7);
         for number in 0..27 {
             let node = Shard::read(&item).unwrap().free_node(7, 13);
-            let entry = Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node, want: 0 };
+            let entry =
+                Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node, want: 0, elsewhere: 0 };
             item = apply(&item, &entry.join(host, 7, &format!("his{number:05}"))).unwrap();
         }
         assert!(item.size(&key(host, 7)) <= 1024, "{} bytes", item.size(&key(host, 7)));

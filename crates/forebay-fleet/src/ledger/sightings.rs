@@ -24,6 +24,12 @@ struct View {
     stirred: Option<Instant>,
 }
 
+impl View {
+    fn seen_since(&self, at: Instant) -> bool {
+        self.seen.as_ref().is_some_and(|(_, seen)| *seen >= at)
+    }
+}
+
 /// Instances that together look at every shard at each beat, whoever dies: with fewer of them, each looks at more.
 const LOOKS: usize = 64;
 
@@ -64,7 +70,7 @@ impl Watch {
 
     /// Whether it was seen at `at` or later.
     pub(crate) fn seen_since(&self, k: u8, at: Instant) -> bool {
-        self.views[usize::from(k)].seen.as_ref().is_some_and(|(_, seen)| *seen >= at)
+        self.views[usize::from(k)].seen_since(at)
     }
 
     /// Whether someone is known to live there, and so to look at it.
@@ -107,18 +113,32 @@ impl Watch {
         self.views.iter().flat_map(|view| &view.sightings).map(|(id, (entry, _))| (id, entry))
     }
 
-    /// What each instance has and wants, as far as is known; nothing while nobody wants more.
-    pub(crate) fn demands(&self) -> BTreeMap<&str, Demand> {
-        let mut demands = BTreeMap::<&str, Demand>::new();
-        if self.entries().all(|(_, entry)| entry.want == 0) {
-            return demands;
+    /// What each instance has and wants in the shards seen since `at`, and how many slots those shards have; none if nobody
+    /// there wants more. Who misses its beats does not count: what it has will soon be free.
+    pub(crate) fn demands(&self, at: Instant, beat: Duration) -> Option<(Vec<Demand>, u64)> {
+        let views = || self.views.iter().filter(|view| view.seen_since(at));
+        if !views().flat_map(|view| view.sightings.values()).any(|(entry, _)| entry.want > 0) {
+            return None;
         }
-        for (id, entry) in self.entries() {
-            let demand = demands.entry(id).or_default();
-            demand.slots += entry.slots;
-            demand.want = demand.want.max(entry.want);
+        let (mut demands, mut capacity) = (BTreeMap::<&str, Demand>::new(), 0);
+        for (view, (shard, seen)) in views().filter_map(|view| Some((view, view.seen.as_ref()?))) {
+            capacity += shard.capacity;
+            for (id, (entry, since)) in &view.sightings {
+                if seen.since(*since) >= beat * 3 / 2 {
+                    continue;
+                }
+                let demand = demands.entry(id).or_default();
+                demand.slots += entry.slots;
+                if entry.want > 0 {
+                    demand.want = entry.want;
+                    demand.elsewhere = entry.slots + entry.elsewhere;
+                }
+            }
         }
-        demands
+        // Of its other entries, we may have seen some.
+        let others =
+            |demand: Demand| Demand { elsewhere: demand.elsewhere.saturating_sub(demand.slots), ..demand };
+        Some((demands.into_values().map(others).collect(), capacity))
     }
 
     /// Slots in use, and all there are, as far as is known: a shard that nobody has written is free.
@@ -138,7 +158,7 @@ mod tests {
     const BEAT: Duration = Duration::from_secs(30);
 
     fn shard(beats: &[(&str, i64)]) -> Shard {
-        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0, want: 0 };
+        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0, want: 0, elsewhere: 0 };
         let entries = beats.iter().map(|(id, beat)| ((*id).to_owned(), entry(*beat))).collect();
         Shard { entries, ..Shard::unwritten(80, 0, LEASE) }
     }

@@ -182,7 +182,7 @@ fn who_comes_last_gets_its_share_of_what_nobody_uses_yet() {
         pass(&mut desks, Duration::from_secs(10));
     }
     let held: Vec<u64> = desks.iter().map(|desk| desk.book.held()).collect();
-    assert!(held.iter().all(|held| (15..=25).contains(held)), "{held:?}");
+    assert!(held.iter().all(|held| *held >= 15), "{held:?}: nobody has much less than a fourth");
     assert!(held.iter().sum::<u64>() >= 78, "{held:?}: hardly any is left unused");
 }
 
