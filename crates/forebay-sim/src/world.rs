@@ -108,17 +108,17 @@ impl World {
     fn audit(&self, place: usize, connected: bool) {
         let Some(leases) = self.scenario.leases else { return };
         let now = self.now();
-        let (sessions, all) = {
+        let (sessions, counted, all) = {
             let cluster = self.cluster.lock();
-            (cluster.known(place), cluster.live())
+            (cluster.known(place), cluster.counted(place), cluster.live())
         };
         let mut roll = self.roll.lock();
         let is_strict = self.scenario.away == AwayPolicy::Strict;
         let slots = roll.held_by(place);
-        let excused = roll.excuse(place, sessions, now, leases.length) && !is_strict;
+        let excused = roll.excuse(place, counted, now, leases.length) && !is_strict;
         let displaced = if all as u64 > leases.limit && !is_strict {
             let cluster = self.cluster.lock();
-            roll.displaced(|place| cluster.known(place))
+            roll.displaced(|place| (cluster.known(place), cluster.counted(place)))
         } else {
             0
         };

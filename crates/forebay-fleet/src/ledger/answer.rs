@@ -6,7 +6,7 @@ use forebay::Instant;
 
 use super::book::{Book, Seat};
 use super::call::{Call, Tale};
-use super::shard::{self, Entry, Shard};
+use super::shard::{self, Entry, SHARDS, Shard};
 use crate::away;
 use crate::counter;
 use crate::item::Item;
@@ -73,6 +73,12 @@ impl Book {
             Call::Join(k, entry) if unknown => {
                 self.joining.get_or_insert((*k, *entry, sent));
             }
+            // Nobody else may be looking there, nor see to whoever is dead, before the next beat.
+            Call::Look(k) => {
+                let last = self.home.zip(self.looked).filter(|(home, read)| (home + read) % SHARDS == *k);
+                self.looked = last.map(|(_, read)| read.saturating_sub(1)).or(self.looked);
+            }
+            Call::Reap(k, id, entry) => self.doomed.push_front((*k, id.clone(), *entry)),
             _ => {}
         }
         if error.is_an_answer() {

@@ -253,8 +253,7 @@ impl Book {
     /// After a beat: the shards that nobody else may be looking at, and one more, so that each knows of all in time.
     fn next_look(&mut self, home: u8, now: Instant) -> Option<Call> {
         if let Some(read) = self.looked {
-            let met = self.watch.met_life(home, read, now, self.rules.beat);
-            match self.watch.next_look(home, read, now, self.rules.beat, met) {
+            match self.watch.next_look(home, read, now, self.rules.beat, self.seats.len()) {
                 Some(k) => {
                     self.looked = Some(read + 1);
                     return Some(Call::Look(k));

@@ -78,33 +78,34 @@ impl Watch {
         self.views[usize::from(k)].stirred.is_some_and(|at| now.since(at) <= beat * 2)
     }
 
-    /// How many instances have changed their entries within the last few beats.
+    /// How many entries have changed within the last few beats.
     fn population(&self, now: Instant, beat: Duration) -> usize {
         let sightings = self.views.iter().flat_map(|view| view.sightings.values());
         sightings.filter(|(_, since)| now.since(*since) <= beat * 3).count()
     }
 
     /// Which shard to read next, after `read` others, for someone at home in `home`: onward round the ring until there is
-    /// one where someone lives. So whoever died alone in a shard is seen by those who live before it.
+    /// one where someone lives. So whoever died alone in a shard is seen by those who live before it. Of instances with `seats`
+    /// entries each there are fewer than of entries, and so each looks at more.
     pub(crate) fn next_look(
         &self,
         home: u8,
         read: u8,
         now: Instant,
         beat: Duration,
-        stirring: bool,
+        seats: usize,
     ) -> Option<u8> {
         let k = (home + read + 1) % SHARDS;
         if k == home || read + 1 >= SHARDS {
             return None;
         }
-        let least = LOOKS / self.population(now, beat).max(1);
+        let least = LOOKS * seats.max(1) / self.population(now, beat).max(1);
         let far_enough = usize::from(read) >= least.max(1);
-        (!far_enough || !stirring).then_some(k)
+        (!far_enough || !self.met_life(home, read, now, beat)).then_some(k)
     }
 
     /// Whether one of the `read` shards after `home` has someone living there.
-    pub(crate) fn met_life(&self, home: u8, read: u8, now: Instant, beat: Duration) -> bool {
+    fn met_life(&self, home: u8, read: u8, now: Instant, beat: Duration) -> bool {
         (1..=read).any(|step| self.is_alive((home + step) % SHARDS, now, beat))
     }
 
@@ -182,7 +183,7 @@ mod tests {
         let mut watch = Watch::default();
         let looks = |watch: &Watch, now| {
             let mut read = 0;
-            while let Some(_k) = watch.next_look(6, read, now, BEAT, watch.met_life(6, read, now, BEAT)) {
+            while watch.next_look(6, read, now, BEAT, 1).is_some() {
                 read += 1;
             }
             read

@@ -186,12 +186,20 @@ impl Roll {
         member.displaced
     }
 
-    /// How many more than `limit` there may be: what each of the displaced, of which the cluster counts so many, has beyond its
-    /// slots.
-    pub(crate) fn displaced(&self, sessions: impl Fn(usize) -> usize) -> u64 {
-        let places = (0..self.present.len()).filter_map(|place| Some((place, self.member_at(place)?)));
-        let displaced = places.filter(|(_, member)| member.displaced);
-        displaced.map(|(place, member)| (sessions(place) as u64).saturating_sub(member.slots)).sum()
+    /// How many more than `limit` there may be: what each of the displaced has beyond its slots; and sessions of those cut off from
+    /// the cluster that they, or processes before them, have given up and the cluster has not. `sessions` says of a place how many
+    /// are known there, and how many the cluster counts.
+    pub(crate) fn displaced(&self, sessions: impl Fn(usize) -> (usize, usize)) -> u64 {
+        let beyond = |place: usize| {
+            let (known, counted) = sessions(place);
+            let is_displaced = self.member_at(place).is_some_and(|member| member.displaced);
+            if !is_displaced && counted == known {
+                return 0;
+            }
+            let of_place = self.members.values().filter(|member| member.place == Some(place));
+            (counted as u64).saturating_sub(of_place.map(|member| member.slots).sum())
+        };
+        (0..self.present.len()).map(beyond).sum()
     }
 }
 
@@ -260,9 +268,9 @@ mod tests {
         roll.wrote("forebay_ledger#host#0", Some(&shard(5, &[("a", 5)])));
         roll.confirmed(0, "forebay_ledger#host#0".to_owned(), at(0));
         assert!(roll.excuse(0, 5, at(1), LEASE));
-        assert!(!roll.excuse(0, 6, at(39), LEASE) && roll.displaced(|_| 6) == 0);
+        assert!(!roll.excuse(0, 6, at(39), LEASE) && roll.displaced(|_| (6, 6)) == 0);
         assert!(roll.excuse(0, 6, at(40), LEASE));
-        assert_eq!(roll.displaced(|_| 6), 1);
-        assert!(roll.excuse(0, 5, at(41), LEASE) && roll.displaced(|_| 6) == 0, "it has closed one");
+        assert_eq!(roll.displaced(|_| (6, 6)), 1);
+        assert!(roll.excuse(0, 5, at(41), LEASE) && roll.displaced(|_| (6, 6)) == 0, "it has closed one");
     }
 }
