@@ -225,10 +225,12 @@ impl Ledger {
         (book.safe_slots(self.now()), book.totals().1)
     }
 
-    /// Slots of ours that nobody uses yet.
+    /// Slots of ours that will be used soon, as far as we can tell: a twentieth is for replacing connections before they go.
     pub(crate) fn spare(&self) -> u32 {
         let book = self.book.lock();
-        u32::try_from(book.may_hold(self.now()).saturating_sub(book.held())).unwrap_or(u32::MAX)
+        let most = book.may_hold(self.now());
+        let spare = (most - most.div_ceil(20)).saturating_sub(book.held());
+        u32::try_from(spare).unwrap_or(u32::MAX)
     }
 
     /// Permits that the shares of all may save beyond what their slots bring them, of a rate with this burst.

@@ -100,6 +100,10 @@ impl State {
         };
         let count = waiting.saturating_add(coming).clamp(1, BATCH);
         self.last_batch = Some((now, count));
+        if spare.is_some() {
+            // This was for all we know of; those who come one by one ask together.
+            self.ask_at = self.ask_at.max(now + LINE);
+        }
         count
     }
 
