@@ -115,7 +115,9 @@ impl World {
         let mut roll = self.roll.lock();
         let is_strict = self.scenario.away == AwayPolicy::Strict;
         let slots = roll.held_by(place);
-        let excused = roll.excuse(place, counted, now, leases.length) && !is_strict;
+        // By the clock of whoever takes its slots, which may be fast.
+        let lease = leases.length.mul_f64(1.0 - f64::from(self.scenario.clocks.drift_ppm) / 1e6);
+        let excused = roll.excuse(place, counted, now, lease) && !is_strict;
         let displaced = if all as u64 > leases.limit && !is_strict {
             let cluster = self.cluster.lock();
             roll.displaced(|place| (cluster.known(place), cluster.counted(place)))
