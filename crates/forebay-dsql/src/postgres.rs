@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 
 use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, is_failed_transaction};
 use crate::options::Options;
 use crate::session::Session;
 use crate::tls::{Tls, WatchedTls};
@@ -79,7 +79,7 @@ impl Postgres {
             })
             .await;
         }));
-        let opened = PostgresConnection { client, watch, leash, commit_was_sent: true };
+        let opened = PostgresConnection { client, watch, leash, commit_was_sent: true, committed: 0 };
         // Until the driver has looked once, it would not hear of what it is told.
         opened.watch.answered().await;
         Ok(opened)
@@ -174,6 +174,8 @@ pub struct PostgresConnection {
     leash: Leash,
     /// Of the last COMMIT.
     commit_was_sent: bool,
+    /// How many COMMITs were answered when its transaction began.
+    committed: u64,
 }
 
 impl PostgresConnection {
@@ -214,10 +216,15 @@ impl fmt::Debug for PostgresConnection {
 
 impl Session for PostgresConnection {
     async fn begin(&mut self) -> Result<(), Error> {
+        self.committed = self.watch.committed();
         Ok(self.client.batch_execute("BEGIN").await?)
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
+        if self.watch.committed() != self.committed {
+            self.commit_was_sent = false;
+            return Err(client::ended_by_body());
+        }
         let before = self.watch.commits();
         // Until the opposite is known, also if this is dropped.
         self.commit_was_sent = true;
@@ -225,9 +232,15 @@ impl Session for PostgresConnection {
         // One that never left was not carried out, whatever became of the connection.
         self.commit_was_sent = answer.is_ok() || self.watch.commits() != before;
         match answer {
-            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back()),
+            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back(self.watch.conflict())),
+            Ok(()) if self.watch.committed_nothing() => Err(client::ended_by_body()),
             Ok(()) => Ok(()),
-            Err(error) if self.watch.is_broken() && self.watch.is_committing() => {
+            // Anything but a refusal of a server that goes on.
+            Err(error)
+                if self.commit_was_sent
+                    && (error.as_db_error().is_none()
+                        || self.watch.is_broken() && self.watch.is_committing()) =>
+            {
                 Err(Error::new(Class::CommitUnknown, error))
             }
             Err(error) => Err(error.into()),
@@ -236,6 +249,20 @@ impl Session for PostgresConnection {
 
     fn commit_was_sent(&self) -> bool {
         self.commit_was_sent
+    }
+
+    fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
+        let class = Class::of(error);
+        let lost_in_commit = self.watch.is_broken() && self.watch.is_committing();
+        match class {
+            Class::Conflict(_) | Class::Unavailable | Class::Disconnected
+                if lost_in_commit || self.watch.committed() != self.committed =>
+            {
+                Class::CommitUnknown
+            }
+            Class::Permanent if is_failed_transaction(error) => self.watch.conflict().unwrap_or(class),
+            class => class,
+        }
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

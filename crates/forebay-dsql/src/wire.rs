@@ -15,14 +15,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
 mod driver;
+mod failure;
 mod frames;
 mod ledger;
 #[cfg(test)]
 mod tests;
+mod verb;
 
 pub(crate) use driver::{Driver, Leash};
+use failure::Failure;
 use frames::{Frames, Garbage};
 use ledger::Ledger;
+
+use crate::error::Class;
 
 /// What shape a connection is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,10 @@ pub struct Watch {
     ended: AtomicBool,
     /// COMMITs sent so far.
     commits: AtomicU64,
+    /// COMMITs carried out so far.
+    committed: AtomicU64,
+    /// What failed the transaction, as [`Failure`] writes it; zero for nothing.
+    failure: AtomicU64,
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
     fatal: AtomicU64,
     activity: AtomicU8,
@@ -63,6 +72,7 @@ const UNANSWERED: u8 = 1;
 const COMMITTING: u8 = 2;
 const IN_TRANSACTION: u8 = 4;
 const ROLLED_BACK: u8 = 8;
+const COMMITTED_NOTHING: u8 = 16;
 
 /// What the driver's task is doing: nothing, and it has taken up all that it was told to do.
 const AT_REST: u8 = 0;
@@ -104,7 +114,7 @@ impl Watch {
         self.books.load(Ordering::Acquire) & COMMITTING != 0
     }
 
-    /// How many COMMITs were sent, whole and by themselves. A driver that has ended sends no more.
+    /// How many requests were sent, whole, that may commit. A driver that has ended sends no more.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
@@ -113,6 +123,23 @@ impl Watch {
     #[must_use]
     pub fn is_rolled_back(&self) -> bool {
         self.books.load(Ordering::Acquire) & ROLLED_BACK != 0
+    }
+
+    /// How many COMMITs the server has answered with success, whoever sent them and how.
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// Whether no transaction was open when the last COMMIT was carried out.
+    pub(crate) fn committed_nothing(&self) -> bool {
+        self.books.load(Ordering::Acquire) & COMMITTED_NOTHING != 0
+    }
+
+    /// The conflict that failed the last transaction, if it was one: those who overlook an error hear only that the
+    /// transaction is aborted.
+    pub(crate) fn conflict(&self) -> Option<Class> {
+        let class = Failure::from_bits(self.failure.load(Ordering::Acquire))?.class();
+        matches!(class, Class::Conflict(_)).then_some(class)
     }
 
     /// The SQLSTATE with which the server ended the session, if it gave one.
@@ -171,6 +198,7 @@ impl Watch {
         let books = bit(ledger.is_unanswered(), UNANSWERED)
             | bit(ledger.is_committing(), COMMITTING)
             | bit(ledger.is_rolled_back(), ROLLED_BACK)
+            | bit(ledger.committed_nothing, COMMITTED_NOTHING)
             | bit(ledger.is_in_transaction(), IN_TRANSACTION);
         if std::mem::take(&mut ledger.altered) {
             self.altered.store(true, Ordering::Release);
@@ -179,6 +207,8 @@ impl Watch {
             self.fatal.store(u64::from_be_bytes([0, 0, 0, a, b, c, d, e]), Ordering::Release);
         }
         self.commits.store(ledger.commits, Ordering::Release);
+        self.committed.store(ledger.committed, Ordering::Release);
+        self.failure.store(ledger.failure.map_or(0, Failure::bits), Ordering::Release);
         self.books.store(books, Ordering::Release);
         if ledger.over || ledger.fatal.is_some() {
             self.set_broken();
@@ -216,6 +246,7 @@ impl<S> Watched<S> {
 
     fn note_received(&mut self, bytes: &[u8]) {
         let fed = self.received.feed(bytes, &mut self.ledger.answers());
+        self.ledger.half_heard = self.received.is_inside();
         self.close_books(fed);
     }
 
