@@ -113,22 +113,11 @@ impl Connect for Sqlx {
     }
 
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
-        let unknown = connection.state == State::Unknown;
-        if unknown {
-            // The first statement waits for what is still unanswered.
-            connection.roll_back().await?;
+        match connection.make_clean().await {
+            // The schema has changed, which every open connection meets once.
+            Err(error) if matches!(error.class(), Class::Conflict(_)) => connection.make_clean().await?,
+            cleaned => cleaned?,
         }
-        match connection.connection.execute("RESET ALL").await {
-            Ok(_) => {}
-            // An older cluster knows no RESET ALL. After a transaction of `run` that is as good as it gets, or it would be a
-            // connection for each; otherwise it is closed: it may know SET, and nobody shall find what another has set.
-            Err(error) if !unknown && Class::of(&error) == Class::Unsupported => {}
-            Err(error) => return Err(error.into()),
-        }
-        if unknown {
-            connection.keep_step().await?;
-        }
-        connection.state = State::Clean;
         Ok(())
     }
 
@@ -193,6 +182,26 @@ impl SqlxConnection {
         }
         self.broken = true;
         Err(OutOfStep.into())
+    }
+
+    async fn make_clean(&mut self) -> Result<(), Error> {
+        let unknown = self.state == State::Unknown;
+        if unknown {
+            // The first statement waits for what is still unanswered.
+            self.roll_back().await?;
+        }
+        match self.connection.execute("RESET ALL").await {
+            Ok(_) => {}
+            // An older cluster knows no RESET ALL. After a transaction of `run` that is as good as it gets, or it would be a
+            // connection for each; otherwise it is closed: it may know SET, and nobody shall find what another has set.
+            Err(error) if !unknown && Class::of(&error) == Class::Unsupported => {}
+            Err(error) => return Err(error.into()),
+        }
+        if unknown {
+            self.keep_step().await?;
+        }
+        self.state = State::Clean;
+        Ok(())
     }
 
     /// Ends whatever is open.

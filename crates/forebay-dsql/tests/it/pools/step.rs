@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use dsql_local::{EngineKind, Limits};
-use forebay_dsql::{Class, Dsql, Error, SqlxDsql};
+use forebay_dsql::{Class, Dsql, Error, Session, SqlxDsql};
 use sqlx::{Executor, Row};
 
 use super::cluster::{PATIENCE, fault, pool, start_over};
@@ -118,4 +118,26 @@ async fn settings_of_a_transaction_are_not_the_next_ones() {
         assert_eq!(path().await, before);
         assert_eq!(cluster.counters().accepted, 1, "and it is the same connection");
     }
+}
+
+/// A connection that is being made clean meets a changed schema as any other statement does, and is not lost for it.
+#[tokio::test]
+async fn a_changed_schema_costs_no_connection() {
+    let cluster = start_over(EngineKind::Builtin, Limits::default());
+    let pool: SqlxDsql = pool(&cluster, 1, true).await;
+    for touched_only in [true, false] {
+        let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+        if touched_only {
+            lent.pg();
+        } else {
+            lent.begin().await.unwrap();
+            lent.pg().execute("SELECT 1").await.unwrap();
+            lent.commit().await.unwrap();
+        }
+        cluster.inject(fault("stale-schema:n=1"));
+        drop(lent);
+        drop(pool.acquire_within(PATIENCE).await.unwrap());
+        cluster.heal_all();
+    }
+    assert_eq!(cluster.counters().accepted, 1);
 }
