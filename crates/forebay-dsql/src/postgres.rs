@@ -79,7 +79,7 @@ impl Postgres {
             })
             .await;
         }));
-        let opened = PostgresConnection { client, watch, leash, commit_was_sent: true, committed: 0 };
+        let opened = PostgresConnection { client, watch, leash, commit_was_sent: true };
         // Until the driver has looked once, it would not hear of what it is told.
         opened.watch.answered().await;
         Ok(opened)
@@ -174,8 +174,6 @@ pub struct PostgresConnection {
     leash: Leash,
     /// Of the last COMMIT.
     commit_was_sent: bool,
-    /// How many COMMITs were answered when its transaction began.
-    committed: u64,
 }
 
 impl PostgresConnection {
@@ -216,16 +214,16 @@ impl fmt::Debug for PostgresConnection {
 
 impl Session for PostgresConnection {
     async fn begin(&mut self) -> Result<(), Error> {
-        self.committed = self.watch.committed();
+        self.watch.begins();
         Ok(self.client.batch_execute("BEGIN").await?)
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
-        if self.watch.committed() != self.committed {
+        let before = self.watch.commits();
+        if self.watch.has_committed() {
             self.commit_was_sent = false;
             return Err(client::ended_by_body());
         }
-        let before = self.watch.commits();
         // Until the opposite is known, also if this is dropped.
         self.commit_was_sent = true;
         let answer = self.client.batch_execute("COMMIT").await;
@@ -256,7 +254,7 @@ impl Session for PostgresConnection {
         let lost_in_commit = self.watch.is_broken() && self.watch.is_committing();
         match class {
             Class::Conflict(_) | Class::Unavailable | Class::Disconnected
-                if lost_in_commit || self.watch.committed() != self.committed =>
+                if lost_in_commit || self.watch.has_committed() =>
             {
                 Class::CommitUnknown
             }

@@ -60,6 +60,8 @@ pub struct Watch {
     commits: AtomicU64,
     /// COMMITs carried out so far.
     committed: AtomicU64,
+    /// How many of them when the transaction began.
+    committed_before: AtomicU64,
     /// What failed the transaction, as [`Failure`] writes it; zero for nothing.
     failure: AtomicU64,
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
@@ -69,10 +71,10 @@ pub struct Watch {
 }
 
 const UNANSWERED: u8 = 1;
+const COMMITTED_NOTHING: u8 = 32;
 const COMMITTING: u8 = 2;
 const IN_TRANSACTION: u8 = 4;
 const ROLLED_BACK: u8 = 8;
-const COMMITTED_NOTHING: u8 = 16;
 
 /// What the driver's task is doing: nothing, and it has taken up all that it was told to do.
 const AT_REST: u8 = 0;
@@ -125,9 +127,14 @@ impl Watch {
         self.books.load(Ordering::Acquire) & ROLLED_BACK != 0
     }
 
-    /// How many COMMITs the server has answered with success, whoever sent them and how.
-    pub(crate) fn committed(&self) -> u64 {
-        self.committed.load(Ordering::Acquire)
+    /// A transaction is about to begin, and whoever begins it will commit it.
+    pub(crate) fn begins(&self) {
+        self.committed_before.store(self.committed.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Whether the server has answered a COMMIT with success since then, whoever sent it and how.
+    pub(crate) fn has_committed(&self) -> bool {
+        self.committed.load(Ordering::Acquire) != self.committed_before.load(Ordering::Acquire)
     }
 
     /// Whether no transaction was open when the last COMMIT was carried out.
@@ -196,9 +203,9 @@ impl Watch {
     fn publish(&self, ledger: &mut Ledger) {
         let bit = |holds: bool, bit: u8| if holds { bit } else { 0 };
         let books = bit(ledger.is_unanswered(), UNANSWERED)
+            | bit(ledger.committed_nothing, COMMITTED_NOTHING)
             | bit(ledger.is_committing(), COMMITTING)
             | bit(ledger.is_rolled_back(), ROLLED_BACK)
-            | bit(ledger.committed_nothing, COMMITTED_NOTHING)
             | bit(ledger.is_in_transaction(), IN_TRANSACTION);
         if std::mem::take(&mut ledger.altered) {
             self.altered.store(true, Ordering::Release);
