@@ -109,8 +109,8 @@ impl Watch {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Whether something was sent that may commit, as text or prepared, and is not answered. If the connection is broken as
-    /// well, nobody can tell whether it was carried out.
+    /// Whether a COMMIT was sent and not answered. If the connection is broken as well, nobody can tell whether it
+    /// was carried out. One that was prepared counts, too, and one among other statements of a text.
     #[must_use]
     pub fn is_committing(&self) -> bool {
         self.books.load(Ordering::Acquire) & COMMITTING != 0
