@@ -206,6 +206,14 @@ impl SqlxConnection {
 
     /// Ends whatever is open.
     async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
+        match self.roll_back_once().await {
+            // The answer to a statement that was given up, and came to nothing. This one has not been sent yet.
+            Err(error) if said(&error) == Some(PgSeverity::Error) => self.roll_back_once().await,
+            done => done,
+        }
+    }
+
+    async fn roll_back_once(&mut self) -> Result<(), sqlx::Error> {
         // As deep as it counts, and it counts only what went through its own transactions.
         match PgTransactionManager::get_transaction_depth(&self.connection) {
             0 => self.connection.execute("ROLLBACK").await.map(drop),
@@ -284,9 +292,7 @@ impl Session for SqlxConnection {
                 Ok(())
             }
             // The server refused, and the session goes on.
-            Err(error) if said(&error).is_some_and(|severity| severity == PgSeverity::Error) => {
-                Err(error.into())
-            }
+            Err(error) if said(&error) == Some(PgSeverity::Error) => Err(error.into()),
             Err(error) => {
                 self.broken = true;
                 Err(Error::new(Class::CommitUnknown, error))

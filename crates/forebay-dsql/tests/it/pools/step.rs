@@ -141,3 +141,21 @@ async fn a_changed_schema_costs_no_connection() {
     }
     assert_eq!(cluster.counters().accepted, 1);
 }
+
+/// Nobody waited for its answer, which is then the first that a ROLLBACK hears.
+#[tokio::test]
+async fn a_statement_that_failed_unheard_costs_no_connection() {
+    let cluster = start_over(EngineKind::Builtin, Limits::default());
+    let pool: SqlxDsql = pool(&cluster, 1, true).await;
+    let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+    give_up(lent.pg().execute("SELECT no_such_column")).await;
+    drop(lent);
+    everybody_gets_his_own_answers(&pool).await;
+    let failed = pool.run("fails", async |mut tx| {
+        give_up(tx.pg().execute("SELECT no_such_column")).await;
+        Err::<(), _>(Error::new(Class::ConditionFailed, "as planned"))
+    });
+    assert_eq!(failed.await.unwrap_err().class(), Class::ConditionFailed);
+    everybody_gets_his_own_answers(&pool).await;
+    assert_eq!(cluster.counters().accepted, 1);
+}
