@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 
 use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, is_failed_transaction};
 use crate::options::Options;
 use crate::session::Session;
 use crate::tls::{Tls, WatchedTls};
@@ -214,20 +214,31 @@ impl fmt::Debug for PostgresConnection {
 
 impl Session for PostgresConnection {
     async fn begin(&mut self) -> Result<(), Error> {
+        self.watch.begins();
         Ok(self.client.batch_execute("BEGIN").await?)
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
         let before = self.watch.commits();
+        if self.watch.has_committed() {
+            self.commit_was_sent = false;
+            return Err(client::ended_by_body());
+        }
         // Until the opposite is known, also if this is dropped.
         self.commit_was_sent = true;
         let answer = self.client.batch_execute("COMMIT").await;
         // One that never left was not carried out, whatever became of the connection.
         self.commit_was_sent = answer.is_ok() || self.watch.commits() != before;
         match answer {
-            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back()),
+            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back(self.watch.conflict())),
+            Ok(()) if self.watch.committed_nothing() => Err(client::ended_by_body()),
             Ok(()) => Ok(()),
-            Err(error) if self.watch.is_broken() && self.watch.is_committing() => {
+            // Anything but a refusal of a server that goes on.
+            Err(error)
+                if self.commit_was_sent
+                    && (error.as_db_error().is_none()
+                        || self.watch.is_broken() && self.watch.is_committing()) =>
+            {
                 Err(Error::new(Class::CommitUnknown, error))
             }
             Err(error) => Err(error.into()),
@@ -236,6 +247,20 @@ impl Session for PostgresConnection {
 
     fn commit_was_sent(&self) -> bool {
         self.commit_was_sent
+    }
+
+    fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
+        let class = Class::of(error);
+        let lost_in_commit = self.watch.is_broken() && self.watch.is_committing();
+        match class {
+            Class::Conflict(_) | Class::Unavailable | Class::Disconnected
+                if lost_in_commit || self.watch.has_committed() =>
+            {
+                Class::CommitUnknown
+            }
+            Class::Permanent if is_failed_transaction(error) => self.watch.conflict().unwrap_or(class),
+            class => class,
+        }
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

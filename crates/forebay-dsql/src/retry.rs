@@ -169,7 +169,7 @@ impl Attempts {
             Jitter::Full => draws.up_to(full),
             Jitter::Around(thousandths) => {
                 let sway = full / 1000 * *thousandths;
-                (full - sway + draws.up_to(2 * sway)).min(*cap)
+                (full - sway).saturating_add(draws.up_to(sway.saturating_mul(2))).min(*cap)
             }
         }
     }
@@ -229,6 +229,16 @@ mod tests {
         assert!(pauses.iter().any(|pause| *pause < Duration::from_millis(1)));
         let none = RetryPolicy::default().jitter(f64::NAN).retries(1);
         assert_eq!(self::pauses(&none, 1), [Duration::from_millis(100)]);
+    }
+
+    #[test]
+    fn the_longest_pauses_there_are_do_no_harm() {
+        for (share, base) in
+            [(0.25, Duration::MAX), (0.6, Duration::MAX), (1.0, Duration::MAX), (1.0, Duration::ZERO)]
+        {
+            let policy = RetryPolicy::default().base(base).cap(Duration::MAX).jitter(share).retries(3);
+            assert_eq!(pauses(&policy, 1).len(), 3, "{share} of {base:?}");
+        }
     }
 
     #[test]

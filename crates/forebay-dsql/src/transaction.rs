@@ -57,6 +57,9 @@ impl Transactions {
     ///
     /// An error of `body` itself rolls back and comes out as it is. `operation` names what is done, in metrics.
     ///
+    /// `body` leaves BEGIN, COMMIT and ROLLBACK alone, and begins no transaction of its client's own. One that ended the
+    /// transaction fails for it, and is not run again after it may have committed something.
+    ///
     /// ```
     /// # use forebay_dsql::{Error, Sessions, Transactions};
     /// # trait Client { async fn execute(&self, sql: &str) -> Result<u64, Error>; }
@@ -252,7 +255,12 @@ where
     let value = match outcome {
         Ok(value) => value,
         Err(error) => {
-            return Err(Failed { class: Class::of(&error), stage: Stage::Statement, error, session });
+            let class = session.as_ref().map_or_else(|| Class::of(&error), |session| session.judge(&error));
+            if class == Class::CommitUnknown && Class::of(&error) != class {
+                let told = format!("the body sent a COMMIT by itself, and failed then: {error}");
+                return Err(ours(Stage::Statement, Error::new(class, told), session));
+            }
+            return Err(Failed { class, stage: Stage::Statement, error, session });
         }
     };
     let Some(mut session) = session else {

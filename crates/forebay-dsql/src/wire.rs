@@ -15,14 +15,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
 mod driver;
+mod failure;
 mod frames;
 mod ledger;
 #[cfg(test)]
 mod tests;
+mod verb;
 
 pub(crate) use driver::{Driver, Leash};
+use failure::Failure;
 use frames::{Frames, Garbage};
 use ledger::Ledger;
+
+use crate::error::Class;
 
 /// What shape a connection is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,12 @@ pub struct Watch {
     ended: AtomicBool,
     /// COMMITs sent so far.
     commits: AtomicU64,
+    /// COMMITs carried out so far.
+    committed: AtomicU64,
+    /// How many of them when the transaction began.
+    committed_before: AtomicU64,
+    /// What failed the transaction, as [`Failure`] writes it; zero for nothing.
+    failure: AtomicU64,
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
     fatal: AtomicU64,
     activity: AtomicU8,
@@ -60,6 +71,7 @@ pub struct Watch {
 }
 
 const UNANSWERED: u8 = 1;
+const COMMITTED_NOTHING: u8 = 32;
 const COMMITTING: u8 = 2;
 const IN_TRANSACTION: u8 = 4;
 const ROLLED_BACK: u8 = 8;
@@ -98,13 +110,13 @@ impl Watch {
     }
 
     /// Whether a COMMIT was sent and not answered. If the connection is broken as well, nobody can tell whether it
-    /// was carried out.
+    /// was carried out. One that was prepared counts, too, and one among other statements of a text.
     #[must_use]
     pub fn is_committing(&self) -> bool {
         self.books.load(Ordering::Acquire) & COMMITTING != 0
     }
 
-    /// How many COMMITs were sent, whole and by themselves. A driver that has ended sends no more.
+    /// How many requests were sent, whole, that may commit. A driver that has ended sends no more.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
@@ -113,6 +125,28 @@ impl Watch {
     #[must_use]
     pub fn is_rolled_back(&self) -> bool {
         self.books.load(Ordering::Acquire) & ROLLED_BACK != 0
+    }
+
+    /// A transaction is about to begin, and whoever begins it will commit it.
+    pub(crate) fn begins(&self) {
+        self.committed_before.store(self.committed.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Whether the server has answered a COMMIT with success since then, whoever sent it and how.
+    pub(crate) fn has_committed(&self) -> bool {
+        self.committed.load(Ordering::Acquire) != self.committed_before.load(Ordering::Acquire)
+    }
+
+    /// Whether no transaction was open when the last COMMIT was carried out.
+    pub(crate) fn committed_nothing(&self) -> bool {
+        self.books.load(Ordering::Acquire) & COMMITTED_NOTHING != 0
+    }
+
+    /// The conflict that failed the last transaction, if it was one: those who overlook an error hear only that the
+    /// transaction is aborted.
+    pub(crate) fn conflict(&self) -> Option<Class> {
+        let class = Failure::from_bits(self.failure.load(Ordering::Acquire))?.class();
+        matches!(class, Class::Conflict(_)).then_some(class)
     }
 
     /// The SQLSTATE with which the server ended the session, if it gave one.
@@ -169,6 +203,7 @@ impl Watch {
     fn publish(&self, ledger: &mut Ledger) {
         let bit = |holds: bool, bit: u8| if holds { bit } else { 0 };
         let books = bit(ledger.is_unanswered(), UNANSWERED)
+            | bit(ledger.committed_nothing, COMMITTED_NOTHING)
             | bit(ledger.is_committing(), COMMITTING)
             | bit(ledger.is_rolled_back(), ROLLED_BACK)
             | bit(ledger.is_in_transaction(), IN_TRANSACTION);
@@ -179,6 +214,8 @@ impl Watch {
             self.fatal.store(u64::from_be_bytes([0, 0, 0, a, b, c, d, e]), Ordering::Release);
         }
         self.commits.store(ledger.commits, Ordering::Release);
+        self.committed.store(ledger.committed, Ordering::Release);
+        self.failure.store(ledger.failure.map_or(0, Failure::bits), Ordering::Release);
         self.books.store(books, Ordering::Release);
         if ledger.over || ledger.fatal.is_some() {
             self.set_broken();
@@ -216,6 +253,7 @@ impl<S> Watched<S> {
 
     fn note_received(&mut self, bytes: &[u8]) {
         let fed = self.received.feed(bytes, &mut self.ledger.answers());
+        self.ledger.half_heard = self.received.is_inside();
         self.close_books(fed);
     }
 

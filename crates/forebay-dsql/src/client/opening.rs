@@ -46,10 +46,18 @@ fn open_error(error: Error) -> OpenError {
     OpenError::new(failure, error)
 }
 
-/// A COMMIT that the server answered by rolling back.
-pub(crate) fn rolled_back() -> Error {
+/// A COMMIT that the server answered by rolling back; and what failed the transaction before, if that is known.
+pub(crate) fn rolled_back(failed: Option<Class>) -> Error {
+    Error::new(
+        failed.unwrap_or(Class::Permanent),
+        "the transaction was rolled back at COMMIT, since one of its statements had failed",
+    )
+}
+
+/// A COMMIT that found no transaction, or another one than was begun.
+pub(crate) fn ended_by_body() -> Error {
     Error::new(
         Class::Permanent,
-        "the transaction was rolled back at COMMIT, since one of its statements had failed",
+        "the body ended its transaction by itself: what it did before is committed or rolled back as it said, and what came after was not part of one; leave BEGIN, COMMIT and ROLLBACK to `run`",
     )
 }

@@ -179,10 +179,19 @@ async fn sqlx_knows_what_it_does_not_know() {
     // A transaction through the session: known to be clean, and back at once.
     let mut lent = pool.acquire().await.unwrap();
     lent.begin().await.unwrap();
-    lent.pg().execute("SELECT 1").await.unwrap();
     lent.commit().await.unwrap();
     drop(lent);
     assert_eq!(ready(), 1);
+    // A statement in it may have changed a setting, and only that: one statement, and it is clean.
+    let mut lent = pool.acquire().await.unwrap();
+    lent.begin().await.unwrap();
+    lent.pg().execute("SELECT 1").await.unwrap();
+    lent.commit().await.unwrap();
+    let before = cluster.counters().statements;
+    drop(lent);
+    assert_eq!(ready(), 0);
+    drop(pool.acquire_within(PATIENCE).await.unwrap());
+    assert_eq!((ready(), cluster.counters().statements - before), (1, 1));
     // Touched before: a commit does not make that good.
     let mut lent = pool.acquire().await.unwrap();
     lent.pg().execute("SET TimeZone = 'Europe/Rome'").await.unwrap();

@@ -234,6 +234,8 @@ async fn a_commit_that_never_left_is_run_again<C: Client<Connection: Speak>>(res
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 2, reservoir).await;
     pool.acquire().await.unwrap().execute("CREATE TABLE t (a bigint)").await.unwrap();
+    // Cut in the middle of being made clean, it would not count as cut.
+    eventually("it is back", || pool.status().in_use == 0).await;
     let attempts = Arc::new(AtomicUsize::new(0));
     let run = pool.run("insert", |mut tx| {
         let (attempts, cluster) = (Arc::clone(&attempts), Arc::clone(&cluster));
