@@ -70,7 +70,7 @@ pub(crate) async fn warm_up<C: Connect>(
 async fn one<C: Connect>(standard: &Standard<C>, draws: &mut Draws) -> Option<Borrowed<C>> {
     let runtime = &*standard.shared().runtime;
     for attempt in 0..=RETRIES {
-        match standard.acquire(ATTEMPT).await {
+        match standard.take(ATTEMPT).await {
             Ok(mut connection) => {
                 // Clean as well, or it would count as in use for a moment after everybody believes the pool warm.
                 if connection.ping().await && connection.cleaned().await {

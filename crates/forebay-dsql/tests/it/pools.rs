@@ -10,6 +10,7 @@ mod members;
 mod metrics;
 mod modes;
 mod opening;
+mod opens;
 mod recall;
 mod standard;
 mod storm;
