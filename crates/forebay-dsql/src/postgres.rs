@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::rt::Runtime;
+use forebay::rt::{self, Runtime};
 use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError};
 use tokio_postgres::Client;
 use tokio_postgres::config::{SslMode, SslNegotiation};
@@ -26,6 +26,8 @@ use crate::wire::{Driver, Leash, Shape, Watch};
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Bytes that nobody acknowledges for so long end the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// How long the end of a transaction waits for rows that nobody reads.
+const UNREAD: Duration = Duration::from_secs(5);
 /// How often a connection is looked at again while it is made clean: transaction, settings, and once to be sure.
 const STEPS: usize = 4;
 
@@ -79,7 +81,8 @@ impl Postgres {
             })
             .await;
         }));
-        let opened = PostgresConnection { client, watch, leash, commit_was_sent: true };
+        let runtime = Arc::clone(&self.parts.runtime);
+        let opened = PostgresConnection { client, watch, leash, runtime, commit_was_sent: true };
         // Until the driver has looked once, it would not hear of what it is told.
         opened.watch.answered().await;
         Ok(opened)
@@ -172,6 +175,7 @@ pub struct PostgresConnection {
     watch: Arc<Watch>,
     /// Held, so that the socket goes with the connection.
     leash: Leash,
+    runtime: Arc<dyn Runtime>,
     /// Of the last COMMIT.
     commit_was_sent: bool,
 }
@@ -183,6 +187,19 @@ impl PostgresConnection {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.watch.shape()
+    }
+
+    /// Fails if rows of a stream stay unread: a request after them would never be answered.
+    async fn all_read(&self) -> Result<(), Error> {
+        if self.watch.is_delivered() {
+            return Ok(());
+        }
+        let delivered = rt::within(&*self.runtime, UNREAD, self.watch.delivered()).await;
+        delivered.ok_or_else(|| {
+            let error = "rows of a statement are not read, and nothing can be done before they are: read a stream to \
+                         its end, or drop it, before its transaction ends";
+            Error::new(Class::Permanent, error)
+        })
     }
 
     /// The watch on it, which may be kept: it tells of the connection also when that is gone.
@@ -219,6 +236,8 @@ impl Session for PostgresConnection {
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
+        self.commit_was_sent = false;
+        self.all_read().await?;
         let before = self.watch.commits();
         if self.watch.has_committed() {
             self.commit_was_sent = false;
@@ -264,6 +283,7 @@ impl Session for PostgresConnection {
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
+        self.all_read().await?;
         Ok(self.client.batch_execute("ROLLBACK").await?)
     }
 }

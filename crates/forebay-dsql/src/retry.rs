@@ -94,8 +94,8 @@ impl RetryPolicy {
         self
     }
 
-    /// Starts no retry later than this after the first attempt began. Default: none. An attempt under way is never
-    /// cut off: a COMMIT that is cut off has an unknown outcome.
+    /// Starts no retry later than this after the first attempt began, its wait for a connection included. Default: none.
+    /// An attempt under way is never cut off: a COMMIT that is cut off has an unknown outcome.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -156,6 +156,12 @@ impl Attempts {
         }
         self.retries += 1;
         Verdict::Again { retry: self.retries, pause }
+    }
+
+    /// How much longer a retry may wait for its connection; none for as long as it likes.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        let deadline = self.policy.deadline.filter(|_| self.retries > 0)?;
+        Some(deadline.saturating_sub(now.since(self.began)))
     }
 
     fn pause(&self, class: Class, draws: &mut Draws) -> Duration {

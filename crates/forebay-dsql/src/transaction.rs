@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use forebay::rt::Runtime;
+use forebay::rt::{self, Runtime};
 use forebay::{Draws, Instant, Seed};
 use parking_lot::Mutex;
 
@@ -89,7 +89,7 @@ impl Transactions {
         loop {
             let session = match held.take() {
                 Some(session) => session,
-                None => match sessions.session().await {
+                None => match operation.in_time(sessions.session()).await {
                     Ok(session) => session,
                     // Waiting for a connection is the pool's business, and it has waited.
                     Err(error) => return Err(operation.ends(error.class(), error).into()),
@@ -211,6 +211,15 @@ impl Operation {
                 Some(error)
             }
         }
+    }
+
+    /// A connection for the next attempt; not for a retry that would begin after the deadline.
+    async fn in_time<S>(&self, session: impl Future<Output = Result<S, Error>>) -> Result<S, Error> {
+        let runtime = &*self.transactions.0.runtime;
+        let Some(left) = self.attempts.left(runtime.now()) else { return session.await };
+        rt::within(runtime, left, session).await.unwrap_or_else(|| {
+            Err(Error::new(Class::NoConnection, "no connection for another attempt before the deadline"))
+        })
     }
 
     /// Counts an error that ends it without being judged.

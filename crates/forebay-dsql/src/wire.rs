@@ -75,6 +75,8 @@ const COMMITTED_NOTHING: u8 = 32;
 const COMMITTING: u8 = 2;
 const IN_TRANSACTION: u8 = 4;
 const ROLLED_BACK: u8 = 8;
+/// The driver has read more than it could pass on: someone does not read the rows of a stream.
+const UNDELIVERED: u8 = 16;
 
 /// What the driver's task is doing: nothing, and it has taken up all that it was told to do.
 const AT_REST: u8 = 0;
@@ -92,7 +94,7 @@ impl Watch {
         // The order matters: a driver at rest has entered in the books all that it was told to do.
         let at_rest = self.activity.load(Ordering::Acquire) == AT_REST;
         let books = self.books.load(Ordering::Acquire);
-        if !at_rest || books & UNANSWERED != 0 {
+        if !at_rest || books & (UNANSWERED | UNDELIVERED) != 0 {
             Shape::Unanswered
         } else if books & IN_TRANSACTION != 0 {
             Shape::InTransaction
@@ -107,6 +109,25 @@ impl Watch {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
+    }
+
+    /// Whether the driver is at rest and has passed on all that it has read. While it has not, it can do nothing else; that
+    /// is for ever if nobody reads the rows of a stream. A broken connection has nothing to pass on.
+    pub(crate) fn is_delivered(&self) -> bool {
+        let at_rest = self.activity.load(Ordering::Acquire) == AT_REST;
+        self.is_broken() || (at_rest && self.books.load(Ordering::Acquire) & UNDELIVERED == 0)
+    }
+
+    /// Waits until it is so. Cancel safe.
+    pub(crate) async fn delivered(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_delivered() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Whether a COMMIT was sent and not answered. If the connection is broken as well, nobody can tell whether it
@@ -206,7 +227,8 @@ impl Watch {
             | bit(ledger.committed_nothing, COMMITTED_NOTHING)
             | bit(ledger.is_committing(), COMMITTING)
             | bit(ledger.is_rolled_back(), ROLLED_BACK)
-            | bit(ledger.is_in_transaction(), IN_TRANSACTION);
+            | bit(ledger.is_in_transaction(), IN_TRANSACTION)
+            | bit(ledger.undelivered, UNDELIVERED);
         if std::mem::take(&mut ledger.altered) {
             self.altered.store(true, Ordering::Release);
         }
@@ -273,7 +295,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
+        let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) else {
+            // A driver that asks for more has passed on all that it had: one that cannot does not ask.
+            if std::mem::take(&mut this.ledger.undelivered) {
+                this.watch.publish(&mut this.ledger);
+            }
+            return Poll::Pending;
+        };
+        this.ledger.undelivered = true;
         let received = &buffer.filled()[before..];
         if read.is_err() || (received.is_empty() && buffer.remaining() > 0) {
             this.watch.set_broken();

@@ -17,7 +17,7 @@ impl ConnectorParts {
         token.map_err(|error| OpenError::new(Failure::Token, error))
     }
 
-    /// Connects with a token; if that has expired after all, once more with a fresh one.
+    /// Connects with a token; if that has expired after all, once more with a fresh one. One that is denied is not used again.
     /// Cancel safe if `dial` is.
     pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
     where
@@ -29,7 +29,12 @@ impl ConnectorParts {
                 self.tokens.invalidate(&self.options.token_request().identity, &token);
                 dial(self.token().await?).await.map_err(open_error)
             }
-            dialled => dialled.map_err(open_error),
+            dialled => dialled.map_err(|error| {
+                if error.class() == Class::Auth(Auth::Denied) {
+                    self.tokens.denied(&self.options.token_request().identity, &token);
+                }
+                open_error(error)
+            }),
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Ledger {
     pub(super) half_heard: bool,
     /// The socket takes no more for now: what the driver holds back is not in these books yet.
     pub(super) blocked: bool,
+    /// The driver has not asked for more since it was last given something: it may hold answers that nobody takes.
+    pub(super) undelivered: bool,
     /// SQLSTATE of the error that ended the session.
     pub(super) fatal: Option<[u8; 5]>,
     /// The client has said good-bye.

@@ -13,6 +13,7 @@ mod metrics;
 mod modes;
 mod nested;
 mod opening;
+mod opens;
 mod recall;
 mod standard;
 mod step;
