@@ -5,15 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
-use forebay::{
-    AwayPolicy, Counts, Discard, Event, Instant, LeaseMode, Limit, LocalLimit, Reservoir, Seed, Status,
-};
+use forebay::{Counts, Discard, Event, Instant, LeaseMode, Limit, LocalLimit, Reservoir, Seed, Status};
 use forebay_fleet::{Fleet as Part, Tables};
 use parking_lot::Mutex;
 
 use crate::load::{self, Shift};
 use crate::record::Gauges;
-use crate::scenario::Service;
 use crate::world::{Link, WatchedLimit, Way, World};
 
 pub(crate) struct Fleet {
@@ -344,7 +341,7 @@ impl Birth {
             None if world.scenario.limiter.shared => Arc::new(fleet.limit.clone()),
             None => Arc::new(limit(world)),
         };
-        let mut builder = Reservoir::builder(Link::new(Arc::clone(world), place))
+        let mut builder = Reservoir::builder(Link::new(Arc::clone(world), place, process.clone()))
             .config(service.config().seed(seed).place_in_fleet(place as u64))
             .runtime(process.clone())
             .limit(Arc::new(WatchedLimit::new(world, place, limit)))
@@ -361,37 +358,10 @@ impl Birth {
                 load::generate(shift, runtime, draws).await;
             }));
         }
-        if let Some(part) = part.clone().filter(|_| world.scenario.away == AwayPolicy::Strict) {
-            let (runtime, reservoir, service) = (process.clone(), reservoir.clone(), service.clone());
-            process.spawn(Box::pin(async move { keep_within(&runtime, &part, &reservoir, &service).await }));
-        }
         // No other: a process that was killed runs no more.
         if let Some(running) = &mut fleet.members[place].lock().running {
             running.service = Some(Serving { reservoir, shift, part });
         }
-    }
-}
-
-/// Closes what an instance may no longer hold, each time that it may hold less: what `strict` asks of whoever owns connections.
-async fn keep_within(runtime: &VirtualProcess, part: &Part, reservoir: &Reservoir<Link>, service: &Service) {
-    const AGAIN: Duration = Duration::from_millis(10);
-    let resize = |most| reservoir.resize(most).expect("less of what was checked, or as much");
-    let mut ceiling = part.ceiling();
-    loop {
-        let most = *ceiling.borrow_and_update();
-        if part.status().leases <= most {
-            if ceiling.changed().await.is_err() {
-                return;
-            }
-            continue;
-        }
-        while part.status().leases > *ceiling.borrow() {
-            let most = usize::try_from(*ceiling.borrow()).unwrap_or(usize::MAX);
-            resize(most.saturating_sub(service.overlap).min(service.max_open));
-            runtime.sleep_until(runtime.now() + AGAIN).await;
-        }
-        // How much it gets is again the ledger's to say.
-        resize(service.max_open);
     }
 }
 
