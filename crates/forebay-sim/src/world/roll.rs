@@ -25,7 +25,7 @@ struct Member {
     place: Option<usize>,
     slots: u64,
     died: Option<Instant>,
-    /// When its last write of each item was sent that it knows to be done.
+    /// When its last renewal in each item was sent that it knows to be done.
     confirmed: BTreeMap<String, Instant>,
     /// It was cut off for so long that its slots may have been taken, and has had more than them since.
     displaced: bool,
@@ -73,18 +73,18 @@ impl Roll {
         }
     }
 
-    /// The instance at `place` knows that its write of the item at `key`, sent then, was done.
-    pub(crate) fn confirmed(&mut self, place: usize, key: String, sent: Instant) {
+    /// The instance at `place` knows that its write of the item at `key` was done; sent then, if it renewed its own entry.
+    pub(crate) fn confirmed(&mut self, place: usize, key: String, renewed: Option<Instant>) {
         if !key.starts_with(&self.ledger) {
             return;
         }
         let Some(name) = &self.present[place] else { return };
         let is_in = self.entries.get(&key).is_some_and(|entries| entries.contains_key(name));
         let Some(member) = self.members.get_mut(name) else { return };
-        if is_in {
-            member.confirmed.insert(key, sent);
-        } else {
-            member.confirmed.remove(&key);
+        match renewed {
+            _ if !is_in => drop(member.confirmed.remove(&key)),
+            Some(sent) => drop(member.confirmed.insert(key, sent)),
+            None => {}
         }
     }
 
@@ -266,7 +266,8 @@ mod tests {
         let mut roll = Roll::new("host", 1);
         roll.begun(0, "a".to_owned());
         roll.wrote("forebay_ledger#host#0", Some(&shard(5, &[("a", 5)])));
-        roll.confirmed(0, "forebay_ledger#host#0".to_owned(), at(0));
+        roll.confirmed(0, "forebay_ledger#host#0".to_owned(), Some(at(0)));
+        roll.confirmed(0, "forebay_ledger#host#0".to_owned(), None);
         assert!(roll.excuse(0, 5, at(1), LEASE));
         assert!(!roll.excuse(0, 6, at(39), LEASE) && roll.displaced(|_| (6, 6)) == 0);
         assert!(roll.excuse(0, 6, at(40), LEASE));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 use forebay::{Draws, Seed, StoreFuture};
-use forebay_fleet::{Cursor, Delete, Item, MemoryTable, Page, Table, TableError, Update, Write};
+use forebay_fleet::{Change, Cursor, Delete, Item, MemoryTable, Page, Table, TableError, Update, Write};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -191,12 +191,14 @@ impl Table for Way {
     fn update<'a>(&'a self, update: &'a Update) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
         let (world, place, sent, key) =
             (Arc::clone(&self.world), self.place, self.world.now(), update.key.clone());
+        // Who takes the dead out of an item has not said that it lives.
+        let renews = update.changes.iter().any(|change| matches!(change, Change::Set(..)));
         let update = update.clone();
         let call = self.carry(|table| Box::pin(async move { table.update(&update).await }));
         Box::pin(async move {
             let outcome = call.await;
             if outcome.is_ok() {
-                world.roll.lock().confirmed(place, key, sent);
+                world.roll.lock().confirmed(place, key, renews.then_some(sent));
             }
             outcome
         })
