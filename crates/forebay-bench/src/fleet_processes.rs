@@ -48,8 +48,8 @@ impl Plan {
     pub const SHORT: Self =
         Self { lasting: Duration::from_secs(8), beat: Duration::from_secs(1), lease: Duration::from_secs(6) };
 
-    /// Within so long the slots of the dead are free again, also where nearly all die at once: whoever is left notices that after
-    /// two beats, and looks at every shard from then on. A second for a busy machine.
+    /// Within so long the slots of the dead are free again, also where nearly all die at once: a lease and two beats. The rest is for a
+    /// busy machine.
     fn reaped_within(&self) -> Duration {
         self.lease + self.beat * 5 + Duration::from_secs(1)
     }

@@ -4,7 +4,9 @@ use ::dsql_local::EngineKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_bench::checkout::{self, Effort, Section, contended};
 use forebay_bench::coordination::{self, history};
+use forebay_bench::fleet_processes::{self, Plan};
 use forebay_bench::report::Report;
+use forebay_bench::twin_tables;
 use forebay_bench::{dsql, dsql_local, instructions, sim};
 
 /// Measures forebay and its peers, side by side in one run.
@@ -102,7 +104,7 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// A fleet's budget with a DynamoDB: real processes that share it while they are killed at random, and histories that must end as
+    /// The part of `coordination` with a DynamoDB: real processes that share it while they are killed at random, and histories that must end as
     /// on the table in memory.
     FleetProcesses {
         /// For three minutes, instead of some seconds.
@@ -157,7 +159,9 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Coordination { long, output } => {
             let effort = if long { coordination::Effort::LONG } else { coordination::Effort::SHORT };
-            output.print(&coordination::run(effort)?);
+            let mut report = coordination::run(effort)?;
+            on_a_real_table(&mut report, long)?;
+            output.print(&report);
         }
         Command::History { seed } => print!("{}", history::text(seed, history::Policy::of(seed))),
         Command::Simulate { scenario } => println!("{}", sim::simulate(&scenario)?),
@@ -175,12 +179,8 @@ fn main() -> anyhow::Result<()> {
             output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
         Command::FleetProcesses { long, output } => {
-            use forebay_bench::{fleet_processes, fleet_processes::Plan, twin_tables};
             let mut report = Report::new("fleet-processes");
-            let (plan, seeds) = if long { (Plan::LONG, 100) } else { (Plan::SHORT, 4) };
-            fleet_processes::show(&mut report, plan)?;
-            twin_tables::show(&mut report, seeds)?;
-            report.machine.look_again();
+            on_a_real_table(&mut report, long)?;
             output.print(&report);
         }
         Command::FleetWorker => forebay_bench::fleet_processes::work()?,
@@ -188,5 +188,14 @@ fn main() -> anyhow::Result<()> {
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
     }
+    Ok(())
+}
+
+/// What of coordination virtual time cannot show.
+fn on_a_real_table(report: &mut Report, long: bool) -> anyhow::Result<()> {
+    let (plan, seeds) = if long { (Plan::LONG, 100) } else { (Plan::SHORT, 4) };
+    fleet_processes::show(report, plan)?;
+    twin_tables::show(report, seeds)?;
+    report.machine.look_again();
     Ok(())
 }
