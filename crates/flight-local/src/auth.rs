@@ -1,0 +1,142 @@
+//! Who may use the server.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::error::StartError;
+use crate::outside;
+
+/// Who may use the server: one user with a password, and whoever has one of the tokens.
+#[derive(Clone, Default)]
+pub struct Auth {
+    /// For the handshake, which answers with a bearer token.
+    pub user: String,
+    /// Never empty for a user who may come in.
+    pub password: String,
+    /// Bearer tokens that are accepted without a handshake.
+    pub tokens: Vec<String>,
+}
+
+impl Auth {
+    /// One user.
+    #[must_use]
+    pub fn basic(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: user.into(), password: password.into(), tokens: Vec::new() }
+    }
+
+    /// One token.
+    #[must_use]
+    pub fn bearer(token: impl Into<String>) -> Self {
+        Self { tokens: vec![token.into()], ..Self::default() }
+    }
+}
+
+/// Without its secrets.
+impl fmt::Debug for Auth {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Auth")
+            .field("user", &self.user)
+            .field("password", &"***")
+            .field("tokens", &self.tokens.len())
+            .finish()
+    }
+}
+
+/// Checks what callers bring along.
+pub(crate) struct Gate {
+    auth: Option<Auth>,
+    /// What a handshake is answered with.
+    issued: String,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Gate").field("auth", &self.auth).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(auth: Option<Auth>) -> Result<Self, StartError> {
+        Ok(Self { auth, issued: outside::secret()? })
+    }
+
+    /// Lets a call in, or says what it lacks.
+    pub(crate) fn admit(&self, headers: &MetadataMap) -> Result<(), Status> {
+        let Some(auth) = &self.auth else { return Ok(()) };
+        let Some(header) = headers.get("authorization").and_then(|value| value.to_str().ok()) else {
+            return Err(Status::unauthenticated(
+                "no authorization header; send a bearer token, or do a handshake",
+            ));
+        };
+        let known = match header.split_once(' ') {
+            Some(("Bearer" | "bearer", token)) => {
+                token == self.issued || auth.tokens.iter().any(|known| known == token)
+            }
+            Some(("Basic" | "basic", login)) => is_login(auth, login),
+            _ => false,
+        };
+        match known {
+            true => Ok(()),
+            false => Err(Status::unauthenticated("the token or the password is not known here")),
+        }
+    }
+
+    /// A token for whoever logs in. Without `auth`, for everybody.
+    pub(crate) fn log_in(&self, headers: &MetadataMap) -> Result<&str, Status> {
+        self.admit(headers).map(|()| self.issued.as_str())
+    }
+}
+
+fn is_login(auth: &Auth, login: &str) -> bool {
+    let Ok(login) = BASE64_STANDARD.decode(login) else { return false };
+    let expected = format!("{}:{}", auth.user, auth.password);
+    !auth.password.is_empty() && login == expected.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(authorization: &str) -> MetadataMap {
+        let mut headers = MetadataMap::new();
+        headers.insert("authorization", authorization.parse().unwrap());
+        headers
+    }
+
+    fn basic(login: &str) -> MetadataMap {
+        headers(&format!("Basic {}", BASE64_STANDARD.encode(login)))
+    }
+
+    #[test]
+    fn only_what_is_known_is_let_in() {
+        let auth = Auth { tokens: vec!["fixed".to_owned()], ..Auth::basic("ann", "secret") };
+        let gate = Gate::new(Some(auth)).unwrap();
+        assert!(gate.admit(&headers("Bearer fixed")).is_ok());
+        assert!(gate.admit(&basic("ann:secret")).is_ok());
+        let issued = gate.log_in(&basic("ann:secret")).unwrap();
+        assert!(gate.admit(&headers(&format!("Bearer {issued}"))).is_ok());
+        for wrong in [headers("Bearer other"), basic("ann:wrong"), basic("bob:secret"), headers("fixed")] {
+            assert!(gate.admit(&wrong).is_err(), "{wrong:?}");
+        }
+        assert!(gate.admit(&MetadataMap::new()).is_err());
+    }
+
+    #[test]
+    fn tokens_alone_let_no_password_in() {
+        let gate = Gate::new(Some(Auth::bearer("fixed"))).unwrap();
+        assert!(gate.admit(&basic(":")).is_err());
+        assert!(gate.admit(&headers("Bearer fixed")).is_ok());
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let auth = Auth { tokens: vec!["fixed".to_owned()], ..Auth::basic("ann", "hidden") };
+        let text = format!("{auth:?} {:?}", Gate::new(Some(auth.clone())).unwrap());
+        assert!(text.contains("ann") && !text.contains("hidden") && !text.contains("fixed"), "{text}");
+    }
+}

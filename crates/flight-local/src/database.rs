@@ -1,0 +1,84 @@
+//! The one database that all sessions share.
+
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags};
+use tempfile::TempDir;
+
+use crate::error::StartError;
+use crate::functions;
+use crate::run::{on_busy, on_progress};
+
+/// After how many steps of SQLite's virtual machine a statement looks up.
+const STEPS: u16 = 100;
+
+/// A SQLite file, and how sessions connect to it.
+#[derive(Debug)]
+pub(crate) struct Database {
+    path: PathBuf,
+    /// Kept open, or the last session to leave would fold up the write-ahead log, and the next one make it anew.
+    _anchor: Mutex<Connection>,
+    /// Where a private database lies; removed with it, after the connections above.
+    private: Option<TempDir>,
+}
+
+impl Database {
+    /// The given file, or a private one.
+    pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, StartError> {
+        let (path, private) = match path {
+            Some(path) => (path, None),
+            None => {
+                let directory = tempfile::Builder::new().prefix("flight-local-").tempdir();
+                let directory = directory.map_err(|error| StartError::Database {
+                    path: std::env::temp_dir(),
+                    reason: error.to_string(),
+                })?;
+                (directory.path().join("flight-local.db"), Some(directory))
+            }
+        };
+        let problem =
+            |error: rusqlite::Error| StartError::Database { path: path.clone(), reason: error.to_string() };
+        let anchor = Connection::open(&path).map_err(problem)?;
+        anchor.pragma_update(None, "journal_mode", "wal").map_err(problem)?;
+        Ok(Self { path, _anchor: Mutex::new(anchor), private })
+    }
+
+    /// A connection of a session's own.
+    pub(crate) fn connect(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_handler(Some(on_busy))?;
+        // Nobody's power fails in a test: what is private need not be durable.
+        let synchronous = if self.private.is_some() { "off" } else { "normal" };
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        connection.progress_handler(i32::from(STEPS), Some(|| on_progress(u64::from(STEPS))));
+        functions::register(&connection)?;
+        Ok(connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_database_is_shared_by_its_connections_and_goes_with_them() {
+        let database = Database::open(None).unwrap();
+        let (one, two) = (database.connect().unwrap(), database.connect().unwrap());
+        one.execute_batch("CREATE TABLE t (n INT); INSERT INTO t VALUES (7); CREATE TEMP TABLE mine (n INT)")
+            .unwrap();
+        assert_eq!(two.query_row("SELECT n FROM t", [], |row| row.get::<_, i64>(0)), Ok(7));
+        assert!(two.prepare("SELECT * FROM mine").is_err());
+        let directory = database.private.as_ref().unwrap().path().to_owned();
+        assert!(directory.exists());
+        drop((one, two, database));
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_named() {
+        let error = Database::open(Some(PathBuf::from("/nowhere/at/all.db"))).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all.db"), "{error}");
+    }
+}

@@ -1,0 +1,104 @@
+//! The listeners, and what comes in by them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::mpsc::Sender;
+use tokio::task::JoinHandle;
+
+use crate::counters::count;
+use crate::error::StartError;
+use crate::outside;
+use crate::shared::Shared;
+use crate::wire::Wire;
+
+/// Connections that were accepted and not served yet.
+pub(crate) type Incoming = Sender<std::io::Result<Wire>>;
+
+/// How many may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// One listener; it can be closed for a while and opened again at the same address.
+#[derive(Debug)]
+pub(crate) struct Door {
+    address: SocketAddr,
+    incoming: Incoming,
+    shared: Arc<Shared>,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Door {
+    /// Must be called on the server's own runtime.
+    pub(crate) fn open(
+        wanted: SocketAddr,
+        incoming: Incoming,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, StartError> {
+        let problem = |source| StartError::Listen { address: wanted, source };
+        let listener = bind(wanted).and_then(|socket| socket.listen(BACKLOG)).map_err(problem)?;
+        let address = listener.local_addr().map_err(problem)?;
+        let door = Self { address, incoming, shared: shared.clone(), accepting: Mutex::new(None) };
+        door.accept(listener);
+        Ok(door)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn accept(&self, listener: TcpListener) {
+        let task = outside::spawn(accept(listener, self.incoming.clone(), self.shared.clone()));
+        *self.accepting.lock() = Some(task);
+    }
+
+    /// Connections are refused from now on. The address stays taken, or another program might get it.
+    pub(crate) async fn close(&self) -> std::io::Result<Closed> {
+        let accepting = self.accepting.lock().take();
+        if let Some(task) = accepting {
+            task.abort();
+            // The listener is gone when its task is.
+            let (Ok(()) | Err(_)) = task.await;
+        }
+        bind(self.address).map(Closed)
+    }
+
+    pub(crate) fn open_again(&self, closed: Closed) -> std::io::Result<()> {
+        self.accept(closed.0.listen(BACKLOG)?);
+        Ok(())
+    }
+}
+
+/// The address of a closed door.
+#[derive(Debug)]
+pub(crate) struct Closed(TcpSocket);
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+async fn accept(listener: TcpListener, incoming: Incoming, shared: Arc<Shared>) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) if shared.faults.refuses_connections() => {
+                count(&shared.tally.refused);
+                // The peer sees a reset rather than an end it might take for an answer.
+                let (Ok(()) | Err(_)) = socket.set_zero_linger();
+            }
+            Ok((socket, peer)) => {
+                if let Ok(wire) = Wire::new(socket, peer, &shared)
+                    && incoming.send(Ok(wire)).await.is_err()
+                {
+                    return;
+                }
+            }
+            // Out of descriptors, mostly: others have to close some first.
+            Err(_) => outside::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}

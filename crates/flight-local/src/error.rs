@@ -1,0 +1,137 @@
+//! What goes wrong: at the start, and in a statement.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+use tonic::Status;
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Somebody else has the address, or it is not this machine's.
+    #[error("cannot listen on {address}: {source}; choose another port, or 0 for a free one")]
+    Listen {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The certificate or the key is not what TLS needs.
+    #[error("cannot use the certificate: {0}; give PEM text of a certificate chain and of its private key")]
+    Certificate(String),
+    /// SQLite cannot open the database.
+    #[error("cannot open the database {}: {reason}; give a file that this user may write", path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        reason: String,
+    },
+    /// The machine gives no threads.
+    #[error("cannot start threads: {0}")]
+    Threads(std::io::Error),
+    /// The machine gives no random numbers.
+    #[error("cannot draw random numbers: {0}")]
+    Chance(String),
+    /// A setting that nothing could work with.
+    #[error("{0}")]
+    Setting(&'static str),
+}
+
+/// Why a statement failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Somebody cancelled it, or nobody waits for it any more.
+    #[error("the statement was interrupted")]
+    Interrupted,
+    #[error("{0}")]
+    Sql(rusqlite::Error),
+    /// A value that its column's Arrow type cannot hold.
+    #[error("{0}")]
+    Value(String),
+    /// The caller asked for something that cannot be.
+    #[error("{0}")]
+    Request(String),
+    #[error("{0}")]
+    Arrow(#[from] arrow_schema::ArrowError),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::OperationInterrupted) => Self::Interrupted,
+            _ => Self::Sql(error),
+        }
+    }
+}
+
+impl Failure {
+    /// As gRPC says it: whoever can mend it decides the code.
+    pub(crate) fn status(&self, all_internal: bool) -> Status {
+        let text = self.to_string();
+        match self {
+            Self::Interrupted => Status::cancelled(text),
+            _ if all_internal => Status::internal(text),
+            Self::Value(_) | Self::Request(_) | Self::Arrow(_) => Status::invalid_argument(text),
+            Self::Sql(error) => sql_status(error, text),
+        }
+    }
+}
+
+fn sql_status(error: &rusqlite::Error, text: String) -> Status {
+    use rusqlite::Error;
+    match error {
+        Error::SqliteFailure(failure, _) => match failure.code {
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+                Status::aborted(format!("{text}; another session is writing: run the transaction again"))
+            }
+            ErrorCode::ConstraintViolation => match failure.extended_code {
+                ffi::SQLITE_CONSTRAINT_UNIQUE
+                | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+                | ffi::SQLITE_CONSTRAINT_ROWID => Status::already_exists(text),
+                _ => Status::failed_precondition(text),
+            },
+            ErrorCode::ReadOnly | ErrorCode::AuthorizationForStatementDenied => {
+                Status::permission_denied(text)
+            }
+            ErrorCode::Unknown | ErrorCode::TypeMismatch | ErrorCode::TooBig => {
+                Status::invalid_argument(text)
+            }
+            ErrorCode::DiskFull | ErrorCode::OutOfMemory => Status::resource_exhausted(text),
+            _ => Status::internal(text),
+        },
+        _ => Status::invalid_argument(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(sql: &str) -> Failure {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT CHECK (n > 0))").unwrap();
+        connection.execute_batch("INSERT INTO t VALUES (1, 1)").unwrap();
+        connection.execute_batch(sql).unwrap_err().into()
+    }
+
+    #[test]
+    fn the_code_says_who_can_mend_it() {
+        use tonic::Code;
+        for (sql, code) in [
+            ("SELEC 1", Code::InvalidArgument),
+            ("SELECT * FROM nowhere", Code::InvalidArgument),
+            ("INSERT INTO t VALUES (1, 2)", Code::AlreadyExists),
+            ("INSERT INTO t VALUES (2, 0)", Code::FailedPrecondition),
+            ("PRAGMA query_only = 1; INSERT INTO t VALUES (2, 2)", Code::PermissionDenied),
+        ] {
+            let failure = failed(sql);
+            assert_eq!(failure.status(false).code(), code, "{sql}: {failure}");
+            assert_eq!(failure.status(true).code(), Code::Internal, "{sql}");
+        }
+        assert_eq!(Failure::Interrupted.status(true).code(), Code::Cancelled);
+    }
+}

@@ -1,0 +1,233 @@
+//! Statements on a session's connection, on a thread that may block.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_schema::Schema;
+use rusqlite::fallible_iterator::FallibleIterator;
+use rusqlite::{Batch, Connection, Statement};
+
+use crate::cells::Cells;
+use crate::error::Failure;
+use crate::outside::now;
+use crate::run::Run;
+use crate::sink::Output;
+use crate::values::{Rows, places};
+
+/// How long a row may wait for the others of its batch.
+const LINGER: Duration = Duration::from_millis(50);
+
+/// A statement's text and what is bound to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Order {
+    pub(crate) text: String,
+    /// One execution for each row of these; none for plain statements.
+    pub(crate) parameters: Option<Vec<RecordBatch>>,
+}
+
+impl Order {
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), parameters: None }
+    }
+}
+
+/// Runs all statements of a text and sends the result of the last.
+pub(crate) fn query(
+    connection: &Connection,
+    order: &Order,
+    max_rows: usize,
+    output: &mut dyn Output,
+    run: &Run,
+) -> Result<(), Failure> {
+    let mut last = all_but_last(connection, &order.text, run)?.0;
+    if last.column_count() == 0 {
+        let changed = each_row(&mut last, order, |statement| exhaust(connection, statement, run))?;
+        // What changes something and returns nothing tells how many rows it changed.
+        let count: ArrayRef = Arc::new(Int64Array::from(vec![changed]));
+        let count = RecordBatch::try_from_iter([("Count", count)])?;
+        output.schema(&count.schema())?;
+        return output.batch(count);
+    }
+    let mut cells = Cells::new(&last);
+    let mut begun = false;
+    let mut send = |cells: &mut Cells| {
+        if !std::mem::replace(&mut begun, true) {
+            output.schema(&cells.schema())?;
+        }
+        match cells.rows() {
+            0 => Ok(()),
+            _ => output.batch(cells.cut()?),
+        }
+    };
+    let mut cut = now();
+    each_row(&mut last, order, |statement| {
+        let mut rows = statement.raw_query();
+        while let Some(row) = next(&mut rows, run)? {
+            cells.append(row)?;
+            // Which types a result has must not depend on how fast it comes: undecided columns wait.
+            let late = || cells.is_decided() && now().duration_since(cut) > LINGER;
+            if cells.is_full(max_rows) || late() {
+                send(&mut cells)?;
+                cut = now();
+            }
+        }
+        Ok(0)
+    })?;
+    send(&mut cells)
+}
+
+/// Runs all statements of a text; how many rows they changed.
+pub(crate) fn update(connection: &Connection, order: &Order, run: &Run) -> Result<i64, Failure> {
+    let (mut last, before) = all_but_last(connection, &order.text, run)?;
+    Ok(before + each_row(&mut last, order, |statement| exhaust(connection, statement, run))?)
+}
+
+/// Looks at a statement without running it.
+pub(crate) fn describe<T>(
+    connection: &Connection,
+    text: &str,
+    look: impl FnOnce(&Statement<'_>) -> T,
+) -> Result<T, Failure> {
+    let mut batch = Batch::new(connection, text);
+    let statement = batch.next()?.ok_or_else(nothing)?;
+    Ok(look(&statement))
+}
+
+/// The schema that a query's first row tells. One that would change something is not run.
+pub(crate) fn first_schema(connection: &Connection, order: &Order) -> Result<Schema, Failure> {
+    let mut batch = Batch::new(connection, &order.text);
+    let mut statement = batch.next()?.ok_or_else(nothing)?;
+    let mut cells = Cells::new(&statement);
+    if statement.readonly() {
+        let mut rows = statement.raw_query();
+        if let Some(row) = rows.next()? {
+            cells.append(row)?;
+        }
+    }
+    Ok(cells.schema().as_ref().clone())
+}
+
+/// Whether a text has more than one statement.
+pub(crate) fn is_several(connection: &Connection, text: &str) -> bool {
+    let mut batch = Batch::new(connection, text);
+    matches!(batch.next(), Ok(Some(_))) && !matches!(batch.next(), Ok(None))
+}
+
+/// Runs all statements of a text but the last, and gives that one. Each is prepared when those before it have run: it
+/// may need what they make.
+fn all_but_last<'a>(
+    connection: &'a Connection,
+    text: &str,
+    run: &Run,
+) -> Result<(Statement<'a>, i64), Failure> {
+    let mut batch = Batch::new(connection, text);
+    let mut statement = batch.next()?.ok_or_else(nothing)?;
+    let mut changed = 0;
+    loop {
+        // One that fails here is not passed over: it is prepared again below.
+        let ahead = batch.next();
+        if matches!(ahead, Ok(None)) {
+            return Ok((statement, changed));
+        }
+        changed += exhaust(connection, &mut statement, run)?;
+        statement = match ahead {
+            Ok(Some(next)) => next,
+            _ => batch.next()?.ok_or_else(nothing)?,
+        };
+    }
+}
+
+fn nothing() -> Failure {
+    Failure::Request("there is no statement in the text; give one, such as SELECT 1".to_owned())
+}
+
+/// Does something once, or for each row of parameters; the sum of what it returns.
+fn each_row(
+    statement: &mut Statement<'_>,
+    order: &Order,
+    mut act: impl FnMut(&mut Statement<'_>) -> Result<i64, Failure>,
+) -> Result<i64, Failure> {
+    let Some(batches) = &order.parameters else {
+        let wanted = statement.parameter_count();
+        if wanted > 0 {
+            return Err(Failure::Request(format!(
+                "the statement has {wanted} parameters, and nothing is bound to them; bind one row of values"
+            )));
+        }
+        return act(statement);
+    };
+    let mut sum = 0;
+    for batch in batches {
+        let places = places(statement, batch)?;
+        let rows = Rows::new(batch)?;
+        for row in 0..rows.len() {
+            rows.bind(row, &places, statement)?;
+            sum += act(statement)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// Runs a statement to its end; how many rows it changed.
+fn exhaust(connection: &Connection, statement: &mut Statement<'_>, run: &Run) -> Result<i64, Failure> {
+    let before = connection.total_changes();
+    let mut rows = statement.raw_query();
+    while next(&mut rows, run)?.is_some() {}
+    // SQLite leaves the last count in place when a statement changes nothing.
+    let changed = if connection.total_changes() == before { 0 } else { connection.changes() };
+    Ok(i64::try_from(changed).unwrap_or(i64::MAX))
+}
+
+/// The next row, if there is one and nobody objects.
+fn next<'a, 'b>(
+    rows: &'a mut rusqlite::Rows<'b>,
+    run: &Run,
+) -> Result<Option<&'a rusqlite::Row<'b>>, Failure> {
+    if run.is_cancelled() {
+        return Err(Failure::Interrupted);
+    }
+    run.steps(1);
+    Ok(rows.next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(connection: &Connection, text: &str) -> Result<i64, Failure> {
+        let run = Run::new(Arc::default(), Duration::ZERO);
+        update(connection, &Order::plain(text), &run)
+    }
+
+    #[test]
+    fn counts_are_those_of_the_statements() {
+        let connection = Connection::open_in_memory().unwrap();
+        let create = "CREATE TABLE t (n INT); INSERT INTO t VALUES (1), (2); UPDATE t SET n = n + 1; -- end";
+        assert_eq!(changed(&connection, create).unwrap(), 4);
+        assert_eq!(changed(&connection, "CREATE TABLE u (n INT)").unwrap(), 0);
+        assert_eq!(changed(&connection, "DELETE FROM t RETURNING n").unwrap(), 2);
+        assert_eq!(changed(&connection, "SELECT 1").unwrap(), 0);
+    }
+
+    #[test]
+    fn what_is_no_statement_is_an_error() {
+        let connection = Connection::open_in_memory().unwrap();
+        assert!(matches!(changed(&connection, " -- nothing"), Err(Failure::Request(_))));
+        assert!(matches!(changed(&connection, "CREATE TABLE t (n INT); SELEC 1"), Err(Failure::Sql(_))));
+        assert!(matches!(changed(&connection, "SELECT ?"), Err(Failure::Request(_))));
+        assert!(
+            is_several(&connection, "SELECT 1; SELECT 2") && !is_several(&connection, "SELECT 1; -- one")
+        );
+    }
+
+    #[test]
+    fn a_cancelled_run_executes_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        let run = Run::new(Arc::default(), Duration::ZERO);
+        run.cancel();
+        let error = update(&connection, &Order::plain("CREATE TABLE t (n INT)"), &run).unwrap_err();
+        assert!(matches!(error, Failure::Interrupted));
+        assert!(changed(&connection, "SELECT * FROM t").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! What can be made to go wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What can be made to go wrong, from now on. Clones are handles to the same server.
+///
+/// A statement takes the first of these that is due, when it is about to be executed: not when a query's ticket is
+/// made, but when it is redeemed.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    plan: Arc<Plan>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    slow_nanos: AtomicU64,
+    hang: AtomicU32,
+    reset_before: AtomicU32,
+    reset_after: AtomicU32,
+    internal: AtomicU32,
+    refuse: AtomicBool,
+}
+
+/// What becomes of one statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// It hangs until it is interrupted.
+    Hang,
+    /// The connection is cut, and it is not executed.
+    ResetBefore,
+    /// It is executed, and the connection is cut before its answer.
+    ResetAfter,
+    /// It fails and is not executed.
+    Internal,
+}
+
+impl Faults {
+    /// Each statement takes so much longer. Zero ends it.
+    pub fn slow(&self, time: Duration) {
+        self.plan.slow_nanos.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// The next `n` statements hang, with their session's lock, until they are interrupted.
+    pub fn hang_next(&self, n: u32) {
+        self.plan.hang.store(n, Ordering::SeqCst);
+    }
+
+    /// The connections of the next `n` statements are cut; the statements are not executed.
+    pub fn reset_next(&self, n: u32) {
+        self.plan.reset_before.store(n, Ordering::SeqCst);
+    }
+
+    /// The next `n` statements are executed, and their connections cut before the answer.
+    pub fn reset_after_next(&self, n: u32) {
+        self.plan.reset_after.store(n, Ordering::SeqCst);
+    }
+
+    /// The next `n` statements fail with INTERNAL and are not executed; their connections stay.
+    pub fn internal_next(&self, n: u32) {
+        self.plan.internal.store(n, Ordering::SeqCst);
+    }
+
+    /// New connections are reset, until told otherwise.
+    pub fn refuse_connections(&self, refuse: bool) {
+        self.plan.refuse.store(refuse, Ordering::SeqCst);
+    }
+
+    pub(crate) fn refuses_connections(&self) -> bool {
+        self.plan.refuse.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn delay(&self) -> Duration {
+        Duration::from_nanos(self.plan.slow_nanos.load(Ordering::SeqCst))
+    }
+
+    /// The fault of the next statement.
+    pub(crate) fn next(&self) -> Fault {
+        let plan = &*self.plan;
+        [
+            (&plan.hang, Fault::Hang),
+            (&plan.reset_before, Fault::ResetBefore),
+            (&plan.reset_after, Fault::ResetAfter),
+            (&plan.internal, Fault::Internal),
+        ]
+        .into_iter()
+        .find_map(|(left, fault)| take(left).then_some(fault))
+        .unwrap_or(Fault::None)
+    }
+}
+
+/// Takes one, if there is one left.
+fn take(left: &AtomicU32) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_statement_takes_one() {
+        let faults = Faults::default();
+        let handle = faults.clone();
+        handle.internal_next(1);
+        handle.hang_next(2);
+        let taken: Vec<Fault> = (0..4).map(|_| faults.next()).collect();
+        assert_eq!(taken, [Fault::Hang, Fault::Hang, Fault::Internal, Fault::None]);
+    }
+}

@@ -1,0 +1,228 @@
+//! The face of the server: Flight SQL.
+
+mod action;
+mod cancel;
+mod catalog;
+mod facts;
+mod poll;
+mod put;
+mod query;
+mod transaction;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::{Any, Command};
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest,
+    HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use futures_util::{Stream, stream};
+use prost::Message;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::transport::server::TlsConnectInfo;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::config::{SessionKey, Support};
+use crate::counters::count;
+use crate::session::Session;
+use crate::sessions::COOKIE;
+use crate::shared::Shared;
+use crate::wire::Line;
+
+/// The header that tells the session of an answer.
+const SESSION: &str = "flight-session-id";
+
+/// What a call may answer with.
+type Flow<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// The service.
+#[derive(Clone, Debug)]
+pub(crate) struct Front {
+    shared: Arc<Shared>,
+}
+
+/// Who calls.
+#[derive(Debug)]
+struct Caller {
+    line: Arc<Line>,
+    cookie: Option<String>,
+}
+
+impl Front {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Lets a call in that has the right to.
+    fn admit<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        self.shared.gate.admit(request.metadata()).inspect_err(|_| count(&self.shared.tally.refused))?;
+        let extensions = request.extensions();
+        let line = match extensions.get::<TlsConnectInfo<Arc<Line>>>() {
+            Some(secured) => Some(secured.get_ref()),
+            None => extensions.get::<Arc<Line>>(),
+        };
+        let line = line.cloned().ok_or_else(|| Status::internal("a call without a connection"))?;
+        Ok(Caller { line, cookie: cookie(request.metadata()) })
+    }
+
+    fn session(&self, caller: &Caller) -> Result<Arc<Session>, Status> {
+        self.shared.sessions.of(&caller.line, caller.cookie.as_deref(), &self.shared)
+    }
+
+    /// An answer that tells its session.
+    fn signed<T>(&self, answer: T, session: &Session) -> Response<T> {
+        let mut response = Response::new(answer);
+        let mut say = |name: &'static str, value: &str| {
+            if let Ok(value) = MetadataValue::try_from(value) {
+                response.metadata_mut().insert(name, value);
+            }
+        };
+        say(SESSION, session.id());
+        if self.shared.config.session_key == SessionKey::Cookie {
+            say("set-cookie", &format!("{COOKIE}={}; HttpOnly", session.id()));
+        }
+        response
+    }
+}
+
+/// The cookie of a session, among whatever others there are.
+fn cookie(headers: &MetadataMap) -> Option<String> {
+    headers
+        .get_all("cookie")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(name, _)| *name == COOKIE)
+        .map(|(_, value)| value.trim_matches('"').to_owned())
+}
+
+/// The command in a descriptor or a ticket.
+fn command(bytes: &[u8]) -> Result<Command, Status> {
+    let unreadable = |_| Status::invalid_argument("this is no command of Flight SQL");
+    let any = Any::decode(bytes).map_err(unreadable)?;
+    Command::try_from(any).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// What servers built on arrow-rs say to what they do not know.
+fn unknown(what: &str) -> Status {
+    Status::invalid_argument(format!("the server does not know {what}"))
+}
+
+/// Whether something is known here, or what to say instead.
+fn supported(support: Support, what: &str) -> Result<(), Status> {
+    match support {
+        Support::Known => Ok(()),
+        Support::Refused => Err(Status::unimplemented(format!("{what} is listed, and not implemented"))),
+        Support::Unknown => Err(unknown(what)),
+    }
+}
+
+fn flow<T: Send + 'static>(items: impl IntoIterator<Item = T, IntoIter: Send + 'static>) -> Flow<T> {
+    Box::pin(stream::iter(items.into_iter().map(Ok)))
+}
+
+#[tonic::async_trait]
+impl FlightService for Front {
+    type HandshakeStream = Flow<HandshakeResponse>;
+    type ListFlightsStream = Flow<FlightInfo>;
+    type DoGetStream = Flow<FlightData>;
+    type DoPutStream = Flow<PutResult>;
+    type DoActionStream = Flow<arrow_flight::Result>;
+    type ListActionsStream = Flow<ActionType>;
+    type DoExchangeStream = Flow<FlightData>;
+
+    async fn handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Self::HandshakeStream>, Status> {
+        let gate = &self.shared.gate;
+        let token = gate.log_in(request.metadata()).inspect_err(|_| count(&self.shared.tally.refused))?;
+        count(&self.shared.tally.handshakes);
+        let answer = HandshakeResponse { protocol_version: 0, payload: token.to_owned().into() };
+        let mut response = Response::new(flow([answer]));
+        if let Ok(bearer) = MetadataValue::try_from(format!("Bearer {token}")) {
+            response.metadata_mut().insert("authorization", bearer);
+        }
+        Ok(response)
+    }
+
+    async fn list_flights(
+        &self,
+        request: Request<Criteria>,
+    ) -> Result<Response<Self::ListFlightsStream>, Status> {
+        self.admit(&request)?;
+        Ok(Response::new(flow([])))
+    }
+
+    async fn get_flight_info(
+        &self,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let caller = self.admit(&request)?;
+        self.flight_info(&caller, request.into_inner()).await
+    }
+
+    async fn poll_flight_info(
+        &self,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<PollInfo>, Status> {
+        let caller = self.admit(&request)?;
+        self.poll(&caller, request.into_inner()).await
+    }
+
+    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
+        let caller = self.admit(&request)?;
+        self.schema(&caller, &request.into_inner()).await
+    }
+
+    async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
+        let caller = self.admit(&request)?;
+        self.get(&caller, &request.into_inner()).await
+    }
+
+    async fn do_put(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoPutStream>, Status> {
+        let caller = self.admit(&request)?;
+        self.put(&caller, request.into_inner()).await
+    }
+
+    async fn do_exchange(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        self.admit(&request)?;
+        Err(Status::unimplemented("there is nothing to exchange; use DoGet and DoPut"))
+    }
+
+    async fn do_action(&self, request: Request<Action>) -> Result<Response<Self::DoActionStream>, Status> {
+        let caller = self.admit(&request)?;
+        self.act(&caller, request.into_inner()).await
+    }
+
+    async fn list_actions(
+        &self,
+        request: Request<Empty>,
+    ) -> Result<Response<Self::ListActionsStream>, Status> {
+        self.admit(&request)?;
+        Ok(Response::new(flow(self.actions())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cookie_is_found_among_others() {
+        let mut headers = MetadataMap::new();
+        assert_eq!(cookie(&headers), None);
+        headers.append("cookie", "a=b".parse().unwrap());
+        headers.append("cookie", "c=d; arrow_flight_session_id=ab-1".parse().unwrap());
+        assert_eq!(cookie(&headers).as_deref(), Some("ab-1"));
+    }
+}

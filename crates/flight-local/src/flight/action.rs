@@ -1,0 +1,221 @@
+//! Actions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_flight::sql::{
+    ActionBeginSavepointRequest, ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest,
+    ActionCreatePreparedStatementResult, ActionEndSavepointRequest, ActionEndTransactionRequest, Any,
+    ProstMessageExt,
+};
+use arrow_flight::{Action, ActionType, IpcMessage, SchemaAsIpc};
+use arrow_ipc::writer::IpcWriteOptions;
+use arrow_schema::{DataType, Field, Schema};
+use prost::Message;
+use tonic::{Response, Status};
+
+use super::{Caller, Flow, Front, flow, supported, unknown};
+use crate::cells::known_schema;
+use crate::config::Support;
+use crate::counters::count;
+use crate::error::Failure;
+use crate::execute;
+use crate::handle::Kind;
+use crate::messages::{
+    CloseSessionRequest, CloseSessionResult, CloseStatus, GetSessionOptionsRequest, GetSessionOptionsResult,
+    OptionError, SetSessionOptionsRequest, SetSessionOptionsResult,
+};
+use crate::perform::aside;
+use crate::prebuilt::Prebuilt;
+use crate::session::Session;
+
+impl Front {
+    pub(super) async fn act(
+        &self,
+        caller: &Caller,
+        action: Action,
+    ) -> Result<Response<Flow<arrow_flight::Result>>, Status> {
+        let (tally, known) = (&self.shared.tally, self.shared.config.actions);
+        let name = action.r#type.as_str();
+        let body = &action.body[..];
+        // Those that must not make a session of their own come first.
+        match name {
+            "CancelFlightInfo" => {
+                count(&tally.cancel_flight_info);
+                supported(known.cancel_flight_info, name)?;
+                let result = self.cancel_flight_info(body).await?;
+                return Ok(Response::new(answer(Some(result.encode_to_vec()))));
+            }
+            "CancelQuery" => {
+                count(&tally.cancel_query);
+                supported(known.cancel_query, name)?;
+                let result = self.cancel_query(caller, body).await?;
+                return Ok(Response::new(answer(Some(result.as_any().encode_to_vec()))));
+            }
+            _ => {}
+        }
+        if !self.actions().iter().any(|listed| listed.r#type == name) {
+            return Err(unknown(name));
+        }
+        let session = self.session(caller)?;
+        let result = match name {
+            "CreatePreparedStatement" => {
+                count(&tally.create_prepared_statement);
+                let result = self.prepare(&session, unpack(body)?).await?;
+                Some(result.as_any().encode_to_vec())
+            }
+            "ClosePreparedStatement" => {
+                count(&tally.close_prepared_statement);
+                let request: ActionClosePreparedStatementRequest = unpack(body)?;
+                let handle = self.own(&session, &request.prepared_statement_handle, Kind::Prepared)?;
+                if !session.close_prepared(handle.number) {
+                    return Err(Status::not_found("the prepared statement was closed already"));
+                }
+                None
+            }
+            "BeginTransaction" => {
+                count(&tally.begin_transaction);
+                Some(self.begin_transaction(&session).await?.as_any().encode_to_vec())
+            }
+            "EndTransaction" => {
+                count(&tally.end_transaction);
+                self.end_transaction(&session, &unpack::<ActionEndTransactionRequest>(body)?).await?;
+                None
+            }
+            "BeginSavepoint" => {
+                let request: ActionBeginSavepointRequest = unpack(body)?;
+                Some(self.begin_savepoint(&session, &request).await?.as_any().encode_to_vec())
+            }
+            "EndSavepoint" => {
+                self.end_savepoint(&session, &unpack::<ActionEndSavepointRequest>(body)?).await?;
+                None
+            }
+            "SetSessionOptions" => {
+                count(&tally.set_session_options);
+                supported(known.set_session_options, name)?;
+                let request = SetSessionOptionsRequest::decode(body).map_err(unreadable)?;
+                Some(self.set_options(&session, request).await?.encode_to_vec())
+            }
+            "GetSessionOptions" => {
+                count(&tally.get_session_options);
+                supported(known.get_session_options, name)?;
+                GetSessionOptionsRequest::decode(body).map_err(unreadable)?;
+                let session_options = session.options(|options| options.read(session.id()));
+                Some(GetSessionOptionsResult { session_options }.encode_to_vec())
+            }
+            "CloseSession" => {
+                count(&tally.close_session);
+                supported(known.close_session, name)?;
+                CloseSessionRequest::decode(body).map_err(unreadable)?;
+                self.shared.sessions.end(session.id());
+                Some(CloseSessionResult { status: CloseStatus::Closed.into() }.encode_to_vec())
+            }
+            other => return Err(unknown(other)),
+        };
+        Ok(self.signed(answer(result), &session))
+    }
+
+    /// What is listed: what is known, and what is listed and refused.
+    pub(super) fn actions(&self) -> Vec<ActionType> {
+        let known = self.shared.config.actions;
+        let always = Support::Known;
+        [
+            ("CreatePreparedStatement", always, "Prepares a statement."),
+            ("ClosePreparedStatement", always, "Forgets a prepared statement."),
+            ("BeginTransaction", always, "Begins a transaction."),
+            ("EndTransaction", always, "Commits a transaction or rolls it back."),
+            ("BeginSavepoint", always, "Begins a savepoint of a transaction."),
+            ("EndSavepoint", always, "Releases a savepoint or rolls back to it."),
+            ("CancelFlightInfo", known.cancel_flight_info, "Interrupts a statement by its FlightInfo."),
+            (
+                "CancelQuery",
+                known.cancel_query,
+                "Interrupts a statement by its FlightInfo, ticket or session.",
+            ),
+            ("SetSessionOptions", known.set_session_options, "Changes options of the session."),
+            ("GetSessionOptions", known.get_session_options, "Tells the options of the session."),
+            ("CloseSession", known.close_session, "Ends the session."),
+        ]
+        .into_iter()
+        .filter(|(_, support, _)| *support != Support::Unknown)
+        .map(|(name, _, about)| ActionType { r#type: name.to_owned(), description: about.to_owned() })
+        .collect()
+    }
+
+    async fn prepare(
+        &self,
+        session: &Arc<Session>,
+        request: ActionCreatePreparedStatementRequest,
+    ) -> Result<ActionCreatePreparedStatementResult, Status> {
+        let ActionCreatePreparedStatementRequest { query, transaction_id } = request;
+        self.check_transaction(session, transaction_id.as_deref())?;
+        let (dataset, parameters) = match Prebuilt::parse(&query) {
+            Some(prebuilt) => (Some(prebuilt.schema().as_ref().clone()), Schema::empty()),
+            None => {
+                let text = query.clone();
+                aside(&self.shared, session, move |connection| look(connection, &text)).await?
+            }
+        };
+        Ok(ActionCreatePreparedStatementResult {
+            prepared_statement_handle: session.prepare(query).bytes(),
+            dataset_schema: dataset.as_ref().map(ipc).transpose()?.unwrap_or_default(),
+            parameter_schema: ipc(&parameters)?,
+        })
+    }
+
+    async fn set_options(
+        &self,
+        session: &Arc<Session>,
+        request: SetSessionOptionsRequest,
+    ) -> Result<SetSessionOptionsResult, Status> {
+        let (options, errors) = session.options(|options| {
+            let mut errors = BTreeMap::new();
+            for (name, value) in request.session_options {
+                if let Err(problem) = options.set(&name, value.value) {
+                    errors.insert(name, OptionError { value: problem.into() });
+                }
+            }
+            (options.clone(), errors)
+        });
+        aside(&self.shared, session, move |connection| options.apply(connection)).await?;
+        Ok(SetSessionOptionsResult { errors })
+    }
+}
+
+/// What a statement returns, as far as it is known, and what it takes.
+fn look(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>, Schema), Failure> {
+    if execute::is_several(connection, text) {
+        return Err(Failure::Request("only one statement can be prepared at a time".to_owned()));
+    }
+    execute::describe(connection, text, |statement| {
+        // SQLite does not know the types of parameters; a null says so.
+        let parameter = |index: usize| {
+            let name = statement.parameter_name(index).map_or_else(|| index.to_string(), str::to_owned);
+            Field::new(name.trim_start_matches([':', '@', '$', '?']), DataType::Null, true)
+        };
+        let parameters: Vec<Field> = (1..=statement.parameter_count()).map(parameter).collect();
+        (known_schema(statement), Schema::new(parameters))
+    })
+}
+
+fn ipc(schema: &Schema) -> Result<prost::bytes::Bytes, Status> {
+    let message: Result<IpcMessage, _> = SchemaAsIpc::new(schema, &IpcWriteOptions::default()).try_into();
+    message.map(|IpcMessage(bytes)| bytes).map_err(|error| Status::internal(error.to_string()))
+}
+
+fn answer(body: Option<Vec<u8>>) -> Flow<arrow_flight::Result> {
+    flow(body.map(|body| arrow_flight::Result { body: body.into() }))
+}
+
+pub(super) fn unreadable(error: prost::DecodeError) -> Status {
+    Status::invalid_argument(format!("the body of the action is not what it should be: {error}"))
+}
+
+/// The message in an `Any`.
+fn unpack<M: ProstMessageExt>(body: &[u8]) -> Result<M, Status> {
+    let any = Any::decode(body).map_err(unreadable)?;
+    any.unpack()
+        .ok()
+        .flatten()
+        .ok_or_else(|| Status::invalid_argument(format!("the body of the action is no {}", M::type_url())))
+}

@@ -1,0 +1,137 @@
+//! Updates, parameters and ingestion: what clients send.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_flight::decode::{DecodedPayload, FlightDataDecoder, FlightRecordBatchStream};
+use arrow_flight::error::FlightError;
+use arrow_flight::sql::{
+    Command, CommandPreparedStatementQuery, CommandPreparedStatementUpdate, CommandStatementIngest,
+    CommandStatementUpdate, DoPutPreparedStatementResult, DoPutUpdateResult,
+};
+use arrow_flight::{FlightData, PutResult};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use prost::Message;
+use tokio::sync::mpsc::channel;
+use tonic::{Response, Status, Streaming};
+
+use super::{Caller, Flow, Front, command, flow, unknown};
+use crate::execute::{self, Order};
+use crate::handle::Kind;
+use crate::ingest::{Fed, ingest};
+use crate::perform::outcome;
+use crate::session::Session;
+
+/// How many batches may wait to be taken in.
+const AHEAD: usize = 4;
+
+impl Front {
+    pub(super) async fn put(
+        &self,
+        caller: &Caller,
+        mut data: Streaming<FlightData>,
+    ) -> Result<Response<Flow<PutResult>>, Status> {
+        let first = data.message().await?.ok_or_else(|| Status::invalid_argument("nothing was sent"))?;
+        let descriptor = first.flight_descriptor.as_ref();
+        let descriptor =
+            descriptor.ok_or_else(|| Status::invalid_argument("the first message has no descriptor"))?;
+        let command = command(&descriptor.cmd)?;
+        let session = self.session(caller)?;
+        // The message with the descriptor may be the one with the schema, too.
+        let data = stream::iter([Ok(first)]).chain(data);
+        let answer = match command {
+            Command::CommandStatementUpdate(CommandStatementUpdate { query, transaction_id }) => {
+                self.check_transaction(&session, transaction_id.as_deref())?;
+                self.update(caller, &session, Order::plain(query), None).await?
+            }
+            Command::CommandPreparedStatementUpdate(CommandPreparedStatementUpdate {
+                prepared_statement_handle,
+            }) => {
+                let number = self.own(&session, &prepared_statement_handle, Kind::Prepared)?.number;
+                let prepared = session.prepared(number)?;
+                // What comes along is meant for this once; else what was bound before.
+                let parameters = batches(data).await?.or(prepared.parameters);
+                self.update(caller, &session, Order { text: prepared.text, parameters }, Some(number)).await?
+            }
+            Command::CommandPreparedStatementQuery(CommandPreparedStatementQuery {
+                prepared_statement_handle,
+            }) => {
+                let handle = self.own(&session, &prepared_statement_handle, Kind::Prepared)?;
+                session.bind(handle.number, batches(data).await?.unwrap_or_default())?;
+                let result = DoPutPreparedStatementResult { prepared_statement_handle: Some(handle.bytes()) };
+                PutResult { app_metadata: result.encode_to_vec().into() }
+            }
+            Command::CommandStatementIngest(command) => {
+                self.check_transaction(&session, command.transaction_id.as_deref())?;
+                self.take_in(caller, &session, command, data).await?
+            }
+            other => return Err(unknown(other.type_url())),
+        };
+        Ok(self.signed(flow([answer]), &session))
+    }
+
+    async fn update(
+        &self,
+        caller: &Caller,
+        session: &Arc<Session>,
+        order: Order,
+        prepared: Option<u64>,
+    ) -> Result<PutResult, Status> {
+        let errand = self.errand(caller, session, &order.text, prepared);
+        let changed =
+            outcome(&self.shared, errand, move |connection, run| execute::update(connection, &order, run))
+                .await?;
+        Ok(counted(if self.shared.config.zero_counts { 0 } else { changed }))
+    }
+
+    async fn take_in(
+        &self,
+        caller: &Caller,
+        session: &Arc<Session>,
+        command: CommandStatementIngest,
+        data: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
+    ) -> Result<PutResult, Status> {
+        let errand = self.errand(caller, session, &format!("INGEST INTO {}", command.table), None);
+        let (feed, fed) = channel(AHEAD);
+        let tally = self.shared.tally.clone();
+        let taking = outcome(&self.shared, errand, move |connection, run| {
+            ingest(connection, &command, fed, run, &tally)
+        });
+        let feeding = async move {
+            let mut decoder = FlightDataDecoder::new(data.map_err(FlightError::from));
+            while let Some(decoded) = decoder.try_next().await.map_err(Status::from)? {
+                let item = match decoded.payload {
+                    DecodedPayload::Schema(schema) => Fed::Schema(schema),
+                    DecodedPayload::RecordBatch(batch) => Fed::Batch(batch),
+                    DecodedPayload::None => continue,
+                };
+                // Refused by one who has failed and will say why.
+                if feed.send(item).await.is_err() {
+                    return Ok(());
+                }
+            }
+            let (Ok(()) | Err(_)) = feed.send(Fed::End).await;
+            Ok::<_, Status>(())
+        };
+        let (taken, fed) = futures_util::future::join(taking, feeding).await;
+        fed?;
+        taken.map(counted)
+    }
+}
+
+fn counted(record_count: i64) -> PutResult {
+    PutResult { app_metadata: DoPutUpdateResult { record_count }.encode_to_vec().into() }
+}
+
+/// All batches of a stream; `None` if it has no schema either.
+async fn batches(
+    data: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+) -> Result<Option<Vec<RecordBatch>>, Status> {
+    let data = data.try_filter(|message| std::future::ready(!message.data_header.is_empty()));
+    let mut decoded = FlightRecordBatchStream::new_from_flight_data(data.map_err(FlightError::from).boxed());
+    let mut batches = Vec::new();
+    while let Some(batch) = decoded.try_next().await.map_err(Status::from)? {
+        batches.push(batch);
+    }
+    Ok(decoded.schema().is_some().then_some(batches))
+}

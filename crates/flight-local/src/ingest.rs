@@ -1,0 +1,153 @@
+//! Batches that become rows of a table.
+
+use arrow_array::RecordBatch;
+use arrow_flight::sql::{CommandStatementIngest, TableExistsOption, TableNotExistOption};
+use arrow_schema::Schema;
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::mpsc::Receiver;
+
+use crate::counters::{Tally, add};
+use crate::error::Failure;
+use crate::outside;
+use crate::race::unless;
+use crate::run::Run;
+use crate::values::{Rows, declaration};
+
+/// What the sender of batches says.
+#[derive(Debug)]
+pub(crate) enum Fed {
+    Schema(std::sync::Arc<Schema>),
+    Batch(RecordBatch),
+    /// There is no more. Without it the sender has gone away, and nothing is kept.
+    End,
+}
+
+/// Takes in all batches or none of them; how many rows.
+pub(crate) fn ingest(
+    connection: &Connection,
+    command: &CommandStatementIngest,
+    mut feed: Receiver<Fed>,
+    run: &Run,
+    tally: &Tally,
+) -> Result<i64, Failure> {
+    // A savepoint is a transaction where there is none.
+    connection.execute_batch("SAVEPOINT flight_local_ingest")?;
+    let taken = take_all(connection, command, &mut feed, run);
+    let end = match taken {
+        Ok(_) => "RELEASE flight_local_ingest",
+        Err(_) => "ROLLBACK TO flight_local_ingest; RELEASE flight_local_ingest",
+    };
+    match (taken, connection.execute_batch(end)) {
+        (Ok(rows), Ok(())) => {
+            add(&tally.rows_ingested, u64::try_from(rows).unwrap_or(0));
+            Ok(rows)
+        }
+        (Ok(_), Err(error)) => Err(error.into()),
+        // An interruption has already undone the transaction, and the savepoint with it.
+        (Err(failure), _) => Err(failure),
+    }
+}
+
+fn take_all(
+    connection: &Connection,
+    command: &CommandStatementIngest,
+    feed: &mut Receiver<Fed>,
+    run: &Run,
+) -> Result<i64, Failure> {
+    let Some(Fed::Schema(schema)) = receive(feed, run)? else { return Err(Failure::Interrupted) };
+    let table = Table::of(connection, command)?;
+    table.prepare(connection, command, &schema)?;
+    let names: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
+    let marks = vec!["?"; names.len()].join(", ");
+    let sql = format!("INSERT INTO {} ({}) VALUES ({marks})", table.name(), names.join(", "));
+    let mut insert = connection.prepare(&sql)?;
+    let places: Vec<usize> = (0..names.len()).collect();
+    let mut taken = 0;
+    loop {
+        match receive(feed, run)? {
+            Some(Fed::Batch(batch)) => {
+                let rows = Rows::new(&batch)?;
+                for row in 0..rows.len() {
+                    rows.bind(row, &places, &mut insert)?;
+                    insert.raw_execute()?;
+                }
+                run.steps(rows.len() as u64);
+                taken += i64::try_from(rows.len()).unwrap_or(0);
+            }
+            Some(Fed::End) => return Ok(taken),
+            Some(Fed::Schema(_)) | None => return Err(Failure::Interrupted),
+        }
+    }
+}
+
+fn receive(feed: &mut Receiver<Fed>, run: &Run) -> Result<Option<Fed>, Failure> {
+    outside::wait_for(unless(feed.recv(), run.cancelled())).ok_or(Failure::Interrupted)
+}
+
+/// The table that is to have the rows.
+struct Table {
+    database: String,
+    name: String,
+    exists: bool,
+}
+
+impl Table {
+    fn of(connection: &Connection, command: &CommandStatementIngest) -> Result<Self, Failure> {
+        if command.schema.as_ref().is_some_and(|schema| !schema.is_empty()) {
+            return Err(Failure::Request("there are no schemas here; leave the schema out".to_owned()));
+        }
+        if command.table.is_empty() {
+            return Err(Failure::Request("the table has no name; give one".to_owned()));
+        }
+        let database = match (&command.catalog, command.temporary) {
+            (_, true) => "temp".to_owned(),
+            (Some(catalog), false) if !catalog.is_empty() => catalog.clone(),
+            _ => "main".to_owned(),
+        };
+        let sql =
+            format!("SELECT 1 FROM {}.sqlite_schema WHERE type = 'table' AND name = ?1", quoted(&database));
+        let exists = connection.query_row(&sql, [&command.table], |_| Ok(())).optional()?.is_some();
+        Ok(Self { database, name: command.table.clone(), exists })
+    }
+
+    fn name(&self) -> String {
+        format!("{}.{}", quoted(&self.database), quoted(&self.name))
+    }
+
+    /// Makes it what the options say, or says why not.
+    fn prepare(
+        &self,
+        connection: &Connection,
+        command: &CommandStatementIngest,
+        schema: &Schema,
+    ) -> Result<(), Failure> {
+        let options = command.table_definition_options.unwrap_or_default();
+        let refuse = |why: &str| Err(Failure::Request(format!("table {} {why}", self.name())));
+        match (self.exists, options.if_exists(), options.if_not_exist()) {
+            (true, TableExistsOption::Append, _) => return Ok(()),
+            (true, TableExistsOption::Replace, _) => {
+                connection.execute_batch(&format!("DROP TABLE {}", self.name()))?;
+            }
+            (true, _, _) => return refuse("exists; append to it, or replace it"),
+            (false, _, TableNotExistOption::Fail) => {
+                return refuse("does not exist; create it, or let the ingestion do so");
+            }
+            (false, _, _) => {}
+        }
+        let columns: Vec<String> = schema
+            .fields()
+            .iter()
+            .map(|field| {
+                let null = if field.is_nullable() { "" } else { " NOT NULL" };
+                format!("{} {}{null}", quoted(field.name()), declaration(field.data_type()))
+            })
+            .collect();
+        connection.execute_batch(&format!("CREATE TABLE {} ({})", self.name(), columns.join(", ")))?;
+        Ok(())
+    }
+}
+
+/// A name as SQL text, whatever is in it.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,83 @@
+//! Threads, time and chance: the one file that takes them from the machine.
+#![allow(clippy::disallowed_methods, reason = "the one file that may")]
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::error::StartError;
+
+/// A runtime of its own: the server serves tests of any kind, also those with a single thread that blocks.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    runtime: Option<Runtime>,
+    handle: Handle,
+}
+
+impl Threads {
+    /// `blocking` is how many statements may run at once.
+    pub(crate) fn start(workers: Option<usize>, blocking: usize) -> Result<Self, StartError> {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(workers.unwrap_or(cores).max(1))
+            .max_blocking_threads(blocking)
+            .thread_name("flight-local")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let handle = runtime.handle().clone();
+        Ok(Self { runtime: Some(runtime), handle })
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Ends every task and waits for the threads, at most so long. May be called from a task of another runtime.
+    pub(crate) fn stop(&mut self, patience: Duration) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting for threads is refused inside another runtime's task; a thread of our own may do it.
+            let waiting = std::thread::spawn(move || runtime.shutdown_timeout(patience));
+            drop(waiting.join());
+        }
+    }
+}
+
+/// Also after a start that failed half-way, in whatever context. The port is free when this is done.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop(Duration::from_secs(1));
+    }
+}
+
+/// Starts a task on the runtime that runs the caller.
+pub(crate) fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    tokio::spawn(future)
+}
+
+/// Runs work that blocks, on a thread for it.
+pub(crate) fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    tokio::task::spawn_blocking(work)
+}
+
+/// Waits for a future on a thread that may block.
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    Handle::current().block_on(future)
+}
+
+pub(crate) async fn sleep(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Letters and digits nobody can guess.
+pub(crate) fn secret() -> Result<String, StartError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| StartError::Chance(error.to_string()))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,197 @@
+//! A server, from its start to its end.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use futures_util::Stream;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{Receiver, channel};
+use tonic::transport::Server;
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::door::Door;
+use crate::error::StartError;
+use crate::faults::Faults;
+use crate::flight::Front;
+use crate::outside::{self, Threads};
+use crate::shared::Shared;
+use crate::wire::Wire;
+
+/// How long a stop waits for statements that were interrupted.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The largest message it takes in.
+const MESSAGE: usize = 64 << 20;
+
+/// A Flight SQL server that runs. Dropping it stops it.
+#[derive(Debug)]
+pub struct FlightLocal {
+    shared: Arc<Shared>,
+    doors: Arc<Vec<Door>>,
+    /// One reboot at a time.
+    rebooting: Arc<Mutex<()>>,
+    threads: Threads,
+}
+
+impl FlightLocal {
+    /// Starts a server, on threads of its own.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen, or its database, certificate or settings are of no use.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, nothing is left running.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        if config.session_limit == 0 {
+            return Err(StartError::Setting(
+                "with a session limit of 0 nobody could use the server; allow some",
+            ));
+        }
+        let statements = config.session_limit.saturating_add(64).clamp(512, 100_000);
+        let threads = Threads::start(config.threads, statements)?;
+        let shared = Arc::new(Shared::new(config, threads.handle().clone())?);
+        let (incoming, accepted) = channel(64);
+        let config = &shared.config;
+        let mut server = Server::builder();
+        if let Some(tls) = &config.tls {
+            server =
+                server.tls_config(tls.server()).map_err(|error| StartError::Certificate(chain(&error)))?;
+        }
+        let doors = {
+            let _entered = threads.handle().enter();
+            let further = SocketAddr::new(config.listen.ip(), 0);
+            let addresses =
+                std::iter::once(config.listen).chain(std::iter::repeat_n(further, config.further_listeners));
+            let doors: Result<Vec<Door>, _> =
+                addresses.map(|address| Door::open(address, incoming.clone(), &shared)).collect();
+            let doors = doors?;
+            let service = FlightServiceServer::new(Front::new(shared.clone()))
+                .max_decoding_message_size(MESSAGE)
+                .max_encoding_message_size(usize::MAX);
+            let serving = server.add_service(service).serve_with_incoming(Accepted(accepted));
+            // It ends with its runtime, and has nobody else to tell.
+            outside::spawn(async move { serving.await.is_ok() });
+            doors
+        };
+        let started = Self { shared, doors: Arc::new(doors), rebooting: Arc::default(), threads };
+        let locations = started.doors.iter().skip(1).map(|door| started.url_of(door.address())).collect();
+        let (Ok(()) | Err(_)) = started.shared.locations.set(locations);
+        Ok(started)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.doors[0].address()
+    }
+
+    /// How clients name it: `grpc://127.0.0.1:PORT`, or `grpc+tls://` with certificates.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of(self.address())
+    }
+
+    fn url_of(&self, address: SocketAddr) -> String {
+        let scheme = if self.shared.config.tls.is_some() { "grpc+tls" } else { "grpc" };
+        format!("{scheme}://{address}")
+    }
+
+    /// Where its further listeners are.
+    #[must_use]
+    pub fn locations(&self) -> Vec<String> {
+        self.shared.locations.get().cloned().unwrap_or_default()
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
+    /// The statements that were begun, in order, if the configuration says that they are kept.
+    #[must_use]
+    pub fn statements(&self) -> Vec<String> {
+        self.shared.logged()
+    }
+
+    /// What can be made to go wrong.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// Ends every connection and session at once, refuses connections for so long, and listens again at the same
+    /// address. What was committed stays.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while another reboot goes on, there is none; dropped later, it goes on.
+    pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
+        let alone = self.rebooting.clone().lock_owned().await;
+        let (shared, doors) = (self.shared.clone(), self.doors.clone());
+        let task = self.threads.handle().spawn(async move {
+            let _alone = alone;
+            let mut closed = Vec::new();
+            for door in doors.iter() {
+                closed.push(door.close().await?);
+            }
+            shared.lines.cut_all();
+            shared.sessions.end_all();
+            outside::sleep(down).await;
+            doors.iter().zip(closed).try_for_each(|(door, closed)| door.open_again(closed))
+        });
+        task.await.map_err(std::io::Error::other)?
+    }
+
+    /// Ends every connection, session and statement, and waits for its threads. Its private database is removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is done, it is stopped all the same.
+    pub async fn stop(mut self) {
+        self.shared.lines.cut_all();
+        self.shared.sessions.end_all();
+        self.threads.stop(PATIENCE);
+    }
+}
+
+/// Statements are interrupted; nobody waits for them.
+impl Drop for FlightLocal {
+    fn drop(&mut self) {
+        self.shared.lines.cut_all();
+        self.shared.sessions.end_all();
+    }
+}
+
+/// An error with everything behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// The connections that were accepted.
+#[derive(Debug)]
+struct Accepted(Receiver<std::io::Result<Wire>>);
+
+impl Stream for Accepted {
+    type Item = std::io::Result<Wire>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context)
+    }
+}

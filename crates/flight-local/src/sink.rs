@@ -1,0 +1,167 @@
+//! Where a statement puts its result, and how the transport takes it from there.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow_array::RecordBatch;
+use arrow_flight::{FlightData, SchemaAsIpc};
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow_schema::{Schema, SchemaRef};
+use futures_util::Stream;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+use tonic::Status;
+
+use crate::counters::{Tally, count};
+use crate::error::Failure;
+use crate::outside;
+use crate::race::unless;
+use crate::run::{Leash, Run};
+
+/// How many messages a statement may be ahead of the transport.
+const AHEAD: usize = 2;
+
+/// The two ends of a result on its way.
+pub(crate) fn pipe(run: &Arc<Run>, persists: bool) -> (Sink, Receiver<FlightData>) {
+    let (out, messages) = channel(AHEAD);
+    (Sink { out, run: run.clone(), persists }, messages)
+}
+
+/// The end a statement writes to, on its thread. The schema comes first.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    out: Sender<FlightData>,
+    run: Arc<Run>,
+    /// Goes on when nobody listens any more.
+    persists: bool,
+}
+
+/// What takes a result: its schema first, then its batches.
+pub(crate) trait Output {
+    fn schema(&mut self, schema: &SchemaRef) -> Result<(), Failure>;
+    fn batch(&mut self, batch: RecordBatch) -> Result<(), Failure>;
+}
+
+impl Output for Sink {
+    fn schema(&mut self, schema: &SchemaRef) -> Result<(), Failure> {
+        self.message(encode_schema(schema))
+    }
+
+    fn batch(&mut self, batch: RecordBatch) -> Result<(), Failure> {
+        self.message(encode(&batch)?)
+    }
+}
+
+/// A result that is kept in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) schema: Option<SchemaRef>,
+    pub(crate) batches: Vec<RecordBatch>,
+}
+
+impl Output for Kept {
+    fn schema(&mut self, schema: &SchemaRef) -> Result<(), Failure> {
+        self.schema = Some(schema.clone());
+        Ok(())
+    }
+
+    fn batch(&mut self, batch: RecordBatch) -> Result<(), Failure> {
+        self.batches.push(batch);
+        Ok(())
+    }
+}
+
+impl Sink {
+    /// Waits until there is room: so a slow consumer holds its statement back.
+    pub(crate) fn message(&mut self, message: FlightData) -> Result<(), Failure> {
+        if self.run.is_hushed() {
+            return Ok(());
+        }
+        let out = &self.out;
+        let sent = match out.try_reserve() {
+            Ok(place) => {
+                place.send(message);
+                Some(true)
+            }
+            Err(_) => {
+                outside::wait_for(unless(async { out.send(message).await.is_ok() }, self.run.cancelled()))
+            }
+        };
+        match sent {
+            Some(true) => Ok(()),
+            Some(false) if self.persists => Ok(()),
+            _ => Err(Failure::Interrupted),
+        }
+    }
+}
+
+pub(crate) fn encode_schema(schema: &Schema) -> FlightData {
+    SchemaAsIpc::new(schema, &IpcWriteOptions::default()).into()
+}
+
+/// One batch as one message.
+pub(crate) fn encode(batch: &RecordBatch) -> Result<FlightData, Failure> {
+    let mut dictionaries = DictionaryTracker::new(false);
+    let (_, encoded) = IpcDataGenerator::default().encode(
+        batch,
+        &mut dictionaries,
+        &IpcWriteOptions::default(),
+        &mut IpcWriteContext::default(),
+    )?;
+    Ok(encoded.into())
+}
+
+/// A result as the transport takes it. Dropping it interrupts the statement behind it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    first: Option<FlightData>,
+    messages: Receiver<FlightData>,
+    /// The statement, and how it ended.
+    verdict: Option<JoinHandle<Result<(), Status>>>,
+    tally: Arc<Tally>,
+    _leash: Leash,
+}
+
+impl Answer {
+    /// Waits for the first message, or for the failure that came instead.
+    pub(crate) async fn begin(
+        mut messages: Receiver<FlightData>,
+        verdict: JoinHandle<Result<(), Status>>,
+        tally: Arc<Tally>,
+        leash: Leash,
+    ) -> Result<Self, Status> {
+        let first = messages.recv().await;
+        let verdict = match first {
+            Some(_) => Some(verdict),
+            None => {
+                ended(verdict.await)?;
+                None
+            }
+        };
+        Ok(Self { first, messages, verdict, tally, _leash: leash })
+    }
+}
+
+fn ended<E>(verdict: Result<Result<(), Status>, E>) -> Result<(), Status> {
+    verdict.unwrap_or_else(|_| Err(Status::internal("the statement's thread ended early")))
+}
+
+impl Stream for Answer {
+    type Item = Result<FlightData, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(schema) = self.first.take() {
+            return Poll::Ready(Some(Ok(schema)));
+        }
+        if let Some(message) = std::task::ready!(self.messages.poll_recv(context)) {
+            count(&self.tally.batches_sent);
+            return Poll::Ready(Some(Ok(message)));
+        }
+        // The statement lets go of its end before its verdict is in.
+        let Some(verdict) = &mut self.verdict else { return Poll::Ready(None) };
+        let verdict = std::task::ready!(Pin::new(verdict).poll(context));
+        self.verdict = None;
+        Poll::Ready(ended(verdict).err().map(Err))
+    }
+}

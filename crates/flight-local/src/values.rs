@@ -1,0 +1,189 @@
+//! Arrow's batches as SQLite's values: parameters and ingested rows.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
+use arrow_array::{BinaryArray, StringArray};
+use arrow_cast::CastOptions;
+use arrow_schema::DataType;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Statement, ToSql};
+
+use crate::error::Failure;
+
+/// How SQLite declares a column of such a type.
+pub(crate) fn declaration(kind: &DataType) -> &'static str {
+    match kind {
+        DataType::Boolean => "BOOLEAN",
+        kind if kind.is_integer() => "BIGINT",
+        kind if kind.is_floating() => "DOUBLE",
+        DataType::Decimal32(..)
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => "DOUBLE",
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "BLOB"
+        }
+        DataType::Date32 | DataType::Date64 => "DATE",
+        DataType::Timestamp(..) => "TIMESTAMP",
+        DataType::Dictionary(_, values) => declaration(values),
+        _ => "TEXT",
+    }
+}
+
+/// The columns of a batch, as the few types SQLite has.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    columns: Vec<Values>,
+    rows: usize,
+}
+
+#[derive(Debug)]
+enum Values {
+    Nothing,
+    Boolean(BooleanArray),
+    Integer(Int64Array),
+    Real(Float64Array),
+    Text(StringArray),
+    Blob(BinaryArray),
+}
+
+impl Values {
+    fn of(array: &ArrayRef) -> Result<Self, Failure> {
+        let target = match array.data_type() {
+            DataType::Null => return Ok(Self::Nothing),
+            kind => match declaration(kind) {
+                "BOOLEAN" => DataType::Boolean,
+                "BIGINT" => DataType::Int64,
+                "DOUBLE" => DataType::Float64,
+                "BLOB" => DataType::Binary,
+                _ => DataType::Utf8,
+            },
+        };
+        // Strict: a number too large for SQLite is an error, not a NULL.
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let array = arrow_cast::cast_with_options(array, &target, &strict)?;
+        Ok(match target {
+            DataType::Boolean => Self::Boolean(array.as_boolean().clone()),
+            DataType::Int64 => Self::Integer(array.as_primitive::<Int64Type>().clone()),
+            DataType::Float64 => Self::Real(array.as_primitive::<Float64Type>().clone()),
+            DataType::Binary => Self::Blob(array.as_binary::<i32>().clone()),
+            _ => Self::Text(array.as_string::<i32>().clone()),
+        })
+    }
+
+    fn at(&self, row: usize) -> Cell<'_> {
+        let (array, value): (&dyn Array, ValueRef<'_>) = match self {
+            Self::Nothing => return Cell(ValueRef::Null),
+            // What lies behind a NULL is a valid, if meaningless, value.
+            Self::Boolean(values) => (values, ValueRef::Integer(i64::from(values.value(row)))),
+            Self::Integer(values) => (values, ValueRef::Integer(values.value(row))),
+            Self::Real(values) => (values, ValueRef::Real(values.value(row))),
+            Self::Text(values) => (values, ValueRef::Text(values.value(row).as_bytes())),
+            Self::Blob(values) => (values, ValueRef::Blob(values.value(row))),
+        };
+        Cell(if array.is_null(row) { ValueRef::Null } else { value })
+    }
+}
+
+struct Cell<'a>(ValueRef<'a>);
+
+impl ToSql for Cell<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(self.0))
+    }
+}
+
+impl Rows {
+    pub(crate) fn new(batch: &RecordBatch) -> Result<Self, Failure> {
+        let columns = batch.columns().iter().map(Values::of).collect::<Result<_, _>>()?;
+        Ok(Self { columns, rows: batch.num_rows() })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Binds one row to a statement's parameters, in the order of `columns`.
+    pub(crate) fn bind(
+        &self,
+        row: usize,
+        columns: &[usize],
+        statement: &mut Statement<'_>,
+    ) -> Result<(), Failure> {
+        for (place, column) in columns.iter().enumerate() {
+            statement.raw_bind_parameter(place + 1, self.columns[*column].at(row))?;
+        }
+        Ok(())
+    }
+}
+
+/// Which column of a batch goes to which parameter: by name where every parameter has one that the batch knows, else
+/// by position.
+pub(crate) fn places(statement: &Statement<'_>, batch: &RecordBatch) -> Result<Vec<usize>, Failure> {
+    let wanted = statement.parameter_count();
+    let schema = batch.schema();
+    let named: Option<Vec<usize>> = (1..=wanted)
+        .map(|index| {
+            let name = statement.parameter_name(index)?.trim_start_matches([':', '@', '$']);
+            schema.index_of(name).ok()
+        })
+        .collect();
+    match named {
+        Some(places) => Ok(places),
+        None if batch.num_columns() == wanted => Ok((0..wanted).collect()),
+        None => Err(Failure::Request(format!(
+            "the statement has {wanted} parameters, and {} values were bound; give one column for each",
+            batch.num_columns()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Date32Array, DictionaryArray, Int8Array, UInt64Array};
+    use arrow_schema::{Field, Schema};
+    use rusqlite::Connection;
+
+    use super::*;
+
+    fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
+            .unwrap()
+    }
+
+    #[test]
+    fn parameters_go_by_name_or_else_by_position() {
+        let connection = Connection::open_in_memory().unwrap();
+        let values = batch(vec![
+            ("a", Arc::new(Int8Array::from(vec![Some(1), None]))),
+            ("b", Arc::new(DictionaryArray::<arrow_array::types::Int8Type>::from_iter(["x", "y"]))),
+        ]);
+        let ask = |sql: &str, row: usize| {
+            let mut statement = connection.prepare(sql)?;
+            let places = places(&statement, &values)?;
+            Rows::new(&values)?.bind(row, &places, &mut statement)?;
+            let mut rows = statement.raw_query();
+            let text = rows.next()?.map(|row| row.get::<_, String>(0)).transpose()?;
+            Ok::<_, Failure>(text.unwrap_or_default())
+        };
+        assert_eq!(ask("SELECT quote(?1) || quote(?2)", 0).unwrap(), "1'x'");
+        assert_eq!(ask("SELECT quote(:b) || quote(:a)", 1).unwrap(), "'y'NULL");
+        let error = ask("SELECT quote(?)", 0).unwrap_err().to_string();
+        assert!(error.contains("has 1 parameters, and 2 values"), "{error}");
+    }
+
+    #[test]
+    fn dates_become_text_and_numbers_too_large_an_error() {
+        let dates = batch(vec![("d", Arc::new(Date32Array::from(vec![20_772])))]);
+        let rows = Rows::new(&dates).unwrap();
+        assert!(matches!(rows.columns[0].at(0), Cell(ValueRef::Text(b"2026-11-15"))));
+        let large = batch(vec![("n", Arc::new(UInt64Array::from(vec![u64::MAX])))]);
+        assert!(Rows::new(&large).is_err());
+        let empty =
+            RecordBatch::new_empty(Arc::new(Schema::new(vec![Field::new("n", DataType::Null, true)])));
+        assert_eq!(Rows::new(&empty).unwrap().len(), 0);
+    }
+}

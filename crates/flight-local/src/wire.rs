@@ -1,0 +1,150 @@
+//! Connections: each knows its peer, can be cut from outside, and tells when it has gone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tonic::transport::server::Connected;
+
+use crate::shared::Shared;
+
+/// What the rest of the server knows of a connection.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    pub(crate) peer: SocketAddr,
+    /// Which listener it came in by.
+    pub(crate) local: SocketAddr,
+    cut: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Line {
+    /// Ends the connection with a reset: the peer gets nothing that is still on its way.
+    pub(crate) fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+}
+
+/// All lines there are.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    open: Mutex<BTreeMap<u64, Arc<Line>>>,
+}
+
+impl Lines {
+    pub(crate) fn cut_all(&self) {
+        for line in self.open.lock().values() {
+            line.cut();
+        }
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        self.open.lock().contains_key(&number)
+    }
+}
+
+/// A socket with its line. Its drop is the end of the connection.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    socket: TcpStream,
+    line: Arc<Line>,
+    shared: Arc<Shared>,
+}
+
+impl Wire {
+    pub(crate) fn new(socket: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        let local = socket.local_addr()?;
+        let number = shared.tally.connections_ever.fetch_add(1, Ordering::Relaxed);
+        let line = Line { number, peer, local, cut: AtomicBool::new(false), waker: AtomicWaker::new() };
+        let line = Arc::new(line);
+        shared.lines.open.lock().insert(number, line.clone());
+        Ok(Self { socket, line, shared: shared.clone() })
+    }
+
+    /// An error once the line is cut.
+    fn intact(&self) -> io::Result<()> {
+        if !self.line.cut.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        // So that the peer sees a reset, as from a machine that lost power.
+        self.socket.set_zero_linger()?;
+        Err(io::ErrorKind::ConnectionReset.into())
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.shared.lines.open.lock().remove(&self.line.number);
+        self.shared.sessions.hung_up(self.line.number, &self.shared);
+    }
+}
+
+impl Connected for Wire {
+    type ConnectInfo = Arc<Line>;
+
+    fn connect_info(&self) -> Arc<Line> {
+        self.line.clone()
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // The server always reads, so this is where a cut is noticed.
+        self.line.waker.register(context.waker());
+        self.intact()?;
+        Pin::new(&mut self.socket).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.intact()?;
+        Pin::new(&mut self.socket).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.intact()?;
+        Pin::new(&mut self.socket).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.intact()?;
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.intact()?;
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
