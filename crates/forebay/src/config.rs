@@ -45,6 +45,7 @@ pub struct Config {
     pub(crate) care_timeout: Duration,
     pub(crate) close_timeout: Duration,
     pub(crate) inflight_limit: usize,
+    pub(crate) longest_pause: Option<Duration>,
     pub(crate) rate: f64,
     pub(crate) burst: u32,
     pub(crate) stagger: Duration,
@@ -125,6 +126,7 @@ impl Default for Config {
             care_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
             inflight_limit: 64,
+            longest_pause: None,
             rate: 10.0,
             burst: 100,
             stagger: Duration::from_secs(5),
@@ -258,6 +260,14 @@ impl Config {
     #[must_use]
     pub const fn inflight_limit(mut self, opens: usize) -> Self {
         self.inflight_limit = opens;
+        self
+    }
+
+    /// The longest pause between two attempts to open that fail. Default: 10 s, or 1 s where no token could be had, which suits a
+    /// fleet before a server that rations connections. A single pool before a server that does not can be back sooner.
+    #[must_use]
+    pub const fn longest_pause(mut self, pause: Duration) -> Self {
+        self.longest_pause = Some(pause);
         self
     }
 
@@ -400,6 +410,7 @@ impl Config {
             ("open_timeout", self.open_timeout),
             ("care_timeout", self.care_timeout),
             ("close_timeout", self.close_timeout),
+            ("longest_pause", self.longest_pause.unwrap_or(Duration::MAX)),
         ] {
             demand(!timeout.is_zero(), name, &show(timeout), "above zero".into());
         }

@@ -143,7 +143,11 @@ impl<E: Held, W> State<E, W> {
             lives,
             alarms: BTreeSet::new(),
             retiring: BTreeSet::new(),
-            governor: Governor::new(config.inflight_limit, seed.fork("backoff").draws()),
+            governor: Governor::new(
+                config.inflight_limit,
+                config.longest_pause,
+                seed.fork("backoff").draws(),
+            ),
             short_since: Some(now),
             line_watched_until: Instant::NEVER,
         }

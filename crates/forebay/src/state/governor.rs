@@ -21,6 +21,8 @@ const RECOVERY_PER_SECOND: f64 = 0.05;
 #[derive(Debug)]
 pub(super) struct Governor {
     inflight_limit: usize,
+    /// No pause is longer, whatever the reason.
+    longest_pause: Duration,
     /// A moving average of what an open takes, without the wait for its permit.
     open_time: Option<Duration>,
     /// Failures in a row, for each reason.
@@ -46,9 +48,10 @@ pub(super) enum Go {
 }
 
 impl Governor {
-    pub(super) fn new(inflight_limit: usize, draws: Draws) -> Self {
+    pub(super) fn new(inflight_limit: usize, longest_pause: Option<Duration>, draws: Draws) -> Self {
         Self {
             inflight_limit,
+            longest_pause: longest_pause.unwrap_or(Duration::MAX),
             open_time: None,
             attempts: [0; Failure::ALL.len()],
             resume_at: Instant::ZERO,
@@ -117,11 +120,15 @@ impl Governor {
     pub(super) fn made_room(&mut self, now: Instant) -> (u32, Duration) {
         let attempts = &mut self.attempts[Failure::LeaseLimit.index()];
         *attempts = 1;
-        let pause = backoff::pause(1, Failure::LeaseLimit.longest_pause(), &mut self.draws);
+        let pause = self.pause(1, Failure::LeaseLimit);
         self.resume_at = now + pause;
         self.paused_at = now;
         self.proving = true;
         (1, pause)
+    }
+
+    fn pause(&mut self, attempts: u32, failure: Failure) -> Duration {
+        backoff::pause(attempts, failure.longest_pause().min(self.longest_pause), &mut self.draws)
     }
 
     /// An open that began at `began` failed. Returns how many have in a row, and the pause that follows.
@@ -133,7 +140,7 @@ impl Governor {
         }
         *attempts = attempts.saturating_add(1);
         let attempts = *attempts;
-        let pause = backoff::pause(attempts, failure.longest_pause(), &mut self.draws);
+        let pause = self.pause(attempts, failure);
         self.resume_at = self.resume_at.max(now + pause);
         self.paused_at = now;
         self.proving = true;
@@ -154,7 +161,7 @@ mod tests {
     const PACE: Pace = Pace { per_second: 100.0, at_once: 0 };
 
     fn governor() -> Governor {
-        Governor::new(64, Seed::new(1).draws())
+        Governor::new(64, None, Seed::new(1).draws())
     }
 
     fn millis(n: u64) -> Duration {
@@ -176,7 +183,7 @@ mod tests {
             64,
             "never above the limit"
         );
-        assert_eq!(Governor::new(1, Seed::new(1).draws()).allowance(PACE), 1);
+        assert_eq!(Governor::new(1, None, Seed::new(1).draws()).allowance(PACE), 1);
         for _ in 0..200 {
             governor.succeeded(START, millis(30));
         }
@@ -265,6 +272,17 @@ mod tests {
             governor.failed(now, now, Failure::TooManyConnections);
         }
         assert!((governor.share - LEAST_SHARE).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_pause_is_longer_than_the_longest() {
+        let mut governor = Governor::new(64, Some(millis(300)), Seed::new(1).draws());
+        let mut now = START;
+        for _ in 0..12 {
+            now = now + millis(1000);
+            let (_, pause) = governor.failed(now, now, Failure::Open);
+            assert!(pause <= millis(300), "{pause:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,87 @@
+//! How many sessions a pool may have on the server, and those that came out of quarantine.
+
+use std::collections::VecDeque;
+
+use forebay::{BoxError, LeaseError, LeaseId, Leases, StoreFuture};
+use parking_lot::Mutex;
+
+use crate::session::AsyncSession;
+
+/// The sessions of one pool on its server. A connection holds its place from before it is opened until the server is believed
+/// to have forgotten it. One that was cut loose, and answers again, waits here for the pool's next open: so a statement that
+/// cannot be stopped costs the server no session more than it takes.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    held: std::collections::BTreeSet<u64>,
+    recovered: VecDeque<AsyncSession>,
+    /// Recovered, and counted with a place that was given out for it.
+    promised: VecDeque<AsyncSession>,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
+    /// Sessions that the server may have.
+    pub(crate) fn used(&self) -> usize {
+        let state = self.state.lock();
+        state.held.len() + state.recovered.len()
+    }
+
+    /// Keeps a session that answers again.
+    pub(crate) fn shelve(&self, session: AsyncSession) {
+        self.state.lock().recovered.push_back(session);
+    }
+
+    /// Takes one, for whoever has a place for it.
+    pub(crate) fn unshelve(&self) -> Option<AsyncSession> {
+        let mut state = self.state.lock();
+        let session = state.promised.pop_front();
+        session.or_else(|| state.recovered.pop_front())
+    }
+
+    /// Drops what is kept.
+    pub(crate) fn clear(&self) {
+        let mut state = self.state.lock();
+        let kept = (std::mem::take(&mut state.recovered), std::mem::take(&mut state.promised));
+        drop(state);
+        drop(kept);
+    }
+
+    fn take(&self) -> Result<LeaseId, LeaseError> {
+        let mut state = self.state.lock();
+        if state.held.len() + state.recovered.len() >= self.limit {
+            // One that waits here changes hands; otherwise it is too many.
+            let Some(session) = state.recovered.pop_front() else {
+                return Err(LeaseError::Limit { limit: self.limit as u64 });
+            };
+            state.promised.push_back(session);
+        }
+        let id = state.next;
+        state.next += 1;
+        state.held.insert(id);
+        Ok(LeaseId::new(id.to_string()))
+    }
+}
+
+impl Leases for Budget {
+    fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>> {
+        // Done in its first poll: a future that is dropped unpolled has taken nothing.
+        Box::pin(async { self.take() })
+    }
+
+    fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>> {
+        Box::pin(async {
+            self.state.lock().held.remove(&id.as_str().parse()?);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! The settings of a pool.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::options::ConnectOptions;
+
+/// How many connections a pool has, and how long it waits.
+///
+/// ```
+/// use forebay_flight::PoolConfig;
+///
+/// let config = PoolConfig { max_size: 8, default_query_timeout_ms: Some(30_000), ..PoolConfig::default() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Connections opened at the start, and kept ready. Default 1.
+    pub min_idle: usize,
+    /// Connections at most: in use, ready and opening. Default: twice the processors, from 4 to 16.
+    pub max_size: usize,
+    /// How long a caller waits for a connection, in milliseconds. Default 30,000.
+    pub acquire_timeout_ms: u64,
+    /// Connections that nobody has used for so long are closed, down to `min_idle`, in milliseconds. Default 300,000; 0 keeps them.
+    pub idle_ttl_ms: u64,
+    /// The query that shows whether a session answers. Default `SELECT 1`.
+    pub healthcheck_sql: String,
+    /// How long a statement may take, from the call to its last row, in milliseconds. Default: as long as it takes.
+    pub default_query_timeout_ms: Option<u64>,
+    /// Whether a statement that is known to read only is run once more, on another connection, if the first fails before
+    /// it has given anything. Default: yes.
+    pub retry_on_failure: bool,
+    /// Sessions this pool may have on the server at most, with those that still run a cancelled statement, and those
+    /// that the server keeps after their end. Default: twice `max_size`.
+    pub session_budget: Option<usize>,
+    /// How long a session whose cancelled statement the server does not stop is kept apart, in the hope that it answers again,
+    /// in milliseconds. Default 30,000.
+    pub quarantine_ms: u64,
+    /// How long the server keeps a session after its connection is closed, in milliseconds: so long it counts. Default 0.
+    pub session_linger_ms: u64,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            min_idle: 1,
+            max_size: (processors * 2).clamp(4, 16),
+            acquire_timeout_ms: 30_000,
+            idle_ttl_ms: 300_000,
+            healthcheck_sql: "SELECT 1".to_owned(),
+            default_query_timeout_ms: None,
+            retry_on_failure: true,
+            session_budget: None,
+            quarantine_ms: 30_000,
+            session_linger_ms: 0,
+        }
+    }
+}
+
+/// After a failed attempt to connect, the next follows within this: a server that comes back is served soon.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Attempts to connect in a second, beyond the first for each connection.
+const RATE: f64 = 100.0;
+/// What the last steps of closing a connection may take.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+impl PoolConfig {
+    pub(crate) fn default_timeout(&self) -> Option<Duration> {
+        self.default_query_timeout_ms.map(Duration::from_millis)
+    }
+
+    pub(crate) fn quarantine(&self) -> Duration {
+        Duration::from_millis(self.quarantine_ms)
+    }
+
+    pub(crate) fn linger(&self) -> Duration {
+        Duration::from_millis(self.session_linger_ms)
+    }
+
+    pub(crate) fn session_budget(&self) -> usize {
+        self.session_budget.unwrap_or(self.max_size.saturating_mul(2))
+    }
+
+    /// What the core makes of it.
+    pub(crate) fn reservoir(&self, options: &ConnectOptions) -> Result<forebay::Config> {
+        if self.session_budget() < self.max_size {
+            return Err(Error::config(format!(
+                "session_budget is {}, but must be at least max_size, which is {}",
+                self.session_budget(),
+                self.max_size
+            )));
+        }
+        let burst = u32::try_from(self.max_size.saturating_mul(2)).unwrap_or(u32::MAX).max(1);
+        let mut config = forebay::Config::default()
+            .max_open(self.max_size)
+            .on_demand(self.min_idle)
+            .unlimited_lifetime()
+            .acquire_timeout(Duration::from_millis(self.acquire_timeout_ms))
+            // Connecting and logging in have this each.
+            .open_timeout(options.connect_timeout.saturating_mul(3))
+            .close_timeout(self.quarantine() + self.linger() + FAREWELL)
+            .longest_pause(LONGEST_PAUSE)
+            .rate(RATE, burst)
+            .stagger(Duration::ZERO);
+        if self.idle_ttl_ms > 0 {
+            config = config.idle_ttl(Duration::from_millis(self.idle_ttl_ms));
+        }
+        // In this crate's names.
+        config
+            .validate()
+            .map_err(|error| Error::config(error.to_string().replace("max_open", "max_size")))?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_the_documents() {
+        let config = PoolConfig::default();
+        assert_eq!((config.min_idle, config.acquire_timeout_ms, config.idle_ttl_ms), (1, 30_000, 300_000));
+        assert!((4..=16).contains(&config.max_size));
+        assert_eq!(config.healthcheck_sql, "SELECT 1");
+        assert_eq!((config.default_query_timeout_ms, config.retry_on_failure), (None, true));
+    }
+
+    #[test]
+    fn senseless_settings_are_refused_in_this_crates_names() {
+        let options = ConnectOptions::new("grpc://localhost:1").unwrap();
+        let refused = |config: PoolConfig| config.reservoir(&options).unwrap_err().to_string();
+        assert!(PoolConfig::default().reservoir(&options).is_ok());
+        let error = refused(PoolConfig { max_size: 0, min_idle: 0, ..PoolConfig::default() });
+        assert!(error.contains("max_size is 0, but must be at least 1"), "{error}");
+        let error = refused(PoolConfig { max_size: 2, min_idle: 3, ..PoolConfig::default() });
+        assert!(error.contains("min_idle is 3"), "{error}");
+        let error = refused(PoolConfig { max_size: 2, session_budget: Some(1), ..PoolConfig::default() });
+        assert!(error.contains("session_budget is 1"), "{error}");
+    }
+}

@@ -1,0 +1,131 @@
+//! How a pool opens, cleans and closes its sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt;
+use forebay::{BoxError, Connect, Failure, Lifeline, OpenError};
+use tokio::sync::watch;
+use tonic::Code;
+
+use crate::actions;
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::server::Server;
+use crate::session::AsyncSession;
+
+/// How long a server may take to close a session, and a socket to close.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// Opens the sessions of one pool.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    pub(crate) server: Arc<Server>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) default_timeout: Option<Duration>,
+    pub(crate) linger: Duration,
+    /// The pool is closing: nothing is waited for any more.
+    pub(crate) closing: watch::Receiver<bool>,
+}
+
+impl Connector {
+    fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Waits for `future` unless the pool closes.
+    async fn unless_closing<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut closing = self.closing.clone();
+        let mut closed = std::pin::pin!(async move { drop(closing.wait_for(|closing| *closing).await) });
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|context| {
+            if let std::task::Poll::Ready(output) = future.as_mut().poll(context) {
+                return std::task::Poll::Ready(Some(output));
+            }
+            closed.as_mut().poll(context).map(|()| None)
+        })
+        .await
+    }
+
+    /// A session that still runs a cancelled statement is waited for. One that answers again is kept for the pool's next open.
+    async fn quarantine(&self, mut session: AsyncSession) -> Option<AsyncSession> {
+        let recovery = async {
+            let link = Arc::clone(&session.link);
+            (link.settled().await || link.recover().await) && session.clean().await.is_ok()
+        };
+        let recovered = self.unless_closing(recovery).await == Some(true);
+        if recovered && session.link.is_usable() && !self.is_closing() {
+            tracing::debug!(endpoint = %self.server.options.endpoint, "session answers again");
+            self.budget.shelve(session);
+            return None;
+        }
+        Some(session)
+    }
+}
+
+impl Connect for Connector {
+    type Connection = AsyncSession;
+
+    async fn open(&self, lifeline: Lifeline) -> Result<AsyncSession, OpenError> {
+        while let Some(session) = self.budget.unshelve() {
+            session.link.pulse().attach(lifeline.clone());
+            if session.link.is_usable() {
+                return Ok(session);
+            }
+        }
+        AsyncSession::open(&self.server, lifeline, self.default_timeout)
+            .await
+            .map_err(|error| OpenError::new(failure(&error), error))
+    }
+
+    fn is_usable(&self, session: &AsyncSession) -> bool {
+        session.link.is_usable()
+    }
+
+    fn is_clean(&self, session: &AsyncSession) -> bool {
+        session.is_clean()
+    }
+
+    async fn reset(&self, session: &mut AsyncSession) -> Result<(), BoxError> {
+        session.clean().await
+    }
+
+    async fn check(&self, session: &mut AsyncSession) -> Result<(), BoxError> {
+        Ok(session.link.ping().await?)
+    }
+
+    async fn close(&self, session: AsyncSession) {
+        let busy = session.link.is_usable() && !session.link.is_at_rest();
+        let session = match busy {
+            true => self.quarantine(session).await,
+            false => Some(session),
+        };
+        let Some(session) = session else { return };
+        if !close(session).await && !self.linger.is_zero() {
+            let runtime = &self.server.runtime;
+            self.unless_closing(runtime.sleep_until(runtime.now() + self.linger)).await;
+        }
+    }
+}
+
+/// Ends a session, and waits until its socket is closed. Whether the server is known to have forgotten it.
+pub(crate) async fn close(session: AsyncSession) -> bool {
+    let server = Arc::clone(&session.link.server);
+    let pulse = Arc::clone(session.link.pulse());
+    let mut is_forgotten = false;
+    if session.link.is_usable() && server.closes_sessions.may_be() {
+        let close = rt::within(&*server.runtime, CLOSE, actions::close_session(&session.link)).await;
+        is_forgotten = close == Some(true);
+    }
+    drop(session);
+    rt::within(&*server.runtime, CLOSE, pulse.over()).await;
+    is_forgotten
+}
+
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Server { code: Code::Unauthenticated | Code::PermissionDenied, .. } => Failure::Auth,
+        Error::Server { code: Code::ResourceExhausted, .. } => Failure::TooManyConnections,
+        _ => Failure::Open,
+    }
+}

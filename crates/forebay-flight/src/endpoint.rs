@@ -1,0 +1,137 @@
+//! Where a server is: `grpc://host:port`, `grpc+tcp://host:port` or `grpc+tls://host:port`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+
+/// The address of a Flight SQL server.
+///
+/// ```
+/// use forebay_flight::Endpoint;
+///
+/// let endpoint: Endpoint = "grpc+tls://lake.example.com:4214".parse()?;
+/// assert_eq!((endpoint.host(), endpoint.port(), endpoint.is_tls()), ("lake.example.com", 4214, true));
+/// # Ok::<_, forebay_flight::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    host: String,
+    port: u16,
+    tls: bool,
+}
+
+impl Endpoint {
+    /// The host, without the brackets of an IPv6 address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether connections are encrypted.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// `host:port`, as HTTP writes it.
+    pub(crate) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |what: &str| {
+            Error::config(format!(
+                "the endpoint is {text:?}, but {what}; write it as grpc://host:port or grpc+tls://host:port"
+            ))
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("has no scheme"))?;
+        let tls = match scheme.to_ascii_lowercase().as_str() {
+            "grpc" | "grpc+tcp" | "http" => false,
+            "grpc+tls" | "https" => true,
+            _ => return Err(wrong("its scheme is not known")),
+        };
+        let authority = rest.trim_end_matches('/');
+        if authority.contains(['/', '?', '#']) {
+            return Err(wrong("has more than a host and a port"));
+        }
+        if authority.contains('@') {
+            // Not repeated in the message: there may be a password in it.
+            return Err(Error::config(
+                "an endpoint has no user and no password in it: give them with ConnectOptions::basic",
+            ));
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or_else(|| wrong("its bracket is not closed"))?;
+                (host, rest.strip_prefix(':').ok_or_else(|| wrong("has no port"))?)
+            }
+            None => authority.rsplit_once(':').ok_or_else(|| wrong("has no port"))?,
+        };
+        if host.is_empty() {
+            return Err(wrong("has no host"));
+        }
+        if host.contains(':') && !authority.starts_with('[') {
+            return Err(wrong("an IPv6 address needs brackets"));
+        }
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("its port is not one"))?;
+        Ok(Self { host: host.to_owned(), port, tls })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls { "grpc+tls" } else { "grpc" }, self.authority())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheme_is_understood() {
+        for (text, shown) in [
+            ("grpc://localhost:4214", "grpc://localhost:4214"),
+            ("grpc+tcp://localhost:4214/", "grpc://localhost:4214"),
+            ("GRPC+TLS://lake:443", "grpc+tls://lake:443"),
+            ("grpc://[::1]:80", "grpc://[::1]:80"),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_endpoint_is_a_clear_error() {
+        for (text, said) in [
+            ("localhost:4214", "has no scheme"),
+            ("ftp://localhost:4214", "scheme is not known"),
+            ("grpc://localhost", "has no port"),
+            ("grpc://:4214", "has no host"),
+            ("grpc://localhost:0", "port is not one"),
+            ("grpc://localhost:99999", "port is not one"),
+            ("grpc://::1:80", "needs brackets"),
+            ("grpc://[::1:80", "bracket is not closed"),
+            ("grpc://localhost:80/db", "more than a host and a port"),
+        ] {
+            let error = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains(text), "{error}");
+        }
+        let error = "grpc://me:secret@localhost:80".parse::<Endpoint>().unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

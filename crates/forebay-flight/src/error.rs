@@ -1,0 +1,230 @@
+//! What can go wrong, split by what the caller does next.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::{CheckoutError, OpenError};
+pub use tonic::Code;
+
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed. Each kind asks for something else of the caller.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool had no connection in time; the statement was not sent. Try again, hold connections for less long, or
+    /// raise `max_size`. If opens fail, `cause` says why.
+    #[error("no connection within {waited:?}{}", because(.cause))]
+    PoolTimeout {
+        /// How long the caller waited.
+        waited: Duration,
+        /// Why the last attempt to connect failed, if none has succeeded since.
+        #[source]
+        cause: Option<Arc<OpenError>>,
+    },
+
+    /// The deadline passed. The server has been asked to stop; a statement that changes something may have done so.
+    /// Give it more time, or ask for less.
+    #[error(
+        "no result within {after:?}, while {phase}: the statement is being cancelled; allow it more time, or ask for less"
+    )]
+    QueryTimeout {
+        /// The time the statement was given.
+        after: Duration,
+        /// What it was doing.
+        phase: Phase,
+    },
+
+    /// Somebody cancelled it, through a [`CancelHandle`](crate::CancelHandle).
+    #[error("cancelled by its caller")]
+    Cancelled,
+
+    /// The network failed, or the server broke off an answer. If `may_have_run` is false, try again. Otherwise the statement
+    /// may have been carried out: try again only what can be done twice.
+    #[error("{message}{}", outcome(*.may_have_run))]
+    Transport {
+        /// What happened.
+        message: String,
+        /// Whether the statement may have reached the server.
+        may_have_run: bool,
+    },
+
+    /// The connection of a session is gone, and with it all that the session held: its transaction, temporary tables,
+    /// settings and prepared statements. Take a new session and do the whole of it again.
+    #[error("the session is lost: {message}{}; start again with a new session", outcome(*.may_have_run))]
+    SessionLost {
+        /// What happened.
+        message: String,
+        /// Whether the last statement may have reached the server.
+        may_have_run: bool,
+    },
+
+    /// The server refused the statement, and the session is as it was. Mend the statement, or what `code` speaks of.
+    #[error("the server answered {}: {message}", name(*.code))]
+    Server {
+        /// What kind of refusal it is.
+        code: Code,
+        /// In the server's words.
+        message: String,
+    },
+
+    /// An option makes no sense. Mend it; nothing was sent.
+    #[error("{message}")]
+    Config {
+        /// Which option, what it is, and what it may be.
+        message: String,
+    },
+
+    /// The pool was drained or dropped. Do not try again.
+    #[error("the pool is closed")]
+    Closed,
+}
+
+/// What a statement was doing when its time was up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// It had no connection yet: nothing was sent.
+    Acquire,
+    /// The server was at work on it.
+    Execute,
+    /// Its result was being read.
+    Fetch,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Acquire => "waiting for a connection",
+            Self::Execute => "waiting for the server",
+            Self::Fetch => "reading the result",
+        })
+    }
+}
+
+impl Error {
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::Config { message: message.into() }
+    }
+
+    /// The server said something that is not Flight SQL, or that Arrow cannot read.
+    pub(crate) fn protocol(message: impl fmt::Display) -> Self {
+        Self::Transport { message: format!("not an answer of Flight SQL: {message}"), may_have_run: true }
+    }
+
+    /// What a caller without a session of its own makes of it: there was nothing to lose but the answer.
+    pub(crate) fn stateless(self) -> Self {
+        match self {
+            Self::SessionLost { message, may_have_run } => Self::Transport { message, may_have_run },
+            other => other,
+        }
+    }
+
+    /// Whether it is certain that nothing was carried out.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        match self {
+            Self::PoolTimeout { .. } | Self::Config { .. } | Self::Closed => true,
+            Self::QueryTimeout { phase, .. } => *phase == Phase::Acquire,
+            Self::Transport { may_have_run, .. } | Self::SessionLost { may_have_run, .. } => !may_have_run,
+            Self::Cancelled | Self::Server { .. } => false,
+        }
+    }
+
+    /// Whether the same read may succeed on another connection.
+    pub(crate) fn is_of_the_way(&self) -> bool {
+        match self {
+            Self::Transport { .. } | Self::SessionLost { .. } => true,
+            Self::Server { code, .. } => *code == Code::Unavailable,
+            _ => false,
+        }
+    }
+}
+
+impl From<CheckoutError> for Error {
+    fn from(error: CheckoutError) -> Self {
+        match error {
+            CheckoutError::Empty { waited, last_open_error } => {
+                Self::PoolTimeout { waited, cause: last_open_error }
+            }
+            CheckoutError::Exhausted { waited, .. } => Self::PoolTimeout { waited, cause: None },
+            _ => Self::Closed,
+        }
+    }
+}
+
+fn because(cause: &Option<Arc<OpenError>>) -> String {
+    match cause {
+        Some(error) => format!("; the last attempt to connect failed: {error}"),
+        None => ": all are in use; hold them for less long, or raise max_size".to_owned(),
+    }
+}
+
+fn outcome(may_have_run: bool) -> &'static str {
+    if may_have_run { " (the statement may have been carried out)" } else { " (the statement was not sent)" }
+}
+
+/// A code as gRPC writes it.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay::Failure;
+
+    use super::*;
+
+    #[test]
+    fn each_error_says_what_to_do() {
+        let refused = Arc::new(OpenError::new(Failure::Open, "connection refused"));
+        let waited = Duration::from_secs(1);
+        let timeout = |cause| Error::PoolTimeout { waited, cause }.to_string();
+        assert_eq!(
+            timeout(None),
+            "no connection within 1s: all are in use; hold them for less long, or raise max_size"
+        );
+        assert!(
+            timeout(Some(refused))
+                .ends_with("the last attempt to connect failed: connection_open: connection refused")
+        );
+        let lost = Error::SessionLost { message: "connection reset".into(), may_have_run: false };
+        assert_eq!(
+            lost.to_string(),
+            "the session is lost: connection reset (the statement was not sent); start again with a new session"
+        );
+        let server = Error::Server { code: Code::Internal, message: "no such table: t".into() };
+        assert_eq!(server.to_string(), "the server answered INTERNAL: no such table: t");
+    }
+
+    #[test]
+    fn what_was_never_sent_is_harmless() {
+        let after = Duration::from_millis(5);
+        assert!(Error::QueryTimeout { after, phase: Phase::Acquire }.is_harmless());
+        assert!(!Error::QueryTimeout { after, phase: Phase::Execute }.is_harmless());
+        assert!(!Error::Cancelled.is_harmless());
+        let lost = |may_have_run| Error::SessionLost { message: String::new(), may_have_run }.stateless();
+        assert!(lost(false).is_harmless() && !lost(true).is_harmless());
+        assert!(matches!(lost(true), Error::Transport { .. }));
+    }
+}

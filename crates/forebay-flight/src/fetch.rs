@@ -1,0 +1,259 @@
+//! Reading a result: its endpoints in order, one batch at a time, as fast as the reader asks for them.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow_array::RecordBatch;
+use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
+use arrow_flight::error::FlightError;
+use arrow_flight::{FlightEndpoint, FlightInfo};
+use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
+use forebay::Lifeline;
+use futures_util::{StreamExt, TryStreamExt};
+
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Phase, Result};
+use crate::ladder::Statement;
+use crate::limits::{Limits, Watch};
+use crate::link::Link;
+use crate::server::Server;
+
+/// Names the connection that the result was asked for on.
+const SAME_CONNECTION: &str = "arrow-flight-reuse-connection://";
+
+/// A result that is being read.
+pub(crate) struct Fetch {
+    // The first field, and so dropped first: the call is aborted before the statement is cancelled.
+    reading: Reading,
+    statement: Option<Statement>,
+    link: Arc<Link>,
+    rest: VecDeque<FlightEndpoint>,
+    schema: Option<SchemaRef>,
+    limits: Limits,
+    watch: Watch,
+}
+
+enum Reading {
+    Opening(Pin<Box<dyn Future<Output = Result<Source>> + Send>>),
+    From(Source),
+    Done,
+}
+
+/// Where one endpoint's data come from.
+struct Source {
+    data: FlightDataDecoder,
+    link: Arc<Link>,
+}
+
+enum Item {
+    Schema,
+    Batch(RecordBatch),
+    End,
+}
+
+impl Fetch {
+    /// Runs a command and begins to read its result: two calls, if the result has one endpoint. The schema is there
+    /// when this is done.
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the statement.
+    pub(crate) async fn start(link: &Arc<Link>, command: Bytes, limits: Limits) -> Result<Self> {
+        let mut statement = Statement::begin(link, command.clone());
+        let started = limits.run(Phase::Execute, async {
+            match link.info(command, limits.remaining()).await {
+                Ok(info) => Ok(info),
+                Err(status) => Err(link.judge_within(&status, &limits, Phase::Execute)),
+            }
+        });
+        let info = match started.await {
+            Ok(info) => info,
+            Err(error) => {
+                close_if_answered(&mut Some(statement), &error);
+                return Err(error);
+            }
+        };
+        let rest: VecDeque<_> = info.endpoint.clone().into();
+        let schema = if rest.is_empty() { Some(schema_of(&info)?) } else { None };
+        statement.known_as(info);
+        let mut fetch = Self {
+            reading: Reading::Done,
+            statement: Some(statement),
+            link: Arc::clone(link),
+            schema,
+            rest,
+            watch: limits.watch(),
+            limits,
+        };
+        fetch.open_next();
+        poll_fn(|context| fetch.poll_schema(context)).await?;
+        Ok(fetch)
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        self.schema.as_ref().expect("started with its schema")
+    }
+
+    fn open_next(&mut self) {
+        self.reading = match self.rest.pop_front() {
+            Some(endpoint) => {
+                let (link, limits) = (Arc::clone(&self.link), self.limits.clone());
+                Reading::Opening(Box::pin(open(link, endpoint, limits)))
+            }
+            None => {
+                if let Some(statement) = self.statement.take() {
+                    statement.over();
+                }
+                Reading::Done
+            }
+        };
+    }
+
+    fn poll_schema(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while self.schema.is_none() {
+            match ready!(self.poll_item(context))? {
+                Item::Schema => {}
+                Item::Batch(_) => {
+                    return Poll::Ready(Err(self.fail(Error::protocol("a batch before its schema"))));
+                }
+                Item::End => return Poll::Ready(Err(Error::protocol("a result without a schema"))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        loop {
+            match ready!(self.poll_item(context)) {
+                Ok(Item::Schema) => {}
+                Ok(Item::Batch(batch)) => return Poll::Ready(Some(Ok(batch))),
+                Ok(Item::End) => return Poll::Ready(None),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Result<Item>> {
+        loop {
+            if matches!(self.reading, Reading::Done) {
+                return Poll::Ready(Ok(Item::End));
+            }
+            if let Poll::Ready(error) = self.watch.poll(context, Phase::Fetch) {
+                return Poll::Ready(Err(self.fail(error)));
+            }
+            match &mut self.reading {
+                Reading::Done => {}
+                Reading::Opening(opening) => match ready!(opening.as_mut().poll(context)) {
+                    Ok(source) => self.reading = Reading::From(source),
+                    Err(error) => return Poll::Ready(Err(self.fail(error))),
+                },
+                Reading::From(source) => match ready!(source.data.poll_next_unpin(context)) {
+                    Some(Ok(decoded)) => match decoded.payload {
+                        DecodedPayload::None => {}
+                        DecodedPayload::RecordBatch(batch) => return Poll::Ready(Ok(Item::Batch(batch))),
+                        DecodedPayload::Schema(schema) => match &self.schema {
+                            None => {
+                                self.schema = Some(schema);
+                                return Poll::Ready(Ok(Item::Schema));
+                            }
+                            Some(first) if first.fields() == schema.fields() => {}
+                            Some(_) => {
+                                let error = Error::protocol("two endpoints of a result with two schemas");
+                                return Poll::Ready(Err(self.fail(error)));
+                            }
+                        },
+                    },
+                    Some(Err(error)) => {
+                        let error = judge(&error, source, &self.link, &self.limits);
+                        return Poll::Ready(Err(self.fail(error)));
+                    }
+                    None => self.open_next(),
+                },
+            }
+        }
+    }
+
+    /// Ends it with an error.
+    fn fail(&mut self, error: Error) -> Error {
+        self.reading = Reading::Done;
+        self.rest.clear();
+        close_if_answered(&mut self.statement, &error);
+        // One that is not closed is cancelled here.
+        self.statement = None;
+        error
+    }
+}
+
+/// The schema of a result that has nothing to read.
+fn schema_of(info: &FlightInfo) -> Result<SchemaRef> {
+    let schema = if info.schema.is_empty() { Ok(Schema::empty()) } else { info.clone().try_decode_schema() };
+    schema.map(Arc::new).map_err(Error::protocol)
+}
+
+/// A server that refuses a statement is done with it.
+pub(crate) fn close_if_answered(statement: &mut Option<Statement>, error: &Error) {
+    if matches!(error, Error::Server { .. })
+        && let Some(statement) = statement.take()
+    {
+        statement.over();
+    }
+}
+
+fn judge(error: &FlightError, source: &Source, home: &Arc<Link>, limits: &Limits) -> Error {
+    let FlightError::Tonic(status) = error else { return Error::protocol(error) };
+    let error = source.link.judge_within(status, limits, Phase::Fetch);
+    // Another connection that is lost takes no session with it.
+    if Arc::ptr_eq(&source.link, home) { error } else { error.stateless() }
+}
+
+/// Begins to read one endpoint, wherever it is.
+async fn open(home: Arc<Link>, endpoint: FlightEndpoint, limits: Limits) -> Result<Source> {
+    let ticket = endpoint.ticket.ok_or_else(|| Error::protocol("an endpoint without a ticket"))?;
+    let mut refusal = None;
+    let locations = endpoint.location.iter().map(|location| location.uri.as_str());
+    // No location at all means here.
+    let places = if endpoint.location.is_empty() { vec![SAME_CONNECTION] } else { locations.collect() };
+    for place in places {
+        let link = match at(&home, place).await {
+            Ok(link) => link,
+            Err(error) => {
+                refusal = Some(error);
+                continue;
+            }
+        };
+        match link.get(ticket.clone(), limits.remaining()).await {
+            Ok(data) => {
+                let data = FlightDataDecoder::new(data.map_err(FlightError::from));
+                return Ok(Source { data, link });
+            }
+            Err(status) => {
+                let here = Arc::ptr_eq(&link, &home);
+                let error = link.judge_within(&status, &limits, Phase::Execute);
+                let error = if here { error } else { error.stateless() };
+                // What the server says of the statement, it would say at any place.
+                if here || !error.is_of_the_way() {
+                    return Err(error);
+                }
+                refusal = Some(error);
+            }
+        }
+    }
+    Err(refusal.unwrap_or_else(|| Error::protocol("an endpoint without a location")))
+}
+
+/// The connection to a location: this one if that will do.
+async fn at(home: &Arc<Link>, place: &str) -> Result<Arc<Link>> {
+    if place.starts_with(SAME_CONNECTION) {
+        return Ok(Arc::clone(home));
+    }
+    let endpoint: Endpoint = place.parse().map_err(|_| Error::protocol(format!("the location {place:?}")))?;
+    if endpoint == home.server.options.endpoint {
+        return Ok(Arc::clone(home));
+    }
+    let options = home.server.options.elsewhere(endpoint);
+    let server = Server::new(options, Arc::clone(&home.server.runtime), "", home.server.quarantine)?;
+    Link::open(&Arc::new(server), Lifeline::unattached()).await
+}

@@ -1,0 +1,136 @@
+//! How long one statement may go on: one deadline from the call to the last batch, and whoever may cancel it.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use forebay::Instant;
+use forebay::rt::{Runtime, Task};
+
+use crate::cancel::CancelHandle;
+use crate::error::{Error, Phase, Result};
+
+/// The limits of one statement, fixed when it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    runtime: Arc<dyn Runtime>,
+    /// The time it was given, and when that ends.
+    timeout: Option<(Duration, Instant)>,
+    cancel: Option<CancelHandle>,
+}
+
+impl Limits {
+    pub(crate) fn new(
+        runtime: &Arc<dyn Runtime>,
+        timeout: Option<Duration>,
+        cancel: Option<CancelHandle>,
+    ) -> Self {
+        let timeout = timeout.map(|timeout| (timeout, runtime.now() + timeout));
+        Self { runtime: Arc::clone(runtime), timeout, cancel }
+    }
+
+    /// How much of its time is left, if that is limited.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.timeout.map(|(_, at)| at.since(self.runtime.now()))
+    }
+
+    /// The error of one whose time is up.
+    pub(crate) fn overdue(&self, phase: Phase) -> Error {
+        Error::QueryTimeout { after: self.timeout.map_or(Duration::ZERO, |(timeout, _)| timeout), phase }
+    }
+
+    /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then.
+    pub(crate) async fn run<T>(&self, phase: Phase, future: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.timeout.is_none() && self.cancel.is_none() {
+            return future.await;
+        }
+        let (mut watch, mut future) = (self.watch(), pin!(future));
+        poll_fn(move |context| {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(output);
+            }
+            watch.poll(context, phase).map(Err)
+        })
+        .await
+    }
+
+    /// Watches over what is polled again and again.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch {
+            timer: self.timeout.map(|(timeout, at)| (timeout, self.runtime.sleep_until(at))),
+            cancelled: self.cancel.clone().map(|cancel| Box::pin(cancel.cancelled()) as Task),
+        }
+    }
+}
+
+/// Tells when the time is up, or somebody has cancelled.
+pub(crate) struct Watch {
+    timer: Option<(Duration, Task)>,
+    cancelled: Option<Task>,
+}
+
+impl Watch {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>, phase: Phase) -> Poll<Error> {
+        if let Some(cancelled) = &mut self.cancelled
+            && Pin::new(cancelled).poll(context).is_ready()
+        {
+            self.cancelled = None;
+            return Poll::Ready(Error::Cancelled);
+        }
+        if let Some((after, timer)) = &mut self.timer
+            && Pin::new(timer).poll(context).is_ready()
+        {
+            let after = *after;
+            self.timer = None;
+            return Poll::Ready(Error::QueryTimeout { after, phase });
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use forebay::rt::VirtualTime;
+
+    use super::*;
+
+    #[test]
+    fn the_time_is_counted_from_the_call() {
+        let time = VirtualTime::new();
+        let runtime: Arc<dyn Runtime> = Arc::new(time.clone());
+        let limits = Limits::new(&runtime, Some(Duration::from_secs(2)), None);
+        time.run(async {
+            runtime.sleep_until(runtime.now() + Duration::from_secs(1)).await;
+            assert_eq!(limits.remaining(), Some(Duration::from_secs(1)));
+            let error = limits.run(Phase::Fetch, pending::<Result<()>>()).await.unwrap_err();
+            assert!(matches!(error, Error::QueryTimeout { phase: Phase::Fetch, .. }), "{error}");
+            assert_eq!(limits.remaining(), Some(Duration::ZERO));
+            assert!(limits.run(Phase::Fetch, ready(Ok(7))).await.is_ok(), "what is done is done");
+        });
+    }
+
+    #[test]
+    fn a_handle_stops_what_runs_and_what_is_started_later() {
+        let time = VirtualTime::new();
+        let runtime: Arc<dyn Runtime> = Arc::new(time.clone());
+        let cancel = CancelHandle::new();
+        let limits = Limits::new(&runtime, None, Some(cancel.clone()));
+        runtime.spawn(Box::pin({
+            let (runtime, cancel) = (Arc::clone(&runtime), cancel.clone());
+            async move {
+                runtime.sleep_until(runtime.now() + Duration::from_secs(1)).await;
+                cancel.cancel();
+            }
+        }));
+        time.run(async {
+            for _ in 0..2 {
+                let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
+                assert!(matches!(error, Error::Cancelled), "{error}");
+            }
+        });
+    }
+}

@@ -1,0 +1,342 @@
+//! The calls of one connection, and what is still going on over it.
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::{Action, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PutResult, Ticket};
+use bytes::Bytes;
+use forebay::rt;
+use forebay::{BoxError, Chain, Lifeline};
+use futures_util::{Stream, TryStreamExt, stream};
+use tokio::sync::Notify;
+use tonic::{Code, Request, Status, Streaming};
+
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::options::Auth;
+use crate::server::Server;
+use crate::wire::{Pulse, Unsent, Wire};
+
+/// One connection: one session on the server.
+pub(crate) struct Link {
+    client: FlightServiceClient<Wire>,
+    pulse: Arc<Pulse>,
+    pub(crate) server: Arc<Server>,
+    /// Statements that have begun and not ended.
+    running: AtomicUsize,
+    /// Work that goes on in the background: cancelling, rolling back, closing what was prepared.
+    errands: AtomicUsize,
+    errand_done: Notify,
+    /// A cancelled statement could not be seen to end.
+    is_stuck: AtomicBool,
+    /// Not to be used again, though it lives.
+    is_refused: AtomicBool,
+    /// How often it has been given back: what belongs to one borrower must not be used by the next.
+    tenancy: AtomicU64,
+}
+
+impl Link {
+    /// Connects and logs in.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes what was half made.
+    pub(crate) async fn open(server: &Arc<Server>, lifeline: Lifeline) -> Result<Arc<Self>> {
+        let options = &server.options;
+        let wire = Wire::dial(options, server.tls.as_ref(), &server.runtime, lifeline).await?;
+        let limit = options.connect_timeout;
+        let login = rt::within(&*server.runtime, limit, login(wire, &options.auth)).await;
+        let wire = login.unwrap_or_else(|| {
+            let message = format!("cannot log in to {}: no answer within {limit:?}", options.endpoint);
+            Err(Error::Transport { message, may_have_run: false })
+        })?;
+        let pulse = Arc::clone(wire.pulse());
+        let client = FlightServiceClient::new(wire)
+            .max_decoding_message_size(options.max_decoding)
+            .max_encoding_message_size(options.max_encoding);
+        Ok(Arc::new(Self {
+            client,
+            pulse,
+            server: Arc::clone(server),
+            running: AtomicUsize::new(0),
+            errands: AtomicUsize::new(0),
+            errand_done: Notify::new(),
+            is_stuck: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
+            tenancy: AtomicU64::new(0),
+        }))
+    }
+
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
+    /// Whether it can be used at all.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.pulse.is_over() && !self.is_refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing goes on over it.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
+            && self.errands.load(Ordering::Acquire) == 0
+            && !self.is_stuck()
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tenancy(&self) -> u64 {
+        self.tenancy.load(Ordering::Acquire)
+    }
+
+    /// Its borrower has given it back.
+    pub(crate) fn end_tenancy(&self) {
+        self.tenancy.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn begin_statement(&self) {
+        self.running.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn end_statement(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.errand_done.notify_waiters();
+    }
+
+    // What Flight SQL has to offer.
+
+    pub(crate) async fn info(&self, command: Bytes, limit: Option<Duration>) -> Result<FlightInfo, Status> {
+        let request = timed(FlightDescriptor::new_cmd(command), limit);
+        Ok(self.client.clone().get_flight_info(request).await?.into_inner())
+    }
+
+    pub(crate) async fn get(
+        &self,
+        ticket: Ticket,
+        limit: Option<Duration>,
+    ) -> Result<Streaming<FlightData>, Status> {
+        Ok(self.client.clone().do_get(timed(ticket, limit)).await?.into_inner())
+    }
+
+    pub(crate) async fn put(
+        &self,
+        data: impl Stream<Item = FlightData> + Send + 'static,
+        limit: Option<Duration>,
+    ) -> Result<Streaming<PutResult>, Status> {
+        Ok(self.client.clone().do_put(timed(data, limit)).await?.into_inner())
+    }
+
+    /// Runs an action to its end, and returns its first result.
+    pub(crate) async fn act(
+        &self,
+        kind: &str,
+        body: impl Into<Bytes>,
+        limit: Option<Duration>,
+    ) -> Result<Option<Bytes>, Status> {
+        let mut results =
+            self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?.into_inner();
+        let first = results.message().await?.map(|result| result.body);
+        while results.message().await?.is_some() {}
+        Ok(first)
+    }
+
+    /// Asks the session whether it answers, whatever it answers.
+    pub(crate) async fn ping(&self) -> Result<()> {
+        let info = self.info(self.server.healthcheck.clone(), None).await;
+        for ticket in
+            info.map_err(|status| self.judge(&status))?.endpoint.into_iter().filter_map(|end| end.ticket)
+        {
+            let mut data = self.get(ticket, None).await.map_err(|status| self.judge(&status))?;
+            while data.message().await.map_err(|status| self.judge(&status))?.is_some() {}
+        }
+        Ok(())
+    }
+
+    /// What a failed call means for the caller, and for this connection.
+    pub(crate) fn judge(&self, status: &Status) -> Error {
+        let Some(source) = status.source() else {
+            if status.code() == Code::Unauthenticated {
+                // A new connection logs in anew.
+                self.is_refused.store(true, Ordering::Relaxed);
+            }
+            return Error::Server { code: status.code(), message: status.message().to_owned() };
+        };
+        let (mut unsent, mut reset) = (false, None);
+        let mut cause = Some(source);
+        while let Some(error) = cause {
+            unsent |= error.is::<Unsent>();
+            reset = reset.or_else(|| error.downcast_ref::<h2::Error>().filter(|error| error.is_reset()));
+            cause = error.source();
+        }
+        let message = Chain(source).to_string();
+        match reset {
+            // The server broke off this one call; the connection goes on.
+            Some(reset) => {
+                let may_have_run = reset.reason() != Some(h2::Reason::REFUSED_STREAM);
+                Error::Transport { message, may_have_run }
+            }
+            None => {
+                self.is_refused.store(true, Ordering::Relaxed);
+                Error::SessionLost { message, may_have_run: !unsent }
+            }
+        }
+    }
+
+    /// As [`judge`](Self::judge), for a statement with these limits: a server that keeps to its deadline may be the first
+    /// to say that it has passed.
+    pub(crate) fn judge_within(&self, status: &Status, limits: &Limits, phase: crate::Phase) -> Error {
+        let error = self.judge(status);
+        let timed_out = match &error {
+            Error::Server { code: Code::DeadlineExceeded, .. } => limits.remaining().is_some(),
+            Error::Server { code: Code::Cancelled, .. } => limits.remaining().is_some_and(|left| left < SOON),
+            _ => false,
+        };
+        if timed_out { limits.overdue(phase) } else { error }
+    }
+
+    // What goes on in the background.
+
+    /// Does `errand` in the background. It says whether the session is in order afterwards.
+    pub(crate) fn errand(self: &Arc<Self>, errand: impl Future<Output = bool> + Send + 'static) {
+        self.errands.fetch_add(1, Ordering::AcqRel);
+        let token = Errand { link: Arc::clone(self), well_done: false };
+        self.server.runtime.spawn(Box::pin(async move {
+            // The whole of it, or only its flag would move in here.
+            let mut token = token;
+            token.well_done = errand.await;
+        }));
+    }
+
+    /// Waits until nothing goes on in the background. Whether the session can be used then.
+    ///
+    /// # Cancel safety
+    /// Dropping it changes nothing.
+    pub(crate) async fn settled(&self) -> bool {
+        self.quiet(|link| link.errands.load(Ordering::Acquire) == 0).await;
+        !self.is_stuck()
+    }
+
+    /// As [`settled`](Self::settled), and no statement of a former borrower runs any more.
+    pub(crate) async fn deserted(&self) -> bool {
+        self.quiet(|link| {
+            link.errands.load(Ordering::Acquire) == 0 && link.running.load(Ordering::Acquire) == 0
+        })
+        .await;
+        !self.is_stuck()
+    }
+
+    async fn quiet(&self, is_quiet: impl Fn(&Self) -> bool) {
+        while !is_quiet(self) {
+            let mut done = pin!(self.errand_done.notified());
+            // Asked to be told before looking again, so that nothing ends in between.
+            done.as_mut().enable();
+            if is_quiet(self) {
+                return;
+            }
+            done.await;
+        }
+    }
+
+    /// Waits, for as long as the quarantine lasts, for a stuck session to answer. Whether it does.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the session stuck.
+    pub(crate) async fn recover(&self) -> bool {
+        let answer = rt::within(&*self.server.runtime, self.server.quarantine, self.ping()).await;
+        let recovered = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
+        if recovered {
+            self.is_stuck.store(false, Ordering::Release);
+        }
+        recovered
+    }
+}
+
+/// A deadline is soon if it is nearer than clocks and networks are exact.
+const SOON: Duration = Duration::from_millis(20);
+
+/// An errand under way. If it ends early, the session is not in order.
+struct Errand {
+    link: Arc<Link>,
+    well_done: bool,
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        if !self.well_done {
+            self.link.is_stuck.store(true, Ordering::Release);
+        }
+        self.link.errands.fetch_sub(1, Ordering::AcqRel);
+        self.link.errand_done.notify_waiters();
+    }
+}
+
+fn timed<T>(message: T, limit: Option<Duration>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(limit) = limit {
+        request.set_timeout(limit);
+    }
+    request
+}
+
+/// Dresses a new connection in its credentials.
+async fn login(wire: Wire, auth: &Auth) -> Result<Wire> {
+    match auth {
+        Auth::Nobody => Ok(wire),
+        Auth::Bearer(provider) => {
+            let token = provider.token().await.map_err(|error: BoxError| Error::Transport {
+                message: format!("no token: {}", Chain(&*error)),
+                may_have_run: false,
+            })?;
+            let dress = wire.dress().bearer(&token)?;
+            Ok(wire.dressed(dress))
+        }
+        Auth::Basic { user, password } => {
+            let dress = wire.dress().basic(user, password)?;
+            let wire = wire.dressed(dress);
+            match handshake(wire.clone()).await {
+                Ok(Some(credential)) => {
+                    let dress = wire.dress().authorized(&credential)?;
+                    Ok(wire.dressed(dress))
+                }
+                Ok(None) => Ok(wire),
+                // A server without a handshake may still read the password that comes with each call.
+                Err(status) if status.code() == Code::Unimplemented => Ok(wire),
+                Err(status) if status.source().is_none() => {
+                    Err(Error::Server { code: status.code(), message: status.message().to_owned() })
+                }
+                Err(status) => Err(Error::Transport {
+                    message: format!("cannot log in: {}", Chain(&status)),
+                    may_have_run: false,
+                }),
+            }
+        }
+    }
+}
+
+/// What to send from now on, if the server says so.
+async fn handshake(wire: Wire) -> Result<Option<String>, Status> {
+    let hello = stream::iter([HandshakeRequest { protocol_version: 0, payload: Bytes::new() }]);
+    let answer = FlightServiceClient::new(wire).handshake(hello).await?;
+    let header =
+        answer.metadata().get("authorization").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let last = answer.into_inner().try_fold(Bytes::new(), async |_, response| Ok(response.payload)).await?;
+    let payload = || std::str::from_utf8(&last).ok().filter(|token| !token.is_empty());
+    Ok(header.or_else(|| payload().map(|token| format!("Bearer {token}"))))
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("endpoint", &self.server.options.endpoint)
+            .field("is_usable", &self.is_usable())
+            .field("is_at_rest", &self.is_at_rest())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! Every metric of a pool, in one place: its name and where its value comes from. Each has the label `endpoint`.
+
+use ::metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
+use forebay::{Event, Observer, Status};
+use parking_lot::Mutex;
+
+/// How long callers waited for a connection, in milliseconds.
+pub const ACQUIRE_WAIT: &str = "pool.acquire.wait_ms";
+/// Callers who got none in time.
+pub const ACQUIRE_TIMEOUT: &str = "pool.acquire.timeout";
+/// Connections opened.
+pub const CREATED: &str = "pool.conn.created";
+/// Connections closed, for whatever reason.
+pub const DROPPED: &str = "pool.conn.dropped";
+/// Connections with callers.
+pub const IN_USE: &str = "pool.conn.in_use";
+/// Connections to be had at once.
+pub const IDLE: &str = "pool.conn.idle";
+
+/// Every metric and what it tells, in the order of the manual.
+pub const ALL: &[(&str, &str)] = &[
+    (ACQUIRE_WAIT, "How long callers waited for a connection, in milliseconds"),
+    (ACQUIRE_TIMEOUT, "Callers who got no connection in time"),
+    (CREATED, "Connections opened"),
+    (DROPPED, "Connections closed, for whatever reason"),
+    (IN_USE, "Connections with callers"),
+    (IDLE, "Connections to be had at once"),
+];
+
+/// Keeps the metrics of one pool, through the `metrics` facade. Values follow within a second.
+pub(crate) struct PoolMetrics {
+    endpoint: String,
+    handles: Mutex<Option<Handles>>,
+}
+
+struct Handles {
+    wait: Histogram,
+    timeout: Counter,
+    created: Counter,
+    dropped: Counter,
+    in_use: Gauge,
+    idle: Gauge,
+    told: Told,
+}
+
+/// What has been told so far: counters take differences.
+#[derive(Default)]
+struct Told {
+    checkouts: u64,
+    timeouts: u64,
+    created: u64,
+    dropped: u64,
+    /// Checkouts recorded one by one, since they waited, and not yet part of a report.
+    waited: u64,
+}
+
+impl PoolMetrics {
+    pub(crate) fn new(endpoint: String) -> Self {
+        Self { endpoint, handles: Mutex::new(None) }
+    }
+
+    /// Registered with the first event, so that an exporter can be installed until the pool starts.
+    fn register(&self) -> Handles {
+        for (name, help) in ALL {
+            match *name {
+                ACQUIRE_WAIT => describe_histogram!(*name, Unit::Milliseconds, *help),
+                IN_USE | IDLE => describe_gauge!(*name, *help),
+                _ => describe_counter!(*name, *help),
+            }
+        }
+        let endpoint = || self.endpoint.clone();
+        Handles {
+            wait: histogram!(ACQUIRE_WAIT, "endpoint" => endpoint()),
+            timeout: counter!(ACQUIRE_TIMEOUT, "endpoint" => endpoint()),
+            created: counter!(CREATED, "endpoint" => endpoint()),
+            dropped: counter!(DROPPED, "endpoint" => endpoint()),
+            in_use: gauge!(IN_USE, "endpoint" => endpoint()),
+            idle: gauge!(IDLE, "endpoint" => endpoint()),
+            told: Told::default(),
+        }
+    }
+}
+
+impl Handles {
+    fn report(&mut self, status: &Status) {
+        #[allow(clippy::cast_precision_loss, reason = "a million connections fit")]
+        let number = |count: usize| count as f64;
+        self.in_use.set(number(status.in_use));
+        self.idle.set(number(status.ready));
+        let (counts, told) = (&status.counts, &mut self.told);
+        // Reports of two tasks may come in the wrong order; a counter never goes back.
+        let grown = |told: &mut u64, now: u64| {
+            let more = now.saturating_sub(*told);
+            *told += more;
+            more
+        };
+        self.timeout.increment(grown(&mut told.timeouts, counts.empty + counts.exhausted));
+        self.created.increment(grown(&mut told.created, counts.refills));
+        self.dropped.increment(grown(&mut told.dropped, counts.all_discards() + counts.detached));
+        let checkouts = grown(&mut told.checkouts, counts.checkouts);
+        // Whoever waited has been recorded; all others got theirs at once.
+        let at_once = checkouts.saturating_sub(told.waited);
+        told.waited = told.waited.saturating_sub(checkouts);
+        if at_once > 0 {
+            self.wait.record_many(0.0, usize::try_from(at_once).unwrap_or(usize::MAX));
+        }
+    }
+}
+
+impl Observer for PoolMetrics {
+    fn on(&self, event: &Event<'_>) {
+        let mut handles = self.handles.lock();
+        let handles = handles.get_or_insert_with(|| self.register());
+        match event {
+            Event::Report { status } => handles.report(status),
+            Event::Waited { waited } => {
+                handles.told.waited += 1;
+                handles.wait.record(waited.as_secs_f64() * 1e3);
+            }
+            _ => {}
+        }
+    }
+
+    fn wants_reports(&self) -> bool {
+        true
+    }
+}
+
+/// The manual's table of metrics, in Markdown.
+#[must_use]
+pub fn manual() -> String {
+    let rows = ALL.iter().map(|(name, help)| {
+        let kind = match *name {
+            ACQUIRE_WAIT => "histogram",
+            IN_USE | IDLE => "gauge",
+            _ => "counter",
+        };
+        format!("| `{name}` | {kind} | {help} |\n")
+    });
+    format!("| metric | kind | what it tells |\n|---|---|---|\n{}", rows.collect::<String>())
+}

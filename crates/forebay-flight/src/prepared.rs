@@ -1,0 +1,223 @@
+//! Prepared statements.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_flight::IpcMessage;
+use arrow_flight::sql::{
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest,
+    ActionCreatePreparedStatementResult, Any, CommandPreparedStatementQuery, CommandPreparedStatementUpdate,
+    DoPutPreparedStatementResult, ProstMessageExt,
+};
+use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
+use forebay::rt;
+use prost::Message;
+
+use crate::error::{Error, Phase, Result};
+use crate::fetch::Fetch;
+use crate::limits::Limits;
+use crate::link::Link;
+use crate::put;
+use crate::query_options::QueryOptions;
+use crate::result::{QueryResult, UpdateResult};
+use crate::stream::QueryStream;
+
+/// How long closing one in the background may take.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// A statement that the server has prepared, for the session it was made in.
+///
+/// It can be used until the session is given back or lost, also between other statements of the session.
+pub struct AsyncPreparedQuery {
+    link: Arc<Link>,
+    tenancy: u64,
+    handle: Bytes,
+    dataset_schema: SchemaRef,
+    parameter_schema: SchemaRef,
+    default_timeout: Option<Duration>,
+}
+
+impl AsyncPreparedQuery {
+    pub(crate) async fn prepare(
+        link: &Arc<Link>,
+        sql: &str,
+        transaction_id: Option<Bytes>,
+        limits: Limits,
+        default_timeout: Option<Duration>,
+    ) -> Result<Self> {
+        let request = ActionCreatePreparedStatementRequest { query: sql.to_owned(), transaction_id };
+        let request = request.as_any().encode_to_vec();
+        let answer = limits.run(Phase::Execute, async {
+            let answer = link.act("CreatePreparedStatement", request, limits.remaining()).await;
+            answer.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
+        });
+        let prepared = answer
+            .await?
+            .and_then(|body| Any::decode(body).ok())
+            .and_then(|any| any.unpack::<ActionCreatePreparedStatementResult>().ok().flatten())
+            .ok_or_else(|| Error::protocol("a prepared statement without a handle"))?;
+        Ok(Self {
+            link: Arc::clone(link),
+            tenancy: link.tenancy(),
+            handle: prepared.prepared_statement_handle,
+            dataset_schema: schema(prepared.dataset_schema)?,
+            parameter_schema: schema(prepared.parameter_schema)?,
+            default_timeout,
+        })
+    }
+
+    /// The columns of its result, as far as the server knows them.
+    #[must_use]
+    pub fn dataset_schema(&self) -> &SchemaRef {
+        &self.dataset_schema
+    }
+
+    /// Its parameters, as far as the server knows them.
+    #[must_use]
+    pub fn parameter_schema(&self) -> &SchemaRef {
+        &self.parameter_schema
+    }
+
+    /// Runs it as a query, with the parameters bound last, if any.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the statement on the server, in the background.
+    pub async fn query(&mut self) -> Result<QueryResult> {
+        self.query_stream(QueryOptions::new()).await?.collect().await
+    }
+
+    /// Runs it as a query with these parameters.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn query_with_param(&mut self, params: RecordBatch) -> Result<QueryResult> {
+        let limits = self.limits(QueryOptions::new())?;
+        self.bind(params, &limits).await?;
+        let fetch = self.fetch(limits).await?;
+        QueryStream::of_session(fetch).collect().await
+    }
+
+    /// Runs it as a query, and gives the result as the server sends it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn query_stream(&mut self, options: QueryOptions) -> Result<QueryStream<'_>> {
+        let limits = self.limits(options)?;
+        Ok(QueryStream::of_session(self.fetch(limits).await?))
+    }
+
+    /// Sets parameters for the runs to come.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves open whether they are set.
+    pub async fn set_parameters(&mut self, params: RecordBatch) -> Result<()> {
+        let limits = self.limits(QueryOptions::new())?;
+        self.bind(params, &limits).await
+    }
+
+    /// Runs it for what it changes.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query); it may have been carried out.
+    pub async fn update(&mut self) -> Result<UpdateResult> {
+        self.run_update(None).await
+    }
+
+    /// Runs it once for each row of `batch`, with its columns as parameters.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`update`](Self::update).
+    pub async fn update_with_record_batch(&mut self, batch: RecordBatch) -> Result<UpdateResult> {
+        self.run_update(Some(batch)).await
+    }
+
+    async fn run_update(&mut self, batch: Option<RecordBatch>) -> Result<UpdateResult> {
+        let limits = self.limits(QueryOptions::new())?;
+        let command = CommandPreparedStatementUpdate { prepared_statement_handle: self.handle.clone() };
+        put::update(&self.link, command.as_any().encode_to_vec().into(), batch, &limits).await
+    }
+
+    fn limits(&self, options: QueryOptions) -> Result<Limits> {
+        if self.link.tenancy() != self.tenancy || !self.link.is_usable() {
+            let message = "the session that this statement was prepared in is no longer held".to_owned();
+            return Err(Error::SessionLost { message, may_have_run: false });
+        }
+        let timeout = options.timeout.or(self.default_timeout);
+        Ok(Limits::new(&self.link.server.runtime, timeout, options.cancel))
+    }
+
+    fn command(&self) -> Bytes {
+        let command = CommandPreparedStatementQuery { prepared_statement_handle: self.handle.clone() };
+        command.as_any().encode_to_vec().into()
+    }
+
+    async fn bind(&mut self, params: RecordBatch, limits: &Limits) -> Result<()> {
+        let answer = put::put(&self.link, self.command(), Some(params), limits).await?;
+        // A server may give the statement with its parameters another name; older ones say nothing.
+        let renamed = answer.and_then(|answer| DoPutPreparedStatementResult::decode(answer).ok());
+        if let Some(handle) = renamed.and_then(|result| result.prepared_statement_handle) {
+            self.handle = handle;
+        }
+        Ok(())
+    }
+
+    async fn fetch(&self, limits: Limits) -> Result<Fetch> {
+        Fetch::start(&self.link, self.command(), limits).await
+    }
+}
+
+fn schema(message: Bytes) -> Result<SchemaRef> {
+    if message.is_empty() {
+        return Ok(Arc::new(Schema::empty()));
+    }
+    Schema::try_from(IpcMessage(message)).map(Arc::new).map_err(Error::protocol)
+}
+
+/// Closes it on the server, in the background: nobody has to wait for that, and it is gone with its session anyway.
+impl Drop for AsyncPreparedQuery {
+    fn drop(&mut self) {
+        if !self.link.is_usable() {
+            return;
+        }
+        let link = Arc::clone(&self.link);
+        let request = ActionClosePreparedStatementRequest {
+            prepared_statement_handle: std::mem::take(&mut self.handle),
+        };
+        self.link.server.runtime.spawn(Box::pin(async move {
+            let close = link.act("ClosePreparedStatement", request.as_any().encode_to_vec(), Some(CLOSE));
+            if let Some(Err(status)) = rt::within(&*link.server.runtime, CLOSE, close).await {
+                tracing::debug!(%status, "prepared statement not closed");
+            }
+        }));
+    }
+}
+
+impl fmt::Debug for AsyncPreparedQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncPreparedQuery")
+            .field("dataset_schema", &self.dataset_schema)
+            .field("parameter_schema", &self.parameter_schema)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! What all connections to one server share: how to get there, and what has been found out about it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use arrow_flight::sql::{CommandStatementQuery, ProstMessageExt};
+use bytes::Bytes;
+use forebay::rt::Runtime;
+use prost::Message;
+use tonic::{Code, Status};
+
+use crate::error::Result;
+use crate::options::ConnectOptions;
+use crate::tls::Tls;
+
+/// One server.
+pub(crate) struct Server {
+    pub(crate) options: ConnectOptions,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    /// The command that asks whether a session answers.
+    pub(crate) healthcheck: Bytes,
+    /// How long a session that does not answer is waited for.
+    pub(crate) quarantine: Duration,
+    pub(crate) cancels_flights: Ability,
+    pub(crate) cancels_queries: Ability,
+    pub(crate) closes_sessions: Ability,
+    pub(crate) begins_transactions: Ability,
+}
+
+impl Server {
+    pub(crate) fn new(
+        options: ConnectOptions,
+        runtime: Arc<dyn Runtime>,
+        healthcheck_sql: &str,
+        quarantine: Duration,
+    ) -> Result<Self> {
+        options.validate()?;
+        Ok(Self {
+            tls: Tls::new(&options)?,
+            options,
+            runtime,
+            healthcheck: statement(healthcheck_sql, None),
+            quarantine,
+            cancels_flights: Ability::default(),
+            cancels_queries: Ability::default(),
+            closes_sessions: Ability::default(),
+            begins_transactions: Ability::default(),
+        })
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.options.endpoint).finish()
+    }
+}
+
+/// The command that runs `sql`.
+pub(crate) fn statement(sql: &str, transaction_id: Option<Bytes>) -> Bytes {
+    CommandStatementQuery { query: sql.to_owned(), transaction_id }.as_any().encode_to_vec().into()
+}
+
+/// Whether a server can do something. Found out by trying, since a server may list an action and still refuse it; and
+/// remembered, so that it is tried in vain once.
+#[derive(Debug, Default)]
+pub(crate) struct Ability(AtomicU8);
+
+const UNTRIED: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+impl Ability {
+    /// Whether it is worth trying.
+    pub(crate) fn may_be(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NO
+    }
+
+    /// Whether it has not been tried yet.
+    pub(crate) fn is_untried(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == UNTRIED
+    }
+
+    /// It worked.
+    pub(crate) fn works(&self) {
+        self.0.store(YES, Ordering::Relaxed);
+    }
+
+    /// It did not. What has worked once is not given up for one refusal.
+    pub(crate) fn refused(&self, status: &Status) {
+        if is_unknown(status) {
+            let _ = self.0.compare_exchange(UNTRIED, NO, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How servers say that they do not know an action, or do not let it happen. Those built on arrow-rs answer
+/// `INVALID_ARGUMENT`, not `UNIMPLEMENTED`.
+fn is_unknown(status: &Status) -> bool {
+    std::error::Error::source(status).is_none()
+        && matches!(status.code(), Code::Unimplemented | Code::InvalidArgument | Code::PermissionDenied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_remembered_unless_it_has_worked() {
+        for refusal in
+            [Status::unimplemented(""), Status::invalid_argument(""), Status::permission_denied("")]
+        {
+            let ability = Ability::default();
+            ability.refused(&refusal);
+            assert!(!ability.may_be());
+            let ability = Ability::default();
+            ability.works();
+            ability.refused(&refusal);
+            assert!(ability.may_be());
+        }
+        let ability = Ability::default();
+        ability.refused(&Status::unavailable(""));
+        assert!(ability.may_be() && ability.is_untried(), "that says nothing about the action");
+    }
+}

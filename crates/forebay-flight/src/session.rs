@@ -1,0 +1,340 @@
+//! One session on the server, for one caller at a time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_flight::sql::{CommandStatementUpdate, ProstMessageExt};
+use bytes::Bytes;
+use forebay::rt::{Runtime, TokioRuntime};
+use forebay::{BoxError, Lifeline};
+use prost::Message;
+
+use crate::config::PoolConfig;
+use crate::error::{Error, Phase, Result};
+use crate::fetch::Fetch;
+use crate::limits::Limits;
+use crate::link::Link;
+use crate::options::ConnectOptions;
+use crate::prepared::AsyncPreparedQuery;
+use crate::query_options::QueryOptions;
+use crate::result::{QueryResult, UpdateResult};
+use crate::server::{Server, statement};
+use crate::sql::Traits;
+use crate::stream::QueryStream;
+use crate::transaction::Open;
+
+/// One session: one TCP connection, never replaced by another behind its caller's back.
+///
+/// [`connect`](Self::connect) opens one for a program that needs no pool; a pool's sessions deref to it. Statements run one after
+/// another, so all methods want it exclusively. When its connection is gone, every call fails with
+/// [`SessionLost`](Error::SessionLost).
+pub struct AsyncSession {
+    pub(crate) link: Arc<Link>,
+    /// The transaction that is open.
+    pub(crate) transaction: Open,
+    /// Something of it would show to the next borrower.
+    pub(crate) is_altered: bool,
+    default_timeout: Option<Duration>,
+}
+
+impl AsyncSession {
+    /// Connects to a server.
+    ///
+    /// ```
+    /// # use flight_local::{Config, FlightLocal};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = FlightLocal::start(Config::default()).await?;
+    /// # let url = server.url();
+    /// use forebay_flight::AsyncSession;
+    ///
+    /// let mut session = AsyncSession::connect(url.as_str()).await?;
+    /// session.update("CREATE TEMP TABLE t (a INTEGER)").await?;
+    /// let mut transaction = session.begin().await?;
+    /// transaction.update("INSERT INTO t VALUES (1), (2)").await?;
+    /// transaction.commit().await?;
+    /// assert_eq!(session.query("SELECT a FROM t").await?.row_count(), 2);
+    /// session.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an endpoint that is none, [`Error::Transport`] if the server cannot be reached,
+    /// [`Error::Server`] if it refuses the credentials.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes what was half made.
+    pub async fn connect<E>(to: E) -> Result<Self>
+    where
+        E: TryInto<ConnectOptions>,
+        Error: From<E::Error>,
+    {
+        let runtime = TokioRuntime::current().map_err(|error| Error::config(error.to_string()))?;
+        Self::connect_on(Arc::new(runtime), to.try_into()?).await
+    }
+
+    pub(crate) async fn connect_on(runtime: Arc<dyn Runtime>, options: ConnectOptions) -> Result<Self> {
+        let defaults = PoolConfig::default();
+        let server = Server::new(options, runtime, &defaults.healthcheck_sql, defaults.quarantine())?;
+        Self::open(&Arc::new(server), Lifeline::unattached(), None).await
+    }
+
+    pub(crate) async fn open(
+        server: &Arc<Server>,
+        lifeline: Lifeline,
+        default_timeout: Option<Duration>,
+    ) -> Result<Self> {
+        let link = Link::open(server, lifeline).await?;
+        Ok(Self { link, transaction: Open::No, is_altered: false, default_timeout })
+    }
+
+    /// Runs a query and reads its whole result.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the statement on the server, in the background; the next call waits for that.
+    pub async fn query(&mut self, sql: &str) -> Result<QueryResult> {
+        self.query_with_options(sql, QueryOptions::new()).await
+    }
+
+    /// As [`query`](Self::query), with options.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn query_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<QueryResult> {
+        self.query_stream_with_options(sql, options).await?.collect().await
+    }
+
+    /// Runs a statement that changes something and gives rows, as `INSERT ... RETURNING` does.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query); it may have been carried out.
+    pub async fn execute(&mut self, sql: &str) -> Result<QueryResult> {
+        self.query(sql).await
+    }
+
+    /// Runs a query, and gives its result as the server sends it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn query_stream(&mut self, sql: &str) -> Result<QueryStream<'_>> {
+        self.query_stream_with_options(sql, QueryOptions::new()).await
+    }
+
+    /// As [`query_stream`](Self::query_stream), with options.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn query_stream_with_options(
+        &mut self,
+        sql: &str,
+        options: QueryOptions,
+    ) -> Result<QueryStream<'_>> {
+        let limits = self.limits(options);
+        Ok(QueryStream::of_session(self.fetch(sql, Traits::of(sql), limits).await?))
+    }
+
+    /// Runs a statement that changes something.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query); it may have been carried out.
+    pub async fn update(&mut self, sql: &str) -> Result<UpdateResult> {
+        self.update_with_options(sql, QueryOptions::new()).await
+    }
+
+    /// As [`update`](Self::update), with options.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`update`](Self::update).
+    pub async fn update_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<UpdateResult> {
+        let limits = self.limits(options);
+        self.run_update(sql, &limits).await
+    }
+
+    /// Runs a query with parameters, one row of them for each time it is to be run.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn query_with_param(&mut self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
+        self.prepare(sql).await?.query_with_param(params).await
+    }
+
+    /// Runs a statement once for each row of `batch`, with its columns as parameters.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`update`](Self::update).
+    pub async fn update_with_record_batch(&mut self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
+        self.prepare(sql).await?.update_with_record_batch(batch).await
+    }
+
+    /// Prepares a statement. It is good for as long as this session is held.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Dropping it may leave a prepared statement on the server until the session ends.
+    pub async fn prepare(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
+        let limits = self.limits(QueryOptions::new());
+        self.ready(&limits).await?;
+        self.note(Traits::of(sql));
+        AsyncPreparedQuery::prepare(&self.link, sql, self.transaction.id(), limits, self.default_timeout)
+            .await
+    }
+
+    /// As [`prepare`](Self::prepare).
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// As [`prepare`](Self::prepare).
+    pub async fn prepare_query(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
+        self.prepare(sql).await
+    }
+
+    /// Ends the session: on the server too, where it knows how.
+    ///
+    /// # Errors
+    /// None today: a server that does not answer is left to itself.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connection all the same.
+    pub async fn close(self) -> Result<()> {
+        crate::connector::close(self).await;
+        Ok(())
+    }
+
+    /// Whether its connection lives, as far as is known without asking.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.link.is_usable()
+    }
+
+    /// Asks the server whether the session answers.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Dropping it changes nothing.
+    pub async fn ping(&mut self) -> Result<()> {
+        let limits = self.limits(QueryOptions::new());
+        self.ready(&limits).await?;
+        limits.run(Phase::Execute, self.link.ping()).await
+    }
+
+    pub(crate) fn limits(&self, options: QueryOptions) -> Limits {
+        Limits::new(&self.link.server.runtime, options.timeout.or(self.default_timeout), options.cancel)
+    }
+
+    /// Waits for what still goes on from before.
+    pub(crate) async fn ready(&mut self, limits: &Limits) -> Result<()> {
+        if self.link.is_usable() && self.link.is_at_rest() {
+            return Ok(());
+        }
+        if !self.link.is_usable() {
+            return Err(lost("its connection is closed"));
+        }
+        let link = &self.link;
+        let in_order = limits.run(Phase::Execute, async { Ok(link.settled().await || link.recover().await) });
+        if in_order.await? {
+            Ok(())
+        } else {
+            Err(lost("the server is still at work on a statement that was cancelled"))
+        }
+    }
+
+    pub(crate) fn note(&mut self, traits: Traits) {
+        self.is_altered |= traits.alters_session;
+        if traits.begins {
+            self.transaction.begun_by_sql();
+        }
+    }
+
+    /// A statement has succeeded.
+    pub(crate) fn conclude(&mut self, traits: Traits) {
+        if traits.ends {
+            self.transaction.ended_by_sql();
+        }
+    }
+
+    pub(crate) async fn fetch(&mut self, sql: &str, traits: Traits, limits: Limits) -> Result<Fetch> {
+        self.ready(&limits).await?;
+        self.note(traits);
+        let fetch = Fetch::start(&self.link, statement(sql, self.transaction.id()), limits).await?;
+        self.conclude(traits);
+        Ok(fetch)
+    }
+
+    pub(crate) async fn run_update(&mut self, sql: &str, limits: &Limits) -> Result<UpdateResult> {
+        self.ready(limits).await?;
+        let traits = Traits::of(sql);
+        self.note(traits);
+        let command = CommandStatementUpdate { query: sql.to_owned(), transaction_id: self.transaction.id() };
+        let command: Bytes = command.as_any().encode_to_vec().into();
+        let updated = crate::put::update(&self.link, command, None, limits).await?;
+        self.conclude(traits);
+        Ok(updated)
+    }
+
+    /// Makes it fit for another borrower, by the server's means.
+    pub(crate) async fn clean(&mut self) -> Result<(), BoxError> {
+        if !self.link.deserted().await {
+            return Err("the server did not stop a statement that was cancelled".into());
+        }
+        if self.is_altered {
+            return Err("its settings or temporary tables would show to the next borrower".into());
+        }
+        if self.transaction.is_open() {
+            self.rollback().await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.link.is_at_rest() && !self.is_altered && !self.transaction.is_open()
+    }
+}
+
+fn lost(message: &str) -> Error {
+    Error::SessionLost { message: message.to_owned(), may_have_run: false }
+}
+
+impl fmt::Debug for AsyncSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncSession")
+            .field("link", &self.link)
+            .field("transaction", &self.transaction)
+            .finish()
+    }
+}

@@ -1,0 +1,514 @@
+//! What a statement does, judged by its words: may it be run twice, and does it leave something behind in its session?
+//!
+//! No grammar is known here, since every server has its own. Words are told apart from strings, names and comments, and a
+//! statement is read-only only if nothing in it is in doubt. A doubt costs a retry; a mistake would run an INSERT twice.
+
+mod words;
+
+use words::{Word, words};
+
+/// What is known of a text of one or more statements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// Every statement of it is known to change nothing: it may be run twice.
+    pub(crate) is_read_only: bool,
+    /// It may change what later statements of the session see: settings, temporary tables, the current schema.
+    pub(crate) alters_session: bool,
+    /// It begins a transaction, and does not end it.
+    pub(crate) begins: bool,
+    /// It ends the transaction.
+    pub(crate) ends: bool,
+}
+
+impl Traits {
+    pub(crate) fn of(sql: &str) -> Self {
+        let Some(words) = words(sql) else {
+            // It cannot be read: then everything may be.
+            return Self { alters_session: true, ..Self::default() };
+        };
+        let mut traits = Self { is_read_only: true, ..Self::default() };
+        let mut statements = 0;
+        for statement in words.split(|word| *word == Word::End) {
+            if statement.is_empty() {
+                continue;
+            }
+            statements += 1;
+            traits.is_read_only &= is_read_only(statement);
+            traits.alters_session |= alters_session(statement);
+            match boundary(statement) {
+                Some(true) => (traits.begins, traits.ends) = (true, false),
+                Some(false) => (traits.begins, traits.ends) = (false, true),
+                None => {}
+            }
+        }
+        // Servers differ in what they make of several statements in one.
+        traits.is_read_only &= statements == 1;
+        traits
+    }
+}
+
+/// Words that begin a statement which reads.
+const READERS: &[&str] =
+    &["select", "values", "table", "with", "show", "describe", "desc", "explain", "from"];
+
+/// Words that no reading statement has, as far as they stand for themselves.
+const WRITERS: &[&str] = &[
+    "insert",
+    "update",
+    "delete",
+    "merge",
+    "replace",
+    "upsert",
+    "truncate",
+    "create",
+    "drop",
+    "alter",
+    "grant",
+    "revoke",
+    "copy",
+    "call",
+    "exec",
+    "execute",
+    "set",
+    "reset",
+    "begin",
+    "start",
+    "commit",
+    "rollback",
+    "end_transaction",
+    "savepoint",
+    "release",
+    "attach",
+    "detach",
+    "use",
+    "load",
+    "install",
+    "import",
+    "export",
+    "vacuum",
+    "analyze",
+    "checkpoint",
+    "refresh",
+    "lock",
+    "unlock",
+    "do",
+    "prepare",
+    "deallocate",
+    "pragma",
+    "into",
+    "share",
+    "nowait",
+    "returning",
+    "listen",
+    "notify",
+    "discard",
+    "comment",
+    "reindex",
+    "optimize",
+    "kill",
+    "put",
+    "upload",
+    "outfile",
+    "dumpfile",
+];
+
+/// Words that may stand before a parenthesis and call nothing.
+const BEFORE_PARENTHESIS: &[&str] = &[
+    "all",
+    "and",
+    "any",
+    "array",
+    "as",
+    "between",
+    "bigint",
+    "binary",
+    "bit",
+    "blob",
+    "by",
+    "case",
+    "char",
+    "character",
+    "cross",
+    "cube",
+    "date",
+    "datetime",
+    "dec",
+    "decimal",
+    "distinct",
+    "double",
+    "else",
+    "except",
+    "exists",
+    "filter",
+    "float",
+    "from",
+    "full",
+    "group",
+    "having",
+    "in",
+    "inner",
+    "int",
+    "integer",
+    "intersect",
+    "interval",
+    "is",
+    "join",
+    "lateral",
+    "left",
+    "like",
+    "limit",
+    "map",
+    "materialized",
+    "natural",
+    "not",
+    "numeric",
+    "nvarchar",
+    "offset",
+    "on",
+    "or",
+    "order",
+    "outer",
+    "over",
+    "partition",
+    "qualify",
+    "real",
+    "right",
+    "rollup",
+    "row",
+    "select",
+    "sets",
+    "smallint",
+    "some",
+    "struct",
+    "text",
+    "then",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "tinyint",
+    "union",
+    "unnest",
+    "using",
+    "values",
+    "varbinary",
+    "varchar",
+    "when",
+    "where",
+    "window",
+    "with",
+    "within",
+];
+
+/// Functions known to change nothing and to cost the server nothing but work.
+const PURE: &[&str] = &[
+    "abs",
+    "acos",
+    "approx_count_distinct",
+    "arg_max",
+    "arg_min",
+    "array_agg",
+    "array_length",
+    "ascii",
+    "asin",
+    "atan",
+    "atan2",
+    "avg",
+    "bit_and",
+    "bit_length",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "cast",
+    "ceil",
+    "ceiling",
+    "char_length",
+    "character_length",
+    "chr",
+    "coalesce",
+    "concat",
+    "concat_ws",
+    "corr",
+    "cos",
+    "count",
+    "covar_pop",
+    "covar_samp",
+    "cume_dist",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "date_add",
+    "date_diff",
+    "date_part",
+    "date_sub",
+    "date_trunc",
+    "datediff",
+    "day",
+    "decode",
+    "degrees",
+    "dense_rank",
+    "encode",
+    "exp",
+    "extract",
+    "first",
+    "first_value",
+    "floor",
+    "format",
+    "generate_series",
+    "greatest",
+    "grouping",
+    "hex",
+    "hour",
+    "if",
+    "ifnull",
+    "iif",
+    "initcap",
+    "instr",
+    "isnull",
+    "json_extract",
+    "json_object",
+    "julianday",
+    "lag",
+    "last",
+    "last_value",
+    "lcase",
+    "lead",
+    "least",
+    "len",
+    "length",
+    "list",
+    "listagg",
+    "ln",
+    "localtime",
+    "log",
+    "log10",
+    "log2",
+    "lower",
+    "lpad",
+    "ltrim",
+    "max",
+    "md5",
+    "median",
+    "min",
+    "minute",
+    "mod",
+    "mode",
+    "month",
+    "now",
+    "nth_value",
+    "ntile",
+    "nullif",
+    "nvl",
+    "octet_length",
+    "overlay",
+    "percent_rank",
+    "percentile_cont",
+    "percentile_disc",
+    "pi",
+    "position",
+    "pow",
+    "power",
+    "printf",
+    "quantile",
+    "quarter",
+    "quote",
+    "radians",
+    "range",
+    "rank",
+    "read_csv",
+    "read_json",
+    "read_parquet",
+    "regexp_matches",
+    "regexp_replace",
+    "repeat",
+    "reverse",
+    "round",
+    "row_number",
+    "rpad",
+    "rtrim",
+    "second",
+    "sign",
+    "sin",
+    "split_part",
+    "sqrt",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "strftime",
+    "string_agg",
+    "strlen",
+    "strpos",
+    "substr",
+    "substring",
+    "sum",
+    "tan",
+    "to_char",
+    "to_date",
+    "to_hex",
+    "to_number",
+    "to_timestamp",
+    "total",
+    "translate",
+    "trim",
+    "trunc",
+    "try_cast",
+    "typeof",
+    "ucase",
+    "unhex",
+    "unicode",
+    "unixepoch",
+    "upper",
+    "var_pop",
+    "var_samp",
+    "variance",
+    "version",
+    "week",
+    "year",
+    "zeroblob",
+];
+
+fn is_read_only(statement: &[Word<'_>]) -> bool {
+    let Some(first) = statement.first().and_then(Word::keyword) else { return false };
+    // EXPLAIN reads; but EXPLAIN ANALYZE runs what it explains, and the word is among the writers.
+    if !READERS.iter().any(|reader| reader.eq_ignore_ascii_case(first)) {
+        return false;
+    }
+    statement.iter().enumerate().all(|(place, word)| match word {
+        Word::Keyword(name) => {
+            let lower = name.to_ascii_lowercase();
+            let calls = statement.get(place + 1) == Some(&Word::Open);
+            let qualified = place > 0 && statement[place - 1] == Word::Dot;
+            if qualified {
+                // A column of any name; or a function of some schema, of which nothing is known.
+                return !calls;
+            }
+            if calls {
+                return is_in(BEFORE_PARENTHESIS, &lower)
+                    || is_in(PURE, &lower)
+                    || is_named_before(statement, place);
+            }
+            // FOR asks for locks, but for SUBSTRING(x FROM 1 FOR 2) and the like, which are not worth telling apart.
+            lower != "for" && !is_in(WRITERS, &lower)
+        }
+        // A quoted name may be a function's as well.
+        Word::Quoted => statement.get(place + 1) != Some(&Word::Open),
+        Word::Other | Word::Open | Word::Close | Word::Dot | Word::Comma | Word::End => true,
+    })
+}
+
+/// Whether this is the name of a WITH query with its columns, as in `WITH t (a, b) AS (...)`.
+fn is_named_before(statement: &[Word<'_>], place: usize) -> bool {
+    let introduced = place > 0
+        && (statement[place - 1] == Word::Comma
+            || statement[place - 1].keyword().is_some_and(|word| is_any(word, &["with", "recursive"])));
+    if !introduced {
+        return false;
+    }
+    let columns = statement[place + 2..].iter().position(|word| *word == Word::Close);
+    let after = columns.and_then(|end| statement.get(place + 3 + end)).and_then(Word::keyword);
+    let plain = columns.is_some_and(|end| !statement[place + 2..place + 2 + end].contains(&Word::Open));
+    plain && after.is_some_and(|word| is_any(word, &["as"]))
+}
+
+fn is_in(sorted: &[&str], word: &str) -> bool {
+    sorted.contains(&word)
+}
+
+fn is_any(word: &str, of: &[&str]) -> bool {
+    of.iter().any(|other| other.eq_ignore_ascii_case(word))
+}
+
+/// First words of statements that leave nothing behind in their session but, it may be, a transaction.
+const STATELESS: &[&str] = &[
+    "select",
+    "values",
+    "table",
+    "show",
+    "describe",
+    "desc",
+    "from",
+    "insert",
+    "update",
+    "delete",
+    "merge",
+    "replace",
+    "truncate",
+    "copy",
+    "analyze",
+    "vacuum",
+    "checkpoint",
+    "comment",
+    "grant",
+    "revoke",
+    "drop",
+    "alter",
+    "begin",
+    "start",
+    "commit",
+    "rollback",
+    "end",
+    "savepoint",
+    "release",
+    "abort",
+    "reindex",
+    "optimize",
+    "refresh",
+];
+
+fn alters_session(statement: &[Word<'_>]) -> bool {
+    let Some(first) = statement.first().and_then(Word::keyword) else { return true };
+    let has = |names: &[&str]| statement.iter().filter_map(Word::keyword).any(|word| is_any(word, names));
+    if has(&["temp", "temporary", "set_config", "current_schema", "search_path"])
+        || writes_hash_table(statement)
+    {
+        return true;
+    }
+    if is_any(first, &["with"]) {
+        return false;
+    }
+    if is_any(first, &["create"]) {
+        return has(&["secret", "macro", "persistent"]);
+    }
+    if is_any(first, &["explain"]) {
+        return statement.len() > 1 && alters_session(&statement[1..]) && !has(&["select", "with"]);
+    }
+    if is_any(first, &["alter"]) {
+        return has(&["session", "system"]);
+    }
+    if is_any(first, &["start"]) {
+        return !has(&["transaction"]);
+    }
+    !is_any(first, STATELESS)
+}
+
+/// `SELECT ... INTO #t`, which makes a temporary table.
+fn writes_hash_table(statement: &[Word<'_>]) -> bool {
+    statement.windows(2).any(|pair| {
+        pair[0].keyword().is_some_and(|word| is_any(word, &["into", "table"]))
+            && pair[1].keyword().is_some_and(|word| word.starts_with('#'))
+    })
+}
+
+/// Whether it begins (true) or ends (false) a transaction.
+fn boundary(statement: &[Word<'_>]) -> Option<bool> {
+    let first = statement.first().and_then(Word::keyword)?;
+    let second = statement.get(1).and_then(Word::keyword);
+    if is_any(first, &["begin"])
+        || is_any(first, &["start"]) && second.is_some_and(|word| is_any(word, &["transaction"]))
+    {
+        return Some(true);
+    }
+    if is_any(first, &["rollback"])
+        && statement.iter().filter_map(Word::keyword).any(|word| is_any(word, &["to"]))
+    {
+        // To a savepoint: it goes on.
+        return None;
+    }
+    // COMMIT AND CHAIN begins the next one.
+    let chains = statement.iter().filter_map(Word::keyword).any(|word| is_any(word, &["chain"]))
+        && !statement.iter().filter_map(Word::keyword).any(|word| is_any(word, &["no"]));
+    is_any(first, &["commit", "rollback", "end", "abort"]).then_some(chains)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! A pool of sessions, for threads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+
+use crate::config::PoolConfig;
+use crate::error::Result;
+use crate::options::ConnectOptions;
+use crate::pool::{AsyncFlightSQLPool, PoolStatus};
+use crate::query_options::QueryOptions;
+use crate::result::{QueryResult, UpdateResult};
+use crate::sync::engine::Engine;
+use crate::sync::reader::QueryReader;
+use crate::sync::session::{Session, SessionHandle};
+
+/// How long the good-bye of a dropped pool may take.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A pool of sessions on one Flight SQL server, for threads. Each method does what that of [`AsyncFlightSQLPool`] does, and blocks.
+///
+/// A clone is another handle to the same pool; with the last one, its connections are closed and its thread ends, in the background.
+///
+/// ```
+/// # use flight_local::{Config, FlightLocal};
+/// # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+/// # let server = runtime.block_on(FlightLocal::start(Config::default()))?;
+/// # let url = server.url();
+/// use forebay_flight::FlightSQLPool;
+///
+/// let pool = FlightSQLPool::with_default(&url)?;
+/// pool.update("CREATE TABLE t (a INTEGER)")?;
+///
+/// // Two statements at the same time, each on a session of its own.
+/// std::thread::scope(|scope| {
+///     let one = scope.spawn(|| pool.query("SELECT 1"));
+///     let two = scope.spawn(|| pool.query("SELECT 2"));
+///     one.join().unwrap().and(two.join().unwrap())
+/// })?;
+///
+/// // Several statements on the same session.
+/// let mut session = pool.acquire_session()?;
+/// session.begin_transaction()?;
+/// session.update("INSERT INTO t VALUES (1)")?;
+/// session.commit()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// See [`Error`](crate::Error).
+#[derive(Clone)]
+pub struct FlightSQLPool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: AsyncFlightSQLPool,
+    engine: Arc<Engine>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Sessions that are still held keep the thread; but the pool closes now.
+        let pool = self.pool.clone();
+        self.engine.spawn(async move {
+            pool.drain(Duration::ZERO).await;
+        });
+    }
+}
+
+#[allow(clippy::missing_errors_doc, reason = "the same for all, and told above")]
+impl FlightSQLPool {
+    /// A pool with these settings. Waits for the first connection, unless `min_idle` is zero.
+    pub fn new(endpoint: &str, config: PoolConfig) -> Result<Self> {
+        Self::with_options(ConnectOptions::new(endpoint)?, config)
+    }
+
+    /// A pool with the settings of [`PoolConfig::default`].
+    pub fn with_default(endpoint: &str) -> Result<Self> {
+        Self::new(endpoint, PoolConfig::default())
+    }
+
+    /// A pool of connections that need more than an endpoint: TLS, credentials, headers.
+    pub fn with_options(options: ConnectOptions, config: PoolConfig) -> Result<Self> {
+        let engine = Engine::start()?;
+        let pool = engine.block_on(AsyncFlightSQLPool::start(engine.runtime(), options, config))?;
+        engine.at_end({
+            let pool = pool.clone();
+            async move {
+                pool.drain(FAREWELL).await;
+            }
+        });
+        Ok(Self { inner: Arc::new(Inner { pool, engine }) })
+    }
+
+    /// Runs a query on a connection of the pool, and reads its whole result.
+    pub fn query(&self, sql: &str) -> Result<QueryResult> {
+        self.block_on(self.inner.pool.query(sql))
+    }
+
+    /// As [`query`](Self::query), with options.
+    pub fn query_with_options(&self, sql: &str, opts: QueryOptions) -> Result<QueryResult> {
+        self.block_on(self.inner.pool.query_with_options(sql, opts))
+    }
+
+    /// Runs a statement that changes something and gives rows. It is never run twice.
+    pub fn execute(&self, sql: &str) -> Result<QueryResult> {
+        self.block_on(self.inner.pool.execute(sql))
+    }
+
+    /// Runs a query, and gives its result as the server sends it.
+    pub fn query_stream(&self, sql: &str) -> Result<QueryReader<'static>> {
+        self.query_stream_with_options(sql, QueryOptions::new())
+    }
+
+    /// As [`query_stream`](Self::query_stream), with options.
+    pub fn query_stream_with_options(&self, sql: &str, opts: QueryOptions) -> Result<QueryReader<'static>> {
+        let stream = self.block_on(self.inner.pool.query_stream_with_options(sql, opts))?;
+        Ok(QueryReader::new(stream, Arc::clone(&self.inner.engine)))
+    }
+
+    /// Runs a statement that changes something. It is never run twice.
+    pub fn update(&self, sql: &str) -> Result<UpdateResult> {
+        self.block_on(self.inner.pool.update(sql))
+    }
+
+    /// As [`update`](Self::update), with options.
+    pub fn update_with_options(&self, sql: &str, opts: QueryOptions) -> Result<UpdateResult> {
+        self.block_on(self.inner.pool.update_with_options(sql, opts))
+    }
+
+    /// Runs a query with parameters, one row of them for each time it is to be run.
+    pub fn query_with_param(&self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
+        self.block_on(self.inner.pool.query_with_param(sql, params))
+    }
+
+    /// Runs a statement once for each row of `batch`, with its columns as parameters.
+    pub fn update_with_record_batch(&self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
+        self.block_on(self.inner.pool.update_with_record_batch(sql, batch))
+    }
+
+    /// Takes a session for one thread, for whatever needs several statements on the same.
+    pub fn acquire_session(&self) -> Result<SessionHandle> {
+        let handle = self.block_on(self.inner.pool.acquire_session())?;
+        Ok(SessionHandle(Session::pooled(handle, Arc::clone(&self.inner.engine))))
+    }
+
+    /// What the pool looks like now.
+    #[must_use]
+    pub fn status(&self) -> PoolStatus {
+        self.inner.pool.status()
+    }
+
+    /// Serves no more callers, and waits, for at most `wait`, until every connection is back and closed. Returns whether they are.
+    pub fn drain(&self, wait: Duration) -> bool {
+        self.block_on(self.inner.pool.drain(wait))
+    }
+
+    pub(super) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.inner.engine.block_on(future)
+    }
+}
+
+impl fmt::Debug for FlightSQLPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FlightSQLPool").field(&self.inner.pool).finish()
+    }
+}

@@ -1,0 +1,211 @@
+//! A session, for threads.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use crate::actions::OptionValue;
+use crate::error::Result;
+use crate::pool::AsyncSessionHandle;
+use crate::query_options::QueryOptions;
+use crate::result::{QueryResult, UpdateResult};
+use crate::session::AsyncSession;
+use crate::sync::engine::Engine;
+use crate::sync::prepared::PreparedQuery;
+use crate::sync::reader::QueryReader;
+use crate::sync::transaction::Transaction;
+
+/// One session on the server, for one thread at a time: what [`FlightSQLClient`](crate::FlightSQLClient) and
+/// [`SessionHandle`] deref to. Each method does what that of [`AsyncSession`] does, and blocks.
+///
+/// # Errors
+/// See [`Error`](crate::Error).
+pub struct Session {
+    // Before the engine, which may end with it.
+    session: Kind,
+    engine: Arc<Engine>,
+}
+
+enum Kind {
+    Own(AsyncSession),
+    Pooled(AsyncSessionHandle),
+}
+
+#[allow(clippy::missing_errors_doc, reason = "the same for all, and told above")]
+impl Session {
+    pub(super) fn own(session: AsyncSession, engine: Arc<Engine>) -> Self {
+        Self { session: Kind::Own(session), engine }
+    }
+
+    pub(super) fn pooled(handle: AsyncSessionHandle, engine: Arc<Engine>) -> Self {
+        Self { session: Kind::Pooled(handle), engine }
+    }
+
+    pub(super) fn into_own(self) -> Option<(AsyncSession, Arc<Engine>)> {
+        match self.session {
+            Kind::Own(session) => Some((session, self.engine)),
+            Kind::Pooled(_) => None,
+        }
+    }
+
+    fn parts(&mut self) -> (&mut AsyncSession, &Arc<Engine>) {
+        let session = match &mut self.session {
+            Kind::Own(session) => session,
+            Kind::Pooled(handle) => handle,
+        };
+        (session, &self.engine)
+    }
+
+    /// Runs a query and reads its whole result.
+    pub fn query(&mut self, sql: &str) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.query(sql))
+    }
+
+    /// As [`query`](Self::query), with options.
+    pub fn query_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.query_with_options(sql, options))
+    }
+
+    /// Runs a statement that changes something and gives rows.
+    pub fn execute(&mut self, sql: &str) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.execute(sql))
+    }
+
+    /// Runs a query, and gives its result as the server sends it.
+    pub fn query_stream(&mut self, sql: &str) -> Result<QueryReader<'_>> {
+        self.query_stream_with_options(sql, QueryOptions::new())
+    }
+
+    /// As [`query_stream`](Self::query_stream), with options.
+    pub fn query_stream_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<QueryReader<'_>> {
+        let (session, engine) = self.parts();
+        let stream = engine.block_on(session.query_stream_with_options(sql, options))?;
+        Ok(QueryReader::new(stream, Arc::clone(engine)))
+    }
+
+    /// Runs a statement that changes something.
+    pub fn update(&mut self, sql: &str) -> Result<UpdateResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.update(sql))
+    }
+
+    /// As [`update`](Self::update), with options.
+    pub fn update_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<UpdateResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.update_with_options(sql, options))
+    }
+
+    /// Runs a query with parameters, one row of them for each time it is to be run.
+    pub fn query_with_param(&mut self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.query_with_param(sql, params))
+    }
+
+    /// Runs a statement once for each row of `batch`, with its columns as parameters.
+    pub fn update_with_record_batch(&mut self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.update_with_record_batch(sql, batch))
+    }
+
+    /// Prepares a statement. It is good for as long as this session is held.
+    pub fn prepare(&mut self, sql: &str) -> Result<PreparedQuery> {
+        let (session, engine) = self.parts();
+        let prepared = engine.block_on(session.prepare(sql))?;
+        Ok(PreparedQuery::new(prepared, Arc::clone(engine)))
+    }
+
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_query(&mut self, sql: &str) -> Result<PreparedQuery> {
+        self.prepare(sql)
+    }
+
+    /// Begins a transaction, which rolls back when it is dropped.
+    pub fn begin(&mut self) -> Result<Transaction<'_>> {
+        self.begin_transaction()?;
+        Ok(Transaction::new(self))
+    }
+
+    /// Begins a transaction. [`begin`](Self::begin) does the same, and cannot forget to end it.
+    pub fn begin_transaction(&mut self) -> Result<()> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.begin_transaction())
+    }
+
+    /// Commits the transaction.
+    pub fn commit(&mut self) -> Result<()> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.commit())
+    }
+
+    /// Undoes the transaction.
+    pub fn rollback(&mut self) -> Result<()> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.rollback())
+    }
+
+    pub(super) fn abandon_transaction(&mut self) {
+        self.parts().0.abandon_transaction();
+    }
+
+    /// Sets options of this session.
+    pub fn set_options(&mut self, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<()> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.set_options(options))
+    }
+
+    /// The options of this session.
+    pub fn options(&mut self) -> Result<BTreeMap<String, OptionValue>> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.options())
+    }
+
+    /// Asks the server whether the session answers.
+    pub fn ping(&mut self) -> Result<()> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.ping())
+    }
+
+    /// Whether its connection lives, as far as is known without asking.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        match &self.session {
+            Kind::Own(session) => session.is_connected(),
+            Kind::Pooled(handle) => handle.is_connected(),
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let session: &AsyncSession = match &self.session {
+            Kind::Own(session) => session,
+            Kind::Pooled(handle) => handle,
+        };
+        f.debug_tuple("Session").field(session).finish()
+    }
+}
+
+/// A session of a pool, held by one thread. It derefs to [`Session`], and goes back when it is dropped; an open transaction
+/// is rolled back then, and one with changed settings or temporary tables is closed.
+#[derive(Debug)]
+pub struct SessionHandle(pub(super) Session);
+
+impl Deref for SessionHandle {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl DerefMut for SessionHandle {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.0
+    }
+}

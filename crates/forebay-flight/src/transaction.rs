@@ -1,0 +1,268 @@
+//! Transactions of a session.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::sql::{
+    ActionBeginTransactionRequest, ActionBeginTransactionResult, ActionEndTransactionRequest, Any,
+    EndTransaction, ProstMessageExt,
+};
+use bytes::Bytes;
+use forebay::rt;
+use prost::Message;
+
+use crate::error::{Error, Phase, Result};
+use crate::limits::Limits;
+use crate::link::Link;
+use crate::put;
+use crate::query_options::QueryOptions;
+use crate::session::AsyncSession;
+
+/// How long a rollback in the background may take.
+const ROLLBACK: Duration = Duration::from_secs(5);
+
+/// Whether a session has a transaction open, and whose words began it.
+#[derive(Clone, Default)]
+pub(crate) enum Open {
+    /// None.
+    #[default]
+    No,
+    /// One that the server has a name for.
+    Named(Bytes),
+    /// One that a statement began.
+    BySql,
+}
+
+impl Open {
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self, Self::No)
+    }
+
+    pub(crate) fn id(&self) -> Option<Bytes> {
+        match self {
+            Self::Named(id) => Some(id.clone()),
+            Self::No | Self::BySql => None,
+        }
+    }
+
+    pub(crate) fn begun_by_sql(&mut self) {
+        if !self.is_open() {
+            *self = Self::BySql;
+        }
+    }
+
+    pub(crate) fn ended_by_sql(&mut self) {
+        if matches!(self, Self::BySql) {
+            *self = Self::No;
+        }
+    }
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::No => "No",
+            Self::Named(_) => "Named",
+            Self::BySql => "BySql",
+        })
+    }
+}
+
+impl AsyncSession {
+    /// Begins a transaction, which rolls back when it is dropped.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::Config`] if one is open already.
+    ///
+    /// # Cancel safety
+    /// Dropping it may leave a transaction open, which is rolled back with the session's return, or its end.
+    pub async fn begin(&mut self) -> Result<AsyncTransaction<'_>> {
+        self.begin_transaction().await?;
+        Ok(AsyncTransaction { session: self, is_open: true })
+    }
+
+    /// Begins a transaction. [`begin`](Self::begin) does the same, and cannot forget to end it.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::Config`] if one is open already.
+    ///
+    /// # Cancel safety
+    /// As [`begin`](Self::begin).
+    pub async fn begin_transaction(&mut self) -> Result<()> {
+        if self.transaction.is_open() {
+            return Err(Error::config("a transaction is open already: commit it or roll it back first"));
+        }
+        let limits = self.limits(QueryOptions::new());
+        self.ready(&limits).await?;
+        let server = Arc::clone(&self.link.server);
+        if server.begins_transactions.may_be() {
+            // If this is dropped, nobody knows its name: the session cannot be made clean.
+            let doubt = std::mem::replace(&mut self.is_altered, true);
+            let link = Arc::clone(&self.link);
+            let request = ActionBeginTransactionRequest {}.as_any().encode_to_vec();
+            let begun = limits.run(Phase::Execute, async {
+                Ok(link.act("BeginTransaction", request, limits.remaining()).await)
+            });
+            match begun.await? {
+                Ok(body) => {
+                    let id = body
+                        .and_then(|body| Any::decode(body).ok())
+                        .and_then(|any| any.unpack::<ActionBeginTransactionResult>().ok().flatten());
+                    let id =
+                        id.ok_or_else(|| Error::protocol("a transaction without a name"))?.transaction_id;
+                    self.is_altered = doubt;
+                    self.transaction = Open::Named(id);
+                    server.begins_transactions.works();
+                    return Ok(());
+                }
+                Err(status) => {
+                    let untried = server.begins_transactions.is_untried();
+                    server.begins_transactions.refused(&status);
+                    let error = self.link.judge_within(&status, &limits, Phase::Execute);
+                    self.is_altered = doubt;
+                    if !untried || server.begins_transactions.may_be() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        self.run_update("BEGIN", &limits).await.map(drop)
+    }
+
+    /// Commits the transaction.
+    ///
+    /// # Errors
+    /// See [`Error`]. After [`SessionLost`](Error::SessionLost), a timeout or a cancellation nobody knows whether it was committed: look
+    /// before you do it again.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves open whether it was committed.
+    pub async fn commit(&mut self) -> Result<()> {
+        self.end(EndTransaction::Commit).await
+    }
+
+    /// Undoes the transaction.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it is done with the session's return.
+    pub async fn rollback(&mut self) -> Result<()> {
+        self.end(EndTransaction::Rollback).await
+    }
+
+    async fn end(&mut self, how: EndTransaction) -> Result<()> {
+        let limits = self.limits(QueryOptions::new());
+        self.ready(&limits).await?;
+        match self.transaction.clone() {
+            Open::No => Err(Error::config("no transaction is open")),
+            Open::BySql => {
+                let sql = if how == EndTransaction::Commit { "COMMIT" } else { "ROLLBACK" };
+                self.run_update(sql, &limits).await.map(drop)
+            }
+            Open::Named(id) => {
+                let link = Arc::clone(&self.link);
+                let ended = limits.run(Phase::Execute, async {
+                    let ended = link.act("EndTransaction", end_request(id, how), limits.remaining()).await;
+                    ended.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
+                });
+                ended.await?;
+                self.transaction = Open::No;
+                Ok(())
+            }
+        }
+    }
+
+    /// Rolls back in the background: its caller cannot wait.
+    pub(crate) fn abandon_transaction(&mut self) {
+        match std::mem::take(&mut self.transaction) {
+            Open::No => {}
+            Open::BySql => {
+                let link = Arc::clone(&self.link);
+                self.link.errand(async move {
+                    let limits = Limits::new(&link.server.runtime, Some(ROLLBACK), None);
+                    put::update(&link, put::statement("ROLLBACK"), None, &limits).await.is_ok()
+                });
+            }
+            Open::Named(id) => {
+                let link = Arc::clone(&self.link);
+                self.link.errand(async move {
+                    bounded(
+                        &link,
+                        link.act("EndTransaction", end_request(id, EndTransaction::Rollback), Some(ROLLBACK)),
+                    )
+                    .await
+                });
+            }
+        }
+    }
+}
+
+async fn bounded<T, E>(link: &Link, call: impl Future<Output = Result<T, E>>) -> bool {
+    rt::within(&*link.server.runtime, ROLLBACK, call).await.is_some_and(|outcome| outcome.is_ok())
+}
+
+fn end_request(transaction_id: Bytes, how: EndTransaction) -> Vec<u8> {
+    ActionEndTransactionRequest { transaction_id, action: how as i32 }.as_any().encode_to_vec()
+}
+
+/// A transaction. It derefs to its session, and is rolled back, in the background, if it is dropped without
+/// [`commit`](Self::commit).
+#[derive(Debug)]
+pub struct AsyncTransaction<'a> {
+    session: &'a mut AsyncSession,
+    is_open: bool,
+}
+
+impl AsyncTransaction<'_> {
+    /// Commits it.
+    ///
+    /// # Errors
+    /// As [`AsyncSession::commit`].
+    ///
+    /// # Cancel safety
+    /// As [`AsyncSession::commit`].
+    pub async fn commit(mut self) -> Result<()> {
+        self.session.commit().await?;
+        self.is_open = false;
+        Ok(())
+    }
+
+    /// Undoes it.
+    ///
+    /// # Errors
+    /// As [`AsyncSession::rollback`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it is done in the background.
+    pub async fn rollback(mut self) -> Result<()> {
+        self.session.rollback().await?;
+        self.is_open = false;
+        Ok(())
+    }
+}
+
+impl Drop for AsyncTransaction<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.session.abandon_transaction();
+        }
+    }
+}
+
+impl Deref for AsyncTransaction<'_> {
+    type Target = AsyncSession;
+
+    fn deref(&self) -> &AsyncSession {
+        self.session
+    }
+}
+
+impl DerefMut for AsyncTransaction<'_> {
+    fn deref_mut(&mut self) -> &mut AsyncSession {
+        self.session
+    }
+}

@@ -1,0 +1,231 @@
+//! One TCP connection that speaks HTTP/2, and nothing that would open a second one.
+//!
+//! A channel of tonic connects again by itself when its connection breaks. To Flight SQL that is another session, without the
+//! caller's transaction and temporary tables. So this is hyper's connection itself, which ends for good; and as there is no
+//! queue and no task between caller and connection, a call takes fewer hops, too.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use forebay::rt::{self, Runtime};
+use forebay::{BoxError, Lifeline};
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::rt::{Read, Write};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tonic::body::Body;
+
+use crate::dress::Dress;
+use crate::error::{Error, Result};
+use crate::options::ConnectOptions;
+use crate::tls::Tls;
+
+/// A connection's calling end. Clones call over the same connection; it is closed with the last of them.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    send: SendRequest<Body>,
+    scheme: Scheme,
+    authority: Authority,
+    dress: Arc<Dress>,
+    pulse: Arc<Pulse>,
+}
+
+/// Whether a connection lives.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    is_over: AtomicBool,
+    over: Notify,
+    /// Who is to hear of its end.
+    lifeline: Mutex<Lifeline>,
+}
+
+impl Pulse {
+    fn new(lifeline: Lifeline) -> Arc<Self> {
+        Arc::new(Self {
+            is_over: AtomicBool::new(false),
+            over: Notify::new(),
+            lifeline: Mutex::new(lifeline),
+        })
+    }
+
+    /// Somebody else is to hear of its end from now on; at once, if it was before.
+    pub(crate) fn attach(&self, lifeline: Lifeline) {
+        *self.lifeline.lock() = lifeline.clone();
+        if self.is_over() {
+            lifeline.cut();
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Done once the socket is closed. Cancel safe.
+    pub(crate) async fn over(&self) {
+        let mut over = std::pin::pin!(self.over.notified());
+        // Asked to be told before looking, so that the end cannot fall in between.
+        over.as_mut().enable();
+        if !self.is_over() {
+            over.await;
+        }
+    }
+}
+
+/// Tells of the end of a connection, whatever ends it.
+struct LastBeat(Arc<Pulse>);
+
+impl Drop for LastBeat {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+        self.0.over.notify_waiters();
+        let lifeline = self.0.lifeline.lock().clone();
+        lifeline.cut();
+    }
+}
+
+/// The request never left: the connection was gone before.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is closed")]
+pub(crate) struct Unsent(#[source] hyper::Error);
+
+impl Wire {
+    /// Connects, for at most the time the options allow.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes what was half made.
+    pub(crate) async fn dial(
+        options: &ConnectOptions,
+        tls: Option<&Tls>,
+        runtime: &Arc<dyn Runtime>,
+        lifeline: Lifeline,
+    ) -> Result<Self> {
+        let limit = options.connect_timeout;
+        let dialled = rt::within(&**runtime, limit, async {
+            let endpoint = &options.endpoint;
+            let socket = TcpStream::connect((endpoint.host(), endpoint.port())).await;
+            let socket = socket.map_err(|error| unreachable(options, &error))?;
+            // Statements are small, and each is waited for.
+            socket.set_nodelay(true).map_err(|error| unreachable(options, &error))?;
+            match tls {
+                None => Self::over(TokioIo::new(socket), options, runtime, lifeline).await,
+                Some(tls) => {
+                    let secured = tls.secure(socket).await.map_err(|error| unreachable(options, &error))?;
+                    Self::over(TokioIo::new(secured), options, runtime, lifeline).await
+                }
+            }
+        });
+        dialled.await.unwrap_or_else(|| Err(unreachable(options, &format!("no answer within {limit:?}"))))
+    }
+
+    async fn over<T>(
+        io: T,
+        options: &ConnectOptions,
+        runtime: &Arc<dyn Runtime>,
+        lifeline: Lifeline,
+    ) -> Result<Self>
+    where
+        T: Read + Write + Unpin + Send + 'static,
+    {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(options.window)
+            .initial_connection_window_size(options.window.max(1024 * 1024))
+            .keep_alive_interval(options.keep_alive)
+            .keep_alive_timeout(options.keep_alive_timeout)
+            .keep_alive_while_idle(true);
+        let (send, connection) = builder.handshake(io).await.map_err(|error| unreachable(options, &error))?;
+        let pulse = Pulse::new(lifeline);
+        let beat = LastBeat(Arc::clone(&pulse));
+        runtime.spawn(Box::pin(async move {
+            // Dropped last: the socket is closed before it is said to be.
+            let _beat = beat;
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection ended");
+            }
+        }));
+        let endpoint = &options.endpoint;
+        let authority = Authority::try_from(endpoint.authority()).map_err(|_| {
+            Error::config(format!("the endpoint's host is {:?}, which is none", endpoint.host()))
+        })?;
+        Ok(Self {
+            send,
+            scheme: if endpoint.is_tls() { Scheme::HTTPS } else { Scheme::HTTP },
+            authority,
+            dress: Arc::new(Dress::new(options)),
+            pulse,
+        })
+    }
+
+    /// The same connection with these credentials.
+    pub(crate) fn dressed(self, dress: Dress) -> Self {
+        Self { dress: Arc::new(dress), ..self }
+    }
+
+    pub(crate) fn dress(&self) -> &Dress {
+        &self.dress
+    }
+
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+}
+
+fn unreachable(options: &ConnectOptions, error: &dyn fmt::Display) -> Error {
+    Error::Transport {
+        message: format!("cannot connect to {}: {error}", options.endpoint),
+        may_have_run: false,
+    }
+}
+
+impl tower_service::Service<Request<Body>> for Wire {
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>>;
+
+    /// Always: what is wrong with the connection is told by the call, in a form that can be told apart.
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        match Uri::from_parts(parts) {
+            Ok(uri) => *request.uri_mut() = uri,
+            Err(error) => return Box::pin(std::future::ready(Err(error.into()))),
+        }
+        self.dress.put_on(request.headers_mut());
+        let answer = self.send.try_send_request(request);
+        let dress = Arc::clone(&self.dress);
+        Box::pin(async move {
+            match answer.await {
+                Ok(response) => {
+                    dress.note_cookies(response.headers());
+                    Ok(response)
+                }
+                Err(mut failed) => {
+                    let unsent = failed.take_message().is_some();
+                    let error = failed.into_error();
+                    Err(if unsent { Unsent(error).into() } else { error.into() })
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
