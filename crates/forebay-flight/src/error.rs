@@ -77,6 +77,14 @@ pub enum Error {
         message: String,
     },
 
+    /// The batches to be ingested ended in an error, or differ in their columns. Mend their source; what was sent before may be
+    /// stored.
+    #[error("the batches to ingest: {message}")]
+    Input {
+        /// What their source said.
+        message: String,
+    },
+
     /// The pool was drained or dropped. Do not try again.
     #[error("the pool is closed")]
     Closed,
@@ -129,7 +137,7 @@ impl Error {
             Self::PoolTimeout { .. } | Self::Config { .. } | Self::Closed => true,
             Self::QueryTimeout { phase, .. } => *phase == Phase::Acquire,
             Self::Transport { may_have_run, .. } | Self::SessionLost { may_have_run, .. } => !may_have_run,
-            Self::Cancelled | Self::Server { .. } => false,
+            Self::Cancelled | Self::Server { .. } | Self::Input { .. } => false,
         }
     }
 

@@ -62,7 +62,7 @@ impl Fetch {
     /// # Cancel safety
     /// Dropping it cancels the statement.
     pub(crate) async fn start(link: &Arc<Link>, command: Bytes, limits: Limits) -> Result<Self> {
-        let mut statement = Statement::begin(link, command.clone());
+        let mut statement = Statement::begin(link);
         let started = limits.run(Phase::Execute, async {
             match link.info(command, limits.remaining()).await {
                 Ok(info) => Ok(info),

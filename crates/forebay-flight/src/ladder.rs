@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, Any, ProstMessageExt};
-use arrow_flight::{
-    CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightDescriptor, FlightInfo,
-};
+use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
 use bytes::Bytes;
 use forebay::rt;
 use prost::Message;
 use tonic::Status;
 
+use crate::error::Error;
 use crate::link::Link;
 use crate::server::Ability;
 
@@ -22,22 +21,26 @@ use crate::server::Ability;
 const ACTION: Duration = Duration::from_secs(1);
 /// How long a session may take to answer after the server has agreed to stop.
 const AGREED: Duration = Duration::from_secs(2);
-/// How long it may take if the server has not agreed: the abort alone may have done it.
-const HOPED: Duration = Duration::from_millis(250);
+/// How long it may take if the server has not agreed: the abort alone may have done it. Short, since its place in the pool is
+/// taken for so long; one that answers later comes back out of quarantine.
+const HOPED: Duration = Duration::from_millis(100);
+
+/// The body of a CancelQuery that means whatever runs in the caller's own session: updates have no `FlightInfo` to be called by,
+/// and a query has none before its first call is answered.
+const ALL_OF_MINE: &str = "type.googleapis.com/forebay.flight.CancelStatement";
 
 /// A statement that has begun. Unless it [ends](Self::over), it is cancelled when it is dropped, in the background.
 #[derive(Debug)]
 pub(crate) struct Statement {
     link: Option<Arc<Link>>,
-    command: Bytes,
     info: Option<FlightInfo>,
 }
 
 impl Statement {
     /// It is about to be sent.
-    pub(crate) fn begin(link: &Arc<Link>, command: Bytes) -> Self {
+    pub(crate) fn begin(link: &Arc<Link>) -> Self {
         link.begin_statement();
-        Self { link: Some(Arc::clone(link)), command, info: None }
+        Self { link: Some(Arc::clone(link)), info: None }
     }
 
     /// The server has said what it is to it.
@@ -57,9 +60,8 @@ impl Drop for Statement {
     fn drop(&mut self) {
         let Some(link) = self.link.take() else { return };
         if link.is_usable() {
-            let (info, command) = (self.info.take(), std::mem::take(&mut self.command));
-            let climber = Arc::clone(&link);
-            link.errand(async move { climb(&climber, info, command).await });
+            let (info, climber) = (self.info.take(), Arc::clone(&link));
+            link.errand(async move { climb(&climber, info).await });
         }
         // After the errand has begun, so that the link is not at rest in between.
         link.end_statement();
@@ -67,42 +69,34 @@ impl Drop for Statement {
 }
 
 /// Whether the session answers in the end.
-async fn climb(link: &Link, info: Option<FlightInfo>, command: Bytes) -> bool {
-    let named = info.is_some();
-    // A statement that hangs before the server has named it is called by its command: some servers know it by that.
-    let info = info.unwrap_or_else(|| FlightInfo::new().with_descriptor(FlightDescriptor::new_cmd(command)));
+async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
     let server = &link.server;
-    let mut stopped = false;
-    if server.cancels_flights.may_be() {
-        let answer = cancel_flight_info(link, info.clone());
-        stopped = agreed(answer.await, &server.cancels_flights, named);
+    let mut agreed = false;
+    if let Some(info) = info {
+        if server.cancels_flights.may_be() {
+            agreed = noted(cancel_flight_info(link, info.clone()).await, &server.cancels_flights);
+        }
+        if !agreed && server.cancels_queries.may_be() {
+            agreed = noted(cancel_query(link, info).await, &server.cancels_queries);
+        }
+    } else if server.cancels_sessions.may_be() {
+        agreed = noted(cancel_all_of_mine(link).await, &server.cancels_sessions);
     }
-    if !stopped && server.cancels_queries.may_be() {
-        stopped = agreed(cancel_query(link, &info).await, &server.cancels_queries, named);
-    }
-    let limit = if stopped { AGREED } else { HOPED };
-    let answers = rt::within(&*server.runtime, limit, link.ping()).await;
-    let answers = matches!(answers, Some(Ok(()) | Err(crate::Error::Server { .. })));
-    tracing::debug!(endpoint = %server.options.endpoint, agreed = stopped, answers, "statement cancelled");
+    let limit = if agreed { AGREED } else { HOPED };
+    let answer = rt::within(&*server.runtime, limit, link.ping()).await;
+    let answers = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
+    tracing::debug!(endpoint = %server.options.endpoint, agreed, answers, "statement cancelled");
     answers
 }
 
-fn agreed(answer: Result<bool, Status>, ability: &Ability, named: bool) -> bool {
+/// Whether the server agreed to stop; remembers what that says about it.
+fn noted(answer: Result<bool, Status>, ability: &Ability) -> bool {
     match answer {
-        Ok(stopped) => {
-            if stopped {
-                ability.works();
-            }
-            stopped
-        }
-        Err(status) => {
-            // Refused for a statement without its proper name, it says nothing about the action.
-            if named {
-                ability.refused(&status);
-            }
-            false
-        }
+        Ok(true) => ability.works(),
+        Ok(false) => {}
+        Err(ref status) => ability.refused(status),
     }
+    matches!(answer, Ok(true))
 }
 
 async fn cancel_flight_info(link: &Link, info: FlightInfo) -> Result<bool, Status> {
@@ -113,9 +107,16 @@ async fn cancel_flight_info(link: &Link, info: FlightInfo) -> Result<bool, Statu
     Ok(is_stopped(result.status))
 }
 
-async fn cancel_query(link: &Link, info: &FlightInfo) -> Result<bool, Status> {
-    let request = ActionCancelQueryRequest { info: info.encode_to_vec().into() }.as_any().encode_to_vec();
-    let Some(body) = bounded(link, "CancelQuery", request).await? else { return Ok(false) };
+async fn cancel_query(link: &Link, info: FlightInfo) -> Result<bool, Status> {
+    query_cancelled(link, ActionCancelQueryRequest { info: info.encode_to_vec().into() }.as_any()).await
+}
+
+async fn cancel_all_of_mine(link: &Link) -> Result<bool, Status> {
+    query_cancelled(link, Any { type_url: ALL_OF_MINE.to_owned(), value: Bytes::new() }).await
+}
+
+async fn query_cancelled(link: &Link, request: Any) -> Result<bool, Status> {
+    let Some(body) = bounded(link, "CancelQuery", request.encode_to_vec()).await? else { return Ok(false) };
     let result =
         Any::decode(body).ok().and_then(|any| any.unpack::<ActionCancelQueryResult>().ok().flatten());
     // The two results have the same numbers for the same outcomes.

@@ -45,14 +45,14 @@ impl AsyncPreparedQuery {
         link: &Arc<Link>,
         sql: &str,
         transaction_id: Option<Bytes>,
-        limits: Limits,
+        limits: &Limits,
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let request = ActionCreatePreparedStatementRequest { query: sql.to_owned(), transaction_id };
         let request = request.as_any().encode_to_vec();
         let answer = limits.run(Phase::Execute, async {
             let answer = link.act("CreatePreparedStatement", request, limits.remaining()).await;
-            answer.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
+            answer.map_err(|status| link.judge_within(&status, limits, Phase::Execute))
         });
         let prepared = answer
             .await?
@@ -89,7 +89,8 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// Dropping it cancels the statement on the server, in the background.
     pub async fn query(&mut self) -> Result<QueryResult> {
-        self.query_stream(QueryOptions::new()).await?.collect().await
+        let limits = self.limits(QueryOptions::new())?;
+        self.read(None, limits).await
     }
 
     /// Runs it as a query with these parameters.
@@ -101,9 +102,7 @@ impl AsyncPreparedQuery {
     /// As [`query`](Self::query).
     pub async fn query_with_param(&mut self, params: RecordBatch) -> Result<QueryResult> {
         let limits = self.limits(QueryOptions::new())?;
-        self.bind(params, &limits).await?;
-        let fetch = self.fetch(limits).await?;
-        QueryStream::of_session(fetch).collect().await
+        self.read(Some(params), limits).await
     }
 
     /// Runs it as a query, and gives the result as the server sends it.
@@ -138,7 +137,8 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// As [`query`](Self::query); it may have been carried out.
     pub async fn update(&mut self) -> Result<UpdateResult> {
-        self.run_update(None).await
+        let limits = self.limits(QueryOptions::new())?;
+        self.write(None, &limits).await
     }
 
     /// Runs it once for each row of `batch`, with its columns as parameters.
@@ -149,13 +149,20 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_record_batch(&mut self, batch: RecordBatch) -> Result<UpdateResult> {
-        self.run_update(Some(batch)).await
+        let limits = self.limits(QueryOptions::new())?;
+        self.write(Some(batch), &limits).await
     }
 
-    async fn run_update(&mut self, batch: Option<RecordBatch>) -> Result<UpdateResult> {
-        let limits = self.limits(QueryOptions::new())?;
+    pub(crate) async fn read(&mut self, params: Option<RecordBatch>, limits: Limits) -> Result<QueryResult> {
+        if let Some(params) = params {
+            self.bind(params, &limits).await?;
+        }
+        QueryStream::of_session(self.fetch(limits).await?).collect().await
+    }
+
+    pub(crate) async fn write(&self, params: Option<RecordBatch>, limits: &Limits) -> Result<UpdateResult> {
         let command = CommandPreparedStatementUpdate { prepared_statement_handle: self.handle.clone() };
-        put::update(&self.link, command.as_any().encode_to_vec().into(), batch, &limits).await
+        put::update(&self.link, command.as_any().encode_to_vec().into(), params, limits).await
     }
 
     fn limits(&self, options: QueryOptions) -> Result<Limits> {

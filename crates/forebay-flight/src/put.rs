@@ -50,7 +50,7 @@ pub(crate) async fn put(
     params: Option<RecordBatch>,
     limits: &Limits,
 ) -> Result<Option<Bytes>> {
-    let statement = Statement::begin(link, command.clone());
+    let statement = Statement::begin(link);
     let answer = limits.run(Phase::Execute, async {
         let data = encode(command, params).await?;
         let judge = |status: Status| link.judge_within(&status, limits, Phase::Execute);

@@ -26,6 +26,7 @@ pub(crate) struct Server {
     pub(crate) quarantine: Duration,
     pub(crate) cancels_flights: Ability,
     pub(crate) cancels_queries: Ability,
+    pub(crate) cancels_sessions: Ability,
     pub(crate) closes_sessions: Ability,
     pub(crate) begins_transactions: Ability,
 }
@@ -46,6 +47,7 @@ impl Server {
             quarantine,
             cancels_flights: Ability::default(),
             cancels_queries: Ability::default(),
+            cancels_sessions: Ability::default(),
             closes_sessions: Ability::default(),
             begins_transactions: Ability::default(),
         })

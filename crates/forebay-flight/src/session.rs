@@ -5,25 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use arrow_flight::sql::{CommandStatementUpdate, ProstMessageExt};
-use bytes::Bytes;
+use forebay::Lifeline;
 use forebay::rt::{Runtime, TokioRuntime};
-use forebay::{BoxError, Lifeline};
-use prost::Message;
 
 use crate::config::PoolConfig;
 use crate::error::{Error, Phase, Result};
-use crate::fetch::Fetch;
-use crate::limits::Limits;
 use crate::link::Link;
 use crate::options::ConnectOptions;
 use crate::prepared::AsyncPreparedQuery;
 use crate::query_options::QueryOptions;
 use crate::result::{QueryResult, UpdateResult};
-use crate::server::{Server, statement};
+use crate::server::Server;
 use crate::sql::Traits;
 use crate::stream::QueryStream;
 use crate::transaction::Open;
+
+mod inner;
 
 /// One session: one TCP connection, never replaced by another behind its caller's back.
 ///
@@ -182,7 +179,8 @@ impl AsyncSession {
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_param(&mut self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
-        self.prepare(sql).await?.query_with_param(params).await
+        let limits = self.limits(QueryOptions::new());
+        self.read_with_param(sql, params, limits).await
     }
 
     /// Runs a statement once for each row of `batch`, with its columns as parameters.
@@ -193,7 +191,8 @@ impl AsyncSession {
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_record_batch(&mut self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
-        self.prepare(sql).await?.update_with_record_batch(batch).await
+        let limits = self.limits(QueryOptions::new());
+        self.update_with_param(sql, batch, limits).await
     }
 
     /// Prepares a statement. It is good for as long as this session is held.
@@ -205,10 +204,7 @@ impl AsyncSession {
     /// Dropping it may leave a prepared statement on the server until the session ends.
     pub async fn prepare(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
-        self.note(Traits::of(sql));
-        AsyncPreparedQuery::prepare(&self.link, sql, self.transaction.id(), limits, self.default_timeout)
-            .await
+        self.prepare_within(sql, &limits).await
     }
 
     /// As [`prepare`](Self::prepare).
@@ -252,82 +248,6 @@ impl AsyncSession {
         self.ready(&limits).await?;
         limits.run(Phase::Execute, self.link.ping()).await
     }
-
-    pub(crate) fn limits(&self, options: QueryOptions) -> Limits {
-        Limits::new(&self.link.server.runtime, options.timeout.or(self.default_timeout), options.cancel)
-    }
-
-    /// Waits for what still goes on from before.
-    pub(crate) async fn ready(&mut self, limits: &Limits) -> Result<()> {
-        if self.link.is_usable() && self.link.is_at_rest() {
-            return Ok(());
-        }
-        if !self.link.is_usable() {
-            return Err(lost("its connection is closed"));
-        }
-        let link = &self.link;
-        let in_order = limits.run(Phase::Execute, async { Ok(link.settled().await || link.recover().await) });
-        if in_order.await? {
-            Ok(())
-        } else {
-            Err(lost("the server is still at work on a statement that was cancelled"))
-        }
-    }
-
-    pub(crate) fn note(&mut self, traits: Traits) {
-        self.is_altered |= traits.alters_session;
-        if traits.begins {
-            self.transaction.begun_by_sql();
-        }
-    }
-
-    /// A statement has succeeded.
-    pub(crate) fn conclude(&mut self, traits: Traits) {
-        if traits.ends {
-            self.transaction.ended_by_sql();
-        }
-    }
-
-    pub(crate) async fn fetch(&mut self, sql: &str, traits: Traits, limits: Limits) -> Result<Fetch> {
-        self.ready(&limits).await?;
-        self.note(traits);
-        let fetch = Fetch::start(&self.link, statement(sql, self.transaction.id()), limits).await?;
-        self.conclude(traits);
-        Ok(fetch)
-    }
-
-    pub(crate) async fn run_update(&mut self, sql: &str, limits: &Limits) -> Result<UpdateResult> {
-        self.ready(limits).await?;
-        let traits = Traits::of(sql);
-        self.note(traits);
-        let command = CommandStatementUpdate { query: sql.to_owned(), transaction_id: self.transaction.id() };
-        let command: Bytes = command.as_any().encode_to_vec().into();
-        let updated = crate::put::update(&self.link, command, None, limits).await?;
-        self.conclude(traits);
-        Ok(updated)
-    }
-
-    /// Makes it fit for another borrower, by the server's means.
-    pub(crate) async fn clean(&mut self) -> Result<(), BoxError> {
-        if !self.link.deserted().await {
-            return Err("the server did not stop a statement that was cancelled".into());
-        }
-        if self.is_altered {
-            return Err("its settings or temporary tables would show to the next borrower".into());
-        }
-        if self.transaction.is_open() {
-            self.rollback().await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn is_clean(&self) -> bool {
-        self.link.is_at_rest() && !self.is_altered && !self.transaction.is_open()
-    }
-}
-
-fn lost(message: &str) -> Error {
-    Error::SessionLost { message: message.to_owned(), may_have_run: false }
 }
 
 impl fmt::Debug for AsyncSession {

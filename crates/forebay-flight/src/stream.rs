@@ -11,7 +11,7 @@ use futures_util::Stream;
 
 use crate::error::{Error, Result};
 use crate::fetch::Fetch;
-use crate::pool::PooledConnection;
+use crate::pooled::PooledConnection;
 use crate::result::QueryResult;
 use crate::session::AsyncSession;
 

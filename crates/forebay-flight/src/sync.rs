@@ -5,6 +5,7 @@
 
 mod client;
 mod engine;
+mod pipe;
 mod pool;
 mod prepared;
 mod reader;

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use forebay::BoxError;
 
 use crate::config::PoolConfig;
 use crate::error::Result;
+use crate::ingest::Ingest;
 use crate::options::ConnectOptions;
 use crate::pool::{AsyncFlightSQLPool, PoolStatus};
 use crate::query_options::QueryOptions;
 use crate::result::{QueryResult, UpdateResult};
 use crate::sync::engine::Engine;
+use crate::sync::pipe::{both, piped};
 use crate::sync::reader::QueryReader;
 use crate::sync::session::{Session, SessionHandle};
 
@@ -139,6 +142,16 @@ impl FlightSQLPool {
     /// Runs a statement once for each row of `batch`, with its columns as parameters.
     pub fn update_with_record_batch(&self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
         self.block_on(self.inner.pool.update_with_record_batch(sql, batch))
+    }
+
+    /// Loads batches into a table, as fast as the server takes them. They are asked for on this thread.
+    pub fn ingest<B, E>(&self, ingest: Ingest, batches: B) -> Result<UpdateResult>
+    where
+        B: IntoIterator<Item = Result<RecordBatch, E>>,
+        E: Into<BoxError>,
+    {
+        let (stream, pump) = piped(batches);
+        self.block_on(both(self.inner.pool.ingest(ingest, stream), pump))
     }
 
     /// Takes a session for one thread, for whatever needs several statements on the same.

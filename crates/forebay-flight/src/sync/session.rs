@@ -6,14 +6,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use forebay::BoxError;
 
 use crate::actions::OptionValue;
 use crate::error::Result;
-use crate::pool::AsyncSessionHandle;
+use crate::ingest::Ingest;
+use crate::pooled::AsyncSessionHandle;
 use crate::query_options::QueryOptions;
 use crate::result::{QueryResult, UpdateResult};
 use crate::session::AsyncSession;
 use crate::sync::engine::Engine;
+use crate::sync::pipe::{both, piped};
 use crate::sync::prepared::PreparedQuery;
 use crate::sync::reader::QueryReader;
 use crate::sync::transaction::Transaction;
@@ -111,6 +114,17 @@ impl Session {
     pub fn update_with_record_batch(&mut self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
         let (session, engine) = self.parts();
         engine.block_on(session.update_with_record_batch(sql, batch))
+    }
+
+    /// Loads batches into a table, as fast as the server takes them. They are asked for on this thread.
+    pub fn ingest<B, E>(&mut self, ingest: Ingest, batches: B) -> Result<UpdateResult>
+    where
+        B: IntoIterator<Item = Result<RecordBatch, E>>,
+        E: Into<BoxError>,
+    {
+        let (session, engine) = self.parts();
+        let (stream, pump) = piped(batches);
+        engine.block_on(both(session.ingest(ingest, stream), pump))
     }
 
     /// Prepares a statement. It is good for as long as this session is held.

@@ -1,0 +1,75 @@
+//! The words that tell what a statement does. Each list is sorted.
+
+/// Words that begin a statement which reads.
+#[rustfmt::skip]
+pub(super) const READERS: &[&str] = &[
+    "desc", "describe", "explain", "from", "select", "show", "table", "values", "with",
+];
+
+/// Words that no reading statement has, as far as they stand for themselves.
+#[rustfmt::skip]
+pub(super) const WRITERS: &[&str] = &[
+    "alter", "analyze", "attach", "begin", "call", "checkpoint", "comment", "commit", "copy", "create",
+    "deallocate", "delete", "detach", "discard", "do", "drop", "dumpfile", "exec",
+    "execute", "export", "grant", "import", "insert", "install", "into", "kill", "listen", "load", "lock",
+    "merge", "notify", "nowait", "optimize", "outfile", "pragma", "prepare", "put", "refresh", "reindex",
+    "release", "replace", "reset", "returning", "revoke", "rollback", "savepoint", "set", "share", "start",
+    "truncate", "unlock", "update", "upload", "upsert", "use", "vacuum",
+];
+
+/// Words that may stand before a parenthesis and call nothing.
+#[rustfmt::skip]
+pub(super) const BEFORE_PARENTHESIS: &[&str] = &[
+    "all", "and", "any", "array", "as", "between", "bigint", "binary", "bit", "blob", "by", "case", "char",
+    "character", "cross", "cube", "date", "datetime", "dec", "decimal", "distinct", "double", "else",
+    "except", "exists", "filter", "float", "from", "full", "group", "having", "in", "inner", "int",
+    "integer", "intersect", "interval", "is", "join", "lateral", "left", "like", "limit", "map",
+    "materialized", "natural", "not", "numeric", "nvarchar", "offset", "on", "or", "order", "outer", "over",
+    "partition", "qualify", "real", "right", "rollup", "row", "select", "sets", "smallint", "some",
+    "struct", "text", "then", "time", "timestamp", "timestamptz", "tinyint", "union", "unnest", "using",
+    "values", "varbinary", "varchar", "when", "where", "window", "with", "within",
+];
+
+/// Functions known to change nothing and to cost the server nothing but work.
+#[rustfmt::skip]
+pub(super) const PURE: &[&str] = &[
+    "abs", "acos", "approx_count_distinct", "arg_max", "arg_min", "array_agg", "array_length", "ascii",
+    "asin", "atan", "atan2", "avg", "bit_and", "bit_length", "bit_or", "bit_xor", "bool_and", "bool_or",
+    "cast", "ceil", "ceiling", "char_length", "character_length", "chr", "coalesce", "concat", "concat_ws",
+    "corr", "cos", "count", "covar_pop", "covar_samp", "cume_dist", "current_date", "current_time",
+    "current_timestamp", "date_add", "date_diff", "date_part", "date_sub", "date_trunc", "datediff", "day",
+    "decode", "degrees", "dense_rank", "encode", "exp", "extract", "first", "first_value", "floor",
+    "format", "generate_series", "greatest", "grouping", "hex", "hour", "if", "ifnull", "iif", "initcap",
+    "instr", "isnull", "json_extract", "json_object", "julianday", "lag", "last", "last_value", "lcase",
+    "lead", "least", "len", "length", "list", "listagg", "ln", "localtime", "log", "log10", "log2", "lower",
+    "lpad", "ltrim", "max", "md5", "median", "min", "minute", "mod", "mode", "month", "now", "nth_value",
+    "ntile", "nullif", "nvl", "octet_length", "overlay", "percent_rank", "percentile_cont",
+    "percentile_disc", "pi", "position", "pow", "power", "printf", "quantile", "quarter", "quote",
+    "radians", "range", "rank", "read_csv", "read_json", "read_parquet", "regexp_matches", "regexp_replace",
+    "repeat", "reverse", "round", "row_number", "rpad", "rtrim", "second", "sign", "sin", "split_part",
+    "sqrt", "stddev", "stddev_pop", "stddev_samp", "strftime", "string_agg", "strlen", "strpos", "substr",
+    "substring", "sum", "tan", "to_char", "to_date", "to_hex", "to_number", "to_timestamp", "total",
+    "translate", "trim", "trunc", "try_cast", "typeof", "ucase", "unhex", "unicode", "unixepoch", "upper",
+    "var_pop", "var_samp", "variance", "version", "week", "year", "zeroblob",
+];
+
+/// First words of statements that leave nothing behind in their session but, it may be, a transaction.
+#[rustfmt::skip]
+pub(super) const STATELESS: &[&str] = &[
+    "abort", "alter", "analyze", "begin", "checkpoint", "comment", "commit", "copy", "delete", "desc",
+    "describe", "drop", "end", "from", "grant", "insert", "merge", "optimize", "refresh", "reindex",
+    "release", "replace", "revoke", "rollback", "savepoint", "select", "show", "start", "table", "truncate",
+    "update", "vacuum", "values",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_are_sorted() {
+        for list in [READERS, WRITERS, BEFORE_PARENTHESIS, PURE, STATELESS] {
+            assert!(list.is_sorted(), "{list:?}");
+        }
+    }
+}
