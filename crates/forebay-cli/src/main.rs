@@ -11,6 +11,11 @@ mod dsql_local;
 mod ending;
 #[cfg(feature = "aws")]
 mod fleet;
+#[cfg(feature = "flight-local")]
+mod flight_local;
+#[cfg(not(feature = "flight-local"))]
+#[path = "flight_local_absent.rs"]
+mod flight_local;
 #[cfg(feature = "aws")]
 mod lease;
 #[cfg(feature = "aws")]
@@ -41,6 +46,7 @@ enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
     DsqlLocal(Box<dsql_local::DsqlLocal>),
+    FlightLocal(Box<flight_local::FlightLocalCommand>),
     Lease(Lease),
     Limiter(Limiter),
 }
@@ -51,6 +57,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Sim(sim) => sim.run(),
         Command::DsqlLocal(dsql_local) => dsql_local.run(),
+        Command::FlightLocal(flight_local) => flight_local.run(),
         Command::Lease(lease) => lease.run(),
         Command::Limiter(limiter) => limiter.run(),
     };
