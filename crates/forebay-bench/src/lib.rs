@@ -8,6 +8,8 @@ pub mod checkout;
 pub mod clock;
 pub mod dsql;
 pub mod dsql_local;
+pub mod flight;
+pub mod flight_cancel;
 pub mod instructions;
 pub mod machine;
 pub mod peers;

@@ -4,7 +4,7 @@ use ::dsql_local::EngineKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_bench::checkout::{self, Effort, Section, contended};
 use forebay_bench::report::Report;
-use forebay_bench::{dsql, dsql_local, instructions, sim};
+use forebay_bench::{dsql, dsql_local, flight, flight_cancel, instructions, sim};
 
 /// Measures forebay and its peers, side by side in one run.
 #[derive(Parser)]
@@ -87,7 +87,41 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// The server that is measured: the two above start it.
+    /// This project's pools for Flight SQL beside a pool over ADBC and a bare client, against a local server.
+    Flight {
+        /// Shorter: some seconds for each section.
+        #[arg(long)]
+        quick: bool,
+        /// Measure only this; can be given several times.
+        #[arg(long, value_enum, value_name = "SECTION")]
+        only: Vec<flight::Section>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// What becomes of Flight SQL statements whose callers give up, and of large results.
+    FlightCancel {
+        /// Shorter: some seconds for each section.
+        #[arg(long)]
+        quick: bool,
+        /// Measure only this; can be given several times.
+        #[arg(long, value_enum, value_name = "SECTION")]
+        only: Vec<flight_cancel::Section>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// A client of Flight SQL whose memory is measured: the one above starts it.
+    #[command(hide = true)]
+    FlightRead {
+        #[command(flatten)]
+        reading: flight_cancel::Reading,
+    },
+    /// The Flight SQL server that is measured: the two above start it.
+    #[command(hide = true)]
+    FlightLocalServe {
+        #[command(flatten)]
+        settings: flight::Settings,
+    },
+    /// The local Aurora DSQL that is measured: `dsql` and `dsql-local` start it.
     #[command(hide = true)]
     DsqlLocalServe {
         /// Which engine.
@@ -142,6 +176,18 @@ fn main() -> anyhow::Result<()> {
         Command::Dsql { quick, only, output } => {
             output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
+        Command::Flight { quick, only, output } => {
+            output.print(&flight::run(
+                if quick { flight::Effort::QUICK } else { flight::Effort::FULL },
+                &only,
+            )?);
+        }
+        Command::FlightCancel { quick, only, output } => {
+            let effort = if quick { flight_cancel::Effort::QUICK } else { flight_cancel::Effort::FULL };
+            output.print(&flight_cancel::run(effort, &only)?);
+        }
+        Command::FlightRead { reading } => flight_cancel::read(&reading)?,
+        Command::FlightLocalServe { settings } => flight::serve(&settings)?,
         Command::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,
