@@ -79,6 +79,20 @@ async fn pyarrows_own_client_speaks_with_it() {
     run("flight", Config::default(), None).await;
 }
 
+/// The example of the manual page, as a reader would run it.
+#[tokio::test]
+async fn the_manual_pages_example_works() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manual = std::fs::read_to_string(here.join("../../docs/flight-local.md")).unwrap();
+    let example = manual.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let server = FlightLocal::start(Config::default()).await.unwrap();
+    let mut command = Command::new(here.join("../../target/flight-venv/bin/python"));
+    let output = command.args(["-c", example]).env("FLIGHT_SQL_URL", server.url()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(server.counters().sessions_ever, 1);
+    server.stop().await;
+}
+
 /// A file with a certificate, removed at the end.
 struct Authority(PathBuf);
 

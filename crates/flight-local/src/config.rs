@@ -45,6 +45,8 @@ pub struct Config {
     /// Keep the text of each statement that was begun, for [`FlightLocal::statements`](crate::FlightLocal::statements).
     /// Default: false.
     pub log_statements: bool,
+    /// Whether it can be told over its own port what is to go wrong: [`tell`](crate::tell). Default: false.
+    pub control: bool,
     /// Threads that serve sockets; statements have threads of their own. Default: one for each core, at least two.
     pub threads: Option<usize>,
 }
@@ -68,6 +70,7 @@ impl Default for Config {
             further_listeners: 0,
             busy_timeout: Duration::from_secs(5),
             log_statements: false,
+            control: false,
             threads: None,
         }
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Sender, UnboundedReceiver};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::counters::count;
@@ -18,8 +19,38 @@ use crate::wire::Wire;
 /// Connections that were accepted and not served yet.
 pub(crate) type Incoming = Sender<std::io::Result<Wire>>;
 
+/// A wish for a reboot.
+#[derive(Debug)]
+pub(crate) struct Reboot {
+    /// How long to be down.
+    pub(crate) down: Duration,
+    /// The connection that the wish came by: it has no session, and waits for an answer.
+    pub(crate) spare: Option<u64>,
+    /// Whom to tell when it is over.
+    pub(crate) done: oneshot::Sender<std::io::Result<()>>,
+}
+
 /// How many may wait to be accepted.
 const BACKLOG: u32 = 1_024;
+
+/// Keeps the doors, and reboots when it is told to: one reboot after another.
+pub(crate) async fn keep(doors: Vec<Door>, mut reboots: UnboundedReceiver<Reboot>, shared: Arc<Shared>) {
+    while let Some(Reboot { down, spare, done }) = reboots.recv().await {
+        // Whoever asked may have gone away.
+        let (Ok(()) | Err(_)) = done.send(reboot(&doors, down, spare, &shared).await);
+    }
+}
+
+async fn reboot(doors: &[Door], down: Duration, spare: Option<u64>, shared: &Shared) -> std::io::Result<()> {
+    let mut closed = Vec::new();
+    for door in doors {
+        closed.push(door.close().await?);
+    }
+    shared.lines.cut_all_but(spare);
+    shared.sessions.end_all();
+    outside::sleep(down).await;
+    doors.iter().zip(closed).try_for_each(|(door, closed)| door.open_again(closed))
+}
 
 /// One listener; it can be closed for a while and opened again at the same address.
 #[derive(Debug)]
@@ -55,7 +86,7 @@ impl Door {
     }
 
     /// Connections are refused from now on. The address stays taken, or another program might get it.
-    pub(crate) async fn close(&self) -> std::io::Result<Closed> {
+    async fn close(&self) -> std::io::Result<Closed> {
         let accepting = self.accepting.lock().take();
         if let Some(task) = accepting {
             task.abort();
@@ -65,7 +96,7 @@ impl Door {
         bind(self.address).map(Closed)
     }
 
-    pub(crate) fn open_again(&self, closed: Closed) -> std::io::Result<()> {
+    fn open_again(&self, closed: Closed) -> std::io::Result<()> {
         self.accept(closed.0.listen(BACKLOG)?);
         Ok(())
     }
@@ -73,7 +104,7 @@ impl Door {
 
 /// The address of a closed door.
 #[derive(Debug)]
-pub(crate) struct Closed(TcpSocket);
+struct Closed(TcpSocket);
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;

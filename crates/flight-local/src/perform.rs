@@ -38,12 +38,13 @@ pub(crate) struct Errand {
 /// Executes something that is no statement of a client's: without counts and faults.
 pub(crate) async fn aside<T: Send + 'static>(
     shared: &Arc<Shared>,
-    session: &Session,
+    session: &Arc<Session>,
     work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Status> {
     let run = session.new_run(shared);
     let engine = session.lock(&run).await?;
-    on_thread(shared, engine, run, move |connection, _| work(connection))
+    let _leash = Leash::new(run.clone(), true);
+    on_thread(shared, session, engine, run, move |connection, _| work(connection))
         .await
         .map_err(|failure| failure.status(shared.config.internal_errors))
 }
@@ -60,7 +61,7 @@ pub(crate) async fn perform<T: Send + 'static>(
     count(&shared.tally.statements_started);
     shared.log(&text);
     let _running = Counted::new(&shared.tally.statements_running);
-    let result = execute_with_faults(&shared, engine, &run, &line, work).await;
+    let result = execute_with_faults(&shared, &session, engine, &run, &line, work).await;
     let ended = match &result {
         Err(status) if status.code() == tonic::Code::Cancelled => &shared.tally.statements_interrupted,
         _ => &shared.tally.statements_finished,
@@ -71,6 +72,7 @@ pub(crate) async fn perform<T: Send + 'static>(
 
 async fn execute_with_faults<T: Send + 'static>(
     shared: &Arc<Shared>,
+    session: &Arc<Session>,
     engine: OwnedMutexGuard<Engine>,
     run: &Arc<Run>,
     line: &Line,
@@ -95,7 +97,7 @@ async fn execute_with_faults<T: Send + 'static>(
         Fault::ResetAfter => run.hush(),
         Fault::Internal => return Err(Status::internal("a fault has made the statement fail")),
     }
-    let result = on_thread(shared, engine, run.clone(), work).await;
+    let result = on_thread(shared, session, engine, run.clone(), work).await;
     if fault == Fault::ResetAfter {
         line.cut();
     }
@@ -105,14 +107,22 @@ async fn execute_with_faults<T: Send + 'static>(
 /// Executes something on a thread that may block, and lets go of the session there.
 async fn on_thread<T: Send + 'static>(
     shared: &Arc<Shared>,
+    session: &Arc<Session>,
     mut engine: OwnedMutexGuard<Engine>,
     run: Arc<Run>,
     work: impl FnOnce(&Connection, &Run) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    let shared = shared.clone();
+    let (shared, session) = (shared.clone(), session.clone());
     let task = outside::blocking(move || {
         let _entered = run.enter();
-        match work(engine.connection(&shared)?, &run) {
+        let connection = engine.connection(&shared)?;
+        let result = work(connection, &run);
+        // By a statement of the client's own, or by an interruption, which undoes the whole of it: what names it from
+        // now on must not run outside of it.
+        if connection.is_autocommit() {
+            session.set_transaction(None);
+        }
+        match result {
             // Whatever it says it died of.
             Err(_) if run.is_cancelled() => Err(Failure::Interrupted),
             result => result,

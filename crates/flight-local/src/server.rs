@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use futures_util::Stream;
-use tokio::sync::Mutex;
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::{Receiver, channel, unbounded_channel};
+use tokio::sync::oneshot;
 use tonic::transport::Server;
 
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::door::Door;
+use crate::door::{Door, Reboot, keep};
 use crate::error::StartError;
 use crate::faults::Faults;
 use crate::flight::Front;
@@ -31,9 +31,7 @@ const MESSAGE: usize = 64 << 20;
 #[derive(Debug)]
 pub struct FlightLocal {
     shared: Arc<Shared>,
-    doors: Arc<Vec<Door>>,
-    /// One reboot at a time.
-    rebooting: Arc<Mutex<()>>,
+    address: SocketAddr,
     threads: Threads,
 }
 
@@ -55,7 +53,8 @@ impl FlightLocal {
         }
         let statements = config.session_limit.saturating_add(64).clamp(512, 100_000);
         let threads = Threads::start(config.threads, statements)?;
-        let shared = Arc::new(Shared::new(config, threads.handle().clone())?);
+        let (reboots, wanted) = unbounded_channel();
+        let shared = Arc::new(Shared::new(config, threads.handle().clone(), reboots)?);
         let (incoming, accepted) = channel(64);
         let config = &shared.config;
         let mut server = Server::builder();
@@ -79,27 +78,23 @@ impl FlightLocal {
             outside::spawn(async move { serving.await.is_ok() });
             doors
         };
-        let started = Self { shared, doors: Arc::new(doors), rebooting: Arc::default(), threads };
-        let locations = started.doors.iter().skip(1).map(|door| started.url_of(door.address())).collect();
-        let (Ok(()) | Err(_)) = started.shared.locations.set(locations);
-        Ok(started)
+        let locations = doors.iter().skip(1).map(|door| url(&shared, door.address())).collect();
+        let (Ok(()) | Err(_)) = shared.locations.set(locations);
+        let address = doors[0].address();
+        threads.handle().spawn(keep(doors, wanted, shared.clone()));
+        Ok(Self { shared, address, threads })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.doors[0].address()
+        self.address
     }
 
     /// How clients name it: `grpc://127.0.0.1:PORT`, or `grpc+tls://` with certificates.
     #[must_use]
     pub fn url(&self) -> String {
-        self.url_of(self.address())
-    }
-
-    fn url_of(&self, address: SocketAddr) -> String {
-        let scheme = if self.shared.config.tls.is_some() { "grpc+tls" } else { "grpc" };
-        format!("{scheme}://{address}")
+        url(&self.shared, self.address)
     }
 
     /// Where its further listeners are.
@@ -135,22 +130,13 @@ impl FlightLocal {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while another reboot goes on, there is none; dropped later, it goes on.
+    /// Once it was polled, it is done whoever waits for it.
     pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
-        let alone = self.rebooting.clone().lock_owned().await;
-        let (shared, doors) = (self.shared.clone(), self.doors.clone());
-        let task = self.threads.handle().spawn(async move {
-            let _alone = alone;
-            let mut closed = Vec::new();
-            for door in doors.iter() {
-                closed.push(door.close().await?);
-            }
-            shared.lines.cut_all();
-            shared.sessions.end_all();
-            outside::sleep(down).await;
-            doors.iter().zip(closed).try_for_each(|(door, closed)| door.open_again(closed))
-        });
-        task.await.map_err(std::io::Error::other)?
+        let (done, outcome) = oneshot::channel();
+        let stopped = |_| std::io::Error::other("the server has stopped");
+        let wish = Reboot { down, spare: None, done };
+        self.shared.reboots.send(wish).map_err(|_| stopped(()))?;
+        outcome.await.map_err(|_| stopped(()))?
     }
 
     /// Ends every connection, session and statement, and waits for its threads. Its private database is removed.
@@ -159,7 +145,7 @@ impl FlightLocal {
     ///
     /// Dropped before it is done, it is stopped all the same.
     pub async fn stop(mut self) {
-        self.shared.lines.cut_all();
+        self.shared.lines.cut_all_but(None);
         self.shared.sessions.end_all();
         self.threads.stop(PATIENCE);
     }
@@ -168,9 +154,15 @@ impl FlightLocal {
 /// Statements are interrupted; nobody waits for them.
 impl Drop for FlightLocal {
     fn drop(&mut self) {
-        self.shared.lines.cut_all();
+        self.shared.lines.cut_all_but(None);
         self.shared.sessions.end_all();
     }
+}
+
+/// How clients name an address of a server.
+fn url(shared: &Shared, address: SocketAddr) -> String {
+    let scheme = if shared.config.tls.is_some() { "grpc+tls" } else { "grpc" };
+    format!("{scheme}://{address}")
 }
 
 /// An error with everything behind it, in one line.

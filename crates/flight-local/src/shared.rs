@@ -4,11 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::auth::Gate;
 use crate::config::Config;
 use crate::counters::{Counters, Tally};
 use crate::database::Database;
+use crate::door::Reboot;
 use crate::error::StartError;
 use crate::faults::Faults;
 use crate::sessions::Sessions;
@@ -27,11 +29,17 @@ pub(crate) struct Shared {
     pub(crate) locations: OnceLock<Vec<String>>,
     /// The runtime: a connection may end where there is no other way to it.
     pub(crate) runtime: Handle,
+    /// To whoever keeps the doors.
+    pub(crate) reboots: UnboundedSender<Reboot>,
     log: Mutex<Vec<String>>,
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, runtime: Handle) -> Result<Self, StartError> {
+    pub(crate) fn new(
+        config: Config,
+        runtime: Handle,
+        reboots: UnboundedSender<Reboot>,
+    ) -> Result<Self, StartError> {
         Ok(Self {
             tally: Arc::default(),
             faults: Faults::default(),
@@ -41,6 +49,7 @@ impl Shared {
             sessions: Sessions::new()?,
             locations: OnceLock::new(),
             runtime,
+            reboots,
             log: Mutex::default(),
             config,
         })

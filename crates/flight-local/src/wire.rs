@@ -42,8 +42,8 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn cut_all(&self) {
-        for line in self.open.lock().values() {
+    pub(crate) fn cut_all_but(&self, spared: Option<u64>) {
+        for line in self.open.lock().values().filter(|line| Some(line.number) != spared) {
             line.cut();
         }
     }

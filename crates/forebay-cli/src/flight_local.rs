@@ -1,6 +1,7 @@
 //! `forebay flight-local`: a local Flight SQL server.
 
 mod place;
+mod tell;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,11 +11,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use flight_local::{Actions, Auth, Config, FlightLocal, SessionKey, Support, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use place::Place;
+use tell::Tell;
 
 /// A local Flight SQL server with one real SQL session for each connection.
 ///
@@ -22,7 +24,30 @@ use place::Place;
 /// them and end with them. Statements can be interrupted by every means that Flight has. Runs until SIGINT or SIGTERM,
 /// and removes its files then. The manual page is docs/flight-local.md.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct FlightLocalCommand {
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    Tell(Tell),
+}
+
+impl FlightLocalCommand {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Some(Subcommands::Tell(tell)) => tell.run(),
+            None => self.serve.run(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+struct Serve {
     /// The port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
@@ -81,9 +106,9 @@ struct Sessions {
     /// How many sessions there may be, lingering ones included.
     #[arg(long, value_name = "N", default_value_t = 100)]
     session_limit: usize,
-    /// How long a session outlives its last connection, such as 15m.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
-    session_linger: Duration,
+    /// How long a session outlives its last connection, such as 15m. Default: not at all.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    session_linger: Option<Duration>,
     /// By what a session is found again.
     #[arg(long, value_enum, default_value_t = Key::Connection)]
     session_key: Key,
@@ -98,6 +123,9 @@ struct Habits {
     /// Have the habits of a server in the wild; other flags still count.
     #[arg(long, value_enum)]
     like: Option<Like>,
+    /// Listen to `forebay flight-local tell` on the same port.
+    #[arg(long)]
+    control: bool,
     /// List an action and refuse it with UNIMPLEMENTED; can be given several times.
     #[arg(long, value_enum, value_name = "ACTION")]
     refuse: Vec<Known>,
@@ -159,8 +187,8 @@ fn duration(text: &str) -> Result<Duration, String> {
     forebay::duration::parse(text).ok_or_else(|| "give a time such as 250ms, 5s or 15m".to_owned())
 }
 
-impl FlightLocalCommand {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+impl Serve {
+    fn run(self) -> anyhow::Result<ExitCode> {
         let (print_env, json) = (self.print_env, self.json);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -201,7 +229,7 @@ impl FlightLocalCommand {
             auth: self.security.auth()?,
             database: self.database.clone(),
             session_limit,
-            session_linger: session_linger.max(base.session_linger),
+            session_linger: session_linger.unwrap_or(base.session_linger),
             session_key: match session_key {
                 Key::Connection => SessionKey::Connection,
                 Key::Cookie => SessionKey::Cookie,
@@ -212,6 +240,7 @@ impl FlightLocalCommand {
             endpoints_per_result: self.habits.endpoints,
             further_listeners: self.habits.further_listeners,
             busy_timeout,
+            control: self.habits.control,
             ..base
         };
         Ok((config, authority))

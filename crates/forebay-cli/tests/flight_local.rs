@@ -142,3 +142,61 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         assert!(!problem.contains("panicked"), "{problem}");
     }
 }
+
+fn manual() -> String {
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/flight-local.md")).expect("the page")
+}
+
+#[test]
+fn the_manual_page_knows_every_counter_and_flag() {
+    let manual = manual();
+    for (name, _) in flight_local::Counters::default().named() {
+        assert!(manual.contains(&format!("`{name}`")), "{name}");
+    }
+    for arguments in [&["--help"][..], &["tell", "--help"]] {
+        let help = run(arguments);
+        let flags = text(&help.stdout).split_whitespace().filter(|word| word.starts_with("--"));
+        for flag in flags.map(|flag| flag.trim_matches(|letter: char| !letter.is_ascii_lowercase())) {
+            assert!(manual.contains(&format!("`--{flag}")) || matches!(flag, "help"), "--{flag}");
+        }
+    }
+}
+
+/// The commands of the manual page, as a reader would type them, against a server started as it says.
+#[test]
+fn the_manual_pages_commands_work() {
+    let manual = manual();
+    let place = Place::new("manual");
+    let (mut child, said) = start(&place, 2, &["--print-env", "--control"]);
+    let blocks = manual.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
+    let tested: Vec<&str> = blocks.filter(|block| block.contains("flight-local tell")).collect();
+    assert_eq!(tested.len(), 1, "the manual page shows how to tell it something");
+    for block in tested {
+        let forebay = format!("forebay() {{ '{}' \"$@\"; }}", env!("CARGO_BIN_EXE_forebay"));
+        let script = format!("set -e\n{said}\n{forebay}\n{block}");
+        let shell = Command::new("bash").args(["-c", &script]).output().expect("a shell");
+        assert!(shell.status.success(), "{block}\n{}", text(&shell.stderr));
+        let counters: Value = serde_json::from_slice(&shell.stdout).expect("counters");
+        assert_eq!(counters["statements_running"], 0);
+    }
+    stop(&mut child, "-TERM");
+}
+
+#[test]
+fn whoever_tells_nobody_or_the_wrong_thing_is_told_so() {
+    let place = Place::new("tell");
+    let (mut child, said) = start(&place, 1, &["--json"]);
+    let said: Value = serde_json::from_str(&said).expect("one object");
+    let url = said["FLIGHT_SQL_URL"].as_str().expect("a url");
+    let tell = |arguments: &[&str]| {
+        let mut command = command(&["tell"]);
+        let output = command.env_remove("FLIGHT_SQL_URL").args(arguments).output().expect("it starts");
+        assert!(!output.status.success(), "{arguments:?}");
+        text(&output.stderr).to_owned()
+    };
+    assert!(tell(&["counters"]).contains("FLIGHT_SQL_URL"));
+    assert!(tell(&["--url", url, "counters"]).contains("does not know flight-local.tell"));
+    assert!(tell(&["--url", "nowhere", "counters"]).contains("grpc://"));
+    assert!(tell(&["--url", "grpc://127.0.0.1:1", "counters"]).contains("cannot reach"));
+    stop(&mut child, "-TERM");
+}

@@ -17,6 +17,7 @@ use tonic::{Response, Status};
 use super::{Caller, Flow, Front, flow, supported, unknown};
 use crate::cells::known_schema;
 use crate::config::Support;
+use crate::control::{TELL, obey};
 use crate::counters::count;
 use crate::error::Failure;
 use crate::execute;
@@ -51,6 +52,10 @@ impl Front {
                 supported(known.cancel_query, name)?;
                 let result = self.cancel_query(caller, body).await?;
                 return Ok(Response::new(answer(Some(result.as_any().encode_to_vec()))));
+            }
+            TELL if self.shared.config.control => {
+                let said = obey(&self.shared, caller.line.number, body)?;
+                return Ok(Response::new(answer(Some(said.into_bytes()))));
             }
             _ => {}
         }

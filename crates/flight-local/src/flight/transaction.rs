@@ -38,9 +38,8 @@ impl Front {
         &self,
         session: &Arc<Session>,
     ) -> Result<ActionBeginTransactionResult, Status> {
-        self.control(session, "BEGIN".to_owned()).await?;
         let number = session.number();
-        session.set_transaction(Some(number));
+        self.control(session, "BEGIN".to_owned(), Some(number)).await?;
         Ok(ActionBeginTransactionResult { transaction_id: session.handle(Kind::Transaction, number).bytes() })
     }
 
@@ -57,12 +56,7 @@ impl Front {
                 return Err(Status::invalid_argument("say how to end it: commit or rollback"));
             }
         };
-        let ended = self.control(session, sql.to_owned()).await;
-        // A commit that another session's writing has held up can be tried again; anything else has ended it.
-        if !matches!(&ended, Err(status) if status.code() == tonic::Code::Aborted) {
-            session.set_transaction(None);
-        }
-        ended
+        self.control(session, sql.to_owned(), None).await
     }
 
     pub(super) async fn begin_savepoint(
@@ -72,7 +66,7 @@ impl Front {
     ) -> Result<ActionBeginSavepointResult, Status> {
         self.open_transaction(session, &request.transaction_id)?;
         let number = session.number();
-        self.control(session, format!("SAVEPOINT flight_local_{number}")).await?;
+        self.control(session, format!("SAVEPOINT flight_local_{number}"), None).await?;
         Ok(ActionBeginSavepointResult { savepoint_id: session.handle(Kind::Savepoint, number).bytes() })
     }
 
@@ -91,12 +85,21 @@ impl Front {
                 return Err(Status::invalid_argument("say how to end it: release or rollback"));
             }
         };
-        self.control(session, sql).await
+        self.control(session, sql, None).await
     }
 
-    /// Runs what is no statement of the client's own.
-    async fn control(&self, session: &Arc<Session>, sql: String) -> Result<(), Status> {
+    /// Runs what is no statement of the client's own, and with it what it means for the session: a call that is
+    /// dropped in between parts neither from the other.
+    async fn control(&self, session: &Arc<Session>, sql: String, begins: Option<u64>) -> Result<(), Status> {
         self.shared.log(&sql);
-        aside(&self.shared, session, move |connection| Ok(connection.execute_batch(&sql)?)).await
+        let transaction = session.clone();
+        aside(&self.shared, session, move |connection| {
+            connection.execute_batch(&sql)?;
+            if begins.is_some() {
+                transaction.set_transaction(begins);
+            }
+            Ok(())
+        })
+        .await
     }
 }

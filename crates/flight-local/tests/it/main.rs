@@ -4,6 +4,7 @@ mod backpressure;
 mod cancel;
 mod catalog;
 mod client;
+mod control;
 mod endpoints;
 mod faults;
 mod ingest;

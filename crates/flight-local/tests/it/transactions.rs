@@ -10,7 +10,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 use tonic::Code;
 
-use crate::client::{Client, code, connect, number, start, update};
+use crate::client::{Client, beside, code, connect, number, start, until, update};
 
 async fn savepoint(client: &mut Client, transaction_id: &Bytes) -> Bytes {
     let request =
@@ -91,5 +91,32 @@ async fn a_writer_waits_for_another_and_then_gives_up() {
     assert_eq!(code(update(&mut two, "INSERT INTO t VALUES (1)").await), Code::Aborted);
     update(&mut one, "COMMIT").await.unwrap();
     assert_eq!(update(&mut two, "INSERT INTO t VALUES (1)").await.unwrap(), 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_runs_outside_of_a_transaction_that_it_names() {
+    let server = start(Config::default()).await;
+    let mut client = connect(&server).await;
+    update(&mut client, "CREATE TABLE t (n INT)").await.unwrap();
+    let insert = "INSERT INTO t VALUES (1)".to_owned();
+    // Ended by a statement.
+    let id = client.begin_transaction().await.unwrap();
+    update(&mut client, "ROLLBACK").await.unwrap();
+    let late = client.execute_update(insert.clone(), Some(id)).await;
+    assert_eq!(code(late), Code::FailedPrecondition);
+    // Ended by an interruption.
+    let id = client.begin_transaction().await.unwrap();
+    client.execute_update(insert.clone(), Some(id.clone())).await.unwrap();
+    let mut same = client.clone();
+    let (running, steps) = (id.clone(), server.counters().steps);
+    let endless = "INSERT INTO t SELECT value FROM generate_series(1, 1000000000)".to_owned();
+    let endless = beside(async move { same.execute_update(endless, Some(running)).await });
+    until(&server, |counters| counters.steps > steps + 10_000).await;
+    endless.abort();
+    until(&server, |counters| counters.statements_interrupted == 1).await;
+    assert_eq!(code(client.execute_update(insert, Some(id.clone())).await), Code::FailedPrecondition);
+    assert_eq!(code(client.end_transaction(id, EndTransaction::Commit).await), Code::FailedPrecondition);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM t").await, 0);
     server.stop().await;
 }

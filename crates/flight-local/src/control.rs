@@ -1,0 +1,122 @@
+//! Telling a running server what is to go wrong, over its own port.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use crate::door::Reboot;
+use crate::shared::Shared;
+
+/// The action that carries a command, if the configuration allows it.
+pub(crate) const TELL: &str = "flight-local.tell";
+
+/// What a server can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Slow(Duration),
+    Hang(u32),
+    Reset(u32),
+    ResetAfter(u32),
+    Internal(u32),
+    Refuse(bool),
+    Reboot(Duration),
+    Counters,
+}
+
+/// Shown to whoever says something else.
+const FORMS: &str =
+    "slow TIME, hang N, reset N, reset-after N, internal N, refuse on, refuse off, reboot TIME, counters";
+
+impl FromStr for Told {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let number = |text: &str| text.parse().map_err(|_| format!("{text} is no number of statements"));
+        let time =
+            |text: &str| time(text).ok_or_else(|| format!("{text} is no time such as 250ms, 5s or 1m"));
+        match words[..] {
+            ["slow", text] => Ok(Self::Slow(time(text)?)),
+            ["hang", text] => Ok(Self::Hang(number(text)?)),
+            ["reset", text] => Ok(Self::Reset(number(text)?)),
+            ["reset-after", text] => Ok(Self::ResetAfter(number(text)?)),
+            ["internal", text] => Ok(Self::Internal(number(text)?)),
+            ["refuse", "on"] => Ok(Self::Refuse(true)),
+            ["refuse", "off"] => Ok(Self::Refuse(false)),
+            ["reboot", text] => Ok(Self::Reboot(time(text)?)),
+            ["counters"] => Ok(Self::Counters),
+            _ => Err(format!("it can be told: {FORMS}")),
+        }
+    }
+}
+
+/// A number and its unit.
+fn time(text: &str) -> Option<Duration> {
+    let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_secs(number.checked_mul(60)?)),
+        "" if number == 0 => Some(Duration::ZERO),
+        _ => None,
+    }
+}
+
+/// Does what it is told over a line; what there is to say about it.
+pub(crate) fn obey(shared: &Shared, line: u64, body: &[u8]) -> Result<String, Status> {
+    let text = str::from_utf8(body).map_err(|_| Status::invalid_argument("a command is text"))?;
+    let faults = &shared.faults;
+    match text.parse().map_err(Status::invalid_argument)? {
+        Told::Slow(time) => faults.slow(time),
+        Told::Hang(n) => faults.hang_next(n),
+        Told::Reset(n) => faults.reset_next(n),
+        Told::ResetAfter(n) => faults.reset_after_next(n),
+        Told::Internal(n) => faults.internal_next(n),
+        Told::Refuse(refuse) => faults.refuse_connections(refuse),
+        Told::Reboot(down) => {
+            let (done, _) = oneshot::channel();
+            let wish = Reboot { down, spare: Some(line), done };
+            shared.reboots.send(wish).map_err(|_| Status::unavailable("the server has stopped"))?;
+        }
+        Told::Counters => return Ok(json(&shared.counters().named())),
+    }
+    Ok(String::new())
+}
+
+/// Names and numbers need no escapes.
+fn json(named: &[(&str, u64)]) -> String {
+    let fields: Vec<String> = named.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_or_refused_with_the_remedy() {
+        assert_eq!("slow 250ms".parse(), Ok(Told::Slow(Duration::from_millis(250))));
+        assert_eq!(" reboot  2m ".parse(), Ok(Told::Reboot(Duration::from_secs(120))));
+        assert_eq!("slow 0".parse(), Ok(Told::Slow(Duration::ZERO)));
+        assert_eq!("reset-after 3".parse(), Ok(Told::ResetAfter(3)));
+        assert_eq!("refuse off".parse(), Ok(Told::Refuse(false)));
+        for (text, word) in [
+            ("dance", "hang N"),
+            ("", "hang N"),
+            ("hang many", "many"),
+            ("slow 5", "5s"),
+            ("slow ms", "250ms"),
+        ] {
+            let error = text.parse::<Told>().unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn counters_are_an_object() {
+        assert_eq!(json(&[("a", 1), ("b", 2)]), "{\"a\":1,\"b\":2}");
+    }
+}

@@ -1,0 +1,45 @@
+//! A server that is told what is to go wrong, over its own port.
+
+use flight_local::{Access, Auth, Config, TellError, Tls, tell};
+use tonic::Code;
+
+use crate::client::{code, connect, number, query, start, until};
+
+#[tokio::test]
+async fn it_does_what_it_is_told() {
+    let server = start(Config { control: true, ..Config::default() }).await;
+    let (url, access) = (server.url(), Access::default());
+    let mut client = connect(&server).await;
+    assert_eq!(tell(&url, &access, "internal 1").await.unwrap(), "");
+    assert_eq!(code(query(&mut client, "SELECT 1").await), Code::Internal);
+    assert_eq!(number(&mut client, "SELECT 1").await, 1);
+    let counters = tell(&url, &access, "counters").await.unwrap();
+    assert!(counters.contains("\"statements_finished\":2"), "{counters}");
+    // It costs no session of its own.
+    assert!(counters.contains("\"sessions_ever\":1"), "{counters}");
+    let error = tell(&url, &access, "dance").await;
+    assert!(matches!(&error, Err(TellError::Refused(text)) if text.contains("hang N")), "{error:?}");
+    tell(&url, &access, "reboot 0s").await.unwrap();
+    until(&server, |counters| counters.sessions_open == 0).await;
+    server.stop().await;
+    assert!(matches!(tell(&url, &access, "counters").await, Err(TellError::Unreachable { .. })));
+}
+
+#[tokio::test]
+async fn only_a_server_that_was_started_so_listens_and_only_to_those_it_lets_in() {
+    let server = start(Config::default()).await;
+    let error = tell(&server.url(), &Access::default(), "counters").await;
+    assert!(matches!(error, Err(TellError::Refused(_))), "{error:?}");
+    server.stop().await;
+    let made = Tls::self_signed().unwrap();
+    let auth = Some(Auth::bearer("fixed"));
+    let server = start(Config { control: true, tls: Some(made.tls), auth, ..Config::default() }).await;
+    let mut access = Access { root_pem: Some(made.root_pem), token: None };
+    assert!(matches!(tell(&server.url(), &access, "counters").await, Err(TellError::Refused(_))));
+    access.token = Some("fixed".to_owned());
+    assert!(tell(&server.url(), &access, "counters").await.unwrap().starts_with('{'));
+    assert!(!format!("{access:?}").contains("fixed"));
+    let elsewhere = tell("http://127.0.0.1:1", &access, "counters").await;
+    assert!(matches!(elsewhere, Err(TellError::Address(_))), "{elsewhere:?}");
+    server.stop().await;
+}
