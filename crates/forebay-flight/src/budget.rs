@@ -20,9 +20,16 @@ pub(crate) struct Budget {
 struct State {
     next: u64,
     held: std::collections::BTreeSet<u64>,
-    recovered: VecDeque<AsyncSession>,
+    recovered: VecDeque<(u64, AsyncSession)>,
     /// Recovered, and counted with a place that was given out for it.
     promised: VecDeque<AsyncSession>,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
 }
 
 impl Budget {
@@ -36,16 +43,26 @@ impl Budget {
         state.held.len() + state.recovered.len()
     }
 
-    /// Keeps a session that answers again.
-    pub(crate) fn shelve(&self, session: AsyncSession) {
-        self.state.lock().recovered.push_back(session);
+    /// Keeps a session that answers again. Returns what it is called here.
+    pub(crate) fn shelve(&self, session: AsyncSession) -> u64 {
+        let mut state = self.state.lock();
+        let id = state.number();
+        state.recovered.push_back((id, session));
+        id
     }
 
     /// Takes one, for whoever has a place for it.
     pub(crate) fn unshelve(&self) -> Option<AsyncSession> {
         let mut state = self.state.lock();
-        let session = state.promised.pop_front();
-        session.or_else(|| state.recovered.pop_front())
+        let promised = state.promised.pop_front();
+        promised.or_else(|| state.recovered.pop_front().map(|(_, session)| session))
+    }
+
+    /// Takes this one, if nobody has wanted it.
+    pub(crate) fn give_up(&self, id: u64) -> Option<AsyncSession> {
+        let mut state = self.state.lock();
+        let place = state.recovered.iter().position(|(kept, _)| *kept == id)?;
+        state.recovered.remove(place).map(|(_, session)| session)
     }
 
     /// Drops what is kept.
@@ -60,13 +77,12 @@ impl Budget {
         let mut state = self.state.lock();
         if state.held.len() + state.recovered.len() >= self.limit {
             // One that waits here changes hands; otherwise it is too many.
-            let Some(session) = state.recovered.pop_front() else {
+            let Some((_, session)) = state.recovered.pop_front() else {
                 return Err(LeaseError::Limit { limit: self.limit as u64 });
             };
             state.promised.push_back(session);
         }
-        let id = state.next;
-        state.next += 1;
+        let id = state.number();
         state.held.insert(id);
         Ok(LeaseId::new(id.to_string()))
     }

@@ -77,6 +77,10 @@ impl PoolConfig {
         Duration::from_millis(self.session_linger_ms)
     }
 
+    pub(crate) fn idle_ttl(&self) -> Option<Duration> {
+        (self.idle_ttl_ms > 0).then(|| Duration::from_millis(self.idle_ttl_ms))
+    }
+
     pub(crate) fn session_budget(&self) -> usize {
         self.session_budget.unwrap_or(self.max_size.saturating_mul(2))
     }
@@ -102,8 +106,8 @@ impl PoolConfig {
             .longest_pause(LONGEST_PAUSE)
             .rate(RATE, burst)
             .stagger(Duration::ZERO);
-        if self.idle_ttl_ms > 0 {
-            config = config.idle_ttl(Duration::from_millis(self.idle_ttl_ms));
+        if let Some(ttl) = self.idle_ttl() {
+            config = config.idle_ttl(ttl);
         }
         // In this crate's names.
         config

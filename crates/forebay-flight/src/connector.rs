@@ -1,6 +1,9 @@
 //! How a pool opens, cleans and closes its sessions.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt;
@@ -24,6 +27,8 @@ pub(crate) struct Connector {
     pub(crate) budget: Arc<Budget>,
     pub(crate) default_timeout: Option<Duration>,
     pub(crate) linger: Duration,
+    /// How long a session that nobody wants is kept.
+    pub(crate) idle_ttl: Option<Duration>,
     /// The pool is closing: nothing is waited for any more.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -33,33 +38,36 @@ impl Connector {
         *self.closing.borrow()
     }
 
-    /// Waits for `future` unless the pool closes.
-    async fn unless_closing<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let mut closing = self.closing.clone();
-        let mut closed = std::pin::pin!(async move { drop(closing.wait_for(|closing| *closing).await) });
-        let mut future = std::pin::pin!(future);
-        std::future::poll_fn(|context| {
-            if let std::task::Poll::Ready(output) = future.as_mut().poll(context) {
-                return std::task::Poll::Ready(Some(output));
-            }
-            closed.as_mut().poll(context).map(|()| None)
-        })
-        .await
-    }
-
     /// A session that still runs a cancelled statement is waited for. One that answers again is kept for the pool's next open.
     async fn quarantine(&self, mut session: AsyncSession) -> Option<AsyncSession> {
         let recovery = async {
             let link = Arc::clone(&session.link);
             (link.settled().await || link.recover().await) && session.clean().await.is_ok()
         };
-        let recovered = self.unless_closing(recovery).await == Some(true);
+        let recovered = unless(self.closing.clone(), recovery).await == Some(true);
         if recovered && session.link.is_usable() && !self.is_closing() {
             tracing::debug!(endpoint = %self.server.options.endpoint, "session answers again");
-            self.budget.shelve(session);
+            self.shelve(session);
             return None;
         }
         Some(session)
+    }
+}
+
+impl Connector {
+    /// Keeps a session for the next open, for as long as an idle one is kept.
+    fn shelve(&self, session: AsyncSession) {
+        let (budget, runtime) = (Arc::clone(&self.budget), Arc::clone(&self.server.runtime));
+        let id = budget.shelve(session);
+        if let Some(ttl) = self.idle_ttl {
+            let (closing, expired) = (self.closing.clone(), runtime.sleep_until(runtime.now() + ttl));
+            runtime.spawn(Box::pin(async move {
+                unless(closing, expired).await;
+                if let Some(session) = budget.give_up(id) {
+                    close(session).await;
+                }
+            }));
+        }
     }
 }
 
@@ -103,9 +111,22 @@ impl Connect for Connector {
         let Some(session) = session else { return };
         if !close(session).await && !self.linger.is_zero() {
             let runtime = &self.server.runtime;
-            self.unless_closing(runtime.sleep_until(runtime.now() + self.linger)).await;
+            unless(self.closing.clone(), runtime.sleep_until(runtime.now() + self.linger)).await;
         }
     }
+}
+
+/// Waits for `future` unless the pool closes.
+async fn unless<T>(mut closing: watch::Receiver<bool>, future: impl Future<Output = T>) -> Option<T> {
+    let mut closed = pin!(async move { drop(closing.wait_for(|closing| *closing).await) });
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        closed.as_mut().poll(context).map(|()| None)
+    })
+    .await
 }
 
 /// Ends a session, and waits until its socket is closed. Whether the server is known to have forgotten it.
@@ -113,7 +134,7 @@ pub(crate) async fn close(session: AsyncSession) -> bool {
     let server = Arc::clone(&session.link.server);
     let pulse = Arc::clone(session.link.pulse());
     let mut is_forgotten = false;
-    if session.link.is_usable() && server.closes_sessions.may_be() {
+    if session.link.is_usable() && session.link.is_used() && server.closes_sessions.may_be() {
         let close = rt::within(&*server.runtime, CLOSE, actions::close_session(&session.link)).await;
         is_forgotten = close == Some(true);
     }

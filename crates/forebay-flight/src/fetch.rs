@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
-use arrow_flight::{FlightEndpoint, FlightInfo};
+use arrow_flight::{FlightEndpoint, IpcMessage};
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay::Lifeline;
@@ -33,6 +33,8 @@ pub(crate) struct Fetch {
     link: Arc<Link>,
     rest: VecDeque<FlightEndpoint>,
     schema: Option<SchemaRef>,
+    /// The schema as it was announced, encoded; it may be missing.
+    announced: Bytes,
     limits: Limits,
     watch: Watch,
 }
@@ -77,13 +79,14 @@ impl Fetch {
             }
         };
         let rest: VecDeque<_> = info.endpoint.clone().into();
-        let schema = if rest.is_empty() { Some(schema_of(&info)?) } else { None };
+        let announced = info.schema.clone();
         statement.known_as(info);
         let mut fetch = Self {
             reading: Reading::Done,
             statement: Some(statement),
             link: Arc::clone(link),
-            schema,
+            schema: None,
+            announced,
             rest,
             watch: limits.watch(),
             limits,
@@ -119,7 +122,8 @@ impl Fetch {
                 Item::Batch(_) => {
                     return Poll::Ready(Err(self.fail(Error::protocol("a batch before its schema"))));
                 }
-                Item::End => return Poll::Ready(Err(Error::protocol("a result without a schema"))),
+                // Nothing to read, or a server that sends nothing for a result without rows.
+                Item::End => self.schema = Some(announced(&self.announced)?),
             }
         }
         Poll::Ready(Ok(()))
@@ -141,7 +145,8 @@ impl Fetch {
             if matches!(self.reading, Reading::Done) {
                 return Poll::Ready(Ok(Item::End));
             }
-            if let Poll::Ready(error) = self.watch.poll(context, Phase::Fetch) {
+            let phase = self.phase();
+            if let Poll::Ready(error) = self.watch.poll(context, phase) {
                 return Poll::Ready(Err(self.fail(error)));
             }
             match &mut self.reading {
@@ -156,7 +161,11 @@ impl Fetch {
                         DecodedPayload::RecordBatch(batch) => return Poll::Ready(Ok(Item::Batch(batch))),
                         DecodedPayload::Schema(schema) => match &self.schema {
                             None => {
-                                self.schema = Some(schema);
+                                self.schema = Some(match schema.fields().is_empty() {
+                                    // Some servers take the columns from the first batch, and there is none.
+                                    true => announced(&self.announced)?,
+                                    false => schema,
+                                });
                                 return Poll::Ready(Ok(Item::Schema));
                             }
                             Some(first) if first.fields() == schema.fields() => {}
@@ -167,13 +176,18 @@ impl Fetch {
                         },
                     },
                     Some(Err(error)) => {
-                        let error = judge(&error, source, &self.link, &self.limits);
+                        let error = judge(&error, source, &self.link, &self.limits, phase);
                         return Poll::Ready(Err(self.fail(error)));
                     }
                     None => self.open_next(),
                 },
             }
         }
+    }
+
+    /// Until its schema is there, the server is at work on it.
+    fn phase(&self) -> Phase {
+        if self.schema.is_none() { Phase::Execute } else { Phase::Fetch }
     }
 
     /// Ends it with an error.
@@ -187,10 +201,12 @@ impl Fetch {
     }
 }
 
-/// The schema of a result that has nothing to read.
-fn schema_of(info: &FlightInfo) -> Result<SchemaRef> {
-    let schema = if info.schema.is_empty() { Ok(Schema::empty()) } else { info.clone().try_decode_schema() };
-    schema.map(Arc::new).map_err(Error::protocol)
+/// The columns as they were announced with the result; none if they were not.
+fn announced(schema: &Bytes) -> Result<SchemaRef> {
+    if schema.is_empty() {
+        return Ok(Arc::new(Schema::empty()));
+    }
+    Schema::try_from(IpcMessage(schema.clone())).map(Arc::new).map_err(Error::protocol)
 }
 
 /// A server that refuses a statement is done with it.
@@ -202,9 +218,9 @@ pub(crate) fn close_if_answered(statement: &mut Option<Statement>, error: &Error
     }
 }
 
-fn judge(error: &FlightError, source: &Source, home: &Arc<Link>, limits: &Limits) -> Error {
+fn judge(error: &FlightError, source: &Source, home: &Arc<Link>, limits: &Limits, phase: Phase) -> Error {
     let FlightError::Tonic(status) = error else { return Error::protocol(error) };
-    let error = source.link.judge_within(status, limits, Phase::Fetch);
+    let error = source.link.judge_within(status, limits, phase);
     // Another connection that is lost takes no session with it.
     if Arc::ptr_eq(&source.link, home) { error } else { error.stateless() }
 }

@@ -1,4 +1,24 @@
 //! A Flight SQL client and pools with real sessions, deadlines and cancellation.
+//!
+//! To a Flight SQL server a connection is a session, whose statements run one after another. So:
+//!
+//! - [`FlightSQLPool`] and [`AsyncFlightSQLPool`] run the statements of many callers side by side, on a session each, and lend
+//!   sessions to whoever needs one for several statements.
+//! - [`FlightSQLClient`] and [`AsyncSession`] are one session, for programs that do one thing at a time.
+//! - [`QueryOptions`] and [`CancelHandle`] end what takes too long, on the server as well.
+//! - [`Error`] tells what went wrong, by what to do next.
+//!
+//! ```text
+//!   FlightSQLPool, FlightSQLClient      threads: a thin blocking face, one private thread
+//!          │
+//!   AsyncFlightSQLPool ── forebay::Reservoir, filling on demand
+//!          │                            opens, lends, cleans, closes
+//!      AsyncSession                     one session: statements, transactions, prepared statements
+//!          │
+//!        a link                         one TCP connection, which is never replaced by another
+//! ```
+//!
+//! The manual page, `docs/flight.md`, says when to take which, and what happens when something fails.
 
 pub mod metrics;
 
@@ -51,3 +71,10 @@ pub use sync::{
     FlightSQLClient, FlightSQLPool, PreparedQuery, QueryReader, Session, SessionHandle, Transaction,
 };
 pub use transaction::AsyncTransaction;
+
+/// The pages that show this crate, so that what they show is compiled and run.
+#[cfg(doctest)]
+mod manual {
+    #[doc = include_str!("../../../docs/flight.md")]
+    mod flight {}
+}

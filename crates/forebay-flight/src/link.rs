@@ -28,11 +28,15 @@ pub(crate) struct Link {
     client: FlightServiceClient<Wire>,
     pulse: Arc<Pulse>,
     pub(crate) server: Arc<Server>,
+    /// The server may have made a session for it: it does so at the first call that needs one.
+    is_used: AtomicBool,
     /// Statements that have begun and not ended.
     running: AtomicUsize,
     /// Work that goes on in the background: cancelling, rolling back, closing what was prepared.
     errands: AtomicUsize,
     errand_done: Notify,
+    /// One errand at a time, in the order they came: a rollback must not overtake the cancelling of its last statement.
+    lane: tokio::sync::Mutex<()>,
     /// A cancelled statement could not be seen to end.
     is_stuck: AtomicBool,
     /// Not to be used again, though it lives.
@@ -63,9 +67,11 @@ impl Link {
             client,
             pulse,
             server: Arc::clone(server),
+            is_used: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             errands: AtomicUsize::new(0),
             errand_done: Notify::new(),
+            lane: tokio::sync::Mutex::new(()),
             is_stuck: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             tenancy: AtomicU64::new(0),
@@ -92,6 +98,10 @@ impl Link {
         self.is_stuck.load(Ordering::Acquire)
     }
 
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn tenancy(&self) -> u64 {
         self.tenancy.load(Ordering::Acquire)
     }
@@ -102,6 +112,7 @@ impl Link {
     }
 
     pub(crate) fn begin_statement(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -140,6 +151,7 @@ impl Link {
         body: impl Into<Bytes>,
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
+        self.is_used.store(true, Ordering::Relaxed);
         let mut results =
             self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?.into_inner();
         let first = results.message().await?.map(|result| result.body);
@@ -210,6 +222,8 @@ impl Link {
         self.server.runtime.spawn(Box::pin(async move {
             // The whole of it, or only its flag would move in here.
             let mut token = token;
+            let link = Arc::clone(&token.link);
+            let _lane = link.lane.lock().await;
             token.well_done = errand.await;
         }));
     }

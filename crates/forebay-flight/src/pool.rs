@@ -128,6 +128,7 @@ impl AsyncFlightSQLPool {
             budget: Arc::clone(&budget),
             default_timeout: config.default_timeout(),
             linger: config.linger(),
+            idle_ttl: config.idle_ttl(),
             closing: is_closing,
         };
         let first_failure = Arc::new(FirstFailure::default());

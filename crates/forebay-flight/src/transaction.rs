@@ -15,7 +15,6 @@ use prost::Message;
 
 use crate::error::{Error, Phase, Result};
 use crate::limits::Limits;
-use crate::link::Link;
 use crate::put;
 use crate::query_options::QueryOptions;
 use crate::session::AsyncSession;
@@ -178,31 +177,25 @@ impl AsyncSession {
 
     /// Rolls back in the background: its caller cannot wait.
     pub(crate) fn abandon_transaction(&mut self) {
+        let link = Arc::clone(&self.link);
         match std::mem::take(&mut self.transaction) {
             Open::No => {}
-            Open::BySql => {
-                let link = Arc::clone(&self.link);
-                self.link.errand(async move {
-                    let limits = Limits::new(&link.server.runtime, Some(ROLLBACK), None);
-                    put::update(&link, put::statement("ROLLBACK"), None, &limits).await.is_ok()
-                });
-            }
-            Open::Named(id) => {
-                let link = Arc::clone(&self.link);
-                self.link.errand(async move {
-                    bounded(
-                        &link,
-                        link.act("EndTransaction", end_request(id, EndTransaction::Rollback), Some(ROLLBACK)),
-                    )
-                    .await
-                });
-            }
+            Open::BySql => self.link.errand(async move {
+                let limits = Limits::new(&link.server.runtime, Some(ROLLBACK), None);
+                // A session that does not answer is not asked for more.
+                !link.is_stuck()
+                    && put::update(&link, put::statement("ROLLBACK"), None, &limits).await.is_ok()
+            }),
+            Open::Named(id) => self.link.errand(async move {
+                let request = end_request(id, EndTransaction::Rollback);
+                let rollback = link.act("EndTransaction", request, Some(ROLLBACK));
+                !link.is_stuck()
+                    && rt::within(&*link.server.runtime, ROLLBACK, rollback)
+                        .await
+                        .is_some_and(|done| done.is_ok())
+            }),
         }
     }
-}
-
-async fn bounded<T, E>(link: &Link, call: impl Future<Output = Result<T, E>>) -> bool {
-    rt::within(&*link.server.runtime, ROLLBACK, call).await.is_some_and(|outcome| outcome.is_ok())
 }
 
 fn end_request(transaction_id: Bytes, how: EndTransaction) -> Vec<u8> {

@@ -21,7 +21,7 @@ const AT_ONCE: u32 = 32;
 /// A call is dropped within this, if it is not over before.
 const LONGEST: Duration = Duration::from_millis(5);
 /// How long everything may take to come to rest.
-const REST: Duration = Duration::from_secs(5);
+const REST: Duration = Duration::from_secs(30);
 
 const SHORT: &str = "SELECT 1";
 const LONG: &str = "SELECT sleep_ms(20)";
@@ -123,7 +123,7 @@ fn settled<T: PartialOrd>(count: impl Fn() -> anyhow::Result<T>, wanted: T) -> a
 }
 
 fn config() -> PoolConfig {
-    PoolConfig { acquire_timeout_ms: 5_000, ..full(CONNECTIONS) }
+    PoolConfig { acquire_timeout_ms: 30_000, ..full(CONNECTIONS) }
 }
 
 /// Each of those who drop has chances of its own, the same in every run.

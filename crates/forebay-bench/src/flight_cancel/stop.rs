@@ -24,7 +24,7 @@ const ENDLESS_ROWS: &str = "SELECT value FROM generate_series(1, 100000000000)";
 /// Steps that have not changed for so long have come to an end.
 const STILL: Duration = Duration::from_millis(300);
 /// How long it is watched at most.
-const WATCHED: Duration = Duration::from_secs(5);
+const WATCHED: Duration = Duration::from_secs(20);
 
 /// How a caller gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +106,16 @@ pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
         // One connection: whoever comes next needs the very session of the one who gave up.
         let pool = AsyncFlightSQLPool::new(&server.url(), full(1)).await?;
         let mut found = [const { Vec::new() }; 3];
-        for _ in 0..effort.rounds {
+        let mut tries = 0;
+        while found[0].len() < effort.rounds {
+            tries += 1;
+            ensure!(tries < effort.rounds * 20, "the statements do nothing");
             let before = server.count("steps")?;
             let (given_up, free) = way.give_up(&pool).await?;
-            ensure!(server.count("steps")? > before, "the statement did nothing");
+            // A machine may be too busy to begin with it in time; then there was nothing to stop.
+            if server.count("steps")? == before {
+                continue;
+            }
             let asked = clock::nanos();
             let answer = pool.query("SELECT 1").await?;
             let answered = clock::nanos();

@@ -21,7 +21,7 @@ const BUDGET: usize = 8;
 const SQL: &str = "SELECT sleep_ms(3000)";
 const GIVEN: Duration = Duration::from_millis(100);
 /// How long it takes at most until sessions are at hand: statements end after three seconds, if nobody stops them.
-const PATIENCE: u64 = 5_000;
+const PATIENCE: u64 = 15_000;
 
 pub(super) async fn measure(report: &mut Report) -> anyhow::Result<()> {
     for (cancels, name) in [

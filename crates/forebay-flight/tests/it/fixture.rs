@@ -15,6 +15,7 @@ pub(crate) async fn server() -> FlightLocal {
 }
 
 pub(crate) async fn server_with(config: Config) -> FlightLocal {
+    crate::spans::listen();
     FlightLocal::start(config).await.expect("the server starts")
 }
 

@@ -2,7 +2,11 @@
 
 mod basics;
 mod cancelling;
+mod drops;
 mod existing_client;
 mod fixture;
+mod outages;
 mod reaching;
+mod spans;
 mod streaming;
+mod watching;
