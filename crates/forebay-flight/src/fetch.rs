@@ -20,7 +20,10 @@ use crate::error::{Error, Phase, Result};
 use crate::ladder::Statement;
 use crate::limits::{Limits, Watch};
 use crate::link::Link;
+use crate::query_options::Progress;
 use crate::server::Server;
+
+mod progress;
 
 /// Names the connection that the result was asked for on.
 const SAME_CONNECTION: &str = "arrow-flight-reuse-connection://";
@@ -63,13 +66,24 @@ impl Fetch {
     ///
     /// # Cancel safety
     /// Dropping it cancels the statement.
-    pub(crate) async fn start(link: &Arc<Link>, command: Bytes, limits: Limits) -> Result<Self> {
+    pub(crate) async fn start(
+        link: &Arc<Link>,
+        command: Bytes,
+        limits: Limits,
+        progress: Option<&Progress>,
+    ) -> Result<Self> {
         let mut statement = Statement::begin(link);
         let started = limits.run(Phase::Execute, async {
-            match link.info(command, limits.remaining()).await {
-                Ok(info) => Ok(info),
-                Err(status) => Err(link.judge_within(&status, &limits, Phase::Execute)),
-            }
+            let info = match progress {
+                Some(progress) => progress::poll(link, &command, &limits, progress, &mut statement).await,
+                None => Ok(None),
+            };
+            let info = match info {
+                Ok(None) => link.info(command, limits.remaining()).await,
+                Ok(Some(info)) => Ok(info),
+                Err(status) => Err(status),
+            };
+            info.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
         });
         let info = match started.await {
             Ok(info) => info,

@@ -25,6 +25,7 @@ pub mod metrics;
 mod actions;
 mod budget;
 mod cancel;
+mod catalog;
 mod config;
 mod connector;
 mod dress;
@@ -55,6 +56,7 @@ mod wire;
 
 pub use actions::OptionValue;
 pub use cancel::CancelHandle;
+pub use catalog::TableFilter;
 pub use config::PoolConfig;
 pub use endpoint::Endpoint;
 pub use error::{Code, Error, Phase, Result};

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{Action, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PutResult, Ticket};
+use arrow_flight::{
+    Action, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PollInfo, PutResult, Ticket,
+};
 use bytes::Bytes;
 use forebay::rt;
 use forebay::{BoxError, Chain, Lifeline};
@@ -126,6 +128,15 @@ impl Link {
     pub(crate) async fn info(&self, command: Bytes, limit: Option<Duration>) -> Result<FlightInfo, Status> {
         let request = timed(FlightDescriptor::new_cmd(command), limit);
         Ok(self.client.clone().get_flight_info(request).await?.into_inner())
+    }
+
+    /// Asks how far a statement is; begins it, if the descriptor is its command.
+    pub(crate) async fn poll(
+        &self,
+        descriptor: FlightDescriptor,
+        limit: Option<Duration>,
+    ) -> Result<PollInfo, Status> {
+        Ok(self.client.clone().poll_flight_info(timed(descriptor, limit)).await?.into_inner())
     }
 
     pub(crate) async fn get(
@@ -352,5 +363,17 @@ impl fmt::Debug for Link {
             .field("is_usable", &self.is_usable())
             .field("is_at_rest", &self.is_at_rest())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_told_the_deadline() {
+        let request = timed((), Some(Duration::from_millis(250)));
+        assert!(request.metadata().get("grpc-timeout").is_some());
+        assert!(timed((), None).metadata().get("grpc-timeout").is_none());
     }
 }

@@ -97,7 +97,7 @@ impl ConnectOptions {
             headers: Vec::new(),
             cookies: BTreeMap::new(),
             connect_timeout: Duration::from_secs(10),
-            keep_alive: Some(Duration::from_secs(30)),
+            keep_alive: None,
             keep_alive_timeout: Duration::from_secs(10),
             max_decoding: 256 * MEBIBYTE,
             max_encoding: 256 * MEBIBYTE,
@@ -173,8 +173,9 @@ impl ConnectOptions {
         self
     }
 
-    /// Asks a silent server for a sign of life this often, and gives up on it after `timeout` without one. Default 30 s and
-    /// 10 s; `None` turns it off.
+    /// Asks a silent server for a sign of life this often, by HTTP/2, and gives up on it after `timeout` without one. Default: not at
+    /// all, since many servers of gRPC close connections that ask more often than every five minutes. A host that is gone is
+    /// noticed without it, by TCP.
     #[must_use]
     pub fn keep_alive(mut self, interval: Option<Duration>, timeout: Duration) -> Self {
         self.keep_alive = interval;

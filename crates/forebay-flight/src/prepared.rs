@@ -21,7 +21,7 @@ use crate::fetch::Fetch;
 use crate::limits::Limits;
 use crate::link::Link;
 use crate::put;
-use crate::query_options::QueryOptions;
+use crate::query_options::{Progress, QueryOptions};
 use crate::result::{QueryResult, UpdateResult};
 use crate::stream::QueryStream;
 
@@ -113,8 +113,9 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_stream(&mut self, options: QueryOptions) -> Result<QueryStream<'_>> {
+        let progress = options.progress.clone();
         let limits = self.limits(options)?;
-        Ok(QueryStream::of_session(self.fetch(limits).await?))
+        Ok(QueryStream::of_session(self.fetch(limits, progress.as_ref()).await?))
     }
 
     /// Sets parameters for the runs to come.
@@ -157,7 +158,7 @@ impl AsyncPreparedQuery {
         if let Some(params) = params {
             self.bind(params, &limits).await?;
         }
-        QueryStream::of_session(self.fetch(limits).await?).collect().await
+        QueryStream::of_session(self.fetch(limits, None).await?).collect().await
     }
 
     pub(crate) async fn write(&self, params: Option<RecordBatch>, limits: &Limits) -> Result<UpdateResult> {
@@ -189,8 +190,8 @@ impl AsyncPreparedQuery {
         Ok(())
     }
 
-    async fn fetch(&self, limits: Limits) -> Result<Fetch> {
-        Fetch::start(&self.link, self.command(), limits).await
+    async fn fetch(&self, limits: Limits, progress: Option<&Progress>) -> Result<Fetch> {
+        Fetch::start(&self.link, self.command(), limits, progress).await
     }
 }
 

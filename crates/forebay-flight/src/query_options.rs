@@ -1,5 +1,7 @@
 //! What may be said about one statement.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::CancelHandle;
@@ -16,6 +18,23 @@ pub struct QueryOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) retry: Option<bool>,
     pub(crate) cancel: Option<CancelHandle>,
+    pub(crate) progress: Option<Progress>,
+}
+
+/// Who hears how far a statement is.
+#[derive(Clone)]
+pub(crate) struct Progress(Arc<dyn Fn(f64) + Send + Sync>);
+
+impl Progress {
+    pub(crate) fn tell(&self, done: f64) {
+        (self.0)(done);
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Progress")
+    }
 }
 
 impl QueryOptions {
@@ -50,6 +69,14 @@ impl QueryOptions {
     #[must_use]
     pub fn with_cancel(mut self, cancel: CancelHandle) -> Self {
         self.cancel = Some(cancel);
+        self
+    }
+
+    /// Asks a server that knows `PollFlightInfo` how far a query is, from 0 to 1, and tells it. Costs a call or more; it must not
+    /// block.
+    #[must_use]
+    pub fn with_progress(mut self, progress: impl Fn(f64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Progress(Arc::new(progress)));
         self
     }
 }

@@ -28,6 +28,7 @@ pub(crate) struct Server {
     pub(crate) cancels_queries: Ability,
     pub(crate) cancels_sessions: Ability,
     pub(crate) closes_sessions: Ability,
+    pub(crate) tells_progress: Ability,
     pub(crate) begins_transactions: Ability,
 }
 
@@ -49,6 +50,7 @@ impl Server {
             cancels_queries: Ability::default(),
             cancels_sessions: Ability::default(),
             closes_sessions: Ability::default(),
+            tells_progress: Ability::default(),
             begins_transactions: Ability::default(),
         })
     }

@@ -144,8 +144,9 @@ impl AsyncSession {
         sql: &str,
         options: QueryOptions,
     ) -> Result<QueryStream<'_>> {
+        let progress = options.progress.clone();
         let limits = self.limits(options);
-        Ok(QueryStream::of_session(self.fetch(sql, Traits::of(sql), limits).await?))
+        Ok(QueryStream::of_session(self.fetch(sql, Traits::of(sql), limits, progress.as_ref()).await?))
     }
 
     /// Runs a statement that changes something.

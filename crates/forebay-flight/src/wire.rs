@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 use forebay::{BoxError, Lifeline};
@@ -20,6 +21,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tonic::body::Body;
@@ -28,6 +30,9 @@ use crate::dress::Dress;
 use crate::error::{Error, Result};
 use crate::options::ConnectOptions;
 use crate::tls::Tls;
+
+/// How long the other host may be silent before it is asked, and how long it may owe an acknowledgement.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// A connection's calling end. Clones call over the same connection; it is closed with the last of them.
 #[derive(Clone)]
@@ -114,7 +119,10 @@ impl Wire {
             let socket = TcpStream::connect((endpoint.host(), endpoint.port())).await;
             let socket = socket.map_err(|error| unreachable(options, &error))?;
             // Statements are small, and each is waited for.
-            socket.set_nodelay(true).map_err(|error| unreachable(options, &error))?;
+            socket
+                .set_nodelay(true)
+                .and_then(|()| watch(&socket))
+                .map_err(|error| unreachable(options, &error))?;
             match tls {
                 None => Self::over(TokioIo::new(socket), options, runtime, lifeline).await,
                 Some(tls) => {
@@ -178,6 +186,16 @@ impl Wire {
     pub(crate) fn pulse(&self) -> &Arc<Pulse> {
         &self.pulse
     }
+}
+
+/// Has the system find out when the other host is gone: it asks a silent one, and does not wait for ever for one that does not
+/// acknowledge what it was sent.
+fn watch(socket: &TcpStream) -> std::io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE / 3))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(SILENCE))?;
+    Ok(())
 }
 
 fn unreachable(options: &ConnectOptions, error: &dyn fmt::Display) -> Error {

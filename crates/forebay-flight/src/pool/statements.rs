@@ -12,7 +12,7 @@ use crate::ingest::Ingest;
 use crate::limits::Limits;
 use crate::patience::Patience;
 use crate::pool::AsyncFlightSQLPool;
-use crate::query_options::QueryOptions;
+use crate::query_options::{Progress, QueryOptions};
 use crate::result::{QueryResult, UpdateResult};
 use crate::session::AsyncSession;
 use crate::sql::Traits;
@@ -44,7 +44,7 @@ impl AsyncFlightSQLPool {
         let mut patience = self.patience(traits, &options);
         loop {
             let mut connection = self.borrow(&limits).await?;
-            let outcome = read(&mut connection, sql, traits, limits.clone());
+            let outcome = read(&mut connection, sql, traits, limits.clone(), options.progress.as_ref());
             let (error, is_begun) = match outcome.instrument(self.span("query")).await {
                 Ok(result) => return Ok(result),
                 Err(failed) => failed,
@@ -92,7 +92,7 @@ impl AsyncFlightSQLPool {
         let mut patience = self.patience(traits, &options);
         loop {
             let mut connection = self.borrow(&limits).await?.into_owned();
-            let started = connection.fetch(sql, traits, limits.clone());
+            let started = connection.fetch(sql, traits, limits.clone(), options.progress.as_ref());
             match started.instrument(self.span("query")).await {
                 Ok(fetch) => return Ok(QueryStream::of_pool(fetch, connection)),
                 Err(error) => {
@@ -195,8 +195,9 @@ async fn read(
     sql: &str,
     traits: Traits,
     limits: Limits,
+    progress: Option<&Progress>,
 ) -> Result<QueryResult, (Error, bool)> {
-    let mut fetch = session.fetch(sql, traits, limits).await.map_err(|error| (error, false))?;
+    let mut fetch = session.fetch(sql, traits, limits, progress).await.map_err(|error| (error, false))?;
     let mut batches = Vec::new();
     while let Some(batch) = poll_fn(|context| fetch.poll_next(context)).await {
         batches.push(batch.map_err(|error| (error, !batches.is_empty()))?);

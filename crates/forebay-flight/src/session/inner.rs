@@ -11,7 +11,7 @@ use crate::fetch::Fetch;
 use crate::limits::Limits;
 use crate::prepared::AsyncPreparedQuery;
 use crate::put;
-use crate::query_options::QueryOptions;
+use crate::query_options::{Progress, QueryOptions};
 use crate::result::{QueryResult, UpdateResult};
 use crate::server::statement;
 use crate::session::AsyncSession;
@@ -53,10 +53,16 @@ impl AsyncSession {
         }
     }
 
-    pub(crate) async fn fetch(&mut self, sql: &str, traits: Traits, limits: Limits) -> Result<Fetch> {
+    pub(crate) async fn fetch(
+        &mut self,
+        sql: &str,
+        traits: Traits,
+        limits: Limits,
+        progress: Option<&Progress>,
+    ) -> Result<Fetch> {
         self.ready(&limits).await?;
         self.note(traits);
-        let fetch = Fetch::start(&self.link, statement(sql, self.transaction.id()), limits).await?;
+        let fetch = Fetch::start(&self.link, statement(sql, self.transaction.id()), limits, progress).await?;
         self.conclude(traits);
         Ok(fetch)
     }

@@ -9,6 +9,7 @@ use arrow_array::RecordBatch;
 use forebay::BoxError;
 
 use crate::actions::OptionValue;
+use crate::catalog::TableFilter;
 use crate::error::Result;
 use crate::ingest::Ingest;
 use crate::pooled::AsyncSessionHandle;
@@ -165,6 +166,24 @@ impl Session {
 
     pub(super) fn abandon_transaction(&mut self) {
         self.parts().0.abandon_transaction();
+    }
+
+    /// The catalogs.
+    pub fn catalogs(&mut self) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.catalogs())
+    }
+
+    /// The schemas, of a catalog and with names like a pattern.
+    pub fn schemas(&mut self, catalog: Option<&str>, pattern: Option<&str>) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.schemas(catalog, pattern))
+    }
+
+    /// The tables.
+    pub fn tables(&mut self, filter: TableFilter) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.tables(filter))
     }
 
     /// Sets options of this session.

@@ -1,6 +1,6 @@
 //! Statements, results, parameters, transactions: what works when nothing fails.
 
-use forebay_flight::{AsyncSession, Code, Error, FlightSQLClient, FlightSQLPool};
+use forebay_flight::{AsyncSession, Code, Error, FlightSQLClient, FlightSQLPool, TableFilter};
 
 use crate::fixture::{blocking_server, integers, numbers, pool, server};
 use flight_local::Config;
@@ -121,4 +121,21 @@ fn threads_have_the_same() {
     let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();
     assert_eq!(integers(&client.query("SELECT count(*) FROM t").unwrap()), [2]);
     client.close().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_tells_what_it_has() {
+    let server = server().await;
+    let mut session = AsyncSession::connect(server.url().as_str()).await.unwrap();
+    session.update("CREATE TABLE people (name TEXT PRIMARY KEY)").await.unwrap();
+    session.update("CREATE TABLE places (name TEXT)").await.unwrap();
+    let some = TableFilter { table: Some("peo%".into()), with_columns: true, ..TableFilter::default() };
+    let tables = session.tables(some).await.unwrap();
+    assert_eq!((tables.row_count(), tables.schema().fields().len()), (1, 5));
+    assert_eq!(session.tables(TableFilter::default()).await.unwrap().row_count(), 2);
+    assert!(!session.catalogs().await.unwrap().is_empty());
+    assert!(!session.schemas(None, None).await.unwrap().is_empty());
+    assert!(!session.table_types().await.unwrap().is_empty());
+    assert_eq!(session.primary_keys(None, None, "people").await.unwrap().row_count(), 1);
+    assert!(!session.sql_info(&[]).await.unwrap().is_empty());
 }

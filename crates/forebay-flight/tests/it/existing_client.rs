@@ -171,3 +171,27 @@ async fn bad_sql_costs_no_sessions() {
     assert_eq!(server.counters().sessions_ever, 1);
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
 }
+
+/// A server that keeps ended sessions is not drowned in them: those it may still have count.
+#[tokio::test]
+async fn lingering_sessions_stay_within_the_budget() {
+    let server = server_with(Config { session_limit: 3, ..Config::like_swanlake() }).await;
+    let config = PoolConfig {
+        session_budget: Some(3),
+        session_linger_ms: 15 * 60_000,
+        acquire_timeout_ms: 500,
+        ..small(1)
+    };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
+    for _ in 0..3 {
+        // Each leaves something behind, and is closed.
+        pool.update("CREATE TEMP TABLE t (a INTEGER)").await.unwrap();
+    }
+    let error = pool.query("SELECT 1").await.unwrap_err();
+    assert!(matches!(error, Error::PoolTimeout { cause: Some(_), .. }), "{error}");
+    assert_eq!(
+        (pool.status().sessions, server.counters().sessions_ever, server.counters().refused),
+        (3, 3, 0)
+    );
+    assert!(pool.drain(Duration::from_secs(5)).await, "they are not waited for at the end");
+}

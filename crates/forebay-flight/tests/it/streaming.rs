@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use flight_local::Config;
+use flight_local::{Actions, Config, Support};
 use forebay_flight::{AsyncSession, Error, FlightSQLPool, Ingest, QueryOptions};
 use futures_util::{Stream, StreamExt, stream};
 
@@ -146,4 +146,35 @@ async fn a_result_can_be_combined_with_other_streams() {
     let one = pool.query_stream("SELECT 1").await.unwrap();
     let two = pool.query_stream("SELECT 2").await.unwrap();
     assert_eq!(rows(one.chain(two)).await, 2);
+}
+
+#[tokio::test]
+async fn a_long_query_tells_how_far_it_is() {
+    let long = "SELECT count(sleep_ms(1)) FROM generate_series(1, 400)";
+    for support in [Support::Known, Support::Unknown] {
+        let actions = Actions { poll_flight_info: support, ..Actions::default() };
+        let server = server_with(Config { actions, ..Config::default() }).await;
+        let pool = pool(&server, 1).await;
+        for _ in 0..2 {
+            let options =
+                QueryOptions::new().with_progress(|done| assert!((0.0..=1.0).contains(&done), "{done}"));
+            assert_eq!(integers(&pool.query_with_options(long, options).await.unwrap()), [400]);
+        }
+        let polls = server.counters().poll_flight_info;
+        match support {
+            Support::Known => assert!(polls > 2, "{polls} polls"),
+            _ => assert_eq!(polls, 1, "tried once and remembered"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_polled_query_is_cancelled_like_any_other() {
+    let server = server().await;
+    let pool = pool(&server, 1).await;
+    let options = QueryOptions::new().with_progress(drop).with_timeout_ms(300);
+    let error = pool.query_with_options("SELECT sleep_ms(60000)", options).await.unwrap_err();
+    assert!(matches!(error, Error::QueryTimeout { .. }), "{error}");
+    eventually("it has stopped", || server.counters().statements_running == 0).await;
+    assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
 }
