@@ -4,15 +4,20 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The goals of one section.
-fn goals(subcommand: &str, section: &str) -> Vec<Value> {
+/// What one section finds.
+fn report(subcommand: &str, section: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_forebay-bench"))
         .args([subcommand, "--quick", "--json", "--only", section])
         .output()
         .unwrap();
     let problems = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{problems}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The goals of one section.
+fn goals(subcommand: &str, section: &str) -> Vec<Value> {
+    let report = report(subcommand, section);
     let goals = report["goals"].as_array().unwrap().clone();
     assert!(!goals.is_empty(), "{report:#}");
     goals
@@ -33,10 +38,19 @@ fn assert_reached(goals: &[Value]) {
 }
 
 #[test]
-fn select_has_figures_for_each_number_of_callers() {
-    let goals = goals("flight", "select");
-    let bare = goals.iter().filter(|goal| goal["name"].as_str().unwrap().ends_with("against a bare client"));
-    assert_eq!(bare.filter(|goal| goal["value"].as_f64().is_some_and(|times| times > 0.0)).count(), 4);
+fn select_has_figures_of_everybody_for_each_number_of_callers() {
+    let report = report("flight", "select");
+    let measured = |peer: &str| {
+        let goals = report["goals"].as_array().unwrap().iter();
+        goals
+            .filter(|goal| goal["name"].as_str().unwrap().ends_with(&format!("against {peer}")))
+            .filter(|goal| goal["value"].as_f64().is_some_and(|times| times > 0.0))
+            .count()
+    };
+    assert_eq!(measured("a bare client"), 4, "{report:#}");
+    // Who has not got its driver is told how to.
+    let has_driver = !report["notes"].to_string().contains("crates/forebay-bench/adbc gets it");
+    assert_eq!(measured("a pool over ADBC"), usize::from(has_driver), "{report:#}");
 }
 
 #[test]
