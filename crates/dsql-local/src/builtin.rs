@@ -3,10 +3,12 @@
 //! For connection-level work, demos and load. It has one writer at a time; a transaction's reads see what was last
 //! committed until its first write; conflicts come only from faults. The types on the wire are PostgreSQL's.
 
+mod complaint;
 mod database;
 mod dates;
 mod functions;
 mod infer;
+mod known;
 mod numeric;
 mod plan;
 mod plans;
@@ -17,10 +19,9 @@ mod types;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use rusqlite::{ErrorCode, ffi};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
@@ -30,10 +31,10 @@ use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::statement::Statement;
 use crate::wire::Format;
+use complaint::translate;
 use database::{Conn, Database, Haste, Writer};
-use plan::Plan;
-use plans::{Key, LARGE, PARAMETERS, Plans};
-use types::Type;
+use known::Known;
+use plans::{LARGE, Plans};
 
 /// The engine.
 pub struct Builtin {
@@ -46,27 +47,6 @@ struct Inner {
     plans: Mutex<Plans<Known>>,
     /// Large statements are planned one after the other: each takes many times its length, which only one may at a time.
     turns: Semaphore,
-}
-
-/// A plan and what it comes to.
-struct Known {
-    plan: Plan,
-    description: Arc<Description>,
-    types: Vec<Type>,
-    /// Whether it took more than a moment before, or is sure to.
-    slow: AtomicBool,
-    /// Whether it takes too much to be kept, here and by SQLite.
-    large: bool,
-}
-
-impl Known {
-    /// About how many bytes it takes, with its key.
-    fn size(&self, (text, types): &Key) -> usize {
-        let columns = self.description.columns.iter().flatten();
-        // A name is kept by the plan and by the description, each with some words about it.
-        let columns: usize = columns.map(|column| 2 * (column.name.len() + 64)).sum();
-        text.len() + 4 * types.len() + self.plan.sql.len() + 8 * self.plan.parameters.len() + columns + 256
-    }
 }
 
 /// Runs what takes long without keeping a runtime of several threads from its sockets; others do not know how.
@@ -185,7 +165,8 @@ impl BuiltinSession {
             plans.generation()
         };
         let turn = if large { self.inner.turns.acquire().await.ok() } else { None };
-        let planned = |conn: &Conn| if large { blocking(|| plan(conn, &key)) } else { plan(conn, &key) };
+        let planned =
+            |conn: &Conn| if large { blocking(|| Known::make(conn, &key)) } else { Known::make(conn, &key) };
         // Inside a transaction only its own connection knows the tables it made.
         let known = if let Some(writer) = &mut self.writer {
             planned(writer.conn())
@@ -193,88 +174,13 @@ impl BuiltinSession {
             planned(self.inner.database.reader().await?.conn()?)
         };
         drop(turn);
-        let known = Arc::new(known.map_err(Unplanned::into_sql)?);
+        let known = Arc::new(known?);
         if shared && !known.large {
             let size = known.size(&key);
             self.inner.plans.lock().keep(key, &known, size, generation);
         }
         Ok(known)
     }
-}
-
-/// What can go wrong while planning.
-enum Unplanned {
-    Sql(SqlError),
-    Sqlite(rusqlite::Error),
-}
-
-impl Unplanned {
-    fn into_sql(self) -> SqlError {
-        match self {
-            Self::Sql(error) => error,
-            Self::Sqlite(error) => translate(&error),
-        }
-    }
-}
-
-fn plan(conn: &Conn, (text, types): &Key) -> Result<Known, Unplanned> {
-    let catalog = |table: &str| columns_of(conn, table).unwrap_or_default();
-    let given: Vec<Option<Type>> = types.iter().map(|oid| Type::from_oid(*oid)).collect();
-    let plan = Plan::make(text, &given, &catalog).map_err(Unplanned::Sql)?;
-    let mut description = Description {
-        parameters: plan.parameters.iter().map(|of| of.oid()).collect(),
-        columns: None,
-        writes: plan.writes,
-    };
-    let mut column_types = Vec::new();
-    if let Some(items) = &plan.items {
-        let columns = if plan.job {
-            items.iter().flatten().map(|(name, _)| (name.clone(), None)).collect()
-        } else {
-            let statement = conn.sqlite.prepare(&plan.sql).map_err(Unplanned::Sqlite)?;
-            let columns = statement.columns();
-            let declared = |column: &rusqlite::Column<'_>| column.decl_type().and_then(Type::from_declared);
-            columns.iter().map(|column| (column.name().to_owned(), declared(column))).collect::<Vec<_>>()
-        };
-        let described = merge(columns, items);
-        column_types = described.iter().map(|(_, of)| *of).collect();
-        description.columns = Some(described.into_iter().map(|(name, of)| of.column(name)).collect());
-    }
-    let large = text.len().max(plan.sql.len()) > LARGE || plan.parameters.len() > PARAMETERS;
-    // Even preparing a large one takes long.
-    let slow = AtomicBool::new(large);
-    Ok(Known { plan, description: Arc::new(description), types: column_types, slow, large })
-}
-
-/// SQLite knows how many columns `*` stands for; the text knows PostgreSQL's names and the types of expressions.
-fn merge(columns: Vec<(String, Option<Type>)>, items: &[infer::Item]) -> Vec<(String, Type)> {
-    let stars = items.iter().filter(|item| item.is_none()).count();
-    let aligned: Vec<infer::Item> = match stars {
-        0 => items.to_vec(),
-        1 => {
-            let width = (columns.len() + 1).saturating_sub(items.len());
-            let spread = |item: &infer::Item| match item {
-                Some(_) => vec![item.clone()],
-                None => vec![None; width],
-            };
-            items.iter().flat_map(spread).collect()
-        }
-        _ => vec![None; columns.len()],
-    };
-    let mut aligned = aligned.into_iter();
-    let merged = columns.into_iter().map(|(name, declared)| {
-        let (name, inferred) = aligned.next().flatten().unwrap_or((name, None));
-        (name, inferred.or(declared).unwrap_or(Type::Text))
-    });
-    merged.collect()
-}
-
-fn columns_of(conn: &Conn, table: &str) -> rusqlite::Result<Vec<(String, Type)>> {
-    let mut statement = conn.sqlite.prepare_cached("SELECT name, type FROM pragma_table_info(?1)")?;
-    let rows =
-        statement.query_map([table], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
-    rows.map(|row| row.map(|(name, declared)| (name, Type::from_declared(&declared).unwrap_or(Type::Text))))
-        .collect()
 }
 
 impl Inner {
@@ -352,80 +258,6 @@ impl Inner {
     }
 }
 
-/// SQLite's complaints as PostgreSQL would word them.
-fn translate(error: &rusqlite::Error) -> SqlError {
-    let rusqlite::Error::SqliteFailure(failure, message) = error else {
-        return match error {
-            rusqlite::Error::SqlInputError { msg, .. } => worded(msg),
-            // It was planned for a schema that had more columns.
-            rusqlite::Error::InvalidColumnIndex(_) => SqlError::schema_conflict(),
-            other => SqlError::new("XX000", other.to_string()),
-        };
-    };
-    let message = message.clone().unwrap_or_else(|| failure.to_string());
-    let code = match (failure.code, failure.extended_code) {
-        (ErrorCode::OperationInterrupted, _) => return SqlError::overdue(),
-        // As when the writer is not to be had in time.
-        (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => {
-            return SqlError::change_conflict().detail(message);
-        }
-        (ErrorCode::ReadOnly, _) => "25006",
-        (_, ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
-            return SqlError::new("23505", "duplicate key value violates unique constraint").detail(message);
-        }
-        (_, ffi::SQLITE_CONSTRAINT_NOTNULL) => "23502",
-        (_, ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => "23503",
-        (_, ffi::SQLITE_CONSTRAINT_CHECK) => match message.split_once(": ").and_then(|(_, name)| coded(name))
-        {
-            Some(error) => return error,
-            None => "23514",
-        },
-        (ErrorCode::ConstraintViolation, _) => "23000",
-        (ErrorCode::DiskFull, _) => "53100",
-        (ErrorCode::OutOfMemory | ErrorCode::TooBig, _) => "53200",
-        _ => return worded(&message),
-    };
-    SqlError::new(code, message)
-}
-
-/// The error of a function or a check of this engine, which tells its code in its text.
-fn coded(message: &str) -> Option<SqlError> {
-    const CODES: [&str; 6] = ["22001", "22003", "22012", "22023", "22P02", "42704"];
-    let (code, message) = message.split_once(": ")?;
-    CODES.into_iter().find(|own| *own == code).map(|code| SqlError::new(code, message))
-}
-
-fn worded(message: &str) -> SqlError {
-    if let Some(error) = coded(message) {
-        return error;
-    }
-    let rest = |prefix: &str| message.strip_prefix(prefix);
-    if let Some(table) = rest("no such table: ") {
-        return SqlError::new("42P01", format!("relation \"{table}\" does not exist"));
-    }
-    if let Some(column) = rest("no such column: ") {
-        // SQLite quotes a quoted name, and has advice for those who meant a text.
-        let column = column.split(" - should this be").next().unwrap_or(column).trim_matches('"');
-        return SqlError::new("42703", format!("column \"{column}\" does not exist"));
-    }
-    if let Some(function) = rest("no such function: ") {
-        return SqlError::new("42883", format!("function {function} does not exist"));
-    }
-    if let Some((table, _)) = rest("table ").and_then(|rest| rest.split_once(" already exists")) {
-        return SqlError::new("42P07", format!("relation \"{}\" already exists", table.trim_matches('"')));
-    }
-    if message == "integer overflow" {
-        return Type::Int8.out_of_range();
-    }
-    if rest("Expression tree is too large").is_some() || rest("parser stack overflow").is_some() {
-        return SqlError::new("54001", "the statement is nested too deeply");
-    }
-    if rest("too many columns in").is_some() {
-        return syntax::too_many_columns();
-    }
-    SqlError::new("42601", message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -448,7 +280,8 @@ mod tests {
         let reader = engine.inner.database.reader().await.unwrap();
         let written = reader.conn().unwrap().sqlite.execute_batch("CREATE TABLE x (n int)");
         assert_eq!(translate(&written.unwrap_err()).code, "25006");
-        let busy = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None);
+        let busy =
+            rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None);
         assert_eq!(translate(&busy).code, "40001");
     }
 

@@ -1,11 +1,14 @@
 //! Faults on demand: a list that composes. Delays add up; of several refusals the first listed wins.
 
+mod fate;
+mod fault;
 mod grammar;
 
+pub(crate) use fate::{Blow, Delay, Fate, Welcome};
+pub use fault::Fault;
 pub use grammar::duration;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand_core::{Rng, SeedableRng};
@@ -17,91 +20,7 @@ use tokio::sync::futures::Notified;
 use crate::bucket::Bucket;
 use crate::clock::Moment;
 use crate::error::SqlError;
-
-/// Something that shall go wrong. Written as `KIND:KEY=VALUE,...`; see the manual page for the list.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
-    kind: Kind,
-    /// How likely it is each time.
-    probability: f64,
-    /// How often it happens before it is used up; none: for ever.
-    times: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    Refuse(Refusal),
-    Throttle { per_second: u32, burst: u32 },
-    Delay { at: Stage, time: Duration },
-    Wake { time: Duration },
-    Silent,
-    Sever { fraction: f64, after: Duration },
-    Drop { after_commit: bool },
-    Unavailable { at: Stage },
-    Conflict,
-    StaleSchema,
-}
-
-/// How a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
-    /// Without a word, before TLS.
-    Close,
-    TooMany,
-    Rate,
-    Denied,
-    Waking,
-}
-
-/// Where in a session's life a fault strikes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Connect,
-    Statement,
-    Commit,
-    /// When the commit is durable.
-    AfterCommit,
-}
-
-/// What hits a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Blow {
-    Error(SqlError),
-    /// The socket is closed without a word.
-    Hangup,
-}
-
-/// What happens to a new socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Welcome {
-    Proceed,
-    Close,
-    Silence,
-}
-
-/// A pause, and which faults make it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delay {
-    pub(crate) time: Duration,
-    pub(crate) by: Vec<u64>,
-}
-
-impl Delay {
-    fn add(&mut self, time: Duration, by: u64) {
-        self.time = self.time.saturating_add(time);
-        self.by.push(by);
-    }
-}
-
-/// What happens to a commit.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fate {
-    pub(crate) delay: Delay,
-    /// Instead of the commit.
-    pub(crate) before: Option<Blow>,
-    /// After it, though it is durable.
-    pub(crate) after: Option<Blow>,
-}
+use fault::{Kind, Refusal, Stage};
 
 /// The list.
 #[derive(Debug)]
@@ -365,19 +284,10 @@ impl Faults {
     }
 }
 
-impl Fault {
-    /// For a fault that strikes once, at a time, and not a session: which fraction of the sockets, and after how long.
-    pub(crate) fn sever(&self) -> Option<(f64, Duration)> {
-        match self.kind {
-            Kind::Sever { fraction, after } => Some((fraction, after)),
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn faults(list: &[&str]) -> Faults {
         let faults = Faults::new(7);

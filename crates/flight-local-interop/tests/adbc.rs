@@ -9,7 +9,7 @@ use flight_local::{Auth, Config, FlightLocal, Tls};
 async fn run(function: &str, config: Config, authority: Option<&Path>) -> flight_local::Counters {
     let server = FlightLocal::start(config).await.unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let python = here.join("../../target/flight-venv/bin/python");
+    let python = here.join("../../target/adbc-venv/bin/python");
     assert!(python.exists(), "there is no {}: ./test makes it", python.display());
     let mut command = Command::new(python);
     command.arg(here.join("tests/python/clients.py")).arg(function).env("FLIGHT_SQL_URL", server.url());
@@ -86,7 +86,7 @@ async fn the_manual_pages_example_works() {
     let manual = std::fs::read_to_string(here.join("../../docs/flight-local.md")).unwrap();
     let example = manual.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let server = FlightLocal::start(Config::default()).await.unwrap();
-    let mut command = Command::new(here.join("../../target/flight-venv/bin/python"));
+    let mut command = Command::new(here.join("../../target/adbc-venv/bin/python"));
     let output = command.args(["-c", example]).env("FLIGHT_SQL_URL", server.url()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(server.counters().sessions_ever, 1);

@@ -94,20 +94,32 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// One more for as long as this lives.
+/// A statement at work: what it is counted as while it is, and afterwards.
 #[derive(Debug)]
-pub(crate) struct Counted<'a>(&'a AtomicU64);
+pub(crate) struct AtWork<'a> {
+    tally: &'a Tally,
+    finished: bool,
+}
 
-impl<'a> Counted<'a> {
-    pub(crate) fn new(gauge: &'a AtomicU64) -> Self {
-        count(gauge);
-        Self(gauge)
+impl<'a> AtWork<'a> {
+    pub(crate) fn begin(tally: &'a Tally) -> Self {
+        count(&tally.statements_started);
+        count(&tally.statements_running);
+        Self { tally, finished: false }
+    }
+
+    /// It came to its own end.
+    pub(crate) fn finish(&mut self) {
+        self.finished = true;
     }
 }
 
-impl Drop for Counted<'_> {
+/// What has not finished was interrupted, be it because nobody polls it any more.
+impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let tally = self.tally;
+        count(if self.finished { &tally.statements_finished } else { &tally.statements_interrupted });
+        tally.statements_running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -116,15 +128,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gauge_goes_back_when_its_guard_does() {
+    fn a_statement_is_counted_while_it_is_at_work_and_by_how_it_ended() {
         let tally = Tally::default();
         {
-            let _one = Counted::new(&tally.statements_running);
-            let _two = Counted::new(&tally.statements_running);
-            assert_eq!(tally.read().statements_running, 2);
+            let mut one = AtWork::begin(&tally);
+            let _two = AtWork::begin(&tally);
+            one.finish();
+            assert_eq!((tally.read().statements_running, tally.read().statements_started), (2, 2));
         }
-        assert_eq!(tally.read(), Counters::default());
-        add(&tally.steps, 7);
-        assert!(tally.read().named().contains(&("steps", 7)));
+        let ended = tally.read();
+        assert_eq!((ended.statements_finished, ended.statements_interrupted), (1, 1));
+        assert_eq!(ended.statements_running, 0);
+        assert!(ended.named().contains(&("statements_started", 2)));
     }
 }

@@ -83,15 +83,15 @@ pub(crate) fn update(connection: &Connection, order: &Order, run: &Run) -> Resul
     Ok(before + each_row(&mut last, order, |statement| exhaust(connection, statement, run))?)
 }
 
-/// Looks at a statement without running it.
+/// Looks at a statement without running it; `None` if there are several: what follows the first may need what it makes.
 pub(crate) fn describe<T>(
     connection: &Connection,
     text: &str,
     look: impl FnOnce(&Statement<'_>) -> T,
-) -> Result<T, Failure> {
+) -> Result<Option<T>, Failure> {
     let mut batch = Batch::new(connection, text);
     let statement = batch.next()?.ok_or_else(nothing)?;
-    Ok(look(&statement))
+    Ok(matches!(batch.next(), Ok(None)).then(|| look(&statement)))
 }
 
 /// The schema that a query's first row tells. One that would change something is not run.
@@ -106,12 +106,6 @@ pub(crate) fn first_schema(connection: &Connection, order: &Order) -> Result<Sch
         }
     }
     Ok(cells.schema().as_ref().clone())
-}
-
-/// Whether a text has more than one statement.
-pub(crate) fn is_several(connection: &Connection, text: &str) -> bool {
-    let mut batch = Batch::new(connection, text);
-    matches!(batch.next(), Ok(Some(_))) && !matches!(batch.next(), Ok(None))
 }
 
 /// Runs all statements of a text but the last, and gives that one. Each is prepared when those before it have run: it
@@ -216,9 +210,10 @@ mod tests {
         assert!(matches!(changed(&connection, " -- nothing"), Err(Failure::Request(_))));
         assert!(matches!(changed(&connection, "CREATE TABLE t (n INT); SELEC 1"), Err(Failure::Sql(_))));
         assert!(matches!(changed(&connection, "SELECT ?"), Err(Failure::Request(_))));
-        assert!(
-            is_several(&connection, "SELECT 1; SELECT 2") && !is_several(&connection, "SELECT 1; -- one")
-        );
+        let columns = |text: &str| describe(&connection, text, |statement| statement.column_count());
+        assert_eq!(columns("SELECT 1, 2; -- one").unwrap(), Some(2));
+        assert_eq!(columns("SELECT 1; SELECT 2").unwrap(), None);
+        assert!(columns("SELEC 1").is_err());
     }
 
     #[test]

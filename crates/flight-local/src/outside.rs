@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::error::StartError;
@@ -35,12 +36,17 @@ impl Threads {
         &self.handle
     }
 
-    /// Ends every task and waits for the threads, at most so long. May be called from a task of another runtime.
-    pub(crate) fn stop(&mut self, patience: Duration) {
+    /// Ends every task and waits for the threads, at most so long.
+    ///
+    /// Waiting for threads is refused inside another runtime's task, so a thread of our own does it; dropped, this goes on.
+    pub(crate) async fn stop(&mut self, patience: Duration) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for threads is refused inside another runtime's task; a thread of our own may do it.
-            let waiting = std::thread::spawn(move || runtime.shutdown_timeout(patience));
-            drop(waiting.join());
+            let (done, stopped) = oneshot::channel();
+            std::thread::spawn(move || {
+                runtime.shutdown_timeout(patience);
+                done.send(())
+            });
+            let (Ok(()) | Err(_)) = stopped.await;
         }
     }
 }
@@ -48,7 +54,10 @@ impl Threads {
 /// Also after a start that failed half-way, in whatever context. The port is free when this is done.
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.stop(Duration::from_secs(1));
+        if let Some(runtime) = self.runtime.take() {
+            let waiting = std::thread::spawn(move || runtime.shutdown_timeout(Duration::from_secs(1)));
+            drop(waiting.join());
+        }
     }
 }
 

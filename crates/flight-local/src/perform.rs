@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-use crate::counters::{Counted, count};
+use crate::counters::AtWork;
 use crate::error::Failure;
 use crate::execute;
 use crate::faults::Fault;
@@ -58,15 +58,12 @@ pub(crate) async fn perform<T: Send + 'static>(
     let Errand { session, run, number, prepared, line, text } = errand;
     let _enlisted = session.enlist(number, &run, prepared);
     let engine = session.lock(&run).await?;
-    count(&shared.tally.statements_started);
+    let mut at_work = AtWork::begin(&shared.tally);
     shared.log(&text);
-    let _running = Counted::new(&shared.tally.statements_running);
     let result = execute_with_faults(&shared, &session, engine, &run, &line, work).await;
-    let ended = match &result {
-        Err(status) if status.code() == tonic::Code::Cancelled => &shared.tally.statements_interrupted,
-        _ => &shared.tally.statements_finished,
-    };
-    count(ended);
+    if !matches!(&result, Err(status) if status.code() == tonic::Code::Cancelled) {
+        at_work.finish();
+    }
     result
 }
 

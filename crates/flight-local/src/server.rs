@@ -24,6 +24,8 @@ use crate::wire::Wire;
 
 /// How long a stop waits for statements that were interrupted.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How many endpoints a result may have, and how many listeners there may be.
+const PARTS: usize = 100;
 /// The largest message it takes in.
 const MESSAGE: usize = 64 << 20;
 
@@ -50,6 +52,9 @@ impl FlightLocal {
             return Err(StartError::Setting(
                 "with a session limit of 0 nobody could use the server; allow some",
             ));
+        }
+        if config.endpoints_per_result > PARTS || config.further_listeners > PARTS {
+            return Err(StartError::Setting("more than 100 endpoints or listeners are no test; take fewer"));
         }
         let statements = config.session_limit.saturating_add(64).clamp(512, 100_000);
         let threads = Threads::start(config.threads, statements)?;
@@ -147,7 +152,7 @@ impl FlightLocal {
     pub async fn stop(mut self) {
         self.shared.lines.cut_all_but(None);
         self.shared.sessions.end_all();
-        self.threads.stop(PATIENCE);
+        self.threads.stop(PATIENCE).await;
     }
 }
 

@@ -121,6 +121,12 @@ impl DynamoTable {
         Ok(Self { client: Client::from_conf(config.build()), name: name.into() })
     }
 
+    /// Another table in the same place.
+    #[must_use]
+    pub fn beside(&self, name: impl Into<String>) -> Self {
+        Self { client: self.client.clone(), name: name.into() }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

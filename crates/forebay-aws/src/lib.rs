@@ -16,13 +16,23 @@
 //! # }
 //! ```
 //!
-//! With feature `dynamodb`, `dynamo::DynamoTable` is the table that a fleet shares its budget through.
+//! With feature `dynamodb`, `join` makes a process a member of its fleet as its environment says, and `dynamo::DynamoTable` is the
+//! table that the fleet shares its budget through.
 
 #[cfg(feature = "dynamodb")]
 pub mod dynamo;
 
 mod credentials;
+#[cfg(feature = "dynamodb")]
+mod join;
 mod sdk;
 mod signer;
 
+#[cfg(feature = "dynamodb")]
+pub use join::{AwsJoinError, join, member};
 pub use signer::SdkSigner;
+
+/// The page that shows how a fleet is joined, so that what it shows is compiled.
+#[cfg(all(doctest, feature = "dynamodb"))]
+#[doc = include_str!("../../../docs/fleet.md")]
+mod manual {}

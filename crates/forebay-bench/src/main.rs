@@ -121,6 +121,18 @@ enum Command {
         #[command(flatten)]
         settings: flight::Settings,
     },
+    /// A fleet's budget with a DynamoDB: real processes that share it while they are killed at random, and histories that must end as
+    /// on the table in memory.
+    FleetProcesses {
+        /// For three minutes, instead of some seconds.
+        #[arg(long)]
+        long: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// One of those processes.
+    #[command(hide = true)]
+    FleetWorker,
     /// The local Aurora DSQL that is measured: `dsql` and `dsql-local` start it.
     #[command(hide = true)]
     DsqlLocalServe {
@@ -188,6 +200,16 @@ fn main() -> anyhow::Result<()> {
         }
         Command::FlightRead { reading } => flight_cancel::read(&reading)?,
         Command::FlightLocalServe { settings } => flight::serve(&settings)?,
+        Command::FleetProcesses { long, output } => {
+            use forebay_bench::{fleet_processes, fleet_processes::Plan, twin_tables};
+            let mut report = Report::new("fleet-processes");
+            let (plan, seeds) = if long { (Plan::LONG, 100) } else { (Plan::SHORT, 4) };
+            fleet_processes::show(&mut report, plan)?;
+            twin_tables::show(&mut report, seeds)?;
+            report.machine.look_again();
+            output.print(&report);
+        }
+        Command::FleetWorker => forebay_bench::fleet_processes::work()?,
         Command::DsqlLocalServe { engine } => dsql_local::serve(engine.into())?,
         Command::Spin { turns, crowd: None } => instructions::spin(turns)?,
         Command::Spin { turns, crowd: Some(connections) } => contended::spin(connections, turns)?,

@@ -1,7 +1,9 @@
 //! What `forebay lease` and `forebay limiter` have in common: the way to the table, and the way out.
 
+use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::task::Poll;
@@ -33,10 +35,53 @@ pub(crate) struct Way {
 
 /// The cluster whose budget it is about.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Cluster {
+struct Cluster {
     /// Host of the cluster
     #[arg(long, value_name = "HOST", env = "CLUSTER_ENDPOINT", value_parser = host)]
-    pub(crate) endpoint: String,
+    endpoint: String,
+}
+
+/// The variable that names a table.
+pub(crate) trait Variable: Clone + Debug + Send + Sync + 'static {
+    const NAME: &'static str;
+}
+
+/// The name of a table.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Table<V: Variable> {
+    /// The table
+    #[arg(long = "table", value_name = "NAME", env = V::NAME)]
+    pub(crate) name: String,
+    #[arg(skip)]
+    variable: PhantomData<V>,
+}
+
+/// What is asked about: a cluster, in a table.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Target<V: Variable> {
+    #[command(flatten)]
+    table: Table<V>,
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    pub(crate) way: Way,
+}
+
+impl<V: Variable> Target<V> {
+    /// Host of the cluster.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.cluster.endpoint
+    }
+
+    /// The table.
+    pub(crate) async fn open(&self) -> anyhow::Result<DynamoTable> {
+        self.way.table(&self.table.name, Some(self.endpoint())).await
+    }
+
+    /// What the table said instead, with its name and the remedy.
+    pub(crate) fn explained(&self, error: TableError) -> anyhow::Error {
+        explained(&self.table.name, error)
+    }
 }
 
 /// A host as it is part of every key: in lower case, and without a port.
@@ -82,7 +127,7 @@ impl Consent {
 impl Way {
     /// The table called `name`, with the region and the credentials of the environment. The region is REGION, or what the SDK
     /// finds, or the cluster's own.
-    pub(crate) async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
+    async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
         let place = Place {
             region: std::env::var("REGION").ok().filter(|region| !region.is_empty()),
             cluster: endpoint.map(str::to_owned),
@@ -136,7 +181,7 @@ pub(crate) async fn bounded<T>(
 }
 
 /// What a table says, with its name and the remedy.
-pub(crate) fn explained(table: &str, error: TableError) -> anyhow::Error {
+fn explained(table: &str, error: TableError) -> anyhow::Error {
     let remedy = error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
     anyhow::anyhow!("table {table}: {error}{remedy}")
 }

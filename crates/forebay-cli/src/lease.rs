@@ -12,7 +12,7 @@ use forebay_fleet::operator::{self, ReconcileError};
 use serde_json::json;
 
 use self::status::Status;
-use crate::fleet::{self, Cluster, Consent, NO, Way, explained};
+use crate::fleet::{self, Consent, NO, Table, Target, Variable, Way};
 
 /// Look at the connections a fleet shares, and mend what keeps count of them
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ enum Command {
 #[command(after_help = "Example:\n  forebay lease setup --table forebay")]
 struct Setup {
     #[command(flatten)]
-    table: Table,
+    table: Table<LeaseTable>,
     #[command(flatten)]
     way: Way,
 }
@@ -62,11 +62,7 @@ struct Setup {
 )]
 struct Shown {
     #[command(flatten)]
-    table: Table,
-    #[command(flatten)]
-    cluster: Cluster,
-    #[command(flatten)]
-    way: Way,
+    target: Target<LeaseTable>,
 }
 
 /// Set the counter of mode counter to the leases that are held
@@ -79,16 +75,12 @@ struct Shown {
 )]
 struct Reconcile {
     #[command(flatten)]
-    table: Table,
-    #[command(flatten)]
-    cluster: Cluster,
+    target: Target<LeaseTable>,
     /// The longest a connection of such a peer can live
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
     longest_session: Duration,
     #[command(flatten)]
     consent: Consent,
-    #[command(flatten)]
-    way: Way,
 }
 
 /// Forget everything about a cluster: ledger, counter and shared rate
@@ -101,13 +93,9 @@ struct Reconcile {
 )]
 struct Reset {
     #[command(flatten)]
-    table: Table,
-    #[command(flatten)]
-    cluster: Cluster,
+    target: Target<LeaseTable>,
     #[command(flatten)]
     consent: Consent,
-    #[command(flatten)]
-    way: Way,
 }
 
 /// Take one instance out of the ledger, as if it were dead: its slots are free at once
@@ -122,20 +110,16 @@ struct Evict {
     #[arg(value_name = "INSTANCE")]
     instance: String,
     #[command(flatten)]
-    table: Table,
-    #[command(flatten)]
-    cluster: Cluster,
+    target: Target<LeaseTable>,
     #[command(flatten)]
     consent: Consent,
-    #[command(flatten)]
-    way: Way,
 }
 
-#[derive(Debug, Args)]
-struct Table {
-    /// The table
-    #[arg(long = "table", value_name = "NAME", env = "DSQL_DISTRIBUTED_CONN_LEASE_TABLE")]
-    name: String,
+#[derive(Clone, Debug)]
+struct LeaseTable;
+
+impl Variable for LeaseTable {
+    const NAME: &'static str = "DSQL_DISTRIBUTED_CONN_LEASE_TABLE";
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -159,24 +143,24 @@ impl Lease {
 
 impl Shown {
     async fn show(&self, runtime: &TokioRuntime) -> anyhow::Result<ExitCode> {
-        let endpoint = &self.cluster.endpoint;
-        let table = self.way.table(&self.table.name, Some(endpoint)).await?;
+        let endpoint = self.target.endpoint();
+        let table = self.target.open().await?;
         let status = Status::look(&table, runtime, endpoint).await;
-        let status = status.map_err(|error| explained(&self.table.name, error))?;
-        self.way.tell(&status.record(), &status.to_string())?;
+        let status = status.map_err(|error| self.target.explained(error))?;
+        self.target.way.tell(&status.record(), &status.to_string())?;
         Ok(if status.is_exact() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }
 }
 
 impl Reconcile {
     fn run(&self) -> anyhow::Result<ExitCode> {
-        let endpoint = &self.cluster.endpoint;
+        let endpoint = self.target.endpoint();
         let about = format!("This sets the counter of {endpoint}, and deletes the leases of the dead.");
         agreed(self.consent, &about, async |runtime| {
-            let table = self.way.table(&self.table.name, Some(endpoint)).await?;
+            let table = self.target.open().await?;
             let done = operator::reconcile(&table, runtime, endpoint, self.longest_session).await;
             let done = done.map_err(|error| match error {
-                ReconcileError::Table(error) => explained(&self.table.name, error),
+                ReconcileError::Table(error) => self.target.explained(error),
                 error => error.into(),
             })?;
             let record = json!({ "counted": done.counted, "held": done.held, "expired": done.expired });
@@ -184,7 +168,7 @@ impl Reconcile {
                 "the counter said {}, and says {} now; {} leases of the dead deleted\n",
                 done.counted, done.held, done.expired
             );
-            self.way.tell(&record, &text)?;
+            self.target.way.tell(&record, &text)?;
             Ok(ExitCode::SUCCESS)
         })
     }
@@ -192,17 +176,17 @@ impl Reconcile {
 
 impl Reset {
     fn run(&self) -> anyhow::Result<ExitCode> {
-        let endpoint = &self.cluster.endpoint;
+        let endpoint = self.target.endpoint();
         let about = format!(
             "This forgets who holds connections to {endpoint}. Until every instance has joined anew, the limit may be \
              exceeded."
         );
         agreed(self.consent, &about, async |runtime| {
-            let table = self.way.table(&self.table.name, Some(endpoint)).await?;
-            operator::reset(&table, runtime, endpoint)
-                .await
-                .map_err(|error| explained(&self.table.name, error))?;
-            self.way.tell(&json!({ "reset": endpoint }), "forgotten; instances that live join anew\n")?;
+            let table = self.target.open().await?;
+            operator::reset(&table, runtime, endpoint).await.map_err(|error| self.target.explained(error))?;
+            self.target
+                .way
+                .tell(&json!({ "reset": endpoint }), "forgotten; instances that live join anew\n")?;
             Ok(ExitCode::SUCCESS)
         })
     }
@@ -210,24 +194,24 @@ impl Reset {
 
 impl Evict {
     fn run(&self) -> anyhow::Result<ExitCode> {
-        let (endpoint, instance) = (&self.cluster.endpoint, &self.instance);
+        let (endpoint, instance) = (self.target.endpoint(), &self.instance);
         let about = format!(
             "This frees the slots of {instance}. If it lives and holds connections to {endpoint}, the limit may be exceeded \
              until it has joined anew."
         );
         agreed(self.consent, &about, async |runtime| {
-            let table = self.way.table(&self.table.name, Some(endpoint)).await?;
+            let table = self.target.open().await?;
             let before = operator::survey(&table, runtime, endpoint).await;
-            let before = before.map_err(|error| explained(&self.table.name, error))?;
+            let before = before.map_err(|error| self.target.explained(error))?;
             let there = before.instances.iter().any(|known| known.instance == *instance);
             let freed = operator::evict(&table, runtime, endpoint, instance).await;
-            let freed = freed.map_err(|error| explained(&self.table.name, error))?;
+            let freed = freed.map_err(|error| self.target.explained(error))?;
             let text = if there {
                 format!("{instance} is out; {freed} slots are free\n")
             } else {
                 format!("there is no instance {instance}; `forebay lease status` lists them\n")
             };
-            self.way.tell(&json!({ "instance": instance, "found": there, "freed": freed }), &text)?;
+            self.target.way.tell(&json!({ "instance": instance, "found": there, "freed": freed }), &text)?;
             Ok(if there { ExitCode::SUCCESS } else { ExitCode::from(NO) })
         })
     }

@@ -8,7 +8,7 @@ use forebay::rt::{Runtime, TokioRuntime};
 use forebay_fleet::{Table as _, TableError, operator};
 use serde_json::json;
 
-use crate::fleet::{self, Cluster, Way, bounded, explained};
+use crate::fleet::{self, Table, Target, Variable, Way, bounded};
 
 /// Look at the connect rate a fleet shares
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ enum Command {
 #[command(after_help = "Example:\n  forebay limiter setup --table forebay")]
 struct Setup {
     #[command(flatten)]
-    table: Table,
+    table: Table<RateTable>,
     #[command(flatten)]
     way: Way,
 }
@@ -48,18 +48,14 @@ struct Setup {
 )]
 struct Shown {
     #[command(flatten)]
-    table: Table,
-    #[command(flatten)]
-    cluster: Cluster,
-    #[command(flatten)]
-    way: Way,
+    target: Target<RateTable>,
 }
 
-#[derive(Debug, Args)]
-struct Table {
-    /// The table
-    #[arg(long = "table", value_name = "NAME", env = "DSQL_DISTRIBUTED_RATE_LIMITER_TABLE")]
-    name: String,
+#[derive(Clone, Debug)]
+struct RateTable;
+
+impl Variable for RateTable {
+    const NAME: &'static str = "DSQL_DISTRIBUTED_RATE_LIMITER_TABLE";
 }
 
 impl Limiter {
@@ -76,10 +72,10 @@ impl Limiter {
 
 impl Shown {
     async fn show(&self, runtime: &TokioRuntime) -> anyhow::Result<ExitCode> {
-        let (name, endpoint) = (&self.table.name, &self.cluster.endpoint);
-        let table = self.way.table(name, Some(endpoint)).await?;
-        let failed = |error: TableError| explained(name, error);
-        let reserved = operator::survey(&table, runtime, endpoint).await.map_err(failed)?.rate_reserved;
+        let endpoint = self.target.endpoint();
+        let table = self.target.open().await?;
+        let failed = |error: TableError| self.target.explained(error);
+        let reserved = operator::rate_reserved(&table, runtime, endpoint).await.map_err(failed)?;
         let second = runtime.wall().as_secs().saturating_sub(1);
         let key = format!("dsqlconnect#{endpoint}#{second}");
         let window = bounded(runtime, table.get(&key)).await.map_err(failed)?;
@@ -98,7 +94,7 @@ impl Shown {
             "rate_reserved_seconds": reserved.map(|ahead| ahead.as_secs_f64()),
             "window_last_second": window,
         });
-        self.way.tell(&record, &format!("{endpoint}\n{bucket}\n{windows}\n"))?;
+        self.target.way.tell(&record, &format!("{endpoint}\n{bucket}\n{windows}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -11,6 +11,11 @@ mod dsql_local;
 mod ending;
 #[cfg(feature = "aws")]
 mod fleet;
+#[cfg(feature = "flight")]
+mod flight;
+#[cfg(not(feature = "flight"))]
+#[path = "flight_absent.rs"]
+mod flight;
 #[cfg(feature = "flight-local")]
 mod flight_local;
 #[cfg(not(feature = "flight-local"))]
@@ -46,6 +51,7 @@ enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
     DsqlLocal(Box<dsql_local::DsqlLocal>),
+    Flight(flight::Flight),
     FlightLocal(Box<flight_local::FlightLocalCommand>),
     Lease(Lease),
     Limiter(Limiter),
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Sim(sim) => sim.run(),
         Command::DsqlLocal(dsql_local) => dsql_local.run(),
+        Command::Flight(flight) => flight.run(),
         Command::FlightLocal(flight_local) => flight_local.run(),
         Command::Lease(lease) => lease.run(),
         Command::Limiter(limiter) => limiter.run(),

@@ -19,7 +19,7 @@ use crate::retry::RetryPolicy;
 use crate::standard::Standard;
 use crate::token::{Signer, TokenCache};
 use crate::transaction::Transactions;
-use crate::{keeper, standard, warmup};
+use crate::{keeper, member, standard, warmup};
 
 /// Makes the connector once it is known where tasks run.
 type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send>;
@@ -79,6 +79,17 @@ impl<C: Connect> Builder<C> {
         }
     }
 
+    /// A pool of a [`Member`](crate::Member).
+    pub(crate) fn of_member(
+        options: Options,
+        make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
+    ) -> Self
+    where
+        C: Client,
+    {
+        Self { check_after: C::CHECK_AFTER, ..Self::made(options, make) }
+    }
+
     /// Where time and tasks come from. Default: the tokio runtime that [`connect`](Self::connect) is called in.
     pub fn runtime(mut self, runtime: impl Runtime) -> Self {
         self.runtime = Some(Arc::new(runtime));
@@ -115,10 +126,14 @@ impl<C: Connect> Builder<C> {
     /// Dropping the future closes what was opened.
     ///
     /// # Errors
-    /// If the options make no sense, or there is no runtime.
+    /// If the options make no sense, or there is no runtime. Options that ask for leases or a shared rate make sense only for a
+    /// pool that has them: one of a [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
         let Self { options, make, runtime, limit, leases, observers, policy, check_after } = self;
         Logs::notes(&options.settings().notes);
+        if let Some(problem) = member::shares_nothing(&options, leases.is_some(), limit.is_some()) {
+            return Err(problem.into());
+        }
         let runtime = match runtime {
             Some(runtime) => runtime,
             None => Arc::new(TokioRuntime::current()?),

@@ -6,6 +6,7 @@
 //! - [`TokenCache`]: tokens signed ahead of need, so that a failing token service does not stop new connections.
 //! - [`DsqlPool`]: one handle to a cluster, with connections from a reservoir or from a pool. It is called `Dsql` with
 //!   connections of tokio-postgres, and `SqlxDsql` with those of sqlx.
+//! - [`Member`]: what all pools of a process share, and through a table a whole fleet: leases and connect rate.
 //! - [`Error`] and [`Class`]: what went wrong, by what to do next.
 
 pub mod metrics;
@@ -19,6 +20,7 @@ mod error;
 mod id;
 mod keeper;
 mod lent;
+mod member;
 mod options;
 #[cfg(feature = "tokio-postgres")]
 mod postgres;
@@ -51,6 +53,7 @@ pub use dsql::{Drained, DsqlPool, PoolMode, PoolStatus};
 pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
 pub use id::{ClockOutOfRange, Ids, Node};
 pub use lent::Lent;
+pub use member::{JoinError, Member, MemberBuilder};
 pub use options::{Options, OptionsBuilder, Roots};
 #[cfg(feature = "tokio-postgres")]
 pub use postgres::{Postgres, PostgresConnection};

@@ -3,9 +3,7 @@
 use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
-use ::metrics::{
-    Counter, Label, SharedString, Unit, counter, describe_counter, describe_histogram, histogram,
-};
+use ::metrics::{Counter, Label, SharedString, counter, histogram};
 use forebay::metrics::Kind;
 
 use crate::error::Class;
@@ -68,7 +66,7 @@ impl TokenCounters {
     fn handles(&self) -> &[Counter; 4] {
         self.handles.get_or_init(|| {
             [TOKEN_HITS, TOKEN_MISSES, TOKEN_REFRESHES, TOKEN_FAILURES].map(|metric| {
-                describe_counter!(metric.name, metric.help);
+                metric.kind.describe(metric.name, metric.help);
                 counter!(metric.name, "service" => self.service.clone())
             })
         })
@@ -161,10 +159,7 @@ impl TransactionMeter {
 
 fn describe() {
     for metric in ALL.iter().filter(|metric| metric.name.starts_with("dsql_tx_")) {
-        match metric.kind {
-            Kind::Histogram => describe_histogram!(metric.name, Unit::Milliseconds, metric.help),
-            _ => describe_counter!(metric.name, metric.help),
-        }
+        metric.kind.describe(metric.name, metric.help);
     }
 }
 
@@ -172,13 +167,8 @@ fn describe() {
 #[must_use]
 pub fn manual() -> String {
     let rows = ALL.iter().map(|metric| {
-        let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-        format!("| `{}` | {kind} | {} | {} |\n", metric.name, labels.join(", "), metric.help)
+        format!("| `{}` | {} | {} | {} |\n", metric.name, metric.kind, labels.join(", "), metric.help)
     });
     format!(
         "| metric | kind | more labels | what it tells |\n|---|---|---|---|\n{}",

@@ -3,10 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ::metrics::{
-    Counter, Gauge, Histogram, Label, SharedString, Unit, counter, describe_counter, describe_gauge,
-    describe_histogram, gauge, histogram,
-};
+use ::metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, histogram};
 use forebay::metrics::Kind;
 use forebay::{Discard, Event, Observer};
 use parking_lot::Mutex;
@@ -41,9 +38,7 @@ metrics! {
 /// The manual's table of these metrics, in Markdown.
 #[must_use]
 pub fn manual() -> String {
-    let row = |metric: &Metric| {
-        format!("| `{}` | {} | {} |\n", metric.name, format!("{:?}", metric.kind).to_lowercase(), metric.help)
-    };
+    let row = |metric: &Metric| format!("| `{}` | {} | {} |\n", metric.name, metric.kind, metric.help);
     format!("| metric | kind | what it tells |\n|---|---|---|\n{}", ALL.iter().map(row).collect::<String>())
 }
 
@@ -84,11 +79,7 @@ impl PoolMetrics {
 
     fn register(&self) -> Handles {
         for metric in ALL {
-            match metric.kind {
-                Kind::Counter => describe_counter!(metric.name, metric.help),
-                Kind::Gauge => describe_gauge!(metric.name, metric.help),
-                Kind::Histogram => describe_histogram!(metric.name, Unit::Milliseconds, metric.help),
-            }
+            metric.kind.describe(metric.name, metric.help);
         }
         let labels =
             vec![Label::new("service", self.0.service.clone()), Label::new("pool", self.0.pool.clone())];

@@ -1,9 +1,12 @@
 //! Connections of tokio-postgres.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
@@ -65,9 +68,16 @@ impl Postgres {
         let (driver, leash) = Driver::new(connection, Arc::clone(&watch));
         self.parts.runtime.spawn(Box::pin(async move {
             // In this order: the socket is closed before it is said to be, and only then is the death told.
-            let _lifeline = lifeline.guard();
+            let _death = lifeline.clone().guard();
             let _ended = ended;
-            driver.await;
+            // What is recalled ends here, whatever its caller is doing with it.
+            let mut driver = driver;
+            let mut recalled = pin!(lifeline.recalled());
+            poll_fn(|context| match recalled.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => Pin::new(&mut driver).poll(context),
+            })
+            .await;
         }));
         let opened = PostgresConnection { client, watch, leash, commit_was_sent: true };
         // Until the driver has looked once, it would not hear of what it is told.

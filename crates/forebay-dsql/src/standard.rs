@@ -243,13 +243,16 @@ impl<C: Connect> Shared<C> {
 
     async fn try_open(self: &Arc<Self>) -> Result<Pooled<C>, OpenError> {
         self.connector.prepare().await?;
+        let lifeline = Lifeline::unattached();
         let lease = match &self.leases {
-            Some(leases) => Some(StandardLease::take(Arc::clone(leases), Arc::clone(&self.runtime)).await?),
+            Some(leases) => {
+                Some(StandardLease::take(Arc::clone(leases), Arc::clone(&self.runtime), &lifeline).await?)
+            }
             None => None,
         };
         let permit = self.limit.acquire().await;
         permit.map_err(|error| OpenError::new(Failure::RateLimit, error))?.spend();
-        let open = self.connector.open(Lifeline::unattached());
+        let open = self.connector.open(lifeline.clone());
         let limit = self.figures.open_timeout;
         let opened = rt::within(&*self.runtime, limit, open).await;
         let connection = opened.unwrap_or_else(|| {
@@ -257,7 +260,7 @@ impl<C: Connect> Shared<C> {
             Err(OpenError::new(Failure::Timeout, message))
         })?;
         let expires_at = self.runtime.now() + LIFE;
-        Ok(Pooled::new(connection, lease, expires_at, Arc::clone(self)))
+        Ok(Pooled::new(connection, lease, lifeline, expires_at, Arc::clone(self)))
     }
 }
 

@@ -174,6 +174,24 @@ async fn transactions(table: &dyn Table, key: &str) {
         "under another token it is another change: {again:?}"
     );
     assert_eq!(active().await, Some(1));
+    unfit_changes(table, key).await;
+}
+
+/// A change that does not fit its item, in a transaction: conditions come first, and nothing is changed either way.
+async fn unfit_changes(table: &dyn Table, key: &str) {
+    let (one, other) = (format!("{key}#unfit"), format!("{key}#beside"));
+    let nowhere = || Update::of(&one).change(Change::Set(Path::of("inst").then("a"), Value::Number(1)));
+    let beside = Write::Update(Update::of(&other).change(Change::set("a", 1)));
+    let refused = Write::Update(nowhere().when(Condition::an_item()));
+    match table.transact(&[beside.clone(), refused], &format!("{key}-5")).await {
+        Err(TableError::Cancelled(reasons)) => {
+            assert_eq!(reasons, [Cancelled::Fine, Cancelled::ConditionFailed(None)], "conditions come first");
+        }
+        outcome => panic!("a condition that does not hold: {outcome:?}"),
+    }
+    let unfit = table.transact(&[beside, Write::Update(nowhere())], &format!("{key}-6")).await;
+    assert!(matches!(unfit, Err(TableError::Invalid(_))), "a way that leads nowhere: {unfit:?}");
+    assert_eq!((read(table, &one).await, read(table, &other).await), (None, None), "all or nothing");
 }
 
 async fn deletes(table: &dyn Table, key: &str) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings, Seed};
+use forebay::{
+    AwayPolicy, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings, Seed,
+};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -19,6 +21,10 @@ use crate::settings::FleetSettings;
 use crate::store::Store;
 use crate::table::{Table, TableError};
 use crate::window::Window;
+
+mod recall;
+
+use recall::RecalledLeases;
 
 /// The tables a fleet shares. They may be one.
 #[derive(Clone)]
@@ -83,7 +89,8 @@ pub struct Fleet {
 }
 
 enum Counting {
-    Ledger(Arc<LedgerLeases>),
+    /// The ledger, and what reservoirs see of it.
+    Ledger(Arc<LedgerLeases>, Arc<dyn Leases>),
     Counter(Arc<CounterLeases>),
 }
 
@@ -139,7 +146,7 @@ impl Fleet {
         });
         let rate = settings.rate.as_ref().map(|rate| {
             let ledger = match (&counting, rate.mode) {
-                (Some(Counting::Ledger(leases)), RateMode::Bucket) => Some(Arc::clone(&leases.0)),
+                (Some(Counting::Ledger(ledger, _)), RateMode::Bucket) => Some(Arc::clone(&ledger.0)),
                 _ => None,
             };
             share_rate(&settings, rate, rates, ledger, seed)
@@ -155,7 +162,7 @@ impl Fleet {
     #[must_use]
     pub fn leases(&self) -> Option<Arc<dyn Leases>> {
         match self.counting.as_ref()? {
-            Counting::Ledger(leases) => Some(Arc::clone(leases) as _),
+            Counting::Ledger(_, leases) => Some(Arc::clone(leases)),
             Counting::Counter(leases) => Some(Arc::clone(leases) as _),
         }
     }
@@ -174,17 +181,18 @@ impl Fleet {
     /// Dropping the future changes nothing.
     pub async fn node(&self) -> Option<u16> {
         match self.counting.as_ref()? {
-            Counting::Ledger(leases) => leases.0.joined().await,
+            Counting::Ledger(ledger, _) => ledger.0.joined().await,
             Counting::Counter(_) => None,
         }
     }
 
     /// How many connections this process may hold, now and as it changes. Under the policy `strict` it falls before the
-    /// slots can be taken away, and whoever holds more must close them then; otherwise it says that there is no bound.
+    /// slots can be taken away, and the [leases](Self::leases) recall what is held above it: reservoirs close it then.
+    /// Otherwise it says that there is no bound.
     #[must_use]
     pub fn ceiling(&self) -> watch::Receiver<u64> {
         match &self.counting {
-            Some(Counting::Ledger(leases)) => leases.0.ceiling(),
+            Some(Counting::Ledger(ledger, _)) => ledger.0.ceiling(),
             _ => self.unbounded.subscribe(),
         }
     }
@@ -205,8 +213,8 @@ impl Fleet {
             rate_away: self.rate.as_ref().and_then(Rate::away_since).map(|since| now.since(since)),
         };
         match &self.counting {
-            Some(Counting::Ledger(leases)) => {
-                let holding = leases.0.holding();
+            Some(Counting::Ledger(ledger, _)) => {
+                let holding = ledger.0.holding();
                 status.slots = holding.slots;
                 status.leases = holding.leases;
                 status.node = holding.node;
@@ -235,7 +243,7 @@ impl Fleet {
     pub async fn leave(&self, patience: Duration) -> bool {
         let left = match &self.counting {
             None => true,
-            Some(Counting::Ledger(leases)) => leases.0.leave(patience).await,
+            Some(Counting::Ledger(ledger, _)) => ledger.0.leave(patience).await,
             Some(Counting::Counter(leases)) => leases.0.leave(patience).await,
         };
         let status = self.status();
@@ -267,7 +275,13 @@ impl Counting {
             max_open: settings.max_open,
             policy: settings.away,
         };
-        Self::Ledger(Arc::new(LedgerLeases(Ledger::start(rules, store, seed.fork("ledger").draws()))))
+        let runtime = Arc::clone(&store.runtime);
+        let ledger = Arc::new(LedgerLeases(Ledger::start(rules, store, seed.fork("ledger").draws())));
+        let mut leases: Arc<dyn Leases> = Arc::clone(&ledger) as _;
+        if settings.away == AwayPolicy::Strict {
+            leases = RecalledLeases::start(leases, ledger.0.ceiling(), &*runtime);
+        }
+        Self::Ledger(ledger, leases)
     }
 
     fn counter(settings: &FleetSettings, lease: &LeaseSettings, store: Store, seed: Seed) -> Self {

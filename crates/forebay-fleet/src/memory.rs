@@ -98,6 +98,16 @@ impl fmt::Debug for MemoryTable {
     }
 }
 
+impl Write {
+    fn when(&self) -> &[Condition] {
+        match self {
+            Self::Update(update) => &update.when,
+            Self::Put { when, .. } => when,
+            Self::Delete(delete) => &delete.when,
+        }
+    }
+}
+
 /// Write units for items of these sizes, before and after: the larger counts.
 #[must_use]
 pub(crate) fn write_units(bytes: usize) -> u64 {
@@ -182,29 +192,33 @@ impl Inner {
             Some(_) => return Err(TableError::Invalid("this token was used for other changes".into())),
             None => {}
         }
-        let mut results = Vec::new();
-        for write in writes {
-            let (result, when) = match write {
-                Write::Update(update) => (Some(self.changed(update)?), &update.when),
-                Write::Put { item, when, .. } => (Some(item.clone()), when),
-                Write::Delete(delete) => (None, &delete.when),
-            };
+        // Every condition before any change: one that does not fit the item matters only where all hold.
+        let holds: Vec<bool> = writes.iter().map(|write| self.holds(write.key(), write.when())).collect();
+        if holds.contains(&false) {
+            for write in writes {
+                self.bill_write(write.key(), self.size(write.key()), 2);
+            }
+            let reasons = writes.iter().zip(holds).map(|(write, holds)| {
+                let item = || self.items.get(write.key()).cloned().map(Box::new);
+                if holds { Cancelled::Fine } else { Cancelled::ConditionFailed(item()) }
+            });
+            return Err(TableError::Cancelled(reasons.collect()));
+        }
+        let results: Vec<Option<Item>> = writes
+            .iter()
+            .map(|write| match write {
+                Write::Update(update) => self.changed(update).map(Some),
+                Write::Put { item, .. } => Ok(Some(item.clone())),
+                Write::Delete(_) => Ok(None),
+            })
+            .collect::<Result<_, _>>()?;
+        for (write, result) in writes.iter().zip(results) {
             let bytes = result.as_ref().map_or(0, |item| item.size(write.key()));
             self.bill_write(write.key(), bytes.max(self.size(write.key())), 2);
-            results.push((self.holds(write.key(), when), result));
+            self.store(write.key(), result);
         }
-        if results.iter().all(|(holds, _)| *holds) {
-            for (write, (_, result)) in writes.iter().zip(results) {
-                self.store(write.key(), result);
-            }
-            self.tokens.insert(token.to_owned(), writes.to_vec());
-            return Ok(());
-        }
-        let reasons = writes.iter().zip(results).map(|(write, (holds, _))| {
-            let item = || self.items.get(write.key()).cloned().map(Box::new);
-            if holds { Cancelled::Fine } else { Cancelled::ConditionFailed(item()) }
-        });
-        Err(TableError::Cancelled(reasons.collect()))
+        self.tokens.insert(token.to_owned(), writes.to_vec());
+        Ok(())
     }
 
     fn scan(&mut self, prefix: &str, after: Option<&Cursor>) -> Page {

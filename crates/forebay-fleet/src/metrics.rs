@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use ::metrics::{
-    Counter, Gauge, Histogram, Label, SharedString, Unit, counter, describe_counter, describe_gauge,
-    describe_histogram, gauge, histogram,
-};
+use ::metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, histogram};
 
 /// What kind of metric it is.
 pub use forebay::metrics::Kind;
@@ -76,12 +73,7 @@ pub(crate) struct Telemetry {
 impl Telemetry {
     pub(crate) fn new(prefix: &str, service: &str) -> Self {
         for metric in ALL {
-            let name = metric.full_name(prefix);
-            match metric.kind {
-                Kind::Counter => describe_counter!(name, metric.help),
-                Kind::Gauge => describe_gauge!(name, metric.help),
-                Kind::Histogram => describe_histogram!(name, Unit::Milliseconds, metric.help),
-            }
+            metric.kind.describe(metric.full_name(prefix), metric.help);
         }
         let service: SharedString = service.to_owned().into();
         let labels = || vec![Label::new("service", service.clone())];
@@ -134,9 +126,8 @@ pub(crate) fn number(count: u64) -> f64 {
 #[must_use]
 pub fn manual(prefix: &str) -> String {
     let rows = ALL.iter().map(|metric| {
-        let kind = format!("{:?}", metric.kind).to_lowercase();
         let label = metric.label.map(|label| format!("`{label}`")).unwrap_or_default();
-        format!("| `{}` | {kind} | {label} | {} |\n", metric.full_name(prefix), metric.help)
+        format!("| `{}` | {} | {label} | {} |\n", metric.full_name(prefix), metric.kind, metric.help)
     });
     let head = "| metric | kind | more labels | what it tells |\n|---|---|---|---|\n";
     format!("{head}{}", rows.collect::<String>())

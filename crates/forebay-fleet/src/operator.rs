@@ -64,8 +64,18 @@ pub struct InstanceReport {
 pub struct CounterReport {
     /// Connections it counts.
     pub active: i64,
+    /// Leases there are: an item for each.
+    pub leases: u64,
     /// How long ago it was written.
     pub age: Duration,
+}
+
+impl CounterReport {
+    /// By how much it exceeds the leases: more than nothing after a crash, until it is [reconciled](reconcile).
+    #[must_use]
+    pub fn drift(&self) -> i64 {
+        self.active - signed(self.leases)
+    }
 }
 
 impl Survey {
@@ -76,14 +86,16 @@ impl Survey {
         (held, self.shards.iter().map(|(_, shard)| shard.capacity).sum())
     }
 
-    /// Whether every shard adds up.
+    /// Whether every shard adds up, and the counter counts just the leases there are.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.shards.iter().all(|(_, shard)| shard.drift == 0)
+        let counter = self.counter.is_none_or(|counter| counter.drift() == 0);
+        counter && self.shards.iter().all(|(_, shard)| shard.drift == 0)
     }
 }
 
-/// Reads everything the table says of `endpoint`: ten reads.
+/// Reads everything the table says of `endpoint`: ten reads; and where there is a counter the whole table, since only that
+/// tells how many leases there are.
 ///
 /// # Errors
 /// What the table said instead.
@@ -109,15 +121,49 @@ pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) ->
         }));
     }
     let counter = get(table, runtime, &items::key(endpoint)).await?;
-    survey.counter = counter.and_then(|item| {
+    if let Some((active, item)) = counter.and_then(|item| Some((item.number("active")?, item))) {
         let age = items::millis(wall).saturating_sub(item.number("updated_ms").unwrap_or(0));
         let age = Duration::from_millis(u64::try_from(age).unwrap_or(0));
-        Some(CounterReport { active: item.number("active")?, age })
-    });
-    let due = get(table, runtime, &bucket::key(endpoint)).await?.and_then(|item| item.number("due_ns"));
-    survey.rate_reserved =
-        due.map(|due| Duration::from_nanos(u64::try_from(due).unwrap_or(0)).saturating_sub(wall));
+        let leases = counter_leases(table, runtime, endpoint).await?.len() as u64;
+        survey.counter = Some(CounterReport { active, leases, age });
+    }
+    survey.rate_reserved = rate_reserved(table, runtime, endpoint).await?;
     Ok(survey)
+}
+
+/// How far ahead the shared rate of `endpoint` is reserved: how long a newcomer waits for a permit. None, if nobody has asked
+/// for one yet.
+///
+/// # Errors
+/// What the table said instead.
+///
+/// # Cancel safety
+/// Reading changes nothing.
+pub async fn rate_reserved(
+    table: &dyn Table,
+    runtime: &dyn Runtime,
+    endpoint: &str,
+) -> Result<Option<Duration>, TableError> {
+    let due = get(table, runtime, &bucket::key(endpoint)).await?.and_then(|item| item.number("due_ns"));
+    let ahead = |due| Duration::from_nanos(u64::try_from(due).unwrap_or(0)).saturating_sub(runtime.wall());
+    Ok(due.map(ahead))
+}
+
+/// Every lease item of mode `counter`.
+async fn counter_leases(
+    table: &dyn Table,
+    runtime: &dyn Runtime,
+    endpoint: &str,
+) -> Result<Vec<(String, Item)>, TableError> {
+    let (prefix, mut leases, mut after) = (items::lease_prefix(endpoint), Vec::new(), None);
+    loop {
+        let page = bounded(runtime, table.scan(&prefix, after.as_ref())).await?;
+        leases.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(leases);
+        }
+    }
 }
 
 /// Takes out every entry of `instance`, as if it were dead: its slots are free at once. If it lives, it joins anew with

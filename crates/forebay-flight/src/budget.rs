@@ -65,12 +65,9 @@ impl Budget {
         state.recovered.remove(place).map(|(_, session)| session)
     }
 
-    /// Drops what is kept.
-    pub(crate) fn clear(&self) {
-        let mut state = self.state.lock();
-        let kept = (std::mem::take(&mut state.recovered), std::mem::take(&mut state.promised));
-        drop(state);
-        drop(kept);
+    /// Takes what was promised to an open that will not come.
+    pub(crate) fn unpromise(&self) -> Vec<AsyncSession> {
+        self.state.lock().promised.drain(..).collect()
     }
 
     fn take(&self) -> Result<LeaseId, LeaseError> {

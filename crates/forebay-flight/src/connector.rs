@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{BoxError, Connect, Failure, Lifeline, OpenError};
+use forebay::{BoxError, Connect, Failure, Instant, Lifeline, OpenError};
 use tokio::sync::watch;
 use tonic::Code;
 
@@ -57,17 +57,16 @@ impl Connector {
 impl Connector {
     /// Keeps a session for the next open, for as long as an idle one is kept.
     fn shelve(&self, session: AsyncSession) {
-        let (budget, runtime) = (Arc::clone(&self.budget), Arc::clone(&self.server.runtime));
+        let (budget, runtime) = (Arc::clone(&self.budget), &self.server.runtime);
         let id = budget.shelve(session);
-        if let Some(ttl) = self.idle_ttl {
-            let (closing, expired) = (self.closing.clone(), runtime.sleep_until(runtime.now() + ttl));
-            runtime.spawn(Box::pin(async move {
-                unless(closing, expired).await;
-                if let Some(session) = budget.give_up(id) {
-                    close(session).await;
-                }
-            }));
-        }
+        let expiry = self.idle_ttl.map_or(Instant::NEVER, |ttl| runtime.now() + ttl);
+        let unwanted = unless(self.closing.clone(), runtime.sleep_until(expiry));
+        runtime.spawn(Box::pin(async move {
+            unwanted.await;
+            if let Some(session) = budget.give_up(id) {
+                close(session).await;
+            }
+        }));
     }
 }
 

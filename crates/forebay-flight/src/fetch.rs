@@ -16,7 +16,7 @@ use forebay::Lifeline;
 use futures_util::{StreamExt, TryStreamExt};
 
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Phase, Result};
+use crate::error::{Code, Error, Phase, Result};
 use crate::ladder::Statement;
 use crate::limits::{Limits, Watch};
 use crate::link::Link;
@@ -223,9 +223,9 @@ fn announced(schema: &Bytes) -> Result<SchemaRef> {
     Schema::try_from(IpcMessage(schema.clone())).map(Arc::new).map_err(Error::protocol)
 }
 
-/// A server that refuses a statement is done with it.
+/// A server that refuses a statement is done with it. `OUT_OF_RANGE` may be this side's, though: a message was too large.
 pub(crate) fn close_if_answered(statement: &mut Option<Statement>, error: &Error) {
-    if matches!(error, Error::Server { .. })
+    if matches!(error, Error::Server { code, .. } if *code != Code::OutOfRange)
         && let Some(statement) = statement.take()
     {
         statement.over();

@@ -37,6 +37,7 @@ mod ingest;
 mod ladder;
 mod limits;
 mod link;
+mod login;
 mod options;
 mod patience;
 mod pool;

@@ -9,19 +9,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{
-    Action, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PollInfo, PutResult, Ticket,
-};
+use arrow_flight::{Action, FlightData, FlightDescriptor, FlightInfo, PollInfo, PutResult, Ticket};
 use bytes::Bytes;
 use forebay::rt;
-use forebay::{BoxError, Chain, Lifeline};
-use futures_util::{Stream, TryStreamExt, stream};
+use forebay::{Chain, Lifeline};
+use futures_util::Stream;
 use tokio::sync::Notify;
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::options::Auth;
+use crate::login::login;
 use crate::server::Server;
 use crate::wire::{Pulse, Unsent, Wire};
 
@@ -41,6 +39,8 @@ pub(crate) struct Link {
     lane: tokio::sync::Mutex<()>,
     /// A cancelled statement could not be seen to end.
     is_stuck: AtomicBool,
+    /// The server refused to roll a transaction back: nobody but its holder should use the session any more.
+    is_doubtful: AtomicBool,
     /// Not to be used again, though it lives.
     is_refused: AtomicBool,
     /// How often it has been given back: what belongs to one borrower must not be used by the next.
@@ -75,6 +75,7 @@ impl Link {
             errand_done: Notify::new(),
             lane: tokio::sync::Mutex::new(()),
             is_stuck: AtomicBool::new(false),
+            is_doubtful: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             tenancy: AtomicU64::new(0),
         }))
@@ -98,6 +99,14 @@ impl Link {
 
     pub(crate) fn is_stuck(&self) -> bool {
         self.is_stuck.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn doubt(&self) {
+        self.is_doubtful.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_used(&self) -> bool {
@@ -189,7 +198,11 @@ impl Link {
                 // A new connection logs in anew.
                 self.is_refused.store(true, Ordering::Relaxed);
             }
-            return Error::Server { code: status.code(), message: status.message().to_owned() };
+            let mut message = status.message().to_owned();
+            if status.code() == Code::OutOfRange && message.contains("message length too large") {
+                message.push_str("; raise ConnectOptions::max_message_size, or ask for fewer rows at once");
+            }
+            return Error::Server { code: status.code(), message };
         };
         let (mut unsent, mut reset) = (false, None);
         let mut cause = Some(source);
@@ -308,52 +321,6 @@ fn timed<T>(message: T, limit: Option<Duration>) -> Request<T> {
         request.set_timeout(limit);
     }
     request
-}
-
-/// Dresses a new connection in its credentials.
-async fn login(wire: Wire, auth: &Auth) -> Result<Wire> {
-    match auth {
-        Auth::Nobody => Ok(wire),
-        Auth::Bearer(provider) => {
-            let token = provider.token().await.map_err(|error: BoxError| Error::Transport {
-                message: format!("no token: {}", Chain(&*error)),
-                may_have_run: false,
-            })?;
-            let dress = wire.dress().bearer(&token)?;
-            Ok(wire.dressed(dress))
-        }
-        Auth::Basic { user, password } => {
-            let dress = wire.dress().basic(user, password)?;
-            let wire = wire.dressed(dress);
-            match handshake(wire.clone()).await {
-                Ok(Some(credential)) => {
-                    let dress = wire.dress().authorized(&credential)?;
-                    Ok(wire.dressed(dress))
-                }
-                Ok(None) => Ok(wire),
-                // A server without a handshake may still read the password that comes with each call.
-                Err(status) if status.code() == Code::Unimplemented => Ok(wire),
-                Err(status) if status.source().is_none() => {
-                    Err(Error::Server { code: status.code(), message: status.message().to_owned() })
-                }
-                Err(status) => Err(Error::Transport {
-                    message: format!("cannot log in: {}", Chain(&status)),
-                    may_have_run: false,
-                }),
-            }
-        }
-    }
-}
-
-/// What to send from now on, if the server says so.
-async fn handshake(wire: Wire) -> Result<Option<String>, Status> {
-    let hello = stream::iter([HandshakeRequest { protocol_version: 0, payload: Bytes::new() }]);
-    let answer = FlightServiceClient::new(wire).handshake(hello).await?;
-    let header =
-        answer.metadata().get("authorization").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let last = answer.into_inner().try_fold(Bytes::new(), async |_, response| Ok(response.payload)).await?;
-    let payload = || std::str::from_utf8(&last).ok().filter(|token| !token.is_empty());
-    Ok(header.or_else(|| payload().map(|token| format!("Bearer {token}"))))
 }
 
 impl fmt::Debug for Link {

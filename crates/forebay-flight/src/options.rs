@@ -101,7 +101,7 @@ impl ConnectOptions {
             keep_alive_timeout: Duration::from_secs(10),
             max_decoding: 256 * MEBIBYTE,
             max_encoding: 256 * MEBIBYTE,
-            window: 1024 * 1024,
+            window: 4 * 1024 * 1024,
         }
     }
 
@@ -191,7 +191,7 @@ impl ConnectOptions {
         self
     }
 
-    /// How many bytes of a result a server may send ahead of its reader. Default 1 MiB. More serves distant servers,
+    /// How many bytes of a result a server may send ahead of its reader. Default 4 MiB. More serves distant servers,
     /// less keeps a server closer to a slow reader.
     #[must_use]
     pub fn read_ahead(mut self, bytes: u32) -> Self {

@@ -65,7 +65,8 @@ struct Inner {
 impl Inner {
     fn close(&self) {
         self.closing.send_replace(true);
-        self.budget.clear();
+        // Outside the budget's lock: each may have to say something to the runtime.
+        drop(self.budget.unpromise());
     }
 }
 

@@ -7,7 +7,7 @@ mod vocabulary;
 mod words;
 
 use vocabulary::{BEFORE_PARENTHESIS, PURE, READERS, STATELESS, WRITERS};
-use words::{Word, words};
+use words::{Backslash, Word, words};
 
 /// What is known of a text of one or more statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,14 +24,33 @@ pub(crate) struct Traits {
 
 impl Traits {
     pub(crate) fn of(sql: &str) -> Self {
-        let Some(words) = words(sql) else {
-            // It cannot be read: then everything may be.
-            return Self { alters_session: true, ..Self::default() };
-        };
+        if !sql.contains('\\') {
+            return Self::read(sql, Backslash::Literal).unwrap_or(Self::UNREADABLE);
+        }
+        // As the dialect is not known, it must be harmless in each that it makes sense in.
+        let readings =
+            [Backslash::Literal, Backslash::Escape, Backslash::EscapeAfterE].map(|way| Self::read(sql, way));
+        let is_certain = readings.iter().all(Option::is_some);
+        let sum = readings.into_iter().flatten().reduce(|one, other| Self {
+            is_read_only: one.is_read_only && other.is_read_only,
+            alters_session: one.alters_session || other.alters_session,
+            begins: one.begins || other.begins,
+            ends: one.ends && other.ends,
+        });
+        let sum = sum.unwrap_or(Self::UNREADABLE);
+        Self { is_read_only: sum.is_read_only && is_certain, ..sum }
+    }
+
+    /// One that cannot be read may do anything.
+    const UNREADABLE: Self = Self { is_read_only: false, alters_session: true, begins: false, ends: false };
+
+    fn read(sql: &str, backslash: Backslash) -> Option<Self> {
+        let words = words(sql, backslash)?;
         let mut traits = Self { is_read_only: true, ..Self::default() };
         let mut statements = 0;
         for statement in words.split(|word| *word == Word::End) {
-            if statement.is_empty() {
+            if statement.iter().all(|word| *word == Word::Doubt) {
+                traits.is_read_only &= statement.is_empty();
                 continue;
             }
             statements += 1;
@@ -45,12 +64,12 @@ impl Traits {
         }
         // Servers differ in what they make of several statements in one.
         traits.is_read_only &= statements == 1;
-        traits
+        Some(traits)
     }
 }
 
 fn is_read_only(statement: &[Word<'_>]) -> bool {
-    let Some(first) = statement.first().and_then(Word::keyword) else { return false };
+    let Some(first) = first_word(statement) else { return false };
     // EXPLAIN reads; but EXPLAIN ANALYZE runs what it explains, and the word is among the writers.
     if !READERS.iter().any(|reader| reader.eq_ignore_ascii_case(first)) {
         return false;
@@ -74,8 +93,14 @@ fn is_read_only(statement: &[Word<'_>]) -> bool {
         }
         // A quoted name may be a function's as well.
         Word::Quoted => statement.get(place + 1) != Some(&Word::Open),
+        Word::Doubt => false,
         Word::Other | Word::Open | Word::Close | Word::Dot | Word::Comma | Word::End => true,
     })
+}
+
+/// The word it begins with, parentheses apart.
+fn first_word<'a>(statement: &[Word<'a>]) -> Option<&'a str> {
+    statement.iter().find(|word| !matches!(word, Word::Open | Word::Doubt)).and_then(Word::keyword)
 }
 
 /// Whether this is the name of a WITH query with its columns, as in `WITH t (a, b) AS (...)`.
@@ -101,21 +126,20 @@ fn is_any(word: &str, of: &[&str]) -> bool {
 }
 
 fn alters_session(statement: &[Word<'_>]) -> bool {
-    let Some(first) = statement.first().and_then(Word::keyword) else { return true };
+    let Some(first) = first_word(statement) else { return true };
     let has = |names: &[&str]| statement.iter().filter_map(Word::keyword).any(|word| is_any(word, names));
-    if has(&["temp", "temporary", "set_config", "current_schema", "search_path"])
-        || writes_hash_table(statement)
-    {
+    // SELECT ... INTO TEMP t, and INTO #t.
+    let into_temporary = statement.windows(2).any(|pair| {
+        let (into, name) = (pair[0].keyword(), pair[1].keyword());
+        into.is_some_and(|word| is_any(word, &["into"]))
+            && name.is_some_and(|word| is_any(word, &["temp", "temporary"]) || word.starts_with('#'))
+    });
+    if into_temporary || has(&["set_config"]) {
         return true;
     }
-    if is_any(first, &["with"]) {
-        return false;
-    }
     if is_any(first, &["create"]) {
-        return has(&["secret", "macro", "persistent"]);
-    }
-    if is_any(first, &["explain"]) {
-        return statement.len() > 1 && alters_session(&statement[1..]) && !has(&["select", "with"]);
+        let hash = statement.iter().filter_map(Word::keyword).any(|word| word.starts_with('#'));
+        return hash || has(&["temp", "temporary", "secret", "macro"]);
     }
     if is_any(first, &["alter"]) {
         return has(&["session", "system"]);
@@ -126,17 +150,9 @@ fn alters_session(statement: &[Word<'_>]) -> bool {
     !is_any(first, STATELESS)
 }
 
-/// `SELECT ... INTO #t`, which makes a temporary table.
-fn writes_hash_table(statement: &[Word<'_>]) -> bool {
-    statement.windows(2).any(|pair| {
-        pair[0].keyword().is_some_and(|word| is_any(word, &["into", "table"]))
-            && pair[1].keyword().is_some_and(|word| word.starts_with('#'))
-    })
-}
-
 /// Whether it begins (true) or ends (false) a transaction.
 fn boundary(statement: &[Word<'_>]) -> Option<bool> {
-    let first = statement.first().and_then(Word::keyword)?;
+    let first = first_word(statement)?;
     let second = statement.get(1).and_then(Word::keyword);
     if is_any(first, &["begin"])
         || is_any(first, &["start"]) && second.is_some_and(|word| is_any(word, &["transaction"]))

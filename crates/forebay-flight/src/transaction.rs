@@ -10,11 +10,11 @@ use arrow_flight::sql::{
     EndTransaction, ProstMessageExt,
 };
 use bytes::Bytes;
-use forebay::rt;
 use prost::Message;
 
 use crate::error::{Error, Phase, Result};
 use crate::limits::Limits;
+use crate::link::Link;
 use crate::put;
 use crate::query_options::QueryOptions;
 use crate::session::AsyncSession;
@@ -177,25 +177,40 @@ impl AsyncSession {
 
     /// Rolls back in the background: its caller cannot wait.
     pub(crate) fn abandon_transaction(&mut self) {
-        let link = Arc::clone(&self.link);
-        match std::mem::take(&mut self.transaction) {
-            Open::No => {}
-            Open::BySql => self.link.errand(async move {
-                let limits = Limits::new(&link.server.runtime, Some(ROLLBACK), None);
-                // A session that does not answer is not asked for more.
-                !link.is_stuck()
-                    && put::update(&link, put::statement("ROLLBACK"), None, &limits).await.is_ok()
-            }),
-            Open::Named(id) => self.link.errand(async move {
-                let request = end_request(id, EndTransaction::Rollback);
-                let rollback = link.act("EndTransaction", request, Some(ROLLBACK));
-                !link.is_stuck()
-                    && rt::within(&*link.server.runtime, ROLLBACK, rollback)
-                        .await
-                        .is_some_and(|done| done.is_ok())
-            }),
+        let (open, link) = (std::mem::take(&mut self.transaction), Arc::clone(&self.link));
+        if !open.is_open() {
+            return;
         }
+        self.link.errand(async move {
+            // A session that does not answer is not asked for more.
+            if link.is_stuck() {
+                return false;
+            }
+            match rolled_back(&link, open).await {
+                Ok(()) => true,
+                // It may have ended by itself, when a commit failed.
+                Err(Error::Server { .. }) => {
+                    link.doubt();
+                    true
+                }
+                Err(_) => false,
+            }
+        });
     }
+}
+
+async fn rolled_back(link: &Arc<Link>, open: Open) -> Result<()> {
+    let limits = Limits::new(&link.server.runtime, Some(ROLLBACK), None);
+    let Open::Named(id) = open else {
+        return put::update(link, put::statement("ROLLBACK"), None, &limits).await.map(drop);
+    };
+    let request = end_request(id, EndTransaction::Rollback);
+    limits
+        .run(Phase::Execute, async {
+            let ended = link.act("EndTransaction", request, limits.remaining()).await;
+            ended.map(drop).map_err(|status| link.judge(&status))
+        })
+        .await
 }
 
 fn end_request(transaction_id: Bytes, how: EndTransaction) -> Vec<u8> {

@@ -34,6 +34,9 @@ use crate::tls::Tls;
 /// How long the other host may be silent before it is asked, and how long it may owe an acknowledgement.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// The largest frames to accept. Batches are large, and would come in dozens of pieces by default.
+const FRAME: u32 = 256 * 1024;
+
 /// A connection's calling end. Clones call over the same connection; it is closed with the last of them.
 #[derive(Clone)]
 pub(crate) struct Wire {
@@ -148,6 +151,7 @@ impl Wire {
             .timer(TokioTimer::new())
             .initial_stream_window_size(options.window)
             .initial_connection_window_size(options.window.max(1024 * 1024))
+            .max_frame_size(FRAME)
             .keep_alive_interval(options.keep_alive)
             .keep_alive_timeout(options.keep_alive_timeout)
             .keep_alive_while_idle(true);

@@ -1,21 +1,23 @@
 //! What can be set, and what makes sense.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
 
-use crate::duration::show;
 use crate::seed::Seed;
 
 mod env;
 mod figures;
+mod lifetime;
+mod settings;
+mod spelling;
+mod validation;
 mod variables;
 
-pub use env::{
-    AwayPolicy, EnvReader, Environment, LeaseMode, LeaseSettings, Note, RateMode, RateSettings,
-    StandardSettings, closest,
-};
+pub use env::{EnvReader, Environment, Note};
 pub use figures::Figures;
+pub use lifetime::Lifetime;
+pub use settings::{AwayPolicy, LeaseMode, LeaseSettings, RateMode, RateSettings, StandardSettings};
+pub use spelling::closest;
+pub use validation::{ConfigError, Problem};
 pub use variables::{Variable, manual, variables};
 
 /// The settings of a reservoir. Every one has a default; [`Reservoir::builder`](crate::Reservoir::builder) checks them
@@ -61,53 +63,6 @@ pub(crate) enum Fill {
     ToTarget { target_ready: Option<usize>, low_watermark: Option<usize> },
     /// Open for callers who wait, beyond a few kept ready.
     OnDemand { min_idle: usize },
-}
-
-/// How long a connection lives, and when it is too old to be handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
-    pub(crate) base: Duration,
-    pub(crate) jitter: Duration,
-    pub(crate) guard: Duration,
-}
-
-impl Lifetime {
-    /// Lives of length `base`, all alike, handed out to the end.
-    #[must_use]
-    pub const fn new(base: Duration) -> Self {
-        Self { base, jitter: Duration::ZERO, guard: Duration::ZERO }
-    }
-
-    /// Draws each life from `base - jitter/2` to `base + jitter/2`.
-    #[must_use]
-    pub const fn jitter(mut self, jitter: Duration) -> Self {
-        self.jitter = jitter;
-        self
-    }
-
-    /// Does not hand out a connection with less than this left: longer than the longest transaction.
-    #[must_use]
-    pub const fn guard_window(mut self, guard: Duration) -> Self {
-        self.guard = guard;
-        self
-    }
-
-    pub(crate) fn shortest(&self) -> Duration {
-        self.base.saturating_sub(self.jitter / 2)
-    }
-
-    pub(crate) fn longest(&self) -> Duration {
-        self.base.saturating_add(self.jitter / 2)
-    }
-}
-
-/// 11 minutes, give or take one, and 45 seconds of guard window.
-impl Default for Lifetime {
-    fn default() -> Self {
-        Self::new(Duration::from_secs(11 * 60))
-            .jitter(Duration::from_secs(2 * 60))
-            .guard_window(Duration::from_secs(45))
-    }
 }
 
 impl Default for Config {
@@ -340,127 +295,6 @@ impl Config {
     pub(crate) fn overlap_or_default(&self) -> usize {
         self.overlap.unwrap_or_else(|| self.max_open.div_ceil(20))
     }
-
-    /// Looks for settings that make no sense together.
-    ///
-    /// # Errors
-    /// All of them, not just the first.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let mut problems = Vec::new();
-        let mut demand = |holds: bool, setting: &'static str, value: &dyn fmt::Display, allowed: String| {
-            if !holds {
-                problems.push(Problem { setting: setting.into(), value: value.to_string(), allowed });
-            }
-        };
-        let max_open = self.max_open;
-        demand(max_open >= 1, "max_open", &max_open, "at least 1".into());
-        demand(max_open <= MOST, "max_open", &max_open, format!("at most {MOST}"));
-        let overlap = self.overlap_or_default();
-        demand(
-            overlap <= max_open.max(1),
-            "overlap",
-            &overlap,
-            format!("at most max_open, which is {max_open}"),
-        );
-        match self.fill {
-            Fill::ToTarget { low_watermark: Some(mark), .. } => {
-                demand(
-                    mark <= max_open,
-                    "low_watermark",
-                    &mark,
-                    format!("at most max_open, which is {max_open}"),
-                );
-            }
-            Fill::OnDemand { min_idle } => {
-                demand(
-                    min_idle <= max_open,
-                    "min_idle",
-                    &min_idle,
-                    format!("at most max_open, which is {max_open}"),
-                );
-            }
-            Fill::ToTarget { .. } => {}
-        }
-        if let Some(life) = &self.lifetime {
-            let shortest = life.shortest();
-            demand(!life.base.is_zero(), "base_lifetime", &show(life.base), "above zero".into());
-            demand(
-                life.guard < shortest,
-                "guard_window",
-                &show(life.guard),
-                format!("below the shortest life (base - jitter/2), which is {}", show(shortest)),
-            );
-            if let Some(limit) = self.server_limit {
-                demand(
-                    life.longest() < limit,
-                    "base_lifetime",
-                    &show(life.base),
-                    format!(
-                        "so short that base + jitter/2, now {}, is below the server's limit of {}",
-                        show(life.longest()),
-                        show(limit)
-                    ),
-                );
-            }
-        }
-        demand(self.rate.is_finite() && self.rate > 0.0, "rate", &self.rate, "a number above zero".into());
-        demand(self.burst >= 1, "burst", &self.burst, "at least 1".into());
-        demand(self.inflight_limit >= 1, "inflight_limit", &self.inflight_limit, "at least 1".into());
-        for (name, timeout) in [
-            ("open_timeout", self.open_timeout),
-            ("care_timeout", self.care_timeout),
-            ("close_timeout", self.close_timeout),
-            ("longest_pause", self.longest_pause.unwrap_or(Duration::MAX)),
-        ] {
-            demand(!timeout.is_zero(), name, &show(timeout), "above zero".into());
-        }
-        for (name, idle) in [("idle_ttl", self.idle_ttl), ("check_after", self.check_after)] {
-            demand(
-                idle.is_none_or(|idle| idle >= Duration::from_millis(1)),
-                name,
-                &show(idle.unwrap_or_default()),
-                "at least 1ms, or not set".into(),
-            );
-        }
-        if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
-    }
-}
-
-/// The most connections one reservoir can own: slots are numbered in 32 bits, and a typo should not ask for memory
-/// for billions.
-const MOST: usize = 1_000_000;
-
-/// One setting that makes no sense.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Its name; in an environment, the variable's.
-    pub setting: Cow<'static, str>,
-    /// What it was set to.
-    pub value: String,
-    /// What it may be.
-    pub allowed: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, but must be {}", self.setting, self.value, self.allowed)
-    }
-}
-
-/// Settings that make no sense, all of them.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} in the configuration:{}", count(.problems.len()), list(.problems))]
-pub struct ConfigError {
-    /// What is wrong, in the order of the settings.
-    pub problems: Vec<Problem>,
-}
-
-fn count(problems: usize) -> String {
-    if problems == 1 { "1 problem".into() } else { format!("{problems} problems") }
-}
-
-fn list(problems: &[Problem]) -> String {
-    problems.iter().map(|problem| format!("\n  - {problem}")).collect()
 }
 
 #[cfg(test)]
@@ -489,54 +323,5 @@ mod tests {
         assert_eq!(config.on_demand(2).empty_wait(Duration::ZERO).empty_wait_or_default(), Duration::ZERO);
         assert_eq!(Config::default().max_open(3).overlap_or_default(), 1);
         assert_eq!(Config::default().overlap(0).overlap_or_default(), 0);
-    }
-
-    #[test]
-    fn all_problems_are_reported_at_once() {
-        let minute = Duration::from_secs(60);
-        let error = Config::default()
-            .max_open(0)
-            .low_watermark(1)
-            .lifetime(Lifetime::new(60 * minute).jitter(2 * minute).guard_window(60 * minute))
-            .server_limit(60 * minute)
-            .rate(f64::NAN, 0)
-            .inflight_limit(0)
-            .open_timeout(Duration::ZERO)
-            .idle_ttl(Duration::ZERO)
-            .validate()
-            .unwrap_err();
-        let settings: Vec<_> = error.problems.iter().map(|problem| &*problem.setting).collect();
-        assert_eq!(
-            settings,
-            [
-                "max_open",
-                "low_watermark",
-                "guard_window",
-                "base_lifetime",
-                "rate",
-                "burst",
-                "inflight_limit",
-                "open_timeout",
-                "idle_ttl"
-            ]
-        );
-        let text = error.to_string();
-        assert!(
-            text.starts_with("9 problems in the configuration:\n  - max_open is 0, but must be at least 1")
-        );
-        assert!(text.contains("guard_window is 1h0m0s, but must be below the shortest life"));
-    }
-
-    #[test]
-    fn limits_are_exclusive_where_they_say_so() {
-        let config = |life: Lifetime| Config::default().lifetime(life).server_limit(Duration::from_secs(61));
-        let life = Lifetime::new(Duration::from_secs(60));
-        assert!(config(life).validate().is_ok());
-        assert!(config(life.jitter(Duration::from_secs(2))).validate().is_err());
-        assert!(config(life.guard_window(Duration::from_secs(60))).validate().is_err());
-        assert!(Config::default().max_open(MOST).validate().is_ok());
-        assert!(Config::default().max_open(MOST + 1).validate().is_err());
-        assert!(Config::default().max_open(5).on_demand(5).validate().is_ok());
-        assert!(Config::default().max_open(5).on_demand(6).validate().is_err());
     }
 }

@@ -2,7 +2,11 @@
 
 use std::fmt;
 use std::future::{Future, ready};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
 
 use crate::error::{BoxError, OpenError};
 
@@ -24,7 +28,8 @@ pub trait Connect: Send + Sync + 'static {
     }
 
     /// Opens one connection. `lifeline` is for a connector that learns of a connection's death as it happens:
-    /// cut it then. One that does not may ignore it.
+    /// cut it then; and for one that can close a connection under its caller when it is
+    /// [recalled](Lifeline::recalled). One that does neither may ignore it.
     fn open(&self, lifeline: Lifeline) -> impl Future<Output = Result<Self::Connection, OpenError>> + Send;
 
     /// Whether a returned connection can be used again at all. Called on the caller's thread at each return:
@@ -61,34 +66,90 @@ pub trait Connect: Send + Sync + 'static {
     }
 }
 
-/// Brings word of one connection's death to the reservoir that owns it.
+/// The line between one connection and the reservoir that owns it.
 ///
-/// A driver task that reads the connection's socket should [`cut`](Self::cut) its lifeline when it ends, or hold
-/// the [`guard`](Self::guard) that does so even on a panic. A ready connection is then replaced at once instead of
-/// failing the next caller; a lent one is discarded when it comes back.
+/// Word of the connection's death goes one way: a driver task that reads its socket should [`cut`](Self::cut) the lifeline
+/// when it ends, or hold the [`guard`](Self::guard) that does so even on a panic. A ready connection is then replaced at once
+/// instead of failing the next caller; a lent one is discarded when it comes back.
+///
+/// Word that the connection must go comes the other way: its lease can be [recalled](Self::recall), and then a lent one has
+/// to be closed under its caller. A connector that can do so waits for [`recalled`](Self::recalled) beside its driver.
 #[derive(Clone)]
-pub struct Lifeline(Arc<dyn Fn() + Send + Sync>);
+pub struct Lifeline(Arc<Line<dyn Owner>>);
+
+struct Line<O: ?Sized> {
+    recalled: AtomicBool,
+    recall: Notify,
+    owner: O,
+}
+
+/// Whoever owns the connection at the end of a lifeline.
+pub(crate) trait Owner: Send + Sync + 'static {
+    /// The connection has died.
+    fn died(&self);
+
+    /// The connection must go. Whether it is on its way: nobody has it in hand.
+    fn recalled(&self) -> bool;
+}
+
+/// Nobody.
+impl Owner for () {
+    fn died(&self) {}
+
+    fn recalled(&self) -> bool {
+        false
+    }
+}
 
 impl Lifeline {
-    pub(crate) fn new(on_death: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(on_death))
+    pub(crate) fn new(owner: impl Owner) -> Self {
+        Self(Arc::new(Line { recalled: AtomicBool::new(false), recall: Notify::new(), owner }))
     }
 
     /// A lifeline that leads nowhere, for opening a connection outside a reservoir.
     #[must_use]
     pub fn unattached() -> Self {
-        Self::new(|| ())
+        Self::new(())
     }
 
     /// Reports the death. Cheap, callable from any thread, and harmless if repeated or late.
     pub fn cut(&self) {
-        (self.0)();
+        self.0.owner.died();
     }
 
     /// Cuts the line when it goes out of scope.
     #[must_use = "dropping the guard reports the connection's death"]
     pub fn guard(self) -> LifelineGuard {
         LifelineGuard(self)
+    }
+
+    /// The connection must be closed soon: its lease is about to end. A ready one is discarded, and closed in good order; one
+    /// in somebody's hands is [closed under them](Self::recalled), if its connector can do that, and not lent again. Cheap,
+    /// callable from any thread, and harmless if repeated or late.
+    pub fn recall(&self) {
+        if !self.0.owner.recalled() {
+            self.0.recalled.store(true, Ordering::Release);
+            self.0.recall.notify_waiters();
+        }
+    }
+
+    /// Whether the connection was recalled while somebody had it.
+    #[must_use]
+    pub fn is_recalled(&self) -> bool {
+        self.0.recalled.load(Ordering::Acquire)
+    }
+
+    /// Done once the connection was recalled while somebody had it: close its socket then, whatever it is doing.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn recalled(&self) {
+        // Asked to be told before looking, so that no recall falls in between.
+        let mut recall = pin!(self.0.recall.notified());
+        recall.as_mut().enable();
+        if !self.is_recalled() {
+            recall.await;
+        }
     }
 }
 
@@ -110,28 +171,57 @@ impl Drop for LifelineGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
 
+    #[derive(Clone, Default)]
+    struct Counting {
+        cuts: Arc<AtomicUsize>,
+        idle: bool,
+    }
+
+    impl Owner for Counting {
+        fn died(&self) {
+            self.cuts.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn recalled(&self) -> bool {
+            self.idle
+        }
+    }
+
     #[test]
     fn a_guard_cuts_the_line_even_on_a_panic() {
-        let cuts = Arc::new(AtomicUsize::new(0));
-        let line = Lifeline::new({
-            let cuts = Arc::clone(&cuts);
-            move || {
-                cuts.fetch_add(1, Ordering::Relaxed);
-            }
-        });
+        let owner = Counting::default();
+        let line = Lifeline::new(owner.clone());
         let guard = line.clone().guard();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _guard = guard;
             panic!("the driver fell over");
         }));
         assert!(panicked.is_err());
-        assert_eq!(cuts.load(Ordering::Relaxed), 1);
+        assert_eq!(owner.cuts.load(Ordering::Relaxed), 1);
         line.cut();
-        assert_eq!(cuts.load(Ordering::Relaxed), 2);
+        assert_eq!(owner.cuts.load(Ordering::Relaxed), 2);
         Lifeline::unattached().cut();
+    }
+
+    #[test]
+    fn a_recall_reaches_whoever_waits_for_it_before_or_after() {
+        let line = Lifeline::new(Counting::default());
+        let mut context = Context::from_waker(Waker::noop());
+        let (mut waiting, mut dropped) = (Box::pin(line.recalled()), Box::pin(line.recalled()));
+        assert_eq!(dropped.as_mut().poll(&mut context), Poll::Pending);
+        drop(dropped);
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+        line.recall();
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));
+        assert_eq!(Box::pin(line.recalled()).as_mut().poll(&mut context), Poll::Ready(()));
+        assert!(line.is_recalled());
+        let idle = Lifeline::new(Counting { idle: true, ..Counting::default() });
+        idle.recall();
+        assert!(!idle.is_recalled(), "its owner closes it in good order");
     }
 }

@@ -292,6 +292,13 @@ impl<C: Connect> Core<C> {
         }
     }
 
+    /// A connection's lease is taken back. Whether the connection is on its way out: otherwise somebody has it.
+    pub(crate) fn recalled(self: &Arc<Self>, key: Key) -> bool {
+        let now = self.runtime.now();
+        let discarded = self.ask(|state| state.recalled(key, now));
+        discarded.map(|discarded| self.dispose(discarded)).is_some()
+    }
+
     #[cold]
     pub(crate) fn shortage(&self, shortage: Shortage, waited: Duration) -> CheckoutError {
         match shortage {

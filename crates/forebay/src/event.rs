@@ -36,11 +36,13 @@ pub enum Discard {
     Retired,
     /// The reservoir is closing.
     Draining,
+    /// Its lease was taken back: the shared store is away, and others could be given its place.
+    Recalled,
 }
 
 impl Discard {
     /// Every reason, in the order of [`index`](Self::index).
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::GuardWindow,
         Self::ExpiredOnCheckout,
         Self::ExpiredOnReturn,
@@ -53,6 +55,7 @@ impl Discard {
         Self::Idle,
         Self::Retired,
         Self::Draining,
+        Self::Recalled,
     ];
 
     /// Its place in a table of counts.
@@ -77,6 +80,7 @@ impl Discard {
             Self::Idle => "idle",
             Self::Retired => "retired",
             Self::Draining => "draining",
+            Self::Recalled => "recalled",
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backoff;
+use crate::connect::Lifeline;
 use crate::error::BoxError;
 use crate::event::{Event, Observer};
 use crate::rt::{self, Runtime};
@@ -28,6 +29,13 @@ pub trait Leases: Send + Sync + 'static {
 
     /// Gives a lease back. Called until it succeeds, so it must be idempotent.
     fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>>;
+
+    /// The lease is for the connection at the end of this lifeline. A store that has to take a lease back ahead of its release
+    /// [recalls](Lifeline::recall) the connection, and forgets the line with the release. Called once for each lease that was
+    /// taken. Default: no lease is taken back.
+    fn bind(&self, id: &LeaseId, lifeline: Lifeline) {
+        let _ = (id, lifeline);
+    }
 }
 
 /// What a store calls a lease.
@@ -145,10 +153,12 @@ impl LeaseDesk {
         Self { leases, runtime, observer, draws: Mutex::new(seed.fork("release").draws()) }
     }
 
-    /// Cancel safe if the store is.
-    pub(crate) async fn acquire(self: &Arc<Self>) -> Result<HeldLease, LeaseError> {
+    /// For the connection at the end of `lifeline`. Cancel safe if the store is.
+    pub(crate) async fn acquire(self: &Arc<Self>, lifeline: &Lifeline) -> Result<HeldLease, LeaseError> {
         let id = self.leases.acquire().await?;
-        Ok(HeldLease { id: Some(id), desk: Arc::clone(self) })
+        let held = HeldLease { id: Some(id), desk: Arc::clone(self) };
+        self.leases.bind(held.id(), lifeline.clone());
+        Ok(held)
     }
 
     /// Releases a lease, trying until the store agrees. Cancel safe: a release is idempotent.

@@ -55,6 +55,12 @@ struct Server {
     peak: usize,
 }
 
+impl Server {
+    fn live(&self) -> usize {
+        self.live.values().filter(|lifeline| !lifeline.is_recalled()).count()
+    }
+}
+
 impl Memory {
     /// A server that behaves.
     pub fn new(runtime: impl Runtime) -> Self {
@@ -91,10 +97,10 @@ impl Memory {
         self.server.lock().on_close = answer;
     }
 
-    /// How many connections are open.
+    /// How many connections are open. One that is recalled is closed at once, whoever has it.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.server.lock().live.len()
+        self.server.lock().live()
     }
 
     /// How many connections were open at most.
@@ -186,7 +192,10 @@ impl Connect for Memory {
         server.births.insert(id, now);
         if answer != Answer::Dead {
             server.live.insert(id, lifeline.clone());
-            server.peak = server.peak.max(server.live.len());
+            // Counted only where it may matter.
+            if server.live.len() > server.peak {
+                server.peak = server.peak.max(server.live());
+            }
         }
         drop(server);
         if answer == Answer::Dead {
@@ -247,7 +256,7 @@ impl MemoryConnection {
     /// Whether the server still knows it.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.server.server.lock().live.contains_key(&self.id)
+        self.server.server.lock().live.get(&self.id).is_some_and(|lifeline| !lifeline.is_recalled())
     }
 
     /// Leaves something behind, such as an open transaction, that must be reset before the next user comes.

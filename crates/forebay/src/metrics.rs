@@ -1,5 +1,6 @@
 //! Every metric, in one place: its name, its labels, and where its value comes from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ::metrics::{
@@ -34,6 +35,32 @@ pub enum Kind {
     Gauge,
     /// Many values, counted by size.
     Histogram,
+}
+
+impl Kind {
+    /// Tells the exporter of a metric of this kind. A histogram is of milliseconds, unless its name says seconds.
+    pub fn describe(self, name: impl Into<SharedString>, help: &'static str) {
+        let name = name.into();
+        match self {
+            Self::Counter => describe_counter!(name, help),
+            Self::Gauge => describe_gauge!(name, help),
+            Self::Histogram => {
+                let seconds = name.ends_with("_seconds");
+                describe_histogram!(name, if seconds { Unit::Seconds } else { Unit::Milliseconds }, help);
+            }
+        }
+    }
+}
+
+/// As the manual calls it.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        })
+    }
 }
 
 /// One metric.
@@ -161,15 +188,7 @@ impl Metrics {
 
     fn register(&self) -> Handles {
         for metric in ALL {
-            let name = metric.full_name(&self.prefix);
-            match metric.kind {
-                Kind::Counter => describe_counter!(name, metric.help),
-                Kind::Gauge => describe_gauge!(name, metric.help),
-                Kind::Histogram if metric.name.ends_with("_seconds") => {
-                    describe_histogram!(name, Unit::Seconds, metric.help);
-                }
-                Kind::Histogram => describe_histogram!(name, Unit::Milliseconds, metric.help),
-            }
+            metric.kind.describe(metric.full_name(&self.prefix), metric.help);
         }
         let name = |metric: Metric| metric.full_name(&self.prefix);
         let labels = |reason: Option<&'static str>| {
@@ -261,8 +280,8 @@ impl Observer for Metrics {
     }
 }
 
-impl std::fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Metrics({}, service {}, pool {})", self.prefix, self.service, self.pool)
     }
 }
@@ -271,9 +290,8 @@ impl std::fmt::Debug for Metrics {
 #[must_use]
 pub fn manual(prefix: &str) -> String {
     let rows = ALL.iter().map(|metric| {
-        let kind = format!("{:?}", metric.kind).to_lowercase();
         let label = metric.label.map(|label| format!("`{label}`")).unwrap_or_default();
-        format!("| `{}` | {kind} | {label} | {} |\n", metric.full_name(prefix), metric.help)
+        format!("| `{}` | {} | {label} | {} |\n", metric.full_name(prefix), metric.kind, metric.help)
     });
     format!(
         "| metric | kind | more labels | what it tells |\n|---|---|---|---|\n{}",

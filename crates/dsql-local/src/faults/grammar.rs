@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Fault, Kind, Refusal, Stage};
+use super::fault::{Fault, Kind, Refusal, Stage};
 
 /// Every kind, and which keys it takes beside `n` and `p`, which are for all that can strike more than once.
 const KINDS: &str = "refuse:how=close|53300|53400|denied|waking  throttle:rate=N,burst=N  delay:at=connect|statement|commit,for=TIME  \

@@ -189,10 +189,7 @@ impl Front {
 
 /// What a statement returns, as far as it is known, and what it takes.
 fn look(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>, Schema), Failure> {
-    if execute::is_several(connection, text) {
-        return Err(Failure::Request("only one statement can be prepared at a time".to_owned()));
-    }
-    execute::describe(connection, text, |statement| {
+    let looked = execute::describe(connection, text, |statement| {
         // SQLite does not know the types of parameters; a null says so.
         let parameter = |index: usize| {
             let name = statement.parameter_name(index).map_or_else(|| index.to_string(), str::to_owned);
@@ -200,7 +197,8 @@ fn look(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>
         };
         let parameters: Vec<Field> = (1..=statement.parameter_count()).map(parameter).collect();
         (known_schema(statement), Schema::new(parameters))
-    })
+    })?;
+    looked.ok_or_else(|| Failure::Request("only one statement can be prepared at a time".to_owned()))
 }
 
 fn ipc(schema: &Schema) -> Result<prost::bytes::Bytes, Status> {

@@ -75,7 +75,6 @@ impl Front {
     async fn look_in(&self, session: &Session, handle: &Handle) -> Result<PollInfo, Status> {
         let polled = session.polled(handle.number);
         let polled = polled.ok_or_else(|| Status::not_found("the statement has ended; poll it anew"))?;
-        let before = polled.run.progress();
         // Waits for news, and for a while only: a client wants to tell its user something.
         unless(polled.found(), outside::sleep(PATIENCE)).await;
         let info = info(None)?.with_app_metadata(handle.to_string());
@@ -88,7 +87,7 @@ impl Front {
             Found::Nothing => Ok(PollInfo {
                 info: Some(info),
                 flight_descriptor: Some(again(handle.any())),
-                progress: polled.run.progress().or(before),
+                progress: polled.run.progress(),
                 expiration_time: None,
             }),
         }

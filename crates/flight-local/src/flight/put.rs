@@ -1,6 +1,9 @@
 //! Updates, parameters and ingestion: what clients send.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder, FlightRecordBatchStream};
@@ -113,10 +116,25 @@ impl Front {
             let (Ok(()) | Err(_)) = feed.send(Fed::End).await;
             Ok::<_, Status>(())
         };
-        let (taken, fed) = futures_util::future::join(taking, feeding).await;
-        fed?;
-        taken.map(counted)
+        both(feeding, taking).await.map(counted)
     }
+}
+
+/// Waits for the taker, who may fail while there is still something to feed; a feeder who fails ends both.
+async fn both<T>(
+    feeding: impl Future<Output = Result<(), Status>>,
+    taking: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let (mut feeding, mut taking) = (pin!(feeding), pin!(taking));
+    let mut fed = false;
+    poll_fn(|context| {
+        if !fed && let Poll::Ready(outcome) = feeding.as_mut().poll(context) {
+            outcome?;
+            fed = true;
+        }
+        taking.as_mut().poll(context)
+    })
+    .await
 }
 
 fn counted(record_count: i64) -> PutResult {

@@ -9,6 +9,7 @@ use arrow_flight::{
 use arrow_ipc::writer::IpcWriteOptions;
 use arrow_schema::Schema;
 use futures_util::stream;
+use rusqlite::Connection;
 use tonic::{Response, Status};
 
 use super::{Caller, Flow, Front, catalog, command, unknown};
@@ -91,14 +92,8 @@ impl Front {
         match supply {
             Supply::Order(order, _) => {
                 let text = order.text.clone();
-                aside(&self.shared, session, move |connection| {
-                    // What follows the first statement may need what it makes.
-                    match execute::is_several(connection, &text) {
-                        true => Ok(None),
-                        false => execute::describe(connection, &text, known_schema),
-                    }
-                })
-                .await
+                let look = move |connection: &Connection| execute::describe(connection, &text, known_schema);
+                Ok(aside(&self.shared, session, look).await?.flatten())
             }
             Supply::Prebuilt(prebuilt) => Ok(Some(prebuilt.schema().as_ref().clone())),
             Supply::Kept(schema, _) => Ok(Some(schema.as_ref().clone())),

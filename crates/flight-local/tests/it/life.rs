@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use flight_local::{Config, FlightLocal, StartError};
+use flight_local::{Access, Config, FlightLocal, StartError, tell};
 
-use crate::client::{beside, connect, number, query, start, until, update};
+use crate::client::{beside, connect, number, pause, query, start, until, update};
 
 #[tokio::test]
 async fn a_reboot_ends_sessions_and_keeps_what_was_committed() {
@@ -61,8 +61,13 @@ async fn a_stop_interrupts_what_runs_and_frees_the_port() {
     assert!(taken.to_string().contains(&address.to_string()));
     drop(server);
     assert!(TcpStream::connect(address).is_err());
-    let nobody = FlightLocal::start(Config { session_limit: 0, ..Config::default() }).await.unwrap_err();
-    assert!(matches!(nobody, StartError::Setting(_)), "{nobody}");
+    for config in [
+        Config { session_limit: 0, ..Config::default() },
+        Config { endpoints_per_result: 101, ..Config::default() },
+    ] {
+        let nothing = FlightLocal::start(config).await.unwrap_err();
+        assert!(matches!(nothing, StartError::Setting(_)), "{nothing}");
+    }
 }
 
 #[tokio::test]
@@ -94,9 +99,13 @@ async fn every_call_can_be_dropped_at_every_await() {
     for times in 0..3 {
         drop(poll_times(FlightLocal::start(Config::default()), times));
     }
-    let server = start(Config::default()).await;
+    let server = start(Config { control: true, ..Config::default() }).await;
     let mut client = connect(&server).await;
     number(&mut client, "SELECT 1").await;
+    for times in 0..5 {
+        drop(poll_times(tell(&server.url(), &Access::default(), "counters"), times));
+    }
+    until(&server, |counters| counters.connections_open == 1).await;
     for times in 0..3 {
         drop(poll_times(server.reboot(Duration::ZERO), times));
     }
@@ -106,8 +115,11 @@ async fn every_call_can_be_dropped_at_every_await() {
     let mut client = connect(&server).await;
     assert_eq!(number(&mut client, "SELECT 1").await, 1);
     let address = server.address();
-    assert_eq!(poll_times(server.stop(), 1), Some(()));
-    assert!(TcpStream::connect(address).is_err());
+    // A stop that was begun goes on, too.
+    assert_eq!(poll_times(server.stop(), 1), None);
+    while TcpStream::connect(address).is_ok() {
+        pause(5).await;
+    }
     let server = start(Config::default()).await;
     let address = server.address();
     drop(server.stop());

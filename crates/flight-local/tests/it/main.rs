@@ -7,6 +7,7 @@ mod client;
 mod control;
 mod endpoints;
 mod faults;
+mod hostile;
 mod ingest;
 mod life;
 mod options;

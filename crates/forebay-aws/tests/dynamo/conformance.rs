@@ -1,8 +1,7 @@
 //! It keeps the promises of a table.
 
 use forebay_fleet::{
-    Cancelled, Change, Condition, Item, MemoryTable, Path, Returning, Table, TableError, Update, Value,
-    Write, conformance,
+    Change, Condition, Item, MemoryTable, Path, Returning, Table, TableError, Update, Value, conformance,
 };
 
 use crate::server::DynamoDb;
@@ -82,19 +81,6 @@ fn conditions_and_changes_mean_the_same_as_in_memory() {
         for update in [Update::of("y").change(change.clone()), Update::of("y")] {
             compare(&update);
         }
-    }
-}
-
-/// A condition is looked at before what it guards, which could not even be done.
-#[test]
-fn a_transaction_is_refused_by_its_condition_first() {
-    let server = DynamoDb::with_table();
-    let down =
-        Update::of("counter").when(Condition::AtLeast("active".into(), 1)).change(Change::plus("active", -1));
-    let refused = server.run(async { server.table().transact(&[Write::Update(down)], "token").await });
-    match refused {
-        Err(TableError::Cancelled(reasons)) => assert_eq!(reasons, [Cancelled::ConditionFailed(None)]),
-        other => panic!("{other:?}"),
     }
 }
 

@@ -5,7 +5,6 @@ mod cancellation;
 mod conformance;
 mod errors;
 mod fleet;
-mod histories;
 mod policy;
 mod server;
 mod setup;

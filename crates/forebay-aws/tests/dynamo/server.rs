@@ -9,9 +9,8 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use dynoxide::Database;
 use forebay::rt::TokioRuntime;
 use forebay_aws::dynamo::DynamoTable;
-use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 pub(crate) const TABLE: &str = "fleet";
@@ -55,19 +54,6 @@ impl DynamoDb {
 
     pub(crate) fn clock(&self) -> TokioRuntime {
         TokioRuntime::new(self.runtime.handle().clone())
-    }
-
-    pub(crate) fn handle(&self) -> Handle {
-        self.runtime.handle().clone()
-    }
-
-    /// Every item, as it is stored.
-    pub(crate) fn items(&self) -> Vec<Value> {
-        let request = serde_json::from_value(json!({ "TableName": TABLE })).unwrap();
-        let answer = serde_json::to_value(self.database.scan(request).unwrap()).unwrap();
-        let mut items = answer["Items"].as_array().unwrap().clone();
-        items.sort_by_key(|item| item["pk"]["S"].as_str().unwrap().to_owned());
-        items
     }
 }
 

@@ -9,40 +9,27 @@ use forebay_fleet::operator::{self, InstanceReport, Survey};
 use forebay_fleet::{Table, TableError};
 use serde_json::{Value, json};
 
-use crate::fleet::bounded;
-
 /// What was found.
 #[derive(Debug)]
 pub(super) struct Status {
     endpoint: String,
     survey: Survey,
-    /// Lease items of mode counter, if there is a counter.
-    leases: Option<i64>,
 }
 
 impl Status {
-    /// Looks. Where there is a counter, the whole table is read: only that tells how many leases there are.
+    /// Looks.
     pub(super) async fn look(
         table: &dyn Table,
         runtime: &TokioRuntime,
         endpoint: &str,
     ) -> Result<Self, TableError> {
         let survey = operator::survey(table, runtime, endpoint).await?;
-        let leases = match &survey.counter {
-            Some(_) => Some(count(table, runtime, &format!("dsqllease#{endpoint}#")).await?),
-            None => None,
-        };
-        Ok(Self { endpoint: endpoint.to_owned(), survey, leases })
+        Ok(Self { endpoint: endpoint.to_owned(), survey })
     }
 
     /// Whether everything adds up.
     pub(super) fn is_exact(&self) -> bool {
-        self.survey.is_exact() && self.counter_drift().is_none_or(|drift| drift == 0)
-    }
-
-    /// By how much the counter exceeds the leases.
-    fn counter_drift(&self) -> Option<i64> {
-        Some(self.survey.counter?.active - self.leases?)
+        self.survey.is_exact()
     }
 
     /// The same for programs.
@@ -76,8 +63,8 @@ impl Status {
             json!({
                 "active": counter.active,
                 "age_seconds": counter.age.as_secs(),
-                "leases": self.leases,
-                "drift": self.counter_drift(),
+                "leases": counter.leases,
+                "drift": counter.drift(),
             })
         });
         json!({
@@ -137,14 +124,14 @@ impl fmt::Display for Status {
         if !self.survey.shards.is_empty() {
             self.write_ledger(f)?;
         }
-        if let (Some(counter), Some(leases), Some(drift)) =
-            (self.survey.counter, self.leases, self.counter_drift())
-        {
+        if let Some(counter) = self.survey.counter {
             let age = ago(counter.age);
-            writeln!(f, "counter: {} active, {leases} leases, written {age}", counter.active)?;
-            match drift {
+            writeln!(f, "counter: {} active, {} leases, written {age}", counter.active, counter.leases)?;
+            match counter.drift() {
                 0 => writeln!(f, "drift: none")?,
-                _ => writeln!(f, "drift: {drift:+}; once its peers are quiet: `forebay lease reconcile`")?,
+                drift => {
+                    writeln!(f, "drift: {drift:+}; once its peers are quiet: `forebay lease reconcile`")?
+                }
             }
         }
         match self.survey.rate_reserved {
@@ -158,19 +145,6 @@ impl fmt::Display for Status {
 /// Whether an instance has been silent for so long that others free its slots.
 fn is_overdue(instance: &InstanceReport) -> bool {
     instance.beat_age > instance.lease
-}
-
-/// How many items have keys that begin with `prefix`.
-async fn count(table: &dyn Table, runtime: &TokioRuntime, prefix: &str) -> Result<i64, TableError> {
-    let (mut found, mut after) = (0, None);
-    loop {
-        let page = bounded(runtime, table.scan(prefix, after.as_ref())).await?;
-        found += i64::try_from(page.items.len()).unwrap_or(i64::MAX);
-        after = page.next;
-        if after.is_none() {
-            return Ok(found);
-        }
-    }
 }
 
 fn ago(age: Duration) -> String {

@@ -123,6 +123,15 @@ fn what_was_left_out_says_how_to_get_it() {
     assert!(problem.contains("--features dsql-local -- dsql-local --port 5433"), "{problem}");
 }
 
+#[cfg(not(feature = "flight"))]
+#[test]
+fn flight_was_left_out_and_says_how_to_get_it() {
+    let refused = forebay(&["flight", "sql", "grpc://localhost:4214", "--json"]);
+    let problem = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(problem.contains("--features flight -- flight sql grpc://localhost:4214 --json"), "{problem}");
+}
+
 #[cfg(not(feature = "flight-local"))]
 #[test]
 fn flight_local_was_left_out_and_says_how_to_get_it() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{Failure, LeaseError, LeaseId, Leases, OpenError};
+use forebay::{Failure, LeaseError, LeaseId, Leases, Lifeline, OpenError};
 
 /// How long one call of the store may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,8 +20,12 @@ pub(crate) struct StandardLease {
 }
 
 impl StandardLease {
-    /// Cancel safe if the store is.
-    pub(crate) async fn take(leases: Arc<dyn Leases>, runtime: Arc<dyn Runtime>) -> Result<Self, OpenError> {
+    /// For the connection at the end of `lifeline`. Cancel safe if the store is.
+    pub(crate) async fn take(
+        leases: Arc<dyn Leases>,
+        runtime: Arc<dyn Runtime>,
+        lifeline: &Lifeline,
+    ) -> Result<Self, OpenError> {
         let id = leases.acquire().await.map_err(|error| {
             let failure = match error {
                 LeaseError::Limit { .. } => Failure::LeaseLimit,
@@ -29,7 +33,9 @@ impl StandardLease {
             };
             OpenError::new(failure, error)
         })?;
-        Ok(Self { id: Some(id), leases, runtime })
+        let lease = Self { id: Some(id.clone()), leases, runtime };
+        lease.leases.bind(&id, lifeline.clone());
+        Ok(lease)
     }
 
     /// Gives it back, trying until the store agrees. If the future is dropped, that goes on in the background.

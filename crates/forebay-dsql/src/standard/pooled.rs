@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use deadpool::managed::Object;
 use forebay::rt;
-use forebay::{Connect, Instant};
+use forebay::{Connect, Instant, Lifeline};
 
 use super::lease::StandardLease;
 use super::{Opener, Shared};
@@ -16,6 +16,8 @@ use crate::registry::Tracked;
 pub(crate) struct Pooled<C: Connect> {
     /// There until it is dropped.
     held: Option<(Tracked<C::Connection>, Option<StandardLease>)>,
+    /// Tells whether its lease was taken back.
+    lifeline: Lifeline,
     expires_at: Instant,
     /// When the server was last known to answer.
     heard_at: Instant,
@@ -28,11 +30,12 @@ impl<C: Connect> Pooled<C> {
     pub(super) fn new(
         connection: Tracked<C::Connection>,
         lease: Option<StandardLease>,
+        lifeline: Lifeline,
         expires_at: Instant,
         shared: Arc<Shared<C>>,
     ) -> Self {
         let heard_at = shared.runtime.now();
-        Self { held: Some((connection, lease)), expires_at, heard_at, shared }
+        Self { held: Some((connection, lease)), lifeline, expires_at, heard_at, shared }
     }
 
     pub(crate) fn tracked(&self) -> &Tracked<C::Connection> {
@@ -44,7 +47,7 @@ impl<C: Connect> Pooled<C> {
     }
 
     pub(super) fn is_fit(&self, now: Instant) -> bool {
-        if now >= self.expires_at {
+        if now >= self.expires_at || self.lifeline.is_recalled() {
             return false;
         }
         self.shared.connector.is_usable(self.tracked())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 
-use super::{bounded, get, update};
+use super::{bounded, counter_leases, get, update};
 use crate::counter::items;
 use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
@@ -75,7 +75,7 @@ pub async fn reconcile(
         let wall = runtime.wall();
         let counter =
             get(table, runtime, &key).await?.ok_or_else(|| ReconcileError::NoCounter(endpoint.to_owned()))?;
-        let leases = all_leases(table, runtime, endpoint).await?;
+        let leases = counter_leases(table, runtime, endpoint).await?;
         if let Some(ago) = sign_of_others(&counter, &leases, wall).filter(|ago| *ago < longest_session) {
             return Err(ReconcileError::PeersActive { ago, wait: longest_session });
         }
@@ -114,22 +114,6 @@ pub async fn reconcile(
         return Ok(Reconciled { counted, held, expired });
     }
     Err(ReconcileError::Busy { tries: TRIES })
-}
-
-async fn all_leases(
-    table: &dyn Table,
-    runtime: &dyn Runtime,
-    endpoint: &str,
-) -> Result<Vec<(String, Item)>, TableError> {
-    let (prefix, mut leases, mut after) = (items::lease_prefix(endpoint), Vec::new(), None);
-    loop {
-        let page = bounded(runtime, table.scan(&prefix, after.as_ref())).await?;
-        leases.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            return Ok(leases);
-        }
-    }
 }
 
 /// How long ago a peer that does not renew was last at work: it wrote the counter last, or an item of its is there.

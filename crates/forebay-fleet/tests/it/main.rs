@@ -8,5 +8,6 @@ mod histories;
 mod ledger;
 mod machine;
 mod manual;
+mod strict;
 mod support;
 mod world;

@@ -108,6 +108,9 @@ impl AsyncSession {
         if !self.link.deserted().await {
             return Err("the server did not stop a statement that was cancelled".into());
         }
+        if self.link.is_doubtful() {
+            return Err("the server refused to roll back its transaction".into());
+        }
         if self.is_altered {
             return Err("its settings or temporary tables would show to the next borrower".into());
         }
@@ -118,7 +121,7 @@ impl AsyncSession {
     }
 
     pub(crate) fn is_clean(&self) -> bool {
-        self.link.is_at_rest() && !self.is_altered && !self.transaction.is_open()
+        self.link.is_at_rest() && !self.link.is_doubtful() && !self.is_altered && !self.transaction.is_open()
     }
 }
 

@@ -22,6 +22,8 @@ fn plain_reads_are_known() {
         "SELECT CASE WHEN a IN (1, 2) THEN CAST(b AS DECIMAL(10, 2)) END FROM t",
         "SELECT 'it''s' || \"a\"\"b\"",
         "SELECT row_number() OVER (PARTITION BY a ORDER BY b) FROM t",
+        "(SELECT 1) UNION (SELECT 2)",
+        "SELECT /*+ BROADCAST(t) */ a FROM t WHERE regexp_matches(b, '\\d+')",
     ] {
         assert!(read_only(sql), "{sql}");
     }
@@ -54,6 +56,10 @@ fn whatever_writes_or_might_is_not_read_only() {
         "SELECT E'a\\'; DELETE FROM t; --'",
         "SELECT /* /* */ 1 ; DELETE FROM t */",
         "SELECT /*! delete */ 1",
+        "SELECT \"\\\"\" ; DELETE FROM t ; SELECT \"\\\"\"",
+        "SELECT '\\'' ; DELETE FROM t ; SELECT '\\''",
+        "SELECT 5--1; DELETE FROM t",
+        "SELECT 5; --1; DELETE FROM t",
         "PRAGMA user_version = 3",
         "CALL f()",
         "(DELETE FROM t)",
@@ -79,7 +85,8 @@ fn what_stays_in_a_session_is_noticed() {
         "PREPARE p AS SELECT 1",
         "SELECT 1; SET a = 2",
         "SELECT 'unfinished",
-        "DROP TABLE temp.t",
+        "SELECT a INTO TEMP t FROM s",
+        "SELECT 'a\\'; SET b = 1; --'",
     ] {
         assert!(Traits::of(sql).alters_session, "{sql}");
     }
@@ -93,6 +100,12 @@ fn what_stays_in_a_session_is_noticed() {
         "COMMIT",
         "EXPLAIN SELECT 1",
         "SELECT my_function(1)",
+        "SELECT temp, '\\d+' FROM weather",
+        "SELECT 'it\\'s'",
+        "--without a space\nSELECT 1",
+        "(SELECT 1)",
+        "SUMMARIZE t",
+        "DROP TABLE temp.t",
         "",
     ] {
         assert!(!Traits::of(sql).alters_session, "{sql}");

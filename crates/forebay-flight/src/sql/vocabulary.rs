@@ -57,9 +57,9 @@ pub(super) const PURE: &[&str] = &[
 #[rustfmt::skip]
 pub(super) const STATELESS: &[&str] = &[
     "abort", "alter", "analyze", "begin", "checkpoint", "comment", "commit", "copy", "delete", "desc",
-    "describe", "drop", "end", "from", "grant", "insert", "merge", "optimize", "refresh", "reindex",
-    "release", "replace", "revoke", "rollback", "savepoint", "select", "show", "start", "table", "truncate",
-    "update", "vacuum", "values",
+    "describe", "drop", "end", "explain", "from", "grant", "insert", "merge", "optimize", "pivot",
+    "refresh", "reindex", "release", "replace", "revoke", "rollback", "savepoint", "select", "show",
+    "start", "summarize", "table", "truncate", "unpivot", "update", "vacuum", "values", "with",
 ];
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub(super) enum Word<'a> {
     End,
     /// A string, a number, an operator: nothing that could be a word.
     Other,
+    /// A comment that some dialects take for two minus signs, and what follows for a part of the statement.
+    Doubt,
 }
 
 impl<'a> Word<'a> {
@@ -30,16 +32,40 @@ impl<'a> Word<'a> {
     }
 }
 
-/// The words of a text; none if a string, a name or a comment in it has no end, or its meaning depends on the dialect.
-pub(super) fn words(sql: &str) -> Option<Vec<Word<'_>>> {
+/// What a backslash in a string means, which depends on the dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backslash {
+    /// Nothing, as in the standard.
+    Literal,
+    /// The next letter does not end the string.
+    Escape,
+    /// The same, but only in strings that begin with `E`.
+    EscapeAfterE,
+}
+
+/// The words of a text; none if a string, a name or a comment in it has no end, or a comment's end depends on the dialect.
+pub(super) fn words(sql: &str, backslash: Backslash) -> Option<Vec<Word<'_>>> {
     let mut rest = sql;
     let mut words = Vec::new();
     while let Some(next) = rest.chars().next() {
         let (word, length) = match next {
             _ if next.is_whitespace() => (None, next.len_utf8()),
-            '-' if rest.starts_with("--") => (None, line(rest)),
+            '-' if rest.starts_with("--") => {
+                let is_certain = rest[2..].chars().next().is_none_or(char::is_whitespace);
+                ((!is_certain).then_some(Word::Doubt), line(rest))
+            }
             '/' if rest.starts_with("/*") => (None, block_comment(rest)?),
-            '\'' => (Some(Word::Other), string(rest, words.last())?),
+            '\'' => {
+                let escapes = match backslash {
+                    Backslash::Literal => false,
+                    Backslash::Escape => true,
+                    Backslash::EscapeAfterE => is_after_e(sql, rest),
+                };
+                let length = if escapes { escaped(rest, '\'')? } else { quoted(rest, '\'')? };
+                (Some(Word::Other), length)
+            }
+            // A name in the standard; a string where backslashes escape.
+            '"' if backslash == Backslash::Escape => (Some(Word::Quoted), escaped(rest, '"')?),
             '"' => (Some(Word::Quoted), quoted(rest, '"')?),
             '`' => (Some(Word::Quoted), quoted(rest, '`')?),
             '[' => (Some(Word::Other), 1),
@@ -91,17 +117,31 @@ fn line(text: &str) -> usize {
 /// Some dialects nest comments and some do not. One that holds the beginning of another is read differently by both.
 fn block_comment(text: &str) -> Option<usize> {
     let end = 2 + text[2..].find("*/")?;
-    // `/*!` and `/*+` are carried out by some.
-    let means_something = matches!(text.as_bytes().get(2), Some(b'!' | b'+'));
-    (!text[2..end].contains("/*") && !means_something).then_some(end + 2)
+    // What is in `/*! */` is carried out by some.
+    (!text[2..end].contains("/*") && !text.starts_with("/*!")).then_some(end + 2)
 }
 
-/// A string. A backslash in it ends it earlier in some dialects than in others, and so leaves it in doubt.
-fn string(text: &str, before: Option<&Word<'_>>) -> Option<usize> {
-    let length = quoted(text, '\'')?;
-    let escapes = text[..length].contains('\\');
-    let prefixed = before.and_then(Word::keyword).is_some_and(|word| word.eq_ignore_ascii_case("e"));
-    (!escapes && !prefixed).then_some(length)
+/// Whether the string at the beginning of `rest` has an `E` right before it, which is no part of a longer word.
+fn is_after_e(sql: &str, rest: &str) -> bool {
+    let mut before = sql[..sql.len() - rest.len()].chars().rev();
+    matches!(before.next(), Some('e' | 'E')) && before.next().is_none_or(|letter| !is_word(letter))
+}
+
+/// From one quote to the next that is neither doubled nor behind a backslash.
+fn escaped(text: &str, quote: char) -> Option<usize> {
+    let mut letters = text.char_indices().skip(1).peekable();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' => {
+                letters.next();
+            }
+            _ if letter == quote && letters.next_if(|(_, next)| *next == quote).is_none() => {
+                return Some(at + 1);
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// From one quote to the next that is not doubled.

@@ -18,7 +18,7 @@ struct Foreign {
 impl Foreign {
     /// Starts `program` of the virtual environment on a free port, and waits until it answers.
     async fn start(program: &str, arguments: impl Fn(u16) -> Vec<String>) -> Self {
-        let program = here().join("../../target/flight-servers-venv/bin").join(program);
+        let program = here().join("../../target/flight-venv/bin").join(program);
         assert!(program.exists(), "there is no {}: ./test makes it", program.display());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let process = Command::new(program)
@@ -76,7 +76,7 @@ async fn pause(time: Duration) {
 }
 
 /// What every server can be asked for.
-async fn common(foreign: &Foreign) {
+async fn common(foreign: &Foreign, long: &str) {
     let config = PoolConfig { max_size: 4, ..PoolConfig::default() };
     let pool = AsyncFlightSQLPool::new(&foreign.url, config).await.unwrap();
     let result = pool.query("SELECT CAST(7 AS BIGINT) AS a").await.unwrap();
@@ -105,6 +105,10 @@ async fn common(foreign: &Foreign) {
             Err(Error::QueryTimeout { .. })
         ));
     }
+    // The caller is free in time, and the pool as well.
+    let options = QueryOptions::new().with_timeout(Duration::from_millis(300));
+    let error = pool.query_with_options(long, options).await.unwrap_err();
+    assert!(matches!(error, Error::QueryTimeout { .. }), "{error}");
     let held = [pool.acquire_session().await, pool.acquire_session().await, pool.acquire_session().await];
     assert!(held.iter().all(Result::is_ok));
     drop(held);
@@ -115,7 +119,7 @@ async fn common(foreign: &Foreign) {
 #[tokio::test]
 async fn roapi_answers() {
     let roapi = Foreign::roapi().await;
-    common(&roapi).await;
+    common(&roapi, "SELECT count(*) FROM generate_series(1, 10000000) a, generate_series(1, 10000000) b WHERE a.value % 7 = b.value % 11").await;
     let pool = AsyncFlightSQLPool::with_default(&roapi.url).await.unwrap();
     let old = pool.query("SELECT name FROM people WHERE age > 50 ORDER BY name").await.unwrap();
     assert_eq!(old.row_count(), 2);
@@ -127,7 +131,7 @@ async fn roapi_answers() {
 #[tokio::test]
 async fn sail_answers() {
     let sail = Foreign::sail().await;
-    common(&sail).await;
+    common(&sail, "SELECT count(*) FROM range(0, 10000000) a CROSS JOIN range(0, 10000000) b WHERE a.id % 7 = b.id % 11").await;
     let url = sail.url.clone();
     #[allow(clippy::disallowed_methods, reason = "the blocking face is tried where it may block")]
     let rows = tokio::task::spawn_blocking(move || {

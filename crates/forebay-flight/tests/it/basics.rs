@@ -139,3 +139,24 @@ async fn a_server_tells_what_it_has() {
     assert_eq!(session.primary_keys(None, None, "people").await.unwrap().row_count(), 1);
     assert!(!session.sql_info(&[]).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_transaction_that_failed_to_commit_leaves_a_session_that_works() {
+    let server = server().await;
+    let pool = pool(&server, 1).await;
+    pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
+    let mut session = pool.acquire_session().await.unwrap();
+    let mut transaction = session.begin().await.unwrap();
+    transaction.update("INSERT INTO t VALUES (1)").await.unwrap();
+    // Ended behind the transaction's back, so that neither commit nor rollback find it.
+    transaction.update("ROLLBACK").await.unwrap();
+    let error = transaction.commit().await.unwrap_err();
+    assert!(matches!(error, Error::Server { .. }), "{error}");
+    assert_eq!(
+        integers(&session.query("SELECT count(*) FROM t").await.unwrap()),
+        [0],
+        "it can still be used"
+    );
+    drop(session);
+    assert_eq!(integers(&pool.query("SELECT count(*) FROM t").await.unwrap()), [0]);
+}

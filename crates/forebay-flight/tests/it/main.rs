@@ -6,6 +6,7 @@ mod drops;
 mod existing_client;
 mod fixture;
 mod outages;
+mod plain;
 mod reaching;
 mod spans;
 mod streaming;

@@ -110,6 +110,7 @@ async fn large_batches_pass_and_the_limit_is_told() {
     let mut session = AsyncSession::connect(options).await.unwrap();
     let error = session.query(large).await.unwrap_err();
     assert!(matches!(&error, Error::Server { code: Code::OutOfRange, .. }), "{error}");
+    assert!(error.to_string().contains("max_message_size"), "{error}");
     assert_eq!(integers(&session.query("SELECT 7").await.unwrap()), [7]);
 }
 

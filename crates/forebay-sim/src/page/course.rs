@@ -305,9 +305,10 @@ mod tests {
         }
         let legend = legend(&outcome);
         assert_eq!(legend.len(), REASONS.len() + 1);
-        assert_eq!(legend[0].0, "draining");
-        let rest = &legend[REASONS.len()];
-        assert_eq!((rest.1, rest.2.as_deref(), rest.0.split(", ").count()), ("c8", Some("15"), 5));
+        assert_eq!(legend[0].0, Discard::ALL[Discard::ALL.len() - 1].label());
+        let (rest, count) = (&legend[REASONS.len()], Discard::ALL.len() - REASONS.len());
+        let total = (1..=count).sum::<usize>().to_string();
+        assert_eq!((rest.1, rest.2.clone(), rest.0.split(", ").count()), ("c8", Some(total), count));
     }
 
     #[test]

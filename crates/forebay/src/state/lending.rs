@@ -71,7 +71,7 @@ impl<E: Held, W> State<E, W> {
             Turn::Served(entry) => {
                 let index = entry.key().index;
                 let slot = &self.slots[index];
-                if !slot.marks.has(Mark::DEAD) && slot.stale_at > now {
+                if slot.marks.loss().is_none() && slot.stale_at > now {
                     self.waiters.leave(ticket);
                     self.checkouts += 1;
                     return Waited::Got(entry);
@@ -85,10 +85,10 @@ impl<E: Held, W> State<E, W> {
                     Some(next) => self.waiters.serve_again(ticket, next),
                 }
                 let slot = &self.slots[index];
-                let reason = match (slot.marks.has(Mark::DEAD), slot.expires_at <= now) {
-                    (true, _) => Discard::Died,
-                    (false, true) => Discard::ExpiredOnCheckout,
-                    (false, false) => Discard::GuardWindow,
+                let reason = match (slot.marks.loss(), slot.expires_at <= now) {
+                    (Some(loss), _) => loss,
+                    (None, true) => Discard::ExpiredOnCheckout,
+                    (None, false) => Discard::GuardWindow,
                 };
                 Waited::Stale(self.discard(entry, reason, now))
             }
@@ -191,7 +191,9 @@ impl<E: Held, W> State<E, W> {
         let slot = &self.slots[index];
         let reason = if self.closed {
             Some(Discard::Draining)
-        } else if slot.marks.has(Mark::DEAD) || shape == Shape::Dead {
+        } else if let Some(loss) = slot.marks.loss() {
+            Some(loss)
+        } else if shape == Shape::Dead {
             Some(Discard::Died)
         } else if shape == Shape::Bad {
             Some(Discard::Bad)
@@ -250,16 +252,25 @@ impl<E: Held, W> State<E, W> {
 
     /// Word of a connection's death. One in somebody's hands goes when it comes back.
     pub(crate) fn died(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
+        self.lose(key, Mark::DEAD, now)
+    }
+
+    /// A connection's lease is taken back. One in somebody's hands goes when it comes back.
+    pub(crate) fn recalled(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
+        self.lose(key, Mark::RECALLED, now)
+    }
+
+    /// A connection is of no use any more.
+    fn lose(&mut self, key: Key, mark: Mark, now: Instant) -> Option<Discarded<E>> {
         let index = self.slots.resolve(key)?;
-        match self.slots[index].phase {
-            Phase::Held if self.ready.holds(&self.slots, index) => {
-                Some(self.evict(index, Discard::Died, now))
-            }
-            Phase::Opening | Phase::Held | Phase::Care => {
-                self.slots[index].marks.set(Mark::DEAD);
-                None
-            }
-            Phase::Closing | Phase::Vacant => None,
+        let phase = self.slots[index].phase;
+        if matches!(phase, Phase::Closing | Phase::Vacant) {
+            return None;
         }
+        let marks = &mut self.slots[index].marks;
+        marks.set(mark);
+        let reason = marks.loss()?;
+        let ready = phase == Phase::Held && self.ready.holds(&self.slots, index);
+        ready.then(|| self.evict(index, reason, now))
     }
 }

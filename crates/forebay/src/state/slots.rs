@@ -1,6 +1,7 @@
 //! A numbered place for every connection the reservoir owns.
 
 use super::calendar::Page;
+use crate::event::Discard;
 use crate::time::Instant;
 
 /// Names one connection for as long as it is owned. A slot is used again under another generation, so that late
@@ -37,6 +38,8 @@ impl Mark {
     pub(super) const RETIRING: Self = Self(2);
     /// Too old to be handed out, found while it was in somebody's hands.
     pub(super) const STALE: Self = Self(4);
+    /// Its lease was taken back while it could not be discarded.
+    pub(super) const RECALLED: Self = Self(8);
 }
 
 /// All marks of a connection, as one byte: whether there is any is one comparison.
@@ -55,6 +58,15 @@ impl Marks {
 
     pub(super) fn set(&mut self, mark: Mark) {
         self.0 |= mark.0;
+    }
+
+    /// Why a connection with these marks is of no use, if it is.
+    pub(super) fn loss(self) -> Option<Discard> {
+        if self.has(Mark::RECALLED) {
+            Some(Discard::Recalled)
+        } else {
+            self.has(Mark::DEAD).then_some(Discard::Died)
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Keeps connections coming: as many at a time as the limiter has permits for, and none while they fail.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::connect::{Connect, Lifeline};
+use crate::connect::{Connect, Lifeline, Owner};
 use crate::core::{Core, Entry};
 use crate::error::OpenError;
 use crate::event::{Event, Failure};
@@ -62,19 +62,26 @@ struct Opening<C: Connect> {
 impl<C: Connect> Opening<C> {
     async fn run(mut self) {
         let core = Arc::clone(&self.core);
-        let attempt = self.attempt();
+        let lifeline = Lifeline::new(Owned { core: Arc::downgrade(&core), key: self.key });
+        let attempt = race::first(lifeline.recalled(), self.attempt(&lifeline));
         match race::first(core.closed(), attempt).await {
             // Dropping ourselves gives everything back.
             First::Left(()) => {}
-            First::Right(Ok((connection, took, busy))) => self.succeed(connection, took, busy),
-            First::Right(Err(error)) => self.fail(error),
+            First::Right(First::Left(())) => {
+                self.fail(OpenError::new(Failure::Lease, "its lease was taken back"));
+            }
+            First::Right(First::Right(Ok((connection, took, busy)))) => self.succeed(connection, took, busy),
+            First::Right(First::Right(Err(error))) => self.fail(error),
         }
     }
 
     /// Token, then lease, then permit, then open: each is had before the next is asked for, so that what fails
     /// early costs nothing that is scarce. Returns the connection, how long the open took, and how long all took
     /// that was not waiting for the permit.
-    async fn attempt(&mut self) -> Result<(C::Connection, Duration, Duration), OpenError> {
+    async fn attempt(
+        &mut self,
+        lifeline: &Lifeline,
+    ) -> Result<(C::Connection, Duration, Duration), OpenError> {
         let core = Arc::clone(&self.core);
         let limit = core.config.lock().open_timeout;
         let late =
@@ -83,7 +90,7 @@ impl<C: Connect> Opening<C> {
 
         core.within(limit, core.connector.prepare()).await.ok_or_else(|| late("preparing"))??;
         if let Some(desk) = &core.leases {
-            let lease = core.within(limit, desk.acquire()).await;
+            let lease = core.within(limit, desk.acquire(lifeline)).await;
             let lease = lease.unwrap_or_else(|| {
                 Err(LeaseError::Unavailable(format!("no answer within {limit:?}").into()))
             });
@@ -99,19 +106,10 @@ impl<C: Connect> Opening<C> {
         let permit = core.limit.acquire().await.map_err(|error| OpenError::new(Failure::RateLimit, error))?;
         let permitted = core.runtime.now();
         permit.spend();
-        let connection = core.within(limit, core.connector.open(self.lifeline())).await;
+        let connection = core.within(limit, core.connector.open(lifeline.clone())).await;
         let connection = connection.ok_or_else(|| late("the open"))??;
         let took = core.runtime.now().since(permitted);
         Ok((connection, took, took + ready.since(began)))
-    }
-
-    fn lifeline(&self) -> Lifeline {
-        let (core, key) = (Arc::downgrade(&self.core), self.key);
-        Lifeline::new(move || {
-            if let Some(core) = core.upgrade() {
-                core.died(key);
-            }
-        })
     }
 
     fn succeed(mut self, connection: C::Connection, took: Duration, busy: Duration) {
@@ -147,6 +145,24 @@ impl<C: Connect> Opening<C> {
         if let Some(discarded) = closed_first {
             core.dispose(discarded);
         }
+    }
+}
+
+/// The reservoir's end of a lifeline.
+struct Owned<C: Connect> {
+    core: Weak<Core<C>>,
+    key: Key,
+}
+
+impl<C: Connect> Owner for Owned<C> {
+    fn died(&self) {
+        if let Some(core) = self.core.upgrade() {
+            core.died(self.key);
+        }
+    }
+
+    fn recalled(&self) -> bool {
+        self.core.upgrade().is_some_and(|core| core.recalled(self.key))
     }
 }
 

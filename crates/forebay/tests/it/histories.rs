@@ -22,6 +22,7 @@ enum Step {
     Detach(usize),
     Kill(usize),
     KillAll,
+    RecallAll,
     FailOpens(bool),
     FailResets(bool),
     Pass(u64),
@@ -40,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => which.clone().prop_map(Step::Detach),
         3 => which.prop_map(Step::Kill),
         1 => Just(Step::KillAll),
+        1 => Just(Step::RecallAll),
         1 => any::<bool>().prop_map(Step::FailOpens),
         1 => any::<bool>().prop_map(Step::FailResets),
         5 => (0u64..200).prop_map(Step::Pass),
@@ -75,6 +77,8 @@ struct Model {
     /// Numbers of connections in callers' hands; true once marked bad.
     lent: BTreeMap<u64, bool>,
     killed: BTreeSet<u64>,
+    /// Numbers of connections whose lease was taken back.
+    recalled: BTreeSet<u64>,
     closed: bool,
     checkouts: u64,
     waits: u64,
@@ -90,6 +94,7 @@ impl Model {
         let id = guard.id();
         assert!(self.lent.insert(id, false).is_none(), "connection {id} is in two hands");
         assert!(!self.killed.contains(&id), "connection {id} was dead when handed out");
+        assert!(!self.recalled.contains(&id), "connection {id} was handed out after it was recalled");
         assert!(guard.remaining().unwrap() > GUARD, "connection {id} was handed out in its guard window");
         let age = forebay::rt::Runtime::now(&world.time).since(world.server.born_at(id).unwrap());
         assert!(age < LONGEST - GUARD, "connection {id} was handed out at the age of {age:?}");
@@ -111,6 +116,8 @@ impl Model {
         let bad = self.lent.remove(&id).unwrap();
         let reason = if self.closed {
             Discard::Draining
+        } else if self.recalled.contains(&id) {
+            Discard::Recalled
         } else if self.killed.contains(&id) {
             Discard::Died
         } else if bad {
@@ -220,6 +227,12 @@ fn run(config: Config, max_open: usize, overlap: usize, steps: &[Step]) {
             Step::KillAll => {
                 model.killed.extend(0..world.server.opened());
                 world.server.kill_all();
+            }
+            Step::RecallAll => {
+                model.recalled.extend(0..world.server.opened());
+                world.leases.recall_all();
+                let closing = reservoir.status().closing;
+                assert!(world.server.live() <= closing, "a connection that nobody closes");
             }
             Step::FailOpens(fail) => {
                 world.server.on_open(if fail { Answer::Fail(Failure::Open) } else { Answer::Well });

@@ -13,6 +13,7 @@ mod leases;
 mod lifetimes;
 mod logs;
 mod metrics;
+mod recall;
 mod refill;
 mod requirements;
 mod waiting;

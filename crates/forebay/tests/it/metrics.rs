@@ -131,7 +131,8 @@ fn the_manual_and_the_exporter_agree_both_ways() {
         .split('`')
         .filter(|word| {
             word.contains('_')
-                || ["bad", "died", "idle", "retired", "draining", "auth", "throttled"].contains(word)
+                || ["bad", "died", "idle", "retired", "recalled", "draining", "auth", "throttled"]
+                    .contains(word)
         })
         .filter(|word| !word.ends_with("_total"))
         .map(|word| -> &'static str { Box::leak(word.to_owned().into_boxed_str()) })

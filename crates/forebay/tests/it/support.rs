@@ -1,6 +1,6 @@
 //! A reservoir over a server in memory, under virtual time, with everything observed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay::memory::Memory;
 use forebay::rt::VirtualTime;
-use forebay::{BoxError, Config, Event, LeaseError, LeaseId, Leases, Reservoir, Seed, StoreFuture};
+use forebay::{BoxError, Config, Event, LeaseError, LeaseId, Leases, Lifeline, Reservoir, Seed, StoreFuture};
 
 pub(crate) fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -97,6 +97,7 @@ pub(crate) struct LeaseLog {
 struct Inner {
     limit: usize,
     held: BTreeSet<u64>,
+    bound: BTreeMap<u64, Lifeline>,
     next: u64,
     mistakes: Vec<String>,
     answer: Store,
@@ -113,8 +114,14 @@ pub(crate) enum Store {
 
 impl LeaseLog {
     pub(crate) fn new(server: Memory, limit: usize) -> Self {
-        let inner =
-            Inner { limit, held: BTreeSet::new(), next: 0, mistakes: Vec::new(), answer: Store::Well };
+        let inner = Inner {
+            limit,
+            held: BTreeSet::new(),
+            bound: BTreeMap::new(),
+            next: 0,
+            mistakes: Vec::new(),
+            answer: Store::Well,
+        };
         Self { server, inner: Mutex::new(inner) }
     }
 
@@ -128,6 +135,12 @@ impl LeaseLog {
 
     pub(crate) fn answer(&self, answer: Store) {
         self.inner.lock().unwrap().answer = answer;
+    }
+
+    /// Takes every lease back.
+    pub(crate) fn recall_all(&self) {
+        let bound = std::mem::take(&mut self.inner.lock().unwrap().bound);
+        bound.values().for_each(Lifeline::recall);
     }
 
     pub(crate) fn mistakes(&self) -> Vec<String> {
@@ -164,7 +177,9 @@ impl Leases for LeaseLog {
             self.gate().await?;
             let live = self.server.live();
             let mut inner = self.inner.lock().unwrap();
-            if !inner.held.remove(&id.as_str().parse::<u64>()?) {
+            let number = id.as_str().parse::<u64>()?;
+            inner.bound.remove(&number);
+            if !inner.held.remove(&number) {
                 inner.mistakes.push(format!("lease {} was released twice", id.as_str()));
             }
             // Every open connection has a lease of its own, so there are never more of them than leases.
@@ -176,5 +191,15 @@ impl Leases for LeaseLog {
             }
             Ok(())
         })
+    }
+
+    fn bind(&self, id: &LeaseId, lifeline: Lifeline) {
+        let mut inner = self.inner.lock().unwrap();
+        match id.as_str().parse() {
+            Ok(number) if inner.held.contains(&number) && !inner.bound.contains_key(&number) => {
+                inner.bound.insert(number, lifeline);
+            }
+            _ => inner.mistakes.push(format!("lease {} was bound out of turn", id.as_str())),
+        }
     }
 }

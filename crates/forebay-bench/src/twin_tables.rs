@@ -1,8 +1,10 @@
-//! The same history on the table in memory and on DynamoDB: whatever is lost on the way, the items end byte-equal.
+//! The same history on the table in memory and on DynamoDB: whatever is lost on the way, the items end byte-equal. That is what
+//! allows the simulator to run on a table in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use forebay::rt::{self, ProcessClock, VirtualProcess, VirtualTime};
 use forebay::{Draws, EnvReader, LeaseId, LeaseMode, RateMode, Seed, StoreFuture};
 use forebay_aws::dynamo::DynamoTable;
@@ -13,7 +15,41 @@ use forebay_fleet::{
 use serde_json::json;
 use tokio::runtime::Handle;
 
-use crate::server::DynamoDb;
+use crate::checkout::progress;
+use crate::dynamo::DynamoDb;
+use crate::report::{Bound, Report};
+
+const TABLE: &str = "fleet";
+
+/// Plays `seeds` histories on both, each with a ledger and a bucket and with a counter and a window, and adds to `report` how many
+/// ended differently.
+///
+/// # Errors
+/// If the DynamoDB cannot be started, or a history makes no sense.
+pub fn show(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
+    progress("the same histories on two tables");
+    let mut different = Vec::new();
+    for seed in 1..=seeds {
+        for modes in MODES {
+            if !same_on_both(modes, seed)? {
+                different.push((seed, modes));
+            }
+        }
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a small count")]
+    let count = different.len() as f64;
+    let name = format!(
+        "{seeds} histories on the table in memory and on DynamoDB behind lost answers: ends that differ"
+    );
+    report.goal(name, count, Bound::AtMost(0.0), "histories");
+    if let Some((seed, modes)) = different.first() {
+        report.note(format!("the first history that ends differently has seed {seed}, with {modes:?}"));
+    }
+    Ok(())
+}
+
+type Modes = (LeaseMode, RateMode);
+const MODES: [Modes; 2] = [(LeaseMode::Ledger, RateMode::Bucket), (LeaseMode::Counter, RateMode::Window)];
 
 /// DynamoDB as seen from virtual time: each call takes none of it.
 #[derive(Clone)]
@@ -55,14 +91,13 @@ impl Table for AtOnce {
     }
 }
 
-fn settings(leases: LeaseMode, rate: RateMode) -> FleetSettings {
+fn settings((leases, rate): Modes) -> anyhow::Result<FleetSettings> {
     let environment = EnvReader::new("DSQL").read([
         ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
         ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "fleet"),
         ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
         ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "fleet"),
-    ]);
-    let environment = environment.unwrap();
+    ])?;
     let mut settings = FleetSettings::new("abc.dsql.us-east-1.on.aws", "history");
     (settings.leases, settings.rate, settings.max_open) = (environment.leases, environment.rate, 12);
     if let Some(settings) = &mut settings.leases {
@@ -71,7 +106,7 @@ fn settings(leases: LeaseMode, rate: RateMode) -> FleetSettings {
     if let Some(settings) = &mut settings.rate {
         settings.mode = rate;
     }
-    settings
+    Ok(settings)
 }
 
 struct Instance {
@@ -105,7 +140,7 @@ impl Instance {
 }
 
 /// Instances come, open, close, crash and leave, on a network that loses things. What was done, in short.
-fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> String {
+fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> anyhow::Result<String> {
     let (time, seed) = (VirtualTime::with_seed(Seed::new(seed)), Seed::new(seed));
     let network = Arc::new(FaultyTable::new(table, time.clone(), seed));
     let latency = (Duration::from_millis(2), Duration::from_millis(30));
@@ -122,14 +157,14 @@ fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> St
     let (mut instances, mut told): (Vec<Instance>, String) = (Vec::new(), String::new());
     for step in 0..80 {
         network.set(faults);
-        let which = usize::try_from(draws.below(4)).unwrap();
+        let which = usize::try_from(draws.below(4))?;
         let word = match (draws.below(10), instances.get_mut(which)) {
             (0..=1, None) | (_, None) => {
                 let process = time.process(ProcessClock::default());
                 let tables = Tables { leases: Arc::clone(&network) as _, rate: Arc::clone(&network) as _ };
                 let seed = seed.fork(&format!("instance {step}"));
                 let fleet = time.run(Fleet::start(settings.clone(), tables, process.clone(), seed));
-                instances.push(Instance { fleet: fleet.unwrap(), process, held: Vec::new() });
+                instances.push(Instance { fleet: fleet?, process, held: Vec::new() });
                 "start"
             }
             (0, Some(_)) => {
@@ -167,7 +202,7 @@ fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> St
     }
     time.advance(Duration::from_secs(60));
     time.shut_down();
-    told
+    Ok(told)
 }
 
 /// An item as DynamoDB stores it.
@@ -191,27 +226,14 @@ fn attribute(value: &Value) -> serde_json::Value {
     }
 }
 
-fn same_on_both(leases: LeaseMode, rate: RateMode, seeds: std::ops::Range<u64>) {
-    let settings = settings(leases, rate);
-    for seed in seeds {
-        let memory = MemoryTable::new();
-        let in_memory = history(memory.clone(), &settings, seed);
-        let server = DynamoDb::with_table();
-        let on_dynamo = history(AtOnce(server.table(), server.handle()), &settings, seed);
-        assert_eq!(in_memory, on_dynamo, "seed {seed} took another course");
-        let expected: Vec<_> = memory.items().iter().map(|(key, item)| stored(key, item)).collect();
-        assert!(expected.len() > 1, "seed {seed} left nothing to compare");
-        let text = |items: &[serde_json::Value]| serde_json::to_string_pretty(items).unwrap();
-        assert_eq!(text(&expected), text(&server.items()), "seed {seed}");
-    }
-}
-
-#[test]
-fn a_ledger_and_a_bucket_end_byte_equal() {
-    same_on_both(LeaseMode::Ledger, RateMode::Bucket, 1..5);
-}
-
-#[test]
-fn a_counter_and_a_window_end_byte_equal() {
-    same_on_both(LeaseMode::Counter, RateMode::Window, 1..5);
+/// Whether a history takes the same course on both tables, and leaves the same items.
+fn same_on_both(modes: Modes, seed: u64) -> anyhow::Result<bool> {
+    let (settings, memory) = (settings(modes)?, MemoryTable::new());
+    let in_memory = history(memory.clone(), &settings, seed)?;
+    let server = DynamoDb::with_tables(&[TABLE])?;
+    let on_dynamo = history(AtOnce(server.table(TABLE)?, server.handle()), &settings, seed)?;
+    let expected: Vec<_> = memory.items().iter().map(|(key, item)| stored(key, item)).collect();
+    ensure!(expected.len() > 1, "seed {seed} left nothing to compare");
+    let text = |items: &[serde_json::Value]| serde_json::to_string_pretty(items);
+    Ok(in_memory == on_dynamo && text(&expected)? == text(&server.items(TABLE)?)?)
 }

@@ -1,0 +1,45 @@
+//! What faults do to whom they strike.
+
+use std::time::Duration;
+
+use crate::error::SqlError;
+
+/// What hits a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    Error(SqlError),
+    /// The socket is closed without a word.
+    Hangup,
+}
+
+/// What happens to a new socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Welcome {
+    Proceed,
+    Close,
+    Silence,
+}
+
+/// A pause, and which faults make it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delay {
+    pub(crate) time: Duration,
+    pub(crate) by: Vec<u64>,
+}
+
+impl Delay {
+    pub(super) fn add(&mut self, time: Duration, by: u64) {
+        self.time = self.time.saturating_add(time);
+        self.by.push(by);
+    }
+}
+
+/// What happens to a commit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) delay: Delay,
+    /// Instead of the commit.
+    pub(crate) before: Option<Blow>,
+    /// After it, though it is durable.
+    pub(crate) after: Option<Blow>,
+}

@@ -1,0 +1,235 @@
+//! What the server has: catalogs, schemas, tables, columns.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_ipc::convert::try_schema_from_ipc_buffer;
+use arrow_schema::{Field, Schema};
+use forebay::rt::{self, Runtime};
+use forebay_flight::{AsyncSession, Error, TableFilter};
+
+use super::completion::written;
+
+/// How long the names for completion are waited for, and how many of them are kept.
+const NAMES_LIMIT: Duration = Duration::from_secs(1);
+const NAMES_MOST: usize = 10_000;
+
+/// What to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    Catalogs,
+    Schemas,
+    Tables,
+    Columns(String),
+}
+
+/// The answer; or why there is none, though the server has answered.
+pub(crate) type Answer = Result<Vec<RecordBatch>, String>;
+
+/// Asks the server.
+///
+/// # Cancel safety
+/// Dropping it cancels what was asked.
+pub(crate) async fn ask(session: &mut AsyncSession, question: &Question) -> Result<Answer, Error> {
+    let listed = match question {
+        Question::Catalogs => session.catalogs().await?,
+        Question::Schemas => session.schemas(None, None).await?,
+        Question::Tables => session.tables(TableFilter::default()).await?,
+        Question::Columns(name) => return describe(session, name).await,
+    };
+    let empty = RecordBatch::new_empty(listed.schema().clone());
+    // With no rows at all there are still columns to tell.
+    let batches = std::iter::once(empty).chain(listed).map(short_names);
+    Ok(batches.collect::<anyhow::Result<_>>().map_err(|error| format!("{error:#}")))
+}
+
+/// The standard's names of columns are long; none is needed twice.
+fn short_names(batch: RecordBatch) -> anyhow::Result<RecordBatch> {
+    let long = batch.schema();
+    let fields = long.fields().iter().map(|field| {
+        let name = match field.name().as_str() {
+            "catalog_name" => "catalog",
+            "db_schema_name" => "schema",
+            "table_name" => "table",
+            "table_type" => "type",
+            other => other,
+        };
+        Field::new(name, field.data_type().clone(), true)
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    RecordBatch::try_new(schema, batch.columns().to_vec()).context("not a list of Flight SQL's")
+}
+
+/// The columns of a table.
+async fn describe(session: &mut AsyncSession, name: &str) -> Result<Answer, Error> {
+    let Some(parts) = parts(name) else {
+        return Ok(Err(format!("\\d {name}: write TABLE, SCHEMA.TABLE or CATALOG.SCHEMA.TABLE")));
+    };
+    for pattern in patterns(&parts) {
+        let filter = TableFilter { table: Some(pattern), with_columns: true, ..TableFilter::default() };
+        for batch in session.tables(filter).await? {
+            // The server may take a pattern for more than it says.
+            if let Some(row) = (0..batch.num_rows()).find(|row| is_it(&batch, *row, &parts)) {
+                return Ok(columns(&batch, row)
+                    .map(|columns| vec![columns])
+                    .map_err(|error| format!("{error:#}")));
+            }
+        }
+    }
+    Ok(Err(format!("there is no table {name}; \\dt lists those there are")))
+}
+
+/// As what to ask for a table. Some servers fold the case of names, and some do not.
+fn patterns(parts: &[Part]) -> BTreeSet<String> {
+    let Some(Part { text, is_quoted }) = parts.last() else { return BTreeSet::new() };
+    match is_quoted {
+        true => [text.clone()].into(),
+        false => [text.clone(), text.to_lowercase(), text.to_uppercase()].into(),
+    }
+}
+
+/// A part of a name. Without quotes its case does not matter.
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    text: String,
+    is_quoted: bool,
+}
+
+impl Part {
+    fn is(&self, name: &str) -> bool {
+        if self.is_quoted { self.text == name } else { self.text.to_lowercase() == name.to_lowercase() }
+    }
+}
+
+/// The parts of a name, one to three.
+fn parts(name: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut rest = name.trim();
+    loop {
+        let (part, after) = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let end = closing(quoted)?;
+                let part = Part { text: quoted[..end].replace("\"\"", "\""), is_quoted: true };
+                (part, &quoted[end + 1..])
+            }
+            None => {
+                let end = rest.find('.').unwrap_or(rest.len());
+                (Part { text: rest[..end].to_owned(), is_quoted: false }, &rest[end..])
+            }
+        };
+        if part.text.is_empty() {
+            return None;
+        }
+        parts.push(part);
+        match after.strip_prefix('.') {
+            Some(more) if parts.len() < 3 => rest = more,
+            None if after.is_empty() => return Some(parts),
+            _ => return None,
+        }
+    }
+}
+
+/// Where the quote is that is not doubled.
+fn closing(text: &str) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += text[at..].find('"')?;
+        match text[at + 1..].starts_with('"') {
+            true => at += 2,
+            false => return Some(at),
+        }
+    }
+}
+
+fn is_it(batch: &RecordBatch, row: usize, parts: &[Part]) -> bool {
+    let is = |part: &Part, column| text(batch, column, row).is_some_and(|name| part.is(name));
+    match parts {
+        [table] => is(table, "table_name"),
+        [qualifier, table] => {
+            is(table, "table_name") && qualified(batch, row).is_some_and(|name| qualifier.is(name))
+        }
+        [catalog, schema, table] => {
+            is(table, "table_name") && is(schema, "db_schema_name") && is(catalog, "catalog_name")
+        }
+        _ => false,
+    }
+}
+
+/// What stands before a table's name: its schema, and its catalog where there are no schemas.
+fn qualified(batch: &RecordBatch, row: usize) -> Option<&str> {
+    ["db_schema_name", "catalog_name"]
+        .iter()
+        .find_map(|column| text(batch, column, row).filter(|name| !name.is_empty()))
+}
+
+fn text<'a>(batch: &'a RecordBatch, column: &str, row: usize) -> Option<&'a str> {
+    let column = batch.column_by_name(column)?.as_string_opt::<i32>()?;
+    arrow_array::Array::is_valid(column, row).then(|| column.value(row))
+}
+
+fn columns(batch: &RecordBatch, row: usize) -> anyhow::Result<RecordBatch> {
+    let schemas = batch.column_by_name("table_schema").and_then(|column| column.as_binary_opt::<i32>());
+    let bytes = schemas.context("the server does not tell the columns of its tables")?.value(row);
+    let schema = try_schema_from_ipc_buffer(bytes)
+        .context("the server told the columns in a way that cannot be read")?;
+    let fields = schema.fields();
+    let strings = |of: &dyn Fn(&Field) -> String| -> ArrayRef {
+        Arc::new(fields.iter().map(|field| Some(of(field))).collect::<StringArray>())
+    };
+    Ok(RecordBatch::try_from_iter([
+        ("column", strings(&|field| field.name().clone())),
+        ("type", strings(&|field| declared(field))),
+        ("null", strings(&|field| if field.is_nullable() { "yes" } else { "no" }.to_owned())),
+    ])?)
+}
+
+/// As the server calls it, and as Arrow does where it does not.
+fn declared(field: &Field) -> String {
+    let named = field.metadata().get("ARROW:FLIGHT:SQL:TYPE_NAME").filter(|name| !name.is_empty());
+    named.cloned().unwrap_or_else(|| field.data_type().to_string())
+}
+
+/// The tables' names, for completion. None of them is better than a wait.
+pub(crate) async fn names(session: &mut AsyncSession, runtime: &dyn Runtime) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    let listing = rt::within(runtime, NAMES_LIMIT, session.tables(TableFilter::default()));
+    let Some(Ok(listed)) = listing.await else { return Vec::new() };
+    for batch in listed {
+        for row in 0..batch.num_rows() {
+            let Some(table) = text(&batch, "table_name", row) else { continue };
+            if table.contains(char::is_control) || names.len() >= NAMES_MOST {
+                continue;
+            }
+            if let Some(qualifier) = qualified(&batch, row).filter(|name| !name.contains(char::is_control)) {
+                names.insert(format!("{}.{}", written(qualifier), written(table)));
+            }
+            names.insert(written(table));
+        }
+    }
+    names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_up_to_three_parts_quoted_or_not() {
+        let shown = |name: &str| {
+            parts(name)
+                .map(|parts| parts.into_iter().map(|part| (part.text, part.is_quoted)).collect::<Vec<_>>())
+        };
+        let part = |text: &str, is_quoted| (text.to_owned(), is_quoted);
+        assert_eq!(shown("t"), Some(vec![part("t", false)]));
+        assert_eq!(shown("main.T"), Some(vec![part("main", false), part("T", false)]));
+        assert_eq!(shown("\"a.b\".\"c\"\"d\""), Some(vec![part("a.b", true), part("c\"d", true)]));
+        for wrong in ["", "a.", ".a", "a.b.c.d", "\"a", "\"a\"b", "\"\""] {
+            assert_eq!(shown(wrong), None, "{wrong}");
+        }
+        assert!(parts("T").unwrap()[0].is("t") && !parts("\"T\"").unwrap()[0].is("t"));
+    }
+}

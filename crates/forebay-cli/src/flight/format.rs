@@ -1,0 +1,165 @@
+//! How results are written.
+
+use std::io::{self, Write};
+
+use arrow_array::RecordBatch;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_ipc::writer::StreamWriter;
+use arrow_json::writer::{LineDelimited, Writer, WriterBuilder};
+use arrow_schema::{ArrowError, SchemaRef};
+use clap::ValueEnum;
+
+use super::table::Table;
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people: fits the terminal.
+    Table,
+    /// With a line of names first; NULL is nothing, an empty string is "".
+    Csv,
+    /// One object a line for each row.
+    Json,
+    /// A stream of Arrow IPC, as the server sent it.
+    Arrow,
+}
+
+impl Format {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::from_str(name, true).ok()
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Csv => "csv",
+            Self::Json => "json",
+            Self::Arrow => "arrow",
+        }
+    }
+
+    /// Begins a result with these columns. `width` is that of the terminal, if there is one.
+    pub(crate) fn begin<'a>(
+        self,
+        mut out: impl Write + 'a,
+        schema: &SchemaRef,
+        width: Option<usize>,
+    ) -> anyhow::Result<Box<dyn Sheet + 'a>> {
+        Ok(match self {
+            Self::Table => Box::new(Table::new(out, schema, width)),
+            Self::Csv => {
+                names(&mut out, schema)?;
+                Box::new(Csv(out))
+            }
+            Self::Json => {
+                // All keys in all rows, so that the first tells what there is.
+                let writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
+                Box::new(Json(writer))
+            }
+            Self::Arrow => Box::new(Arrow(StreamWriter::try_new(out, schema).map_err(plain)?)),
+        })
+    }
+}
+
+/// A result that is being written.
+pub(crate) trait Sheet {
+    fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()>;
+
+    /// More may come, but not soon: what there is should be seen.
+    fn pause(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self) -> anyhow::Result<()>;
+}
+
+/// What a value looks like.
+pub(super) fn formatters<'a>(
+    batch: &'a RecordBatch,
+    options: &'a FormatOptions<'a>,
+) -> anyhow::Result<Vec<ArrayFormatter<'a>>> {
+    let formatters = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), options));
+    formatters.collect::<Result<_, _>>().map_err(plain)
+}
+
+/// An error of the writer's comes out as what it is, so that a reader who has gone can be told from a full disk.
+fn plain(error: ArrowError) -> anyhow::Error {
+    match error {
+        ArrowError::IoError(_, error) => error.into(),
+        other => {
+            anyhow::Error::new(other).context("this result cannot be written in this format; try another")
+        }
+    }
+}
+
+/// RFC 4180, with a line feed for the end of a line.
+struct Csv<W>(W);
+
+fn names(out: &mut impl Write, schema: &SchemaRef) -> io::Result<()> {
+    for (place, field) in schema.fields().iter().enumerate() {
+        separate(out, place)?;
+        field_of(out, field.name())?;
+    }
+    out.write_all(b"\n")
+}
+
+impl<W: Write> Sheet for Csv<W> {
+    fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
+        let options = FormatOptions::default();
+        let formatters = formatters(batch, &options)?;
+        for row in 0..batch.num_rows() {
+            for (place, (formatter, column)) in formatters.iter().zip(batch.columns()).enumerate() {
+                separate(&mut self.0, place)?;
+                if column.is_valid(row) {
+                    let text = formatter.value(row).try_to_string().map_err(plain)?;
+                    field_of(&mut self.0, &text)?;
+                }
+            }
+            self.0.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+fn separate(out: &mut impl Write, place: usize) -> io::Result<()> {
+    if place > 0 { out.write_all(b",") } else { Ok(()) }
+}
+
+fn field_of(out: &mut impl Write, text: &str) -> io::Result<()> {
+    if text.is_empty() || text.contains([',', '"', '\n', '\r']) {
+        write!(out, "\"{}\"", text.replace('"', "\"\""))
+    } else {
+        out.write_all(text.as_bytes())
+    }
+}
+
+struct Json<W: Write>(Writer<W, LineDelimited>);
+
+impl<W: Write> Sheet for Json<W> {
+    fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
+        self.0.write(batch).map_err(plain)
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.0.finish().map_err(plain)
+    }
+}
+
+struct Arrow<W: Write>(StreamWriter<W>);
+
+impl<W: Write> Sheet for Arrow<W> {
+    fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
+        self.0.write(batch).map_err(plain)
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.0.finish().map_err(plain)
+    }
+}
+
+#[cfg(test)]
+mod tests;

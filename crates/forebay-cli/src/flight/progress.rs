@@ -1,0 +1,167 @@
+//! A sign of life while a statement runs.
+
+use std::future::Future;
+use std::io::{self, IsTerminal, Write};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::Instant;
+use forebay::rt::{self, Runtime};
+use forebay_flight::QueryOptions;
+use parking_lot::Mutex;
+
+/// How often it moves.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+/// A statement this short needs no sign of life.
+const PATIENCE: Duration = Duration::from_millis(500);
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+/// To the beginning of the line, and nothing after it.
+const CLEAR: &str = "\r\u{1b}[K";
+
+/// A line on stderr that tells how long it has been and how far it is. Nothing if that is no terminal.
+pub(crate) struct Spinner {
+    since: Instant,
+    is_seen: bool,
+    asks: bool,
+    is_drawn: bool,
+    frame: usize,
+    pub(crate) rows: u64,
+    /// How far the server says it is, from 0 to 1.
+    fraction: Arc<Mutex<Option<f64>>>,
+}
+
+impl Spinner {
+    pub(crate) fn start(now: Instant) -> Self {
+        let is_seen = io::stderr().is_terminal();
+        Self {
+            since: now,
+            is_seen,
+            asks: false,
+            is_drawn: false,
+            frame: 0,
+            rows: 0,
+            fraction: Arc::default(),
+        }
+    }
+
+    pub(crate) fn elapsed(&self, now: Instant) -> Duration {
+        now.since(self.since)
+    }
+
+    /// Whether anybody sees it.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen
+    }
+
+    /// The server may be asked how far it is.
+    pub(crate) fn ask(&mut self) {
+        self.asks = true;
+    }
+
+    /// Options of a statement that tells how far it is, if that can be known and is seen.
+    pub(crate) fn told_by(&self, options: QueryOptions) -> QueryOptions {
+        if !(self.asks && self.is_seen) {
+            return options;
+        }
+        let fraction = Arc::clone(&self.fraction);
+        options.with_progress(move |done| *fraction.lock() = Some(done))
+    }
+
+    /// Waits for `future`, and turns meanwhile. `each` is called at every turn, and may end it early.
+    ///
+    /// # Cancel safety
+    /// As that of `future`.
+    pub(crate) async fn attend<T>(
+        &mut self,
+        runtime: &dyn Runtime,
+        future: impl Future<Output = T>,
+        each: impl Fn() -> Option<T>,
+    ) -> T {
+        let mut future = pin!(future);
+        loop {
+            if let Some(output) = rt::within(runtime, TICK, future.as_mut()).await {
+                return output;
+            }
+            if let Some(output) = each() {
+                return output;
+            }
+            self.turn(runtime.now());
+        }
+    }
+
+    /// Shows itself, one step on.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        if !self.is_seen || self.elapsed(now) < PATIENCE {
+            return;
+        }
+        self.frame = (self.frame + 1) % FRAMES.len();
+        let line = line(FRAMES[self.frame], self.elapsed(now), *self.fraction.lock(), self.rows);
+        self.is_drawn = true;
+        draw(&format!("{CLEAR}{line}"));
+    }
+
+    /// Makes room for other things on the terminal.
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            draw(CLEAR);
+        }
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// If it cannot be seen, nothing is lost.
+fn draw(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+fn line(frame: char, elapsed: Duration, fraction: Option<f64>, rows: u64) -> String {
+    let mut line = format!("{frame} {}", clock(elapsed));
+    if let Some(fraction) = fraction {
+        line += &format!("  {:.0} %", fraction.clamp(0.0, 1.0) * 100.0);
+    }
+    if rows > 0 {
+        line += &format!("  {rows} rows");
+    }
+    line + "  (Ctrl-C cancels)"
+}
+
+/// `3.4 s`, `2 min 05 s`.
+fn clock(time: Duration) -> String {
+    match time.as_secs() {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        seconds => format!("{} min {:02} s", seconds / 60, seconds % 60),
+    }
+}
+
+/// How long a statement took, as it is told at its end.
+pub(crate) fn timing(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("Time: {:.1} ms", time.as_secs_f64() * 1_000.0),
+        _ => format!("Time: {}", clock(time)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_tells_what_it_knows() {
+        let time = Duration::from_millis(3_420);
+        assert_eq!(line('⠋', time, None, 0), "⠋ 3.4 s  (Ctrl-C cancels)");
+        assert_eq!(line('⠋', time, Some(0.423), 0), "⠋ 3.4 s  42 %  (Ctrl-C cancels)");
+        assert_eq!(
+            line('⠋', Duration::from_secs(125), Some(7.0), 9),
+            "⠋ 2 min 05 s  100 %  9 rows  (Ctrl-C cancels)"
+        );
+        assert_eq!(timing(Duration::from_micros(12_340)), "Time: 12.3 ms");
+        assert_eq!(timing(time), "Time: 3.4 s");
+    }
+}

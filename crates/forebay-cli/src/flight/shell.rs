@@ -1,0 +1,200 @@
+//! What the user asks for, one thing after another.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::TokioRuntime;
+
+use super::command::Command;
+use super::connection::Connection;
+use super::format::Format;
+use super::interrupts::Interrupts;
+use super::options::{Options, Usage};
+use super::out::Out;
+use super::outcome::Outcome;
+use super::running::Trouble;
+use super::splitter::{Piece, Splitter};
+
+mod conversation;
+mod statements;
+mod telling;
+
+pub(crate) use telling::say;
+
+/// Files that run files that run files.
+const DEEPEST: usize = 16;
+
+/// A shell and its one session.
+pub(crate) struct Shell {
+    tokio: tokio::runtime::Runtime,
+    runtime: Arc<TokioRuntime>,
+    connection: Connection,
+    interrupts: Interrupts,
+    out: Out,
+    format: Format,
+    timing: bool,
+    timeout: Option<Duration>,
+    is_interactive: bool,
+    /// Which file a statement is from, for errors.
+    source: Option<String>,
+    depth: usize,
+    has_written_arrow: bool,
+    /// The last statement was cancelled.
+    was_cancelled: bool,
+    /// The names for completion may be others now.
+    names_are_old: bool,
+}
+
+impl Shell {
+    pub(crate) fn new(options: &Options, is_interactive: bool) -> anyhow::Result<Self> {
+        let connection = Connection::new(options.connection()?);
+        let out = Out::open(options.output.as_deref()).map_err(|error| Usage::new(format!("{error:#}")))?;
+        let format = options.format();
+        check_format(format, &out)?;
+        // A thread beside this one, which waits for the user: connections are kept alive meanwhile.
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = TokioRuntime::new(tokio.handle().clone());
+        let interrupts = {
+            let _context = tokio.enter();
+            Interrupts::listen(&runtime, is_interactive)?
+        };
+        Ok(Self {
+            tokio,
+            runtime: Arc::new(runtime),
+            connection,
+            interrupts,
+            out,
+            format,
+            timing: options.timing || is_interactive,
+            timeout: options.timeout,
+            is_interactive,
+            source: None,
+            depth: 0,
+            has_written_arrow: false,
+            was_cancelled: false,
+            names_are_old: true,
+        })
+    }
+
+    /// Runs what is given on the command line.
+    pub(crate) fn commands(&mut self, texts: &[String]) -> Outcome {
+        for (place, text) in texts.iter().enumerate() {
+            self.source = (texts.len() > 1).then(|| format!("-c number {}", place + 1));
+            let outcome = self.text(text.as_bytes());
+            if outcome != Outcome::Done {
+                return outcome;
+            }
+        }
+        Outcome::Done
+    }
+
+    /// Runs the statements of a file.
+    pub(crate) fn file(&mut self, path: &Path) -> Outcome {
+        match File::open(path) {
+            Ok(file) => {
+                let before = self.source.replace(path.display().to_string());
+                let outcome = self.text(BufReader::new(file));
+                self.source = before;
+                outcome
+            }
+            Err(error) => self.fail(&format!("cannot read {}: {error}", path.display())),
+        }
+    }
+
+    /// Runs what it reads, each statement as soon as it is complete, until one fails.
+    pub(crate) fn text(&mut self, mut text: impl BufRead) -> Outcome {
+        let mut splitter = Splitter::default();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match text.read_line(&mut line) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => return self.fail(&format!("cannot read the statements: {error}")),
+            }
+            let outcome = self.pieces(splitter.feed(&line));
+            if outcome != Outcome::Done {
+                return outcome;
+            }
+        }
+        match splitter.finish() {
+            Ok(rest) => self.pieces(rest),
+            Err(unfinished) => self.fail(&unfinished.to_string()),
+        }
+    }
+
+    fn pieces(&mut self, pieces: impl IntoIterator<Item = Piece>) -> Outcome {
+        for piece in pieces {
+            let outcome = match piece {
+                Piece::Statement(statement) => self.statement(&statement),
+                Piece::Command(line) => match Command::parse(&line) {
+                    Ok(command) => self.command(command),
+                    Err(problem) => self.fail(&problem),
+                },
+            };
+            if outcome != Outcome::Done {
+                return outcome;
+            }
+        }
+        Outcome::Done
+    }
+
+    fn command(&mut self, command: Command) -> Outcome {
+        match command {
+            Command::Help => self.note(Command::help().trim_end()),
+            Command::Quit => return Outcome::Left,
+            Command::Timing(wanted) => {
+                self.timing = wanted.unwrap_or(!self.timing);
+                self.note(if self.timing { "Timing is on." } else { "Timing is off." });
+            }
+            Command::Format(None) => self.note(&format!("The format is {}.", self.format.name())),
+            Command::Format(Some(format)) => match check_format(format, &self.out) {
+                Ok(()) => self.format = format,
+                Err(problem) => return self.fail(&problem.to_string()),
+            },
+            Command::Include(path) => {
+                if self.depth == DEEPEST {
+                    return self
+                        .fail(&format!("files that run files are {DEEPEST} deep: does one run itself?"));
+                }
+                self.depth += 1;
+                let outcome = self.file(&path);
+                self.depth -= 1;
+                // To leave a file is to come back from it.
+                return if outcome == Outcome::Left { Outcome::Done } else { outcome };
+            }
+            Command::Connect => {
+                self.connection.leave();
+                return match self.connect() {
+                    Ok(()) => {
+                        self.note("This is a new session.");
+                        Outcome::Done
+                    }
+                    Err(error) => self.trouble(Trouble::Statement(error), None),
+                };
+            }
+            Command::Ask(question) => return self.ask(&question),
+        }
+        Outcome::Done
+    }
+
+    /// Ends the session.
+    pub(crate) fn close(&mut self, outcome: Outcome) {
+        let is_broken_off = self.was_cancelled || !matches!(outcome, Outcome::Done | Outcome::Left);
+        let runtime = Arc::clone(&self.runtime);
+        self.tokio.block_on(self.connection.close(&*runtime, is_broken_off));
+    }
+}
+
+/// A terminal is no place for binary data.
+pub(crate) fn check_format(format: Format, out: &Out) -> Result<(), Usage> {
+    if format == Format::Arrow && out.is_terminal() {
+        return Err(Usage::new(
+            "Arrow is binary, and stdout is a terminal: give --output FILE, or redirect it",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! A statement, and what its words say about how to send it.
+
+/// One statement of the user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    /// Without the semicolon.
+    pub(crate) text: String,
+    /// Where it begins.
+    pub(crate) line: usize,
+    pub(crate) kind: Kind,
+    /// It changes rows, so that their number means something.
+    pub(crate) changes_rows: bool,
+    /// It may have changed which tables there are.
+    pub(crate) changes_names: bool,
+}
+
+/// Flight SQL has one call for what gives rows and another for what does not, and the caller must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It gives rows.
+    Query,
+    /// It changes something, and gives a number.
+    Update,
+}
+
+/// First words of statements that give no rows, unless they have a RETURNING. Whatever is not among them may.
+const UPDATES: &[&str] = &[
+    "abort",
+    "alter",
+    "analyze",
+    "attach",
+    "begin",
+    "checkpoint",
+    "comment",
+    "commit",
+    "create",
+    "delete",
+    "detach",
+    "drop",
+    "end",
+    "grant",
+    "insert",
+    "install",
+    "load",
+    "merge",
+    "refresh",
+    "reindex",
+    "release",
+    "replace",
+    "reset",
+    "revoke",
+    "rollback",
+    "savepoint",
+    "set",
+    "start",
+    "truncate",
+    "update",
+    "upsert",
+    "use",
+    "vacuum",
+];
+
+/// What may follow the queries of a WITH.
+const AFTER_WITH: &[&str] =
+    &["delete", "from", "insert", "merge", "replace", "select", "table", "update", "values"];
+
+/// First words of statements that change rows.
+const CHANGING: &[&str] = &["delete", "insert", "merge", "replace", "truncate", "update", "upsert"];
+
+/// First words of statements that change which tables there are.
+const NAMING: &[&str] = &["alter", "attach", "create", "detach", "drop", "rollback", "use"];
+
+/// What is remembered of the words of a statement while it is read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    /// The word that says what it does.
+    verb: Option<String>,
+    is_with: bool,
+    returns: bool,
+    /// Parentheses that are open.
+    depth: usize,
+    is_routine: bool,
+    /// Blocks of a routine's body that are open: semicolons in there do not end the statement.
+    blocks: usize,
+    after_end: bool,
+    count: usize,
+}
+
+impl Words {
+    pub(super) fn open(&mut self) {
+        self.depth += 1;
+    }
+
+    pub(super) fn close(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Takes the next word that is neither quoted nor in a comment.
+    pub(super) fn take(&mut self, word: &str) {
+        let word = word.to_ascii_lowercase();
+        self.follow_blocks(&word);
+        self.count += 1;
+        if self.depth > 0 {
+            return;
+        }
+        self.returns |= word == "returning";
+        match &self.verb {
+            None if self.count == 1 && word == "with" => self.is_with = true,
+            None if self.is_with && !AFTER_WITH.contains(&word.as_str()) => {}
+            None => self.verb = Some(word),
+            Some(_) => {}
+        }
+    }
+
+    fn follow_blocks(&mut self, word: &str) {
+        let is_early = self.count < 6 && self.verb.as_deref() == Some("create");
+        self.is_routine |= is_early && ["function", "procedure", "trigger"].contains(&word);
+        if !self.is_routine {
+            return;
+        }
+        // END IF and its like end what did not begin with BEGIN.
+        let ends_other = self.after_end && ["for", "if", "loop", "repeat", "while"].contains(&word);
+        let ends_case = self.after_end && word == "case";
+        self.after_end = word == "end";
+        match word {
+            "begin" => self.blocks += 1,
+            "case" if !ends_case => self.blocks += 1,
+            "end" => self.blocks = self.blocks.saturating_sub(1),
+            _ if ends_other => self.blocks += 1,
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_in_body(&self) -> bool {
+        self.blocks > 0
+    }
+
+    pub(super) fn statement(&self, text: String, line: usize) -> Statement {
+        let verb = self.verb.as_deref().unwrap_or_default();
+        let kind = if UPDATES.contains(&verb) && !self.returns { Kind::Update } else { Kind::Query };
+        let (changes_rows, changes_names) = (CHANGING.contains(&verb), NAMING.contains(&verb));
+        Statement { text, line, kind, changes_rows, changes_names }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::splitter::{Piece, Splitter};
+    use super::*;
+
+    fn statement(text: &str) -> Statement {
+        let mut splitter = Splitter::default();
+        assert_eq!(splitter.feed(text), [], "{text}");
+        match splitter.finish() {
+            Ok(Some(Piece::Statement(statement))) => statement,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn rows_are_asked_for_where_there_may_be_some() {
+        for query in [
+            "SELECT 1",
+            "-- insert\nSELECT 1",
+            "/* drop */ select 'insert'",
+            "(SELECT 1)",
+            "VALUES (1)",
+            "FROM t",
+            "PRAGMA table_info(t)",
+            "EXPLAIN INSERT INTO t VALUES (1)",
+            "WITH a AS (SELECT 1) SELECT * FROM a",
+            "WITH a AS (INSERT INTO t VALUES (1) RETURNING a) SELECT * FROM a",
+            "WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a RETURNING b",
+            "INSERT INTO t VALUES (1) RETURNING a",
+            "something unheard of",
+        ] {
+            assert_eq!(statement(query).kind, Kind::Query, "{query}");
+        }
+        for update in [
+            "insert into t values (1)",
+            "INSERT INTO t SELECT x FROM (SELECT 1 AS returning)",
+            "INSERT INTO t VALUES ('RETURNING')",
+            "WITH a AS (SELECT 1) DELETE FROM t",
+            "WITH RECURSIVE a (n) AS (SELECT 1) INSERT INTO t SELECT n FROM a",
+            "CREATE TABLE t AS SELECT 1",
+            "BEGIN",
+            "set x = 1",
+        ] {
+            assert_eq!(statement(update).kind, Kind::Update, "{update}");
+        }
+    }
+
+    #[test]
+    fn what_may_make_or_lose_a_table_is_known() {
+        for text in ["CREATE TABLE t (a INT)", "drop table t", "ALTER TABLE t RENAME TO u"] {
+            assert!(statement(text).changes_names, "{text}");
+        }
+        assert!(!statement("SELECT 'create'").changes_names);
+    }
+
+    #[test]
+    fn the_body_of_a_routine_is_part_of_it() {
+        for text in [
+            "CREATE TRIGGER a AFTER INSERT ON t BEGIN UPDATE t SET n = CASE n WHEN 1 THEN 2 END; DELETE FROM u; END",
+            "CREATE OR REPLACE PROCEDURE p() BEGIN IF a THEN b; END IF; c; END",
+            "create function f() returns int begin atomic select 1; select 2; end",
+        ] {
+            assert_eq!(statement(text).text, text);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What goes wrong, and what is said about it.
+
+use std::fs;
+use std::net::TcpListener;
+
+use flight_local::{Auth, Config, Tls};
+
+use crate::server::{Server, command, text};
+
+/// Runs it, and gives its exit status and what it says.
+fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = server.run(arguments);
+    assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    (output.status.code(), text(&output.stderr).to_owned())
+}
+
+#[test]
+fn bad_usage_is_told_before_a_connection_is_made() {
+    let server = Server::plain("usage");
+    let no_such = server.path("none");
+    let no_such = no_such.to_str().unwrap();
+    for (arguments, expected) in [
+        (&["--format", "xml"][..], "possible values: table, csv, json, arrow"),
+        (&["--json", "--format", "csv"], "cannot be used with"),
+        (&["-c", "SELECT 1", "--file", "x"], "cannot be used with"),
+        (&["--timeout", "soon"], "250ms, 30s or 5m"),
+        (&["--user", "me"], "--password-file"),
+        (&["--token-file", no_such], "cannot read"),
+        (&["--header", "x"], "NAME=VALUE"),
+        (&["--tls-roots", no_such], "cannot read"),
+        (&["--output", "/no/such/directory/x"], "cannot write to /no/such/directory/x"),
+    ] {
+        let (status, problem) = said(&server, arguments);
+        assert_eq!(status, Some(2), "{arguments:?}: {problem}");
+        assert!(problem.contains(expected), "{arguments:?}: {problem}");
+    }
+    let home = server.path("");
+    for (url, expected) in [("localhost", "grpc://host:port"), ("grpc://me:hush@localhost:1", "--user")] {
+        let output = command(url, &home, &["-c", "SELECT 1"]).output().unwrap();
+        let problem = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{problem}");
+        assert!(problem.contains(expected) && !problem.contains("hush"), "{problem}");
+    }
+    assert_eq!(server.counters().connections_ever, 0);
+}
+
+#[test]
+fn a_statement_that_fails_is_the_last() {
+    let server = Server::plain("fails");
+    let file = server.file(
+        "script.sql",
+        "SELECT 1 AS n;\n\n-- why\nSELECT * FROM missing;\nCREATE TABLE t (n INTEGER);\n",
+    );
+    let output = server.run(&["--file", &file, "--format", "csv"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "n\n1\n"));
+    let problem = text(&output.stderr);
+    assert!(
+        problem.contains("script.sql, line 4: ") && problem.contains("no such table: missing"),
+        "{problem}"
+    );
+    assert_eq!(server.prints(&["-c", "\\dt", "--format", "csv"]), "catalog,schema,table,type\n");
+    for (arguments, expected) in [
+        (
+            &["-c", "SELECT 1", "-c", "SELECT 'open"][..],
+            "-c number 2: the string that begins in line 1 has no end",
+        ),
+        (&["-c", "\\d missing"], "there is no table missing; \\dt lists"),
+        (&["-c", "\\zzz"], "there is no command \\zzz"),
+        (&["-c", "\\i /no/such/file"], "cannot read /no/such/file"),
+        (&["--file", "/no/such/file"], "cannot read /no/such/file"),
+        (&["-c", "SELECT 1", "-c", "SELECT 2", "--format", "arrow"], "an Arrow stream holds one result"),
+    ] {
+        let output = server.run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
+    }
+    let path = server.path("itself.sql");
+    let itself = server.file("itself.sql", &format!("\\i {}\n", path.display()));
+    assert!(said(&server, &["--file", &itself]).1.contains("does one run itself?"));
+}
+
+#[test]
+fn who_may_not_is_told_how_to() {
+    let auth = Some(Auth::basic("ann", "hush"));
+    let server = Server::start("auth", Config { auth, ..Config::default() });
+    let (status, problem) = said(&server, &["-c", "SELECT 1"]);
+    assert_eq!(status, Some(1));
+    assert!(problem.contains("hint: log in with --user"), "{problem}");
+    let wrong = server.file("wrong", "guess");
+    let (status, problem) = said(&server, &["-c", "SELECT 1", "--user", "ann", "--password-file", &wrong]);
+    assert_eq!(status, Some(1));
+    assert!(problem.contains("UNAUTHENTICATED") && !problem.contains("guess"), "{problem}");
+    let right = server.file("right", "hush\n");
+    let select = ["-c", "SELECT 1 AS n", "--format", "csv"];
+    let arguments = [&select[..], &["--user", "ann", "--password-file", &right]].concat();
+    assert_eq!(server.prints(&arguments), "n\n1\n");
+    let mut by_variable = server.command(&select);
+    let output =
+        by_variable.env("FLIGHT_SQL_USER", "ann").env("FLIGHT_SQL_PASSWORD", "hush").output().unwrap();
+    assert_eq!(text(&output.stdout), "n\n1\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_token_and_tls_with_certificates_of_both_sides() {
+    let signed = Tls::self_signed().unwrap();
+    let auth = Some(Auth::bearer("hush"));
+    let server = Server::start("tls", Config { tls: Some(signed.mutual()), auth, ..Config::default() });
+    let roots = server.file("roots.pem", &signed.root_pem);
+    let (certificate, key) = (
+        server.file("client.pem", &signed.client_certificate_pem),
+        server.file("client.key", &signed.client_key_pem),
+    );
+    let token = server.file("token", "hush\n");
+    let select = ["-c", "SELECT 1 AS n", "--format", "csv", "--token-file", &token];
+    let trusting = [&select[..], &["--tls-roots", &roots]].concat();
+    let known = [&trusting[..], &["--tls-certificate", &certificate, "--tls-key", &key]].concat();
+    assert_eq!(server.prints(&known), "n\n1\n");
+    for (arguments, what) in [(&select[..], "an authority nobody knows"), (&trusting[..], "no certificate")] {
+        let (status, problem) = said(&server, arguments);
+        assert_eq!(status, Some(1), "{what}: {problem}");
+        assert!(!problem.contains("hush"), "{problem}");
+    }
+}
+
+#[test]
+fn a_timeout_stops_the_statement_on_the_server() {
+    let server = Server::plain("timeout");
+    let (status, problem) = said(&server, &["-c", "SELECT sleep_ms(60000)", "--timeout", "200ms"]);
+    assert_eq!(status, Some(1));
+    assert!(problem.contains("no result within 200ms") && problem.contains("hint: --timeout"), "{problem}");
+    let after = server.counters();
+    assert_eq!((after.statements_running, after.statements_interrupted), (0, 1));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_with_what_to_check() {
+    let server = Server::plain("gone");
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output =
+        command(&format!("grpc://{nobody}"), &server.path(""), &["-c", "SELECT 1"]).output().unwrap();
+    let problem = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{problem}");
+    assert!(problem.contains("cannot connect") && problem.contains("is the server there"), "{problem}");
+    assert!(fs::read_dir(server.path("")).unwrap().next().is_none(), "nothing is left behind");
+}

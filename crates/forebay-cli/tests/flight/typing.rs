@@ -1,0 +1,280 @@
+//! The shell as somebody types into it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use flight_local::{Actions, Config, Support};
+
+use crate::server::{Server, text};
+use crate::terminal::{CTRL_C, Terminal, UP};
+
+const LONG: &str = "SELECT sleep_ms(600000);";
+
+/// Looks at a server until it is as it should be.
+#[allow(clippy::disallowed_methods, reason = "another process is waited for, and tells nobody")]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("never: {what}");
+}
+
+/// The server's own counter of work stands still.
+#[allow(clippy::disallowed_methods, reason = "that nothing happens takes time to see")]
+fn is_at_rest(server: &Server) -> bool {
+    let before = server.counters().steps;
+    thread::sleep(Duration::from_millis(300));
+    server.counters().steps == before
+}
+
+fn runs(server: &Server) {
+    until("the statement runs", || server.counters().statements_running == 1);
+}
+
+#[test]
+fn ctrl_c_stops_the_statement_on_the_server_and_the_shell_goes_on() {
+    // Where the server tells how far it is, the statement runs apart from its call; elsewhere it ends with it.
+    for poll_flight_info in [Support::Known, Support::Unknown] {
+        let actions = Actions { poll_flight_info, ..Actions::default() };
+        let server = Server::start("ctrl-c", Config { actions, ..Config::default() });
+        let mut terminal = Terminal::at_prompt(&server);
+        terminal.enter("CREATE TEMP TABLE kept (n INTEGER); INSERT INTO kept VALUES (7);");
+        terminal.expect("1 row changed");
+        terminal.expect("sql> ");
+        let polls = server.counters().poll_flight_info;
+        terminal.enter(LONG);
+        runs(&server);
+        assert!(!is_at_rest(&server), "it is at work");
+        assert_eq!(server.counters().poll_flight_info > polls, poll_flight_info == Support::Known);
+        terminal.press(CTRL_C);
+        terminal.expect("Cancelled.");
+        terminal.expect("sql> ");
+        until("it has stopped", || server.counters().statements_running == 0);
+        until("nothing is computed any more", || is_at_rest(&server));
+        assert_eq!(server.counters().statements_interrupted, 1);
+        // The same session: its temporary table is there.
+        terminal.enter("SELECT n * 6 AS answer FROM kept;");
+        terminal.expect("│     42 │");
+        terminal.leave();
+        assert_eq!(server.counters().sessions_ever, 1);
+    }
+}
+
+#[test]
+fn ctrl_c_stops_an_update_and_a_result_that_is_being_written() {
+    let server = Server::plain("ctrl-c-more");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("CREATE TABLE t (n INTEGER);");
+    terminal.expect("done");
+    terminal.enter("INSERT INTO t SELECT sleep_ms(600000);");
+    runs(&server);
+    terminal.press(CTRL_C);
+    terminal.expect("Cancelled.");
+    terminal.enter("SELECT value FROM generate_series(1, 1000000000);");
+    terminal.expect("│  1000 │");
+    terminal.press(CTRL_C);
+    terminal.expect("Cancelled.");
+    until("it has stopped", || server.counters().statements_running == 0);
+    terminal.enter("SELECT 6 * 7 AS answer;");
+    terminal.expect("│     42 │");
+    terminal.enter("\\q");
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn from_a_server_that_cannot_be_stopped_the_user_is_free_all_the_same() {
+    // It lists the actions and refuses them, and runs on when a call is dropped.
+    let config =
+        Config { actions: Actions::all(Support::Refused), interrupt_on_drop: false, ..Config::default() };
+    let server = Server::start("stubborn", config);
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter(LONG);
+    runs(&server);
+    terminal.press(CTRL_C);
+    terminal.expect("Cancelled.");
+    terminal.expect("sql> ");
+    // The session is not to be had; who waits for it can think better of it.
+    terminal.enter("SELECT 1;");
+    terminal.expect(" s  (Ctrl-C cancels)");
+    terminal.press(CTRL_C);
+    terminal.expect("hint: if the server does not stop, \\c starts over");
+    terminal.expect("sql> ");
+    terminal.enter("\\c");
+    terminal.expect("This is a new session.");
+    terminal.enter("SELECT 6 * 7 AS answer;");
+    terminal.expect("│     42 │");
+    terminal.enter("\\q");
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn at_the_prompt_ctrl_c_clears_and_ctrl_d_leaves() {
+    let server = Server::plain("prompt");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("SELECT 'never");
+    terminal.press("ending");
+    for _ in 0..3 {
+        terminal.press(CTRL_C);
+        terminal.expect("sql> ");
+    }
+    terminal.enter("SELECT 6 *");
+    terminal.enter(" 7 AS answer; SELECT 'and' || ' more' AS text;");
+    terminal.expect("│     42 │");
+    terminal.expect("and more");
+    terminal.expect("Time: ");
+    terminal.leave();
+    assert_eq!(server.counters().sessions_open, 0);
+}
+
+#[test]
+fn a_mistake_is_told_and_a_lost_session_replaced() {
+    let server = Server::plain("mistakes");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("SELECT * FROM missing;");
+    terminal.expect("error: ");
+    terminal.expect("no such table: missing");
+    terminal.enter("\\zzz");
+    terminal.expect("\\? lists those there are");
+    terminal.enter("\\format arrow");
+    terminal.expect("Arrow is binary");
+    terminal.enter("CREATE TEMP TABLE t (n INTEGER);");
+    terminal.expect("done");
+    terminal.expect("sql> ");
+    server.runtime.block_on(server.local.reboot(Duration::ZERO)).unwrap();
+    terminal.enter("SELECT 1;");
+    terminal.expect("the session is lost");
+    terminal.expect("warning: this is a new session: transaction, temporary tables and settings");
+    terminal.expect("sql> ");
+    terminal.enter("SELECT count(*) FROM t;");
+    terminal.expect("no such table: t");
+    terminal.enter("SELECT 6 * 7 AS answer;");
+    terminal.expect("│     42 │");
+    terminal.leave();
+}
+
+#[test]
+fn a_table_is_as_wide_as_the_terminal_and_no_wider() {
+    let server = Server::plain("width");
+    let mut terminal = Terminal::with(&server, &[], 40, &[]);
+    terminal.expect("sql> ");
+    terminal.enter("SELECT 'a long text that has no room' AS a, 'another text without any room' AS b;");
+    terminal.expect("│ a long text tha… │ another text wi… │");
+    terminal.leave();
+}
+
+#[test]
+fn a_long_statement_shows_how_long_and_how_far() {
+    let server = Server::plain("progress");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("SELECT progress(1, 4), sleep_ms(600000);");
+    terminal.expect(" s  25 %  (Ctrl-C cancels)");
+    terminal.press(CTRL_C);
+    terminal.expect("Cancelled.");
+    terminal.leave();
+    let output = server.run(&["-c", "SELECT sleep_ms(1500)", "--format", "csv"]);
+    assert_eq!(text(&output.stderr), "", "nothing of it where there is no terminal");
+}
+
+#[test]
+fn a_statement_that_fails_was_sent_once_and_progress_is_told_all_the_same() {
+    let server = Server::start("once", Config { log_statements: true, ..Config::default() });
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER PRIMARY KEY)"]);
+    let mut terminal = Terminal::at_prompt(&server);
+    // The first query of the session, and no other: a server's refusal of it says nothing about polling.
+    let failing = "INSERT INTO t VALUES (1) RETURNING abs(-9223372036854775807 - n)";
+    terminal.enter(&format!("{failing};"));
+    terminal.expect("error: ");
+    terminal.expect("sql> ");
+    let sent = server.local.statements().iter().filter(|sql| sql.contains(failing)).count();
+    assert_eq!(sent, 1, "{:?}", server.local.statements());
+    terminal.enter("SELECT progress(1, 4), sleep_ms(600000);");
+    terminal.expect(" s  25 %  (Ctrl-C cancels)");
+    terminal.press(CTRL_C);
+    terminal.expect("Cancelled.");
+    terminal.leave();
+}
+
+#[test]
+fn tab_completes_words_and_tables() {
+    let server = Server::plain("tab");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("CREATE TABLE orders_of_today (n INTEGER);");
+    terminal.expect("done");
+    terminal.enter("INSERT INTO orders_of_today VALUES (42);");
+    terminal.expect("1 row changed");
+    terminal.expect("sql> ");
+    terminal.enter("SEL\t n AS answer FR\t orders\t;");
+    terminal.expect("│     42 │");
+    terminal.enter("\\d orders\t");
+    terminal.expect("Int64");
+    terminal.leave();
+}
+
+#[test]
+fn what_was_typed_is_remembered_for_the_user_alone() {
+    let server = Server::plain("history");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("SELECT 6 * 7\n AS answer;");
+    terminal.expect("│     42 │");
+    terminal.expect("sql> ");
+    terminal.enter(" SELECT 'a secret, after a blank';");
+    terminal.expect("(1 row)");
+    terminal.leave();
+    let path = server.path(".local/state/forebay/flight_history");
+    let kept = fs::read_to_string(&path).expect("it was kept");
+    assert!(kept.contains("SELECT 6 * 7") && !kept.contains("a secret"), "{kept}");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0, "for nobody else");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter(UP);
+    terminal.expect("│     42 │");
+    terminal.leave();
+}
+
+#[test]
+fn without_a_place_for_its_history_it_is_a_shell_all_the_same() {
+    let server = Server::plain("no-history");
+    let mut terminal = Terminal::with(&server, &[], 80, &[("XDG_STATE_HOME", "/dev/null/nowhere")]);
+    terminal.expect("sql> ");
+    terminal.enter("SELECT 6 * 7 AS answer;");
+    terminal.expect("│     42 │");
+    terminal.leave();
+    assert!(terminal.seen().contains("warning: the history could not be kept"), "{}", terminal.seen());
+}
+
+#[test]
+fn a_terminal_gets_no_binary_data() {
+    let server = Server::plain("binary");
+    let mut terminal = Terminal::open(&server, &["-c", "SELECT 1", "--format", "arrow"]);
+    assert_eq!(terminal.end(), 2);
+    assert!(terminal.seen().contains("give --output FILE"), "{}", terminal.seen());
+    assert_eq!(server.counters().connections_ever, 0);
+}
+
+#[test]
+fn an_interrupt_ends_what_nobody_types_into_and_stops_the_server() {
+    let server = Server::plain("interrupt");
+    let interrupt = |id: u32| {
+        let sent = Command::new("kill").args(["-INT", &id.to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+    };
+    let child = server.spawn(&["-c", LONG, "-c", "SELECT 1"]);
+    runs(&server);
+    interrupt(child.id());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(130), ""));
+    let stopped = server.counters();
+    assert_eq!((stopped.statements_running, stopped.statements_interrupted), (0, 1));
+    until("nothing is computed any more", || is_at_rest(&server));
+    // One that waits for its input has nothing to cancel.
+    let mut child = server.spawn(&[]);
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"SELECT 1;\n").unwrap();
+    until("it waits", || server.counters().statements_finished > stopped.statements_finished);
+    interrupt(child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}

@@ -1,0 +1,269 @@
+//! One process among those that use a cluster: what all its pools share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::rt::{self, NoRuntime, Runtime, TokioRuntime};
+use forebay::{ConfigError, Leases, Limit, LocalLimit, Problem, Seed};
+use forebay_fleet::{Fleet, FleetSettings, FleetStatus, Tables};
+
+use crate::builder::Builder;
+use crate::client::{Client, ConnectorParts};
+use crate::id::{Ids, Node};
+use crate::options::Options;
+use crate::token::{Signer, TokenCache};
+
+/// One process among those that use a cluster. All its pools to that cluster share what this holds: the cache of tokens, the
+/// connect rate, and, if the options ask for them, leases and the rate of a whole fleet.
+///
+/// A clone is another handle to the same member. When all of them and all pools are dropped, the process leaves its fleet in the
+/// background; [`leave`](Self::leave) does the same and waits for it.
+///
+/// ```no_run
+/// # async fn start(signer: impl forebay_dsql::Signer, table: impl forebay_fleet::Table) -> Result<(), Box<dyn std::error::Error>> {
+/// use forebay_dsql::{Dsql, Member, Options};
+/// use forebay_fleet::Tables;
+///
+/// let options = Options::from_env()?;
+/// let member = Member::builder(&options, signer).tables(Tables::one(table)).join().await?;
+/// let dsql: Dsql = member.pool(options).connect().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Member(Arc<Shared>);
+
+struct Shared {
+    host: String,
+    tokens: TokenCache,
+    limit: Arc<dyn Limit>,
+    leases: Option<Arc<dyn Leases>>,
+    fleet: Option<Fleet>,
+    configured_node: Option<Node>,
+    runtime: Arc<dyn Runtime>,
+}
+
+/// Makes the cache of tokens once it is known where tasks run, and for which service.
+type MakeCache = Box<dyn FnOnce(Arc<dyn Runtime>, &str) -> TokenCache + Send>;
+
+/// Describes a [`Member`]. [`join`](Self::join) makes it one.
+#[must_use = "a builder does nothing until it joins"]
+pub struct MemberBuilder {
+    options: Options,
+    cache: MakeCache,
+    tables: Option<Tables>,
+    runtime: Option<Arc<dyn Runtime>>,
+    max_open: Option<usize>,
+}
+
+/// Why a process is no member.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The options make no sense. Mend them.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No runtime to run on. Join inside one, or name it with [`MemberBuilder::runtime`].
+    #[error(transparent)]
+    NoRuntime(#[from] NoRuntime),
+    /// The fleet cannot be joined: its error says what an operator must do.
+    #[error(transparent)]
+    Fleet(#[from] forebay_fleet::StartError),
+}
+
+impl Member {
+    /// Starts to describe a member that uses the cluster of `options` with tokens signed by `signer`.
+    pub fn builder(options: &Options, signer: impl Signer) -> MemberBuilder {
+        MemberBuilder {
+            options: options.clone(),
+            cache: Box::new(|runtime, service| TokenCache::new(signer, runtime, service)),
+            tables: None,
+            runtime: None,
+            max_open: None,
+        }
+    }
+
+    /// Starts to describe a pool of this member, in the mode that `options` ask for. They may differ from those it joined with in
+    /// everything but the host; each pool needs a name of its own (`pool`) for its metrics.
+    pub fn pool<C: Client>(&self, options: Options) -> Builder<C> {
+        let (host, tokens) = (self.0.host.clone(), self.0.tokens.clone());
+        let builder = Builder::of_member(options, move |options, runtime| {
+            if options.host() != host {
+                let allowed = format!("{host}, which this member joined for");
+                return Err(problem("host", options.host(), allowed));
+            }
+            C::new(ConnectorParts::new(options.clone(), tokens, runtime))
+        });
+        let builder = builder.limit(Arc::clone(&self.0.limit)).runtime(Arc::clone(&self.0.runtime));
+        match &self.0.leases {
+            Some(leases) => builder.leases(Arc::clone(leases)),
+            None => builder,
+        }
+    }
+
+    /// What this process knows of its fleet; none if it shares nothing with others.
+    #[must_use]
+    pub fn fleet_status(&self) -> Option<FleetStatus> {
+        self.0.fleet.as_ref().map(Fleet::status)
+    }
+
+    /// The number of this process in its [ids](Ids): the ledger's, which is unique in the fleet, if there is one within
+    /// `patience`; else that of the options; else one drawn by lot, with a warning.
+    ///
+    /// A process that could not reach the table for a whole lease may have another number since: ask again after such a time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn node(&self, patience: Duration) -> Node {
+        let Shared { fleet, configured_node, runtime, .. } = &*self.0;
+        let numbered = match fleet {
+            Some(fleet) => rt::within(&**runtime, patience, fleet.node()).await.flatten(),
+            None => None,
+        };
+        let numbered = numbered.and_then(Node::new);
+        if let (Some(numbered), Some(configured)) = (numbered, *configured_node)
+            && numbered != configured
+        {
+            tracing::warn!(
+                node = numbered.number(),
+                configured = configured.number(),
+                "DSQL_NODE_ID is not used: ids carry the number that the ledger has given"
+            );
+        }
+        Node::given_or_drawn(numbered.or(*configured_node), &**runtime)
+    }
+
+    /// Ids that carry this process's [`node`](Self::node).
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn ids(&self, patience: Duration) -> Ids {
+        Ids::new(self.node(patience).await, Arc::clone(&self.0.runtime))
+    }
+
+    /// Leaves the fleet: no more leases, and every slot back once all connections are closed. Drain the pools first. Waits
+    /// as long as `patience`; whether it is done.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it goes on in the background.
+    pub async fn leave(&self, patience: Duration) -> bool {
+        match &self.0.fleet {
+            Some(fleet) => fleet.leave(patience).await,
+            None => true,
+        }
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("host", &self.0.host)
+            .field("fleet", &self.0.fleet)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MemberBuilder {
+    /// The tables that the fleet shares; needed where the options ask for leases or a shared rate.
+    pub fn tables(mut self, tables: Tables) -> Self {
+        self.tables = Some(tables);
+        self
+    }
+
+    /// Where time and tasks come from, also those of its pools. Default: the tokio runtime that [`join`](Self::join) is
+    /// called in.
+    pub fn runtime(mut self, runtime: impl Runtime) -> Self {
+        self.runtime = Some(Arc::new(runtime));
+        self
+    }
+
+    /// Connections that all pools of this process may hold together: it joins with so many slots. Default: what the options
+    /// allow for one pool.
+    pub fn max_open(mut self, connections: usize) -> Self {
+        self.max_open = Some(connections);
+        self
+    }
+
+    /// Joins the fleet, if the options ask for leases (`DSQL_DISTRIBUTED_CONN_LEASE_ENABLED`) or a shared rate
+    /// (`DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED`); otherwise this process is on its own, and its pools share one local limit.
+    ///
+    /// # Errors
+    /// If there is no runtime, no table where one is needed, or the fleet cannot be joined. A table that does not answer is no
+    /// error: the away policy holds until it does.
+    ///
+    /// # Cancel safety
+    /// Nothing is started before this returns.
+    pub async fn join(self) -> Result<Member, JoinError> {
+        let Self { options, cache, tables, runtime, max_open } = self;
+        let runtime = match runtime {
+            Some(runtime) => runtime,
+            None => Arc::new(TokioRuntime::current()?),
+        };
+        let figures = options.config().figures();
+        let fleet = match fleet_settings(&options, max_open.unwrap_or(figures.max_open)) {
+            None => None,
+            Some(settings) => {
+                let tables = tables.ok_or_else(|| no_table(&settings))?;
+                let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy()));
+                Some(Fleet::start(settings, tables, Arc::clone(&runtime), seed).await?)
+            }
+        };
+        let local = || Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))) as _;
+        Ok(Member(Arc::new(Shared {
+            host: options.host().to_owned(),
+            tokens: cache(Arc::clone(&runtime), options.service()),
+            limit: fleet.as_ref().and_then(Fleet::limit).unwrap_or_else(local),
+            leases: fleet.as_ref().and_then(Fleet::leases),
+            fleet,
+            configured_node: options.node(),
+            runtime,
+        })))
+    }
+}
+
+impl fmt::Debug for MemberBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What the options say of a fleet; none if they ask for nothing that is shared.
+fn fleet_settings(options: &Options, max_open: usize) -> Option<FleetSettings> {
+    let (environment, figures) = (options.settings(), options.config().figures());
+    if environment.leases.is_none() && environment.rate.is_none() {
+        return None;
+    }
+    let mut settings = FleetSettings::new(options.host(), options.service());
+    settings.leases = environment.leases.clone();
+    settings.rate = environment.rate.clone();
+    settings.away = environment.away;
+    settings.max_open = u64::try_from(max_open).unwrap_or(u64::MAX);
+    settings.local_rate = figures.rate;
+    settings.local_burst = figures.burst;
+    Some(settings)
+}
+
+fn no_table(settings: &FleetSettings) -> ConfigError {
+    let allowed = "with a table: join with forebay_aws::join, or give Member::builder(..) the tables";
+    problem(switch(settings.leases.is_some()), "true", allowed.to_owned())
+}
+
+/// A pool that is told to share something, and belongs to no member that could: it would hold more than the fleet may.
+pub(crate) fn shares_nothing(options: &Options, has_leases: bool, has_limit: bool) -> Option<ConfigError> {
+    let settings = options.settings();
+    let leases = settings.leases.is_some() && !has_leases;
+    if !leases && (settings.rate.is_none() || has_limit) {
+        return None;
+    }
+    let allowed = "false, unless the pool is a member's: forebay_aws::join(&options).await?.pool(options)";
+    Some(problem(switch(leases), "true", allowed.to_owned()))
+}
+
+fn switch(leases: bool) -> &'static str {
+    if leases { "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED" } else { "DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED" }
+}
+
+fn problem(setting: &'static str, value: &str, allowed: String) -> ConfigError {
+    ConfigError { problems: vec![Problem { setting: setting.into(), value: format!("{value:?}"), allowed }] }
+}

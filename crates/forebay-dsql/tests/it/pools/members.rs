@@ -1,0 +1,183 @@
+//! What the pools of a process share, and through a table the processes of a fleet.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dsql_local::Cluster;
+use forebay::rt::{self, TokioRuntime, VirtualTime};
+use forebay::{Seed, StartError};
+use forebay_dsql::{
+    Dsql, DsqlPool, JoinError, Member, Node, OptionsBuilder, Postgres, SignFuture, Signer, Sqlx, TokenError,
+    TokenRequest,
+};
+use forebay_fleet::{Faults, FaultyTable, MemoryTable, Tables, operator};
+
+use super::cluster::{Keys, PATIENCE, eventually, options, start};
+
+/// Options for pools of 5 in a fleet of 8.
+fn fleet(cluster: &Cluster, reservoir: bool) -> OptionsBuilder {
+    options(cluster, 5)
+        .reservoir(reservoir)
+        .variable("DSQL_RESERVOIR_LOW_WATERMARK", "1")
+        .variable("DSQL_RESERVOIR_EMPTY_WAIT", "50ms")
+        .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "20ms")
+        .variable("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true")
+        .variable("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "table")
+        .variable("DSQL_DISTRIBUTED_CONN_LIMIT", "8")
+        .variable("DSQL_DISTRIBUTED_CONN_LEASE_BLOCK", "1")
+        .variable("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true")
+        .variable("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "table")
+}
+
+async fn survey(table: &MemoryTable, cluster: &Cluster) -> operator::Survey {
+    let runtime = TokioRuntime::current().unwrap();
+    operator::survey(table, &runtime, cluster.endpoint()).await.unwrap()
+}
+
+#[tokio::test]
+async fn pools_of_both_modes_and_clients_share_tokens_and_the_fleets_budget() {
+    let (cluster, table) = (start(), MemoryTable::new());
+    let keys = Keys::of(&cluster);
+    let join = |options| {
+        Member::builder(&options, keys.clone()).tables(Tables::one(table.clone())).max_open(10).join()
+    };
+    let member = join(fleet(&cluster, true).build().unwrap()).await.unwrap();
+    let one: DsqlPool<Sqlx> =
+        member.pool(fleet(&cluster, false).pool("one").build().unwrap()).connect().await.unwrap();
+    assert_eq!(one.status().open, 5, "it is warm");
+    let other: Dsql =
+        member.pool(fleet(&cluster, true).pool("other").build().unwrap()).connect().await.unwrap();
+    eventually("nothing is left", || (one.status().open, other.status().open) == (5, 3)).await;
+    assert_eq!(cluster.counters().live, 8);
+    assert_eq!(keys.asked.load(Ordering::SeqCst), 1, "one token serves all");
+
+    let seen = survey(&table, &cluster).await;
+    assert_eq!(seen.totals(), (8, 8));
+    assert!(seen.rate_reserved.is_some(), "the rate is shared, too");
+    let status = member.fleet_status().unwrap();
+    assert_eq!((status.slots, status.leases), (8, 8));
+    assert!(seen.instances.iter().all(|entry| entry.instance == status.instance), "{seen:?}");
+
+    // Another process gets none, until this one goes.
+    let late = join(fleet(&cluster, true).build().unwrap()).await.unwrap();
+    let waiting: Dsql = late
+        .pool(fleet(&cluster, true).variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "100ms").build().unwrap())
+        .connect()
+        .await
+        .unwrap();
+    assert_eq!((waiting.status().open, cluster.counters().live_high_water), (0, 8));
+    assert!(one.drain(PATIENCE).await.is_complete() && other.drain(PATIENCE).await.is_complete());
+    assert!(member.leave(PATIENCE).await);
+    eventually("the other process has what it wants", || waiting.status().open == 5).await;
+    assert_eq!(cluster.counters().live_high_water, 8);
+    drop((waiting, late));
+    let (table, cluster) = (&table, &cluster);
+    eventually("dropped is left", || {
+        table.items().values().all(|item| item.number("free") == item.number("capacity"))
+    })
+    .await;
+    assert!(survey(table, cluster).await.instances.is_empty());
+}
+
+#[tokio::test]
+async fn a_process_on_its_own_shares_its_local_limit() {
+    let cluster = start();
+    let options = options(&cluster, 2).reservoir(true).variable("DSQL_NODE_ID", "77").build().unwrap();
+    let member = Member::builder(&options, Keys::of(&cluster)).join().await.unwrap();
+    let pool: Dsql = member.pool(options.clone()).connect().await.unwrap();
+    pool.acquire().await.unwrap().batch_execute("SELECT 1").await.unwrap();
+    assert_eq!(member.fleet_status(), None);
+    assert_eq!(member.node(Duration::ZERO).await.number(), 77, "that of the options");
+    assert!(member.leave(Duration::ZERO).await);
+    let elsewhere = forebay_dsql::Options::builder("abc.dsql.us-east-1.on.aws").build().unwrap();
+    let error = member.pool::<Postgres>(elsewhere).connect().await.unwrap_err();
+    assert!(error.to_string().contains("which this member joined for"), "{error}");
+}
+
+#[tokio::test]
+async fn node_numbers_come_from_the_ledger_before_the_options() {
+    let (cluster, table) = (start(), MemoryTable::new());
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        let options = fleet(&cluster, true).variable("DSQL_NODE_ID", "77").build().unwrap();
+        let member = Member::builder(&options, Keys::of(&cluster)).tables(Tables::one(table.clone()));
+        let member = member.max_open(1).join().await.unwrap();
+        let node = member.node(PATIENCE).await;
+        assert_eq!(Some(node), member.fleet_status().unwrap().node.and_then(Node::new));
+        assert_eq!(member.ids(PATIENCE).await.node(), node);
+        nodes.push((node, member));
+    }
+    let numbers: std::collections::BTreeSet<Node> = nodes.iter().map(|(node, _)| *node).collect();
+    assert_eq!(numbers.len(), 3, "{numbers:?}");
+}
+
+#[tokio::test]
+async fn what_is_to_be_shared_is_not_left_out_silently() {
+    let cluster = start();
+    let options = fleet(&cluster, true).build().unwrap();
+    let error = Member::builder(&options, Keys::of(&cluster)).join().await.unwrap_err();
+    assert!(
+        matches!(&error, JoinError::Config(_)) && error.to_string().contains("forebay_aws::join"),
+        "{error}"
+    );
+    let error = Dsql::connect(options, Keys::of(&cluster)).await.unwrap_err();
+    assert!(matches!(&error, StartError::Config(_)), "{error}");
+    assert!(error.to_string().contains("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED"), "{error}");
+    let rate_only = options_with_rate(&cluster);
+    let error = Dsql::connect(rate_only, Keys::of(&cluster)).await.unwrap_err();
+    assert!(error.to_string().contains("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED"), "{error}");
+    assert_eq!(cluster.counters().accepted, 0);
+}
+
+/// Each future of a member, dropped after so many milliseconds on a slow way to the table.
+#[test]
+fn futures_that_are_dropped_leave_nothing_behind() {
+    let host = "abc.dsql.us-east-1.on.aws";
+    for millis in (0..160).step_by(5) {
+        let (time, memory) = (VirtualTime::new(), MemoryTable::new());
+        let table = Arc::new(FaultyTable::new(memory.clone(), time.clone(), Seed::new(millis)));
+        table.set(Faults {
+            latency: (Duration::from_millis(10), Duration::from_millis(20)),
+            ..Faults::default()
+        });
+        let options = forebay_dsql::Options::builder(host)
+            .variable("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true")
+            .variable("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "table")
+            .build()
+            .unwrap();
+        let join = || {
+            let tables = Tables { leases: Arc::clone(&table) as _, rate: Arc::clone(&table) as _ };
+            Member::builder(&options, Nobody).tables(tables).runtime(time.clone()).join()
+        };
+        let joined = time.run(rt::within(&time, Duration::from_millis(millis), join()));
+        drop(joined);
+        time.advance(Duration::from_secs(30));
+        let survey = || time.run(operator::survey(&memory, &time, host)).unwrap();
+        assert!(survey().instances.is_empty(), "joined and dropped after {millis} ms: {:?}", survey());
+
+        let member = time.run(join()).unwrap();
+        let early = time.run(rt::within(&time, Duration::from_millis(millis), member.ids(PATIENCE)));
+        let node = time.run(member.node(PATIENCE));
+        assert!(early.is_none_or(|ids| ids.node() == node), "asking changes nothing");
+        time.run(rt::within(&time, Duration::from_millis(millis), member.leave(PATIENCE)));
+        time.advance(Duration::from_secs(30));
+        assert!(survey().instances.is_empty() && survey().is_exact(), "it goes on in the background");
+    }
+}
+
+struct Nobody;
+
+impl Signer for Nobody {
+    fn sign<'a>(&'a self, _: &'a TokenRequest) -> SignFuture<'a> {
+        Box::pin(async { Err(TokenError::credentials("nobody signs here")) })
+    }
+}
+
+fn options_with_rate(cluster: &Arc<Cluster>) -> forebay_dsql::Options {
+    options(cluster, 1)
+        .variable("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true")
+        .variable("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "table")
+        .build()
+        .unwrap()
+}

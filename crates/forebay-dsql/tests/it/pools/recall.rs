@@ -1,0 +1,116 @@
+//! Leases that are taken back: the socket is closed, whoever has the connection.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay::{BoxError, LeaseError, LeaseId, Leases, Lifeline, LocalLeases, StoreFuture};
+use forebay_dsql::{Class, Client, DsqlPool, Postgres, Shape, Sqlx};
+use parking_lot::Mutex;
+
+use super::cluster::{Keys, eventually, options, start};
+
+/// Leases that can be taken back, and a store that can be away.
+struct Recalling {
+    leases: LocalLeases,
+    bound: Mutex<BTreeMap<LeaseId, Lifeline>>,
+    away: AtomicBool,
+}
+
+impl Recalling {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            leases: LocalLeases::new(100),
+            bound: Mutex::default(),
+            away: AtomicBool::new(false),
+        })
+    }
+
+    /// Goes away, and takes every lease back.
+    fn recall_all(&self) {
+        self.away.store(true, Ordering::SeqCst);
+        let bound = std::mem::take(&mut *self.bound.lock());
+        bound.values().for_each(Lifeline::recall);
+    }
+}
+
+impl Leases for Recalling {
+    fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>> {
+        if self.away.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(LeaseError::Unavailable("the table is away".into())) });
+        }
+        self.leases.acquire()
+    }
+
+    fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>> {
+        self.bound.lock().remove(id);
+        self.leases.release(id)
+    }
+
+    fn bind(&self, id: &LeaseId, lifeline: Lifeline) {
+        self.bound.lock().insert(id.clone(), lifeline);
+    }
+}
+
+async fn pool<C: Client>(
+    cluster: &Arc<dsql_local::Cluster>,
+    leases: &Arc<Recalling>,
+    reservoir: bool,
+) -> DsqlPool<C> {
+    let options = options(cluster, 3)
+        .reservoir(reservoir)
+        .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "20ms")
+        .variable("DSQL_RESERVOIR_EMPTY_WAIT", "50ms");
+    DsqlPool::builder(options.build().unwrap(), Keys::of(cluster))
+        .leases(Arc::clone(leases) as Arc<dyn Leases>)
+        .connect()
+        .await
+        .unwrap()
+}
+
+async fn a_lent_connection_is_closed(reservoir: bool) {
+    let (cluster, leases) = (start(), Recalling::new());
+    let pool: DsqlPool<Postgres> = pool(&cluster, &leases, reservoir).await;
+    assert_eq!(cluster.counters().live, 3);
+    let lent = pool.acquire().await.unwrap();
+    lent.batch_execute("BEGIN").await.unwrap();
+    leases.recall_all();
+    eventually("every socket is closed", || cluster.counters().live == 0).await;
+    eventually("it is noticed", || lent.shape() == Shape::Broken).await;
+    let error = lent.batch_execute("SELECT 1").await.unwrap_err();
+    assert_eq!(Class::of(&error), Class::Disconnected, "{error}");
+    // The others' are back; this one is held until its connection is.
+    eventually("one lease is held", || leases.leases.held() == 1).await;
+    drop(lent);
+    eventually("every lease is back", || leases.leases.held() == 0).await;
+    assert!(pool.acquire_within(std::time::Duration::from_millis(50)).await.is_err());
+
+    leases.away.store(false, Ordering::SeqCst);
+    eventually("it is full again", || cluster.counters().live == 3 && leases.leases.held() == 3).await;
+    pool.acquire().await.unwrap().batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reservoirs_lent_connection_is_closed() {
+    a_lent_connection_is_closed(true).await;
+}
+
+#[tokio::test]
+async fn a_standard_pools_lent_connection_is_closed() {
+    a_lent_connection_is_closed(false).await;
+}
+
+/// sqlx gives nobody else its socket.
+#[tokio::test]
+async fn sqlx_closes_what_is_idle_and_the_rest_when_it_comes_back() {
+    for reservoir in [true, false] {
+        let (cluster, leases) = (start(), Recalling::new());
+        let pool: DsqlPool<Sqlx> = pool(&cluster, &leases, reservoir).await;
+        let lent = pool.acquire().await.unwrap();
+        leases.recall_all();
+        eventually("what is idle is closed", || cluster.counters().live == 1).await;
+        drop(lent);
+        eventually("the last is closed", || cluster.counters().live == 0).await;
+        eventually("every lease is back", || leases.leases.held() == 0).await;
+    }
+}
