@@ -48,6 +48,7 @@ fn select_has_figures_of_everybody_for_each_number_of_callers() {
             .count()
     };
     assert_eq!(measured("a bare client"), 4, "{report:#}");
+    assert_eq!(measured("bare clients in a deadpool"), 1, "{report:#}");
     // Who has not got its driver is told how to.
     let has_driver = !report["notes"].to_string().contains("crates/forebay-bench/adbc gets it");
     assert_eq!(measured("a pool over ADBC"), usize::from(has_driver), "{report:#}");

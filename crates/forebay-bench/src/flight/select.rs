@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use deadpool::unmanaged;
 use forebay_flight::{AsyncFlightSQLPool, FlightSQLPool};
 use tokio::runtime::Runtime;
 
 use super::adbc::Adbc;
 use super::bare::Bare;
-use super::callers::{Answers, tasks, threads};
+use super::callers::{Answers, Ask, tasks, threads};
 use super::server::Server;
 use super::{Effort, full};
 use crate::checkout::progress;
@@ -17,9 +18,8 @@ use crate::dsql_local::processor_time;
 use crate::race::{Figures, Lane, race};
 use crate::report::{Bound, Report, Table};
 
-const CALLERS: [usize; 4] = [1, 4, 16, 64];
-/// The largest pool: what it has by default on large machines, and then callers wait in line.
-const CONNECTIONS: usize = 16;
+/// How many callers there are, and on how many connections: a connection each, and in the end a line of callers.
+const CROWDS: [(usize, usize); 5] = [(1, 1), (4, 4), (16, 16), (64, 64), (64, 16)];
 /// Where the pool over ADBC is to be beaten.
 const JUDGED: usize = 16;
 
@@ -28,18 +28,20 @@ const POOL: &str = "forebay-flight";
 const BLOCKING: &str = "forebay-flight, blocking";
 const ADBC: &str = "a pool over ADBC, blocking";
 const BARE: &str = "a bare client";
+/// One call at a time on each of its connections, as a session wants it.
+const LENT: &str = "bare clients in a deadpool";
 
 pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let server = Server::start()?;
-    for callers in CALLERS {
-        progress(&format!("SELECT 1 by {callers} callers"));
-        one(runtime, effort, &server, callers, report)?;
+    for (callers, connections) in CROWDS {
+        progress(&format!("SELECT 1 by {callers} callers on {connections} connections"));
+        one(runtime, effort, &server, callers, connections, report)?;
     }
-    report.note(format!(
-        "SELECT 1: every contestant has a connection for each caller, but {CONNECTIONS} at most; where callers are more, the \
-         bare client has several calls at a time on each, which a pool must not. The bare client is arrow-flight's on \
-         tonic's channel; ADBC is its Rust driver manager with the Go driver, in an r2d2 pool without checks"
-    ));
+    report.note(
+        "SELECT 1: the bare client is arrow-flight's on tonic's channel; where callers are more than connections, it has several \
+         calls at a time on each, which saves it work and which sessions do not bear: there the goal is a deadpool of bare \
+         clients. ADBC is its Rust driver manager with the Go driver, in an r2d2 pool without checks",
+    );
     Ok(())
 }
 
@@ -48,13 +50,14 @@ fn one(
     effort: Effort,
     server: &Server,
     callers: usize,
+    connections: usize,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let connections = callers.min(CONNECTIONS);
     let pool = runtime.block_on(AsyncFlightSQLPool::new(&server.url(), full(connections)))?;
     let blocking = FlightSQLPool::new(&server.url(), full(connections))?;
     let bare = runtime.block_on(Bare::several(server, connections))?;
     let adbc = Adbc::connect(server, connections);
+    let lent = unmanaged::Pool::from(runtime.block_on(Bare::several(server, connections))?);
     let turn = effort.turn;
     let ground = Ground { turn, found: RefCell::default() };
     let mut lanes = vec![
@@ -62,6 +65,10 @@ fn one(
         ground.lane(BLOCKING, || threads(vec![blocking.clone(); callers], SQL, turn)),
         ground.lane(BARE, || tasks(runtime, bare.iter().cloned().cycle().take(callers).collect(), SQL, turn)),
     ];
+    let peer = if callers > connections { LENT } else { BARE };
+    if peer == LENT {
+        lanes.push(ground.lane(LENT, || tasks(runtime, vec![lent.clone(); callers], SQL, turn)));
+    }
     match &adbc {
         Ok(adbc) => lanes.push(ground.lane(ADBC, move || threads(vec![adbc.clone(); callers], SQL, turn))),
         Err(error) => {
@@ -87,12 +94,7 @@ fn one(
     let costs = table("processor time of the callers' process for each", "us", |found| found.cost)?;
 
     let against = |table: &Table, peer| anyhow::Ok(table.median(POOL)? / table.median(peer)?);
-    report.goal(
-        format!("{name}: against a bare client"),
-        against(&rates, BARE)?,
-        Bound::AtLeast(0.9),
-        "times",
-    );
+    report.goal(format!("{name}: against {peer}"), against(&rates, peer)?, Bound::AtLeast(0.9), "times");
     if callers == JUDGED {
         let (rate, tail) = match adbc {
             Ok(_) => (Some(against(&rates, ADBC)?), Some(against(&tails, ADBC)?)),
@@ -103,6 +105,12 @@ fn one(
     }
     report.tables.extend([rates, tails, costs]);
     Ok(())
+}
+
+impl Ask for unmanaged::Pool<Bare> {
+    async fn ask(&mut self, sql: &'static str) -> anyhow::Result<usize> {
+        self.get().await?.ask(sql).await
+    }
 }
 
 /// What one contestant had in one round, beside its rate.
