@@ -1,5 +1,8 @@
 //! Credentials, loaded one at a time and kept while they are good.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
@@ -13,11 +16,44 @@ const AHEAD: Duration = Duration::from_secs(5 * 60);
 /// Those without an end are looked up again after so long: someone may have changed a file.
 const ENDLESS: Duration = Duration::from_secs(15 * 60);
 
+/// A load that takes longer is given up, and another begun.
+const LONGEST_LOAD: Duration = Duration::from_secs(60);
+
 /// What a provider gave, while it is good.
 pub(crate) struct KeptCredentials {
     provider: Option<SharedCredentialsProvider>,
     /// Held while they are loaded: whoever else wants some waits, and finds them here.
-    kept: Mutex<Option<Kept>>,
+    state: Mutex<State>,
+    /// A token of theirs was denied: they may have been replaced.
+    doubted: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    kept: Option<Kept>,
+    /// Under way, and waited for by nobody just now.
+    loading: Option<Loading>,
+}
+
+/// A load. Callers wait 5 s for a token, and some providers take longer: whoever asks next goes on with the same load.
+struct Loading {
+    load: Pin<Box<dyn Future<Output = Result<Credentials, CredentialsError>> + Send>>,
+    began: SystemTime,
+}
+
+/// A load that is waited for. Unless it is done it is left to the next.
+struct Waited<'a> {
+    loading: Option<Loading>,
+    left: &'a mut Option<Loading>,
+}
+
+impl Drop for Waited<'_> {
+    fn drop(&mut self) {
+        // One that has panicked cannot go on.
+        if !std::thread::panicking() {
+            *self.left = self.loading.take();
+        }
+    }
 }
 
 struct Kept {
@@ -41,21 +77,29 @@ impl Kept {
 
 impl KeptCredentials {
     pub(crate) fn new(provider: Option<SharedCredentialsProvider>) -> Self {
-        Self { provider, kept: Mutex::default() }
+        Self { provider, state: Mutex::default(), doubted: AtomicBool::new(false) }
+    }
+
+    /// New ones shall be loaded when some are asked for next, if there are any.
+    pub(crate) fn doubt(&self) {
+        self.doubted.store(true, Ordering::Release);
     }
 
     /// Credentials that are good at `now`: those kept, or new ones. If no new ones can be had, the kept ones will do while
     /// they last.
     ///
     /// # Cancel safety
-    /// Dropped while it loads, it lets the next in line load.
+    /// Dropped while it loads, it leaves the load to the next in line, who goes on with it.
     pub(crate) async fn at(&self, now: SystemTime) -> Result<Credentials, TokenError> {
-        let mut kept = self.kept.lock().await;
-        if let Some(kept) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
+        let mut state = self.state.lock().await;
+        let State { kept, loading } = &mut *state;
+        let doubted = self.doubted.load(Ordering::Acquire);
+        if let Some(kept) = kept.as_ref().filter(|kept| !doubted && kept.is_fresh(now)) {
             return Ok(kept.credentials.clone());
         }
-        match self.load().await {
+        match self.load(loading, now).await {
             Ok(credentials) => {
+                self.doubted.store(false, Ordering::Release);
                 *kept = Some(Kept { credentials: credentials.clone(), loaded: now });
                 Ok(credentials)
             }
@@ -66,11 +110,26 @@ impl KeptCredentials {
         }
     }
 
-    async fn load(&self) -> Result<Credentials, TokenError> {
+    /// Goes on with the load that was left, or begins one.
+    async fn load(&self, left: &mut Option<Loading>, now: SystemTime) -> Result<Credentials, TokenError> {
         let Some(provider) = &self.provider else {
             return Err(TokenError::credentials("the SDK's configuration has no provider of credentials"));
         };
-        provider.provide_credentials().await.map_err(|error| match error {
+        // A clock that was set back says nothing of its age.
+        let stuck =
+            |loading: &Loading| now.duration_since(loading.began).is_ok_and(|age| age >= LONGEST_LOAD);
+        let loading = left.take().filter(|loading| !stuck(loading)).unwrap_or_else(|| {
+            let provider = provider.clone();
+            Loading { load: Box::pin(async move { provider.provide_credentials().await }), began: now }
+        });
+        let mut waited = Waited { loading: Some(loading), left };
+        let loaded = poll_fn(|context| match &mut waited.loading {
+            Some(loading) => loading.load.as_mut().poll(context),
+            None => std::task::Poll::Pending,
+        });
+        let loaded = loaded.await;
+        waited.loading = None;
+        loaded.map_err(|error| match error {
             CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_) => {
                 TokenError::credentials(error)
             }

@@ -6,13 +6,13 @@ use std::time::UNIX_EPOCH;
 use aws_config::{Region, SdkConfig};
 use aws_sdk_dsql::auth_token::{AuthTokenGenerator, Config};
 use aws_smithy_async::time::SystemTimeSource;
-use forebay_dsql::{Action, SignFuture, Signed, Signer, Token, TokenError, TokenRequest};
+use forebay_dsql::{Action, Identity, SignFuture, Signed, Signer, Token, TokenError, TokenRequest};
 
 use crate::credentials::KeptCredentials;
 use crate::sdk;
 
 /// A [`Signer`] that uses the SDK. Credentials are loaded once and kept, and only one load is under way at a time,
-/// however many identities sign: instance metadata services have been broken by less.
+/// however many identities sign and however long it takes: instance metadata services have been broken by less.
 pub struct SdkSigner {
     sdk: SdkConfig,
     credentials: KeptCredentials,
@@ -66,6 +66,10 @@ impl SdkSigner {
 impl Signer for SdkSigner {
     fn sign<'a>(&'a self, request: &'a TokenRequest) -> SignFuture<'a> {
         Box::pin(self.sign_with_sdk(request))
+    }
+
+    fn denied(&self, _identity: &Identity) {
+        self.credentials.doubt();
     }
 }
 

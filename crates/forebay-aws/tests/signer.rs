@@ -12,7 +12,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_smithy_async::time::{SharedTimeSource, TimeSource};
-use forebay::rt::VirtualTime;
+use forebay::rt::{Runtime, VirtualTime};
 use forebay_aws::SdkSigner;
 use forebay_dsql::{Options, Signed, Signer, TokenCache, TokenError, TokenRequest};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -176,7 +176,7 @@ fn old_credentials_will_do_while_new_ones_cannot_be_had() {
 }
 
 #[test]
-fn one_load_serves_all_and_a_dropped_one_lets_the_next_try() {
+fn one_load_serves_all_and_a_dropped_one_is_left_to_the_next() {
     let vault = Vault::new(Answer::Hanging);
     let signer = vault.signer();
     let (admin, app) = (request("admin"), request("app"));
@@ -185,10 +185,68 @@ fn one_load_serves_all_and_a_dropped_one_lets_the_next_try() {
     assert_eq!(vault.loads(), 1, "the second waits for the first");
     vault.answer(Answer::Good { for_: None });
     drop(first);
-    assert!(matches!(poll(second.as_mut()), Poll::Ready(Ok(_))));
+    assert!(poll(second.as_mut()).is_pending());
+    assert_eq!(vault.loads(), 1, "the second goes on with what the first began");
+    drop(second);
+    // One that hangs for a minute is given up.
+    vault.pass(Duration::from_secs(60));
+    assert!(sign(&signer).is_ok());
     assert_eq!(vault.loads(), 2);
     assert!(sign(&signer).is_ok());
     assert_eq!(vault.loads(), 2);
+}
+
+/// A provider that takes its time.
+#[derive(Clone, Debug)]
+struct Slow {
+    time: VirtualTime,
+    loads: Arc<AtomicUsize>,
+}
+
+impl ProvideCredentials for Slow {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        future::ProvideCredentials::new(async {
+            self.time.sleep_until(self.time.now() + Duration::from_secs(12)).await;
+            Ok(Credentials::new(KEY, SECRET, None, None, "slow"))
+        })
+    }
+}
+
+#[test]
+fn a_provider_slower_than_callers_wait_is_waited_for_by_the_next() {
+    let time = VirtualTime::new();
+    let slow = Slow { time: time.clone(), loads: Arc::default() };
+    let provider = SharedCredentialsProvider::new(slow.clone());
+    let signer = SdkSigner::new(SdkConfig::builder().credentials_provider(provider).build());
+    let cache = TokenCache::new(signer, time.clone(), "orders");
+    let (began, request) = (time.now(), request("app"));
+    let mut waits = 1;
+    while let Err(error) = time.run(cache.token(&request)) {
+        assert!(matches!(error, TokenError::TimedOut { .. }), "{error}");
+        waits += 1;
+        assert!(waits < 10, "there will never be a token");
+    }
+    assert_eq!(slow.loads.load(Ordering::Relaxed), 1);
+    assert!(time.now().since(began) < Duration::from_secs(14));
+}
+
+#[test]
+fn credentials_whose_token_was_denied_are_loaded_again() {
+    let vault = Vault::new(Answer::Good { for_: None });
+    let signer = vault.signer();
+    assert!(sign(&signer).is_ok() && sign(&signer).is_ok());
+    assert_eq!(vault.loads(), 1);
+    signer.denied(&request("admin").identity);
+    // If no others can be had, the old ones are better than none.
+    vault.answer(Answer::Failing);
+    assert!(sign(&signer).is_ok());
+    vault.answer(Answer::Good { for_: None });
+    assert!(sign(&signer).is_ok() && sign(&signer).is_ok());
+    assert_eq!(vault.loads(), 3);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 pub mod allocations;
 pub mod checkout;
 pub mod clock;
+pub mod coordination;
 pub mod dsql;
 pub mod dsql_local;
 mod dynamo;

@@ -3,6 +3,7 @@
 use ::dsql_local::EngineKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_bench::checkout::{self, Effort, Section, contended};
+use forebay_bench::coordination::{self, history};
 use forebay_bench::report::Report;
 use forebay_bench::{dsql, dsql_local, flight, flight_cancel, instructions, sim};
 
@@ -53,6 +54,20 @@ enum Command {
         quick: bool,
         #[command(flatten)]
         output: Output,
+    },
+    /// What it takes to share one budget across a fleet, and what that keeps: random histories, costs, cold starts, outages.
+    Coordination {
+        /// Everything that is promised, with 1,000 histories: some minutes.
+        #[arg(long)]
+        long: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Print the random history with this seed, as a scenario for `forebay sim`.
+    #[command(hide = true)]
+    History {
+        /// Which.
+        seed: u64,
     },
     /// How many instructions a checkout takes, counted by valgrind's callgrind.
     Instructions {
@@ -174,6 +189,11 @@ fn main() -> anyhow::Result<()> {
         Command::Sim { quick, output } => {
             output.print(&sim::run(if quick { sim::Effort::QUICK } else { sim::Effort::FULL })?);
         }
+        Command::Coordination { long, output } => {
+            let effort = if long { coordination::Effort::LONG } else { coordination::Effort::SHORT };
+            output.print(&coordination::run(effort)?);
+        }
+        Command::History { seed } => print!("{}", history::text(seed, history::Policy::of(seed))),
         Command::Simulate { scenario } => println!("{}", sim::simulate(&scenario)?),
         Command::Instructions { output } => {
             let mut report = Report::new("instructions");

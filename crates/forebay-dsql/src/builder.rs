@@ -187,7 +187,7 @@ impl<C: Connect> Builder<C> {
             Mode::Standard(open)
         };
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
-        Ok(DsqlPool { mode, registry, runtime, acquire_timeout: figures.acquire_timeout, transactions })
+        Ok(DsqlPool { mode, registry, acquire_timeout: figures.acquire_timeout, transactions })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::token::TokenCache;
 mod opening;
 
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
-pub(crate) use opening::rolled_back;
+pub(crate) use opening::{ended_by_body, rolled_back};
 
 /// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: `Postgres` or `Sqlx`.
 pub trait Client: Connect + Sized {

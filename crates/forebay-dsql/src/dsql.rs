@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::rt::{self, Runtime};
 use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
 
 use crate::builder::Builder;
@@ -34,7 +33,6 @@ pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
 pub struct DsqlPool<C: Connect> {
     pub(crate) mode: Mode<C>,
     pub(crate) registry: Registry,
-    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) acquire_timeout: Duration,
     pub(crate) transactions: Transactions,
 }
@@ -177,7 +175,7 @@ impl<C: Connect> DsqlPool<C> {
             Mode::Standard(open) => {
                 let standard = &open.0;
                 standard.close();
-                rt::within(&*self.runtime, wait, standard.drained(&self.registry)).await;
+                standard.drained(&self.registry, wait).await;
                 Drained { in_use: standard.in_use(), closing: standard.closing() + standard.opening() }
             }
         }
@@ -201,7 +199,6 @@ impl<C: Connect> Clone for DsqlPool<C> {
                 Mode::Standard(open) => Mode::Standard(Arc::clone(open)),
             },
             registry: self.registry.clone(),
-            runtime: Arc::clone(&self.runtime),
             acquire_timeout: self.acquire_timeout,
             transactions: self.transactions.clone(),
         }

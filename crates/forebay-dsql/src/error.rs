@@ -7,9 +7,14 @@ use forebay::BoxError;
 
 use crate::cas::ConditionFailed;
 
+mod chain;
 mod class;
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+mod said;
 
 pub use class::{Auth, Class, Conflict, Limit, Throttle};
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) use said::is_failed_transaction;
 
 /// An error of the database, the network or a condition, with its [`Class`]; the source has the whole story.
 ///
@@ -64,7 +69,7 @@ impl Error {
     /// What was expected and found, if a condition failed.
     #[must_use]
     pub fn condition(&self) -> Option<&ConditionFailed> {
-        class::causes(&*self.source).find_map(class::seen)
+        chain::causes(&*self.source).find_map(chain::seen)
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn per_tick(max_open: usize) -> usize {
 
 /// Looks at the pool at each tick until it is closed: lets go of what is too old or dead, and opens what is missing.
 pub(crate) async fn run<C: Connect>(standard: Standard<C>) {
+    let _alive = Alive(standard.clone());
     let shared = standard.shared();
     let (runtime, settings) = (&*shared.runtime, &shared.settings);
     let (tick, target) = (settings.keeper_tick, shared.figures.max_open);
@@ -51,18 +52,29 @@ pub(crate) async fn run<C: Connect>(standard: Standard<C>) {
     }
 }
 
+/// The keeper's task is there. If it goes while the pool is open, its runtime does: then nobody can be served any more.
+struct Alive<C: Connect>(Standard<C>);
+
+impl<C: Connect> Drop for Alive<C> {
+    fn drop(&mut self) {
+        if !self.0.is_closed() && !std::thread::panicking() {
+            self.0.orphan();
+        }
+    }
+}
+
 /// One look. After a failure the next is at the next tick, rather than into the same wall.
 async fn look<C: Connect>(standard: &Standard<C>, most: usize) -> Result<(), Arc<OpenError>> {
     let shared = standard.shared();
     standard.sweep();
     let size = standard.open();
     shared.metrics.kept(size);
-    // What callers are opening is on its way already.
-    let missing = shared.figures.max_open.saturating_sub(size + standard.opening());
-    for _ in 0..missing.min(most) {
-        let added = standard.add_spare().await;
-        shared.metrics.topped_up(added.is_ok());
-        added?;
+    for _ in 0..most {
+        let Some(opening) = standard.open_spare() else { break };
+        // An open tells how it ended, also if it fell over.
+        let Ok(opened) = opening.await else { break };
+        shared.metrics.topped_up(opened.is_ok());
+        opened?;
     }
     Ok(())
 }

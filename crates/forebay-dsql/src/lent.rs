@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use forebay::{Checkout, Connect, OwnedCheckout};
 
-use crate::error::Error;
+use crate::error::{Class, Error};
 use crate::registry::{ConnectionId, Tracked, Tracking};
 use crate::session::Session;
 use crate::standard::Borrowed;
@@ -102,6 +102,10 @@ impl<C: Connect<Connection: Session + Sync>> Session for Lent<'_, C> {
 
     fn commit_was_sent(&self) -> bool {
         C::Connection::commit_was_sent(self)
+    }
+
+    fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
+        C::Connection::judge(self, error)
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::rt::Runtime;
+use forebay::rt::{self, Runtime};
 use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError};
 use tokio_postgres::Client;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 
 use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, is_failed_transaction};
 use crate::options::Options;
 use crate::session::Session;
 use crate::tls::{Tls, WatchedTls};
@@ -26,6 +26,8 @@ use crate::wire::{Driver, Leash, Shape, Watch};
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Bytes that nobody acknowledges for so long end the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// How long the end of a transaction waits for rows that nobody reads.
+const UNREAD: Duration = Duration::from_secs(5);
 /// How often a connection is looked at again while it is made clean: transaction, settings, and once to be sure.
 const STEPS: usize = 4;
 
@@ -79,7 +81,8 @@ impl Postgres {
             })
             .await;
         }));
-        let opened = PostgresConnection { client, watch, leash, commit_was_sent: true };
+        let runtime = Arc::clone(&self.parts.runtime);
+        let opened = PostgresConnection { client, watch, leash, runtime, commit_was_sent: true };
         // Until the driver has looked once, it would not hear of what it is told.
         opened.watch.answered().await;
         Ok(opened)
@@ -172,6 +175,7 @@ pub struct PostgresConnection {
     watch: Arc<Watch>,
     /// Held, so that the socket goes with the connection.
     leash: Leash,
+    runtime: Arc<dyn Runtime>,
     /// Of the last COMMIT.
     commit_was_sent: bool,
 }
@@ -183,6 +187,19 @@ impl PostgresConnection {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.watch.shape()
+    }
+
+    /// Fails if rows of a stream stay unread: a request after them would never be answered.
+    async fn all_read(&self) -> Result<(), Error> {
+        if self.watch.is_delivered() {
+            return Ok(());
+        }
+        let delivered = rt::within(&*self.runtime, UNREAD, self.watch.delivered()).await;
+        delivered.ok_or_else(|| {
+            let error = "rows of a statement are not read, and nothing can be done before they are: read a stream to \
+                         its end, or drop it, before its transaction ends";
+            Error::new(Class::Permanent, error)
+        })
     }
 
     /// The watch on it, which may be kept: it tells of the connection also when that is gone.
@@ -214,20 +231,33 @@ impl fmt::Debug for PostgresConnection {
 
 impl Session for PostgresConnection {
     async fn begin(&mut self) -> Result<(), Error> {
+        self.watch.begins();
         Ok(self.client.batch_execute("BEGIN").await?)
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
+        self.commit_was_sent = false;
+        self.all_read().await?;
         let before = self.watch.commits();
+        if self.watch.has_committed() {
+            self.commit_was_sent = false;
+            return Err(client::ended_by_body());
+        }
         // Until the opposite is known, also if this is dropped.
         self.commit_was_sent = true;
         let answer = self.client.batch_execute("COMMIT").await;
         // One that never left was not carried out, whatever became of the connection.
         self.commit_was_sent = answer.is_ok() || self.watch.commits() != before;
         match answer {
-            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back()),
+            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back(self.watch.conflict())),
+            Ok(()) if self.watch.committed_nothing() => Err(client::ended_by_body()),
             Ok(()) => Ok(()),
-            Err(error) if self.watch.is_broken() && self.watch.is_committing() => {
+            // Anything but a refusal of a server that goes on.
+            Err(error)
+                if self.commit_was_sent
+                    && (error.as_db_error().is_none()
+                        || self.watch.is_broken() && self.watch.is_committing()) =>
+            {
                 Err(Error::new(Class::CommitUnknown, error))
             }
             Err(error) => Err(error.into()),
@@ -238,7 +268,22 @@ impl Session for PostgresConnection {
         self.commit_was_sent
     }
 
+    fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
+        let class = Class::of(error);
+        let lost_in_commit = self.watch.is_broken() && self.watch.is_committing();
+        match class {
+            Class::Conflict(_) | Class::Unavailable | Class::Disconnected
+                if lost_in_commit || self.watch.has_committed() =>
+            {
+                Class::CommitUnknown
+            }
+            Class::Permanent if is_failed_transaction(error) => self.watch.conflict().unwrap_or(class),
+            class => class,
+        }
+    }
+
     async fn rollback(&mut self) -> Result<(), Error> {
+        self.all_read().await?;
         Ok(self.client.batch_execute("ROLLBACK").await?)
     }
 }

@@ -94,8 +94,8 @@ impl RetryPolicy {
         self
     }
 
-    /// Starts no retry later than this after the first attempt began. Default: none. An attempt under way is never
-    /// cut off: a COMMIT that is cut off has an unknown outcome.
+    /// Starts no retry later than this after the first attempt began, its wait for a connection included. Default: none.
+    /// An attempt under way is never cut off: a COMMIT that is cut off has an unknown outcome.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -158,6 +158,12 @@ impl Attempts {
         Verdict::Again { retry: self.retries, pause }
     }
 
+    /// How much longer a retry may wait for its connection; none for as long as it likes.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        let deadline = self.policy.deadline.filter(|_| self.retries > 0)?;
+        Some(deadline.saturating_sub(now.since(self.began)))
+    }
+
     fn pause(&self, class: Class, draws: &mut Draws) -> Duration {
         let RetryPolicy { base, cap, jitter, .. } = &self.policy;
         // After a change of the schema the first retry succeeds whenever it comes.
@@ -169,7 +175,7 @@ impl Attempts {
             Jitter::Full => draws.up_to(full),
             Jitter::Around(thousandths) => {
                 let sway = full / 1000 * *thousandths;
-                (full - sway + draws.up_to(2 * sway)).min(*cap)
+                (full - sway).saturating_add(draws.up_to(sway.saturating_mul(2))).min(*cap)
             }
         }
     }
@@ -229,6 +235,16 @@ mod tests {
         assert!(pauses.iter().any(|pause| *pause < Duration::from_millis(1)));
         let none = RetryPolicy::default().jitter(f64::NAN).retries(1);
         assert_eq!(self::pauses(&none, 1), [Duration::from_millis(100)]);
+    }
+
+    #[test]
+    fn the_longest_pauses_there_are_do_no_harm() {
+        for (share, base) in
+            [(0.25, Duration::MAX), (0.6, Duration::MAX), (1.0, Duration::MAX), (1.0, Duration::ZERO)]
+        {
+            let policy = RetryPolicy::default().base(base).cap(Duration::MAX).jitter(share).retries(3);
+            assert_eq!(pauses(&policy, 1).len(), 3, "{share} of {base:?}");
+        }
     }
 
     #[test]

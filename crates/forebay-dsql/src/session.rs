@@ -1,8 +1,9 @@
 //! What a transaction needs of a connection.
 
+use std::error::Error as StdError;
 use std::future::Future;
 
-use crate::error::Error;
+use crate::error::{Class, Error};
 
 /// A connection that can hold one transaction at a time.
 ///
@@ -28,6 +29,13 @@ pub trait Session: Send {
     /// nothing was committed, whatever else is wrong. Those who cannot tell say nothing, and it counts as sent.
     fn commit_was_sent(&self) -> bool {
         true
+    }
+
+    /// The class of an error that a transaction's body came back with, for a connection that knows more than the error
+    /// tells: a conflict that the body overlooked has failed the transaction; a COMMIT that the body sent by itself makes it
+    /// [`CommitUnknown`](Class::CommitUnknown) what would otherwise be run again.
+    fn judge(&self, error: &(dyn StdError + 'static)) -> Class {
+        Class::of(error)
     }
 
     /// Rolls it back.

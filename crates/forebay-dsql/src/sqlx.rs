@@ -2,18 +2,26 @@
 //!
 //! sqlx hides its wire, so a connection that callers had in hand is not known to be clean: it is rolled back and its
 //! settings are reset in the background before anybody gets it again; if they cannot be, it is closed. After a transaction that was begun and ended
-//! through [`Session`], as `run` does, it is known to be clean, and goes straight back.
+//! through [`Session`], as `run` does, only its settings may be others, and only these are reset.
+//!
+//! Nor does sqlx always know which answer belongs to which statement: the future of a COPY that is dropped leaves an
+//! answer behind which the next statement takes for its own, and so on for ever. So before a COMMIT, after a ROLLBACK
+//! and at the end of a reset the server is asked to repeat a word that was never asked for before. Whoever hears
+//! another one is out of step, and is closed.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError, Problem};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
-use sqlx::{Connection, Executor};
+use sqlx::postgres::{
+    PgConnectOptions, PgConnection, PgDatabaseError, PgSeverity, PgSslMode, PgTransactionManager,
+};
+use sqlx::{Connection, Executor, Row};
+use sqlx_core::transaction::TransactionManager;
 
 use crate::client::{self, ConnectorParts};
-use crate::error::Error;
+use crate::error::{Class, Error, is_failed_transaction};
 use crate::options::Roots;
 use crate::session::Session;
 use crate::token::Token;
@@ -28,7 +36,15 @@ impl Sqlx {
     async fn dial(&self, token: Token) -> Result<SqlxConnection, Error> {
         let options = self.options.clone().password(token.expose_secret());
         let connection = PgConnection::connect_with(&options).await?;
-        Ok(SqlxConnection { connection, touched: false, touched_before: false, commit_was_sent: true })
+        Ok(SqlxConnection {
+            connection,
+            state: State::Clean,
+            before: State::Clean,
+            in_hand: false,
+            broken: false,
+            commit_was_sent: true,
+            words: 0,
+        })
     }
 }
 
@@ -47,6 +63,10 @@ impl client::Client for Sqlx {
             };
             return Err(ConfigError { problems: vec![problem] });
         }
+        let problems: Vec<Problem> = UNASKED.iter().filter_map(|name| read_unasked(name)).collect();
+        if !problems.is_empty() {
+            return Err(ConfigError { problems });
+        }
         let mut connect = PgConnectOptions::new_without_pgpass()
             .host(options.host())
             .port(options.port())
@@ -54,11 +74,23 @@ impl client::Client for Sqlx {
             .database(options.database())
             .application_name(options.application_name())
             .ssl_mode(PgSslMode::VerifyFull);
-        if let Roots::Pem(pem) = options.roots() {
-            connect = connect.ssl_root_cert_from_pem(pem.to_vec());
-        }
+        // Also if there are none to add: otherwise sqlx adds those that PGSSLROOTCERT names.
+        let roots = match options.roots() {
+            Roots::Pem(pem) => pem.to_vec(),
+            Roots::Public => Vec::new(),
+        };
+        connect = connect.ssl_root_cert_from_pem(roots);
         Ok(Self { options: connect, parts })
     }
+}
+
+/// Variables that sqlx reads by itself, and that nothing said in code can undo.
+const UNASKED: [&str; 3] = ["PGOPTIONS", "PGSSLCERT", "PGSSLKEY"];
+
+fn read_unasked(name: &'static str) -> Option<Problem> {
+    std::env::var_os(name)?;
+    let allowed = "unset: sqlx would take it from the environment, whatever the options say";
+    Some(Problem { setting: name.into(), value: "set".to_owned(), allowed: allowed.into() })
 }
 
 impl Connect for Sqlx {
@@ -72,17 +104,20 @@ impl Connect for Sqlx {
         self.parts.open(|token| self.dial(token)).await
     }
 
+    fn is_usable(&self, connection: &SqlxConnection) -> bool {
+        !connection.broken
+    }
+
     fn is_clean(&self, connection: &SqlxConnection) -> bool {
-        !connection.touched
+        connection.state == State::Clean
     }
 
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
-        // The first of them waits for what is still unanswered.
-        connection.connection.execute("ROLLBACK").await?;
-        // Where a cluster knows no RESET ALL, as older ones, this fails, and the connection is closed: it may know SET, and
-        // nobody shall find what another has set.
-        connection.connection.execute("RESET ALL").await?;
-        connection.touched = false;
+        match connection.make_clean().await {
+            // The schema has changed, which every open connection meets once.
+            Err(error) if matches!(error.class(), Class::Conflict(_)) => connection.make_clean().await?,
+            cleaned => cleaned?,
+        }
         Ok(())
     }
 
@@ -105,12 +140,28 @@ impl fmt::Debug for Sqlx {
 /// A connection of sqlx. It derefs to its [`PgConnection`].
 pub struct SqlxConnection {
     connection: PgConnection,
-    /// A caller had it in hand, and who knows what it did.
-    touched: bool,
-    /// Whether it was touched already when its transaction began.
-    touched_before: bool,
+    state: State,
+    /// Its state when its transaction began.
+    before: State,
+    /// A caller had it in hand since its transaction began.
+    in_hand: bool,
+    /// Of no use any more.
+    broken: bool,
     /// Of the last COMMIT.
     commit_was_sent: bool,
+    /// How many words the server was asked to repeat.
+    words: u64,
+}
+
+/// What is known of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is as good as new.
+    Clean,
+    /// Nothing is open or unanswered, but settings may have changed.
+    Settings,
+    /// A caller had it in hand, and who knows what it did.
+    Unknown,
 }
 
 impl SqlxConnection {
@@ -119,11 +170,64 @@ impl SqlxConnection {
         self
     }
 
-    /// Runs `statement`. Until that is done, and if it fails, the connection counts as touched.
-    async fn run(&mut self, statement: &'static str) -> Result<(), Error> {
-        self.touched = true;
-        self.connection.execute(statement).await?;
+    /// Has the server repeat a new word: proves that answers and statements belong together.
+    async fn keep_step(&mut self) -> Result<(), Error> {
+        self.words += 1;
+        let word = format!("forebay {}", self.words);
+        let asked = sqlx::AssertSqlSafe(format!("SELECT '{word}'"));
+        let row = sqlx::raw_sql(asked).fetch_optional(&mut self.connection).await?;
+        let heard = row.as_ref().and_then(|row| row.try_get_raw(0).ok()?.as_str().ok());
+        if heard == Some(word.as_str()) {
+            return Ok(());
+        }
+        self.broken = true;
+        Err(OutOfStep.into())
+    }
+
+    async fn make_clean(&mut self) -> Result<(), Error> {
+        let unknown = self.state == State::Unknown;
+        if unknown {
+            // The first statement waits for what is still unanswered.
+            self.roll_back().await?;
+        }
+        match self.connection.execute("RESET ALL").await {
+            Ok(_) => {}
+            // An older cluster knows no RESET ALL. After a transaction of `run` that is as good as it gets, or it would be a
+            // connection for each; otherwise it is closed: it may know SET, and nobody shall find what another has set.
+            Err(error) if !unknown && Class::of(&error) == Class::Unsupported => {}
+            Err(error) => return Err(error.into()),
+        }
+        if unknown {
+            self.keep_step().await?;
+        }
+        self.state = State::Clean;
         Ok(())
+    }
+
+    /// Ends whatever is open.
+    async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
+        match self.roll_back_once().await {
+            // The answer to a statement that was given up, and came to nothing. This one has not been sent yet.
+            Err(error) if said(&error) == Some(PgSeverity::Error) => self.roll_back_once().await,
+            done => done,
+        }
+    }
+
+    async fn roll_back_once(&mut self) -> Result<(), sqlx::Error> {
+        // As deep as it counts, and it counts only what went through its own transactions.
+        match PgTransactionManager::get_transaction_depth(&self.connection) {
+            0 => self.connection.execute("ROLLBACK").await.map(drop),
+            _ => PgTransactionManager::rollback(&mut self.connection).await,
+        }
+    }
+
+    /// The transaction has ended, and it is known how.
+    fn ended(&mut self) {
+        self.state = match self.before {
+            State::Unknown => State::Unknown,
+            _ if self.in_hand => State::Settings,
+            before => before,
+        };
     }
 }
 
@@ -137,36 +241,63 @@ impl Deref for SqlxConnection {
 
 impl DerefMut for SqlxConnection {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.touched = true;
+        self.state = State::Unknown;
+        self.in_hand = true;
         &mut self.connection
     }
 }
 
 impl fmt::Debug for SqlxConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqlxConnection").field("touched", &self.touched).finish_non_exhaustive()
+        f.debug_tuple("SqlxConnection").field(&self.state).finish()
     }
 }
 
 impl Session for SqlxConnection {
     async fn begin(&mut self) -> Result<(), Error> {
-        self.touched_before = self.touched;
-        self.run("BEGIN").await
+        self.before = std::mem::replace(&mut self.state, State::Unknown);
+        self.in_hand = false;
+        // Through sqlx's own book-keeping: a transaction that a body begins inside becomes a SAVEPOINT, which a cluster
+        // refuses, and not a BEGIN whose COMMIT ends this one.
+        match PgTransactionManager::get_transaction_depth(&self.connection) {
+            0 => PgTransactionManager::begin(&mut self.connection, None).await?,
+            // Its COMMIT was refused, and sqlx still counts a transaction that is over.
+            _ => {
+                self.connection.execute("BEGIN").await?;
+            }
+        }
+        Ok(())
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
-        // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx does not tell. In a
-        // failed transaction this statement fails; it is what sqlx's silence costs.
         self.commit_was_sent = false;
-        if let Err(error) = self.run("SELECT 1").await {
+        self.state = State::Unknown;
+        if PgTransactionManager::get_transaction_depth(&self.connection) != 1 {
+            return Err(client::ended_by_body());
+        }
+        // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx does not tell. In a
+        // failed transaction this fails; it is what sqlx's silence costs.
+        if let Err(error) = self.keep_step().await {
+            if !is_failed_transaction(&error) {
+                return Err(error);
+            }
             // As COMMIT would have. If that fails as well, the connection is gone; what counts is why the first did.
             drop(self.rollback().await);
-            return Err(if is_failed_transaction(&error) { client::rolled_back() } else { error });
+            return Err(client::rolled_back(None));
         }
         self.commit_was_sent = true;
-        self.run("COMMIT").await?;
-        self.touched = self.touched_before;
-        Ok(())
+        match PgTransactionManager::commit(&mut self.connection).await {
+            Ok(()) => {
+                self.ended();
+                Ok(())
+            }
+            // The server refused, and the session goes on.
+            Err(error) if said(&error) == Some(PgSeverity::Error) => Err(error.into()),
+            Err(error) => {
+                self.broken = true;
+                Err(Error::new(Class::CommitUnknown, error))
+            }
+        }
     }
 
     fn commit_was_sent(&self) -> bool {
@@ -174,15 +305,33 @@ impl Session for SqlxConnection {
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
-        self.run("ROLLBACK").await?;
-        self.touched = self.touched_before;
+        self.state = State::Unknown;
+        if self.broken {
+            return Err(OutOfStep.into());
+        }
+        self.roll_back().await?;
+        // Only now it is known that the answer was this statement's.
+        self.keep_step().await?;
+        self.ended();
         Ok(())
     }
 }
 
-/// Whether it says that an earlier statement of the transaction had failed.
-fn is_failed_transaction(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-    let code = source.and_then(|source| source.as_database_error()).and_then(|error| error.code());
-    code.as_deref() == Some("25P02")
+/// How bad it is, if the server said it.
+fn said(error: &sqlx::Error) -> Option<PgSeverity> {
+    error.as_database_error()?.try_downcast_ref::<PgDatabaseError>().map(PgDatabaseError::severity)
+}
+
+/// Answers and statements do not belong together any more.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "the answers of the connection are those of other statements, as after a COPY that was given up: it is closed"
+)]
+struct OutOfStep;
+
+impl From<OutOfStep> for Error {
+    fn from(out: OutOfStep) -> Self {
+        // Nothing was committed, and another connection is in step.
+        Self::new(Class::Disconnected, out)
+    }
 }

@@ -5,25 +5,27 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deadpool::managed::{Manager, Metrics as Used, Pool, RecycleError, RecycleResult};
+use deadpool::managed::{Manager, Metrics as Used, Object, Pool, PoolError, RecycleError, RecycleResult};
 use forebay::rt::{self, Runtime};
 use forebay::{
     CheckoutError, Connect, Failure, Figures, Instant, Leases, Lifeline, Limit, OpenError, StandardSettings,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::pool_metrics::PoolMetrics;
-use crate::registry::{Registry, Tracking};
+use crate::registry::{Registry, Tracked, Tracking};
 
 mod lease;
 mod pooled;
+mod stock;
 
 use lease::StandardLease;
 pub(crate) use pooled::{Borrowed, Pooled};
+use stock::{Handed, Ordered, Stock};
 
 /// Safely below Aurora DSQL's hour.
 pub(crate) const LIFE: Duration = Duration::from_secs(55 * 60);
@@ -42,18 +44,32 @@ pub(crate) struct Shared<C: Connect> {
     pub(crate) metrics: PoolMetrics,
     limit: Arc<dyn Limit>,
     leases: Option<Arc<dyn Leases>>,
-    /// Opened by the keeper, and taken by the next caller for whom the pool would open one.
-    spares: Mutex<Vec<Pooled<C>>>,
-    opening: AtomicUsize,
+    stock: Stock<C>,
     /// Closed connections whose socket or lease is not gone yet.
     closing: AtomicUsize,
-    closed_one: Notify,
+    /// Rung whenever a connection, or what was to become one, has gone.
+    gone: Notify,
     waiting: AtomicUsize,
     failed: Mutex<Option<Arc<OpenError>>>,
+    /// When one was last found dead: what was not heard of since is asked before it is lent.
+    doubted_at: Mutex<Option<Instant>>,
+    /// The runtime is gone, and with it all that could be waited for.
+    orphaned: AtomicBool,
+}
+
+/// A connection that is open, and not the pool's yet.
+struct Opened<C: Connect> {
+    connection: Tracked<C::Connection>,
+    lease: Option<StandardLease>,
+    /// Tells whether its lease was taken back.
+    lifeline: Lifeline,
 }
 
 /// Makes connections for deadpool.
 pub(crate) struct Opener<C: Connect>(Arc<Shared<C>>);
+
+/// What deadpool's pool gives.
+type Got<C> = Result<Object<Opener<C>>, PoolError<Arc<OpenError>>>;
 
 impl<C: Connect> Standard<C> {
     pub(crate) fn new(
@@ -73,12 +89,13 @@ impl<C: Connect> Standard<C> {
             metrics,
             limit,
             leases,
-            spares: Mutex::default(),
-            opening: AtomicUsize::new(0),
+            stock: Stock::new(figures.max_open),
             closing: AtomicUsize::new(0),
-            closed_one: Notify::new(),
+            gone: Notify::new(),
             waiting: AtomicUsize::new(0),
             failed: Mutex::default(),
+            doubted_at: Mutex::default(),
+            orphaned: AtomicBool::new(false),
         });
         let built = Pool::builder(Opener(shared)).max_size(figures.max_open).build();
         // Without a deadpool timeout there is nothing in a pool that needs a runtime, and nothing else to fail.
@@ -89,7 +106,8 @@ impl<C: Connect> Standard<C> {
         &self.pool.manager().0
     }
 
-    /// Takes a connection, waiting for at most `wait`. Cancel safe: what it was about to get stays in the pool.
+    /// Takes a connection, waiting for at most `wait`, and counts the wait. Cancel safe: what it was about to get stays in
+    /// the pool.
     pub(crate) async fn acquire(&self, wait: Duration) -> Result<Borrowed<C>, CheckoutError> {
         let shared = self.shared();
         let mut got = std::pin::pin!(self.pool.get());
@@ -108,24 +126,30 @@ impl<C: Connect> Standard<C> {
                 (got, line.waited())
             }
         };
+        self.lent(outcome, waited)
+    }
+
+    /// The same for the pool's own purposes, uncounted.
+    pub(crate) async fn take(&self, wait: Duration) -> Result<Borrowed<C>, CheckoutError> {
+        let outcome = rt::within(&*self.shared().runtime, wait, self.pool.get()).await;
+        self.lent(outcome, wait)
+    }
+
+    fn lent(&self, outcome: Option<Got<C>>, waited: Duration) -> Result<Borrowed<C>, CheckoutError> {
         match outcome {
             Some(Ok(object)) => Ok(Borrowed::new(object)),
-            refused => Err(self.refusal(refused.and_then(Result::err), waited)),
+            Some(Err(error)) => Err(self.refusal(Some(error), waited)),
+            None => Err(self.refusal(None, waited)),
         }
     }
 
-    fn refusal(
-        &self,
-        error: Option<deadpool::managed::PoolError<Arc<OpenError>>>,
-        waited: Duration,
-    ) -> CheckoutError {
-        use deadpool::managed::PoolError;
+    fn refusal(&self, error: Option<PoolError<Arc<OpenError>>>, waited: Duration) -> CheckoutError {
         match error {
-            Some(PoolError::Closed) => CheckoutError::Closed,
+            _ if self.is_closed() => CheckoutError::Closed,
             Some(PoolError::Backend(error)) => CheckoutError::Empty { waited, last_open_error: Some(error) },
             _ => {
                 let max_open = self.shared().figures.max_open;
-                if self.pool.status().size >= max_open {
+                if self.open() >= max_open {
                     CheckoutError::Exhausted { waited, max_open }
                 } else {
                     CheckoutError::Empty { waited, last_open_error: self.shared().failed.lock().clone() }
@@ -134,9 +158,9 @@ impl<C: Connect> Standard<C> {
         }
     }
 
-    /// How many connections there are: in use, idle, and kept aside by the keeper.
+    /// How many connections there are: in use, idle, and set aside.
     pub(crate) fn open(&self) -> usize {
-        self.pool.status().size + self.shared().spares.lock().len()
+        self.shared().stock.count().0
     }
 
     pub(crate) fn in_use(&self) -> usize {
@@ -145,7 +169,7 @@ impl<C: Connect> Standard<C> {
     }
 
     pub(crate) fn opening(&self) -> usize {
-        self.shared().opening.load(Ordering::Acquire)
+        self.shared().stock.count().1
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -160,50 +184,49 @@ impl<C: Connect> Standard<C> {
     pub(crate) fn sweep(&self) {
         let now = self.shared().runtime.now();
         let swept = self.pool.retain(|pooled, _| pooled.is_fit(now)).removed;
-        let unfit: Vec<_> = {
-            let mut spares = self.shared().spares.lock();
-            let (fit, unfit) = spares.drain(..).partition(|spare| spare.is_fit(now));
-            *spares = fit;
-            unfit
-        };
+        let unfit = self.shared().stock.sweep(|spare| spare.is_fit(now));
         // Outside of both locks: each is closed in a task of its own.
         drop((swept, unfit));
     }
 
-    /// Opens one more and keeps it aside, unless the pool has meanwhile filled up by itself.
-    /// Cancel safe: what is half open is dropped.
-    pub(crate) async fn add_spare(&self) -> Result<(), Arc<OpenError>> {
-        let spare = self.shared().open_one().await?;
-        let size = self.pool.status().size;
-        let mut spares = self.shared().spares.lock();
-        let room = !self.pool.is_closed() && size + spares.len() < self.shared().figures.max_open;
-        let surplus = if room {
-            spares.push(spare);
-            None
-        } else {
-            Some(spare)
-        };
-        drop(spares);
-        drop(surplus);
-        Ok(())
+    /// Begins to open one more, for the next in line or to be set aside; none if the pool owns all that it may. What comes
+    /// of it can be waited for, and need not be.
+    pub(crate) fn open_spare(&self) -> Option<oneshot::Receiver<Result<(), Arc<OpenError>>>> {
+        self.shared().open_spare()
     }
 
     /// No more callers are served. What is idle is closed now, what is in use when it comes back.
     pub(crate) fn close(&self) {
         self.pool.close();
-        let spares = std::mem::take(&mut *self.shared().spares.lock());
-        drop(spares);
+        drop(self.shared().stock.close());
     }
 
-    /// Waits until every connection is closed. Cancel safe.
-    pub(crate) async fn drained(&self, registry: &Registry) {
+    /// Closes it because its runtime is gone: nothing it waits for would ever come.
+    pub(crate) fn orphan(&self) {
+        self.shared().orphaned.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// Waits until every connection is closed, for at most `wait`. Cancel safe.
+    pub(crate) async fn drained(&self, registry: &Registry, wait: Duration) {
+        let shared = self.shared();
+        if !self.is_empty(registry) && !shared.orphaned.load(Ordering::Acquire) {
+            rt::within(&*shared.runtime, wait, self.emptied(registry)).await;
+        }
+    }
+
+    fn is_empty(&self, registry: &Registry) -> bool {
+        self.closing() + self.opening() + self.open() + registry.count() == 0
+    }
+
+    async fn emptied(&self, registry: &Registry) {
         loop {
-            let mut closed = std::pin::pin!(self.shared().closed_one.notified());
-            closed.as_mut().enable();
-            if self.closing() + self.opening() + self.open() + registry.count() == 0 {
+            let mut gone = std::pin::pin!(self.shared().gone.notified());
+            gone.as_mut().enable();
+            if self.is_empty(registry) {
                 return;
             }
-            closed.await;
+            gone.await;
         }
     }
 
@@ -226,22 +249,7 @@ impl<C: Connect> fmt::Debug for Standard<C> {
 
 impl<C: Connect> Shared<C> {
     /// Token, lease, permit, open: each is had before the next is asked for, and given back if a later one fails.
-    async fn open_one(self: &Arc<Self>) -> Result<Pooled<C>, Arc<OpenError>> {
-        let _opening = Counted::new(&self.opening);
-        match self.try_open().await {
-            Ok(pooled) => {
-                *self.failed.lock() = None;
-                Ok(pooled)
-            }
-            Err(error) => {
-                let error = Arc::new(error);
-                *self.failed.lock() = Some(Arc::clone(&error));
-                Err(error)
-            }
-        }
-    }
-
-    async fn try_open(self: &Arc<Self>) -> Result<Pooled<C>, OpenError> {
+    async fn open(&self) -> Result<Opened<C>, OpenError> {
         self.connector.prepare().await?;
         let lifeline = Lifeline::unattached();
         let lease = match &self.leases {
@@ -259,8 +267,28 @@ impl<C: Connect> Shared<C> {
             let message = format!("no connection within {}", forebay::duration::show(limit));
             Err(OpenError::new(Failure::Timeout, message))
         })?;
-        let expires_at = self.runtime.now() + LIFE;
-        Ok(Pooled::new(connection, lease, lifeline, expires_at, Arc::clone(self)))
+        Ok(Opened { connection, lease, lifeline })
+    }
+
+    /// Has `pooled` asked and cleaned in a task, so that it is not lost with a caller who gives up. None if it had to go.
+    async fn tended(self: &Arc<Self>, mut pooled: Pooled<C>) -> Option<Pooled<C>> {
+        let (hand, handed) = Handed::new(Arc::clone(self));
+        let shared = Arc::clone(self);
+        self.runtime.spawn(Box::pin(async move {
+            if pooled.tend().await
+                && let Err(Ok(pooled)) = hand.send(Ok(pooled))
+            {
+                shared.land(pooled);
+            }
+        }));
+        handed.given().await?.ok()
+    }
+
+    /// One was found dead without a word. Where connections do not tell of their death, others may be so, too.
+    fn doubt(&self) {
+        if self.figures.check_after.is_some() {
+            *self.doubted_at.lock() = Some(self.runtime.now());
+        }
     }
 }
 
@@ -269,27 +297,34 @@ impl<C: Connect> Manager for Opener<C> {
     type Error = Arc<OpenError>;
 
     async fn create(&self) -> Result<Pooled<C>, Arc<OpenError>> {
-        let now = self.0.runtime.now();
         loop {
-            let spare = self.0.spares.lock().pop();
-            match spare {
-                Some(spare) if spare.is_fit(now) => return Ok(spare),
-                Some(unfit) => drop(unfit),
-                None => return self.0.open_one().await,
+            let now = self.0.runtime.now();
+            match self.0.order() {
+                Ordered::Spare(spare) if !spare.is_fit(now) => drop(spare),
+                Ordered::Spare(spare) if !spare.wants_tending(now) => return Ok(spare),
+                Ordered::Spare(spare) => {
+                    if let Some(spare) = self.0.tended(spare).await {
+                        return Ok(spare);
+                    }
+                }
+                Ordered::Later(handed) => {
+                    let closed = || Err(Arc::new(OpenError::new(Failure::Open, "the pool is closed")));
+                    return handed.given().await.unwrap_or_else(closed);
+                }
             }
         }
     }
 
     async fn recycle(&self, pooled: &mut Pooled<C>, _: &Used) -> RecycleResult<Arc<OpenError>> {
-        if !pooled.is_fit(self.0.runtime.now()) {
+        let now = self.0.runtime.now();
+        if !pooled.is_fit(now) {
             return Err(RecycleError::message("too old, dead or retired"));
         }
-        if !pooled.is_heard_of().await {
-            return Err(RecycleError::message("does not answer any more"));
-        }
         // A guard cleans before it gives back; this is for what happened to an idle connection since.
-        if !pooled.cleaned().await {
-            return Err(RecycleError::message("cannot be made clean"));
+        if pooled.wants_tending(now) {
+            let tended = self.0.tended(pooled.take()).await;
+            *pooled =
+                tended.ok_or(RecycleError::message("does not answer any more, or cannot be made clean"))?;
         }
         Ok(())
     }

@@ -123,7 +123,7 @@ mod of_tokio_postgres {
 mod of_sqlx {
     use sqlx::encode::IsNull;
     use sqlx::error::BoxDynError;
-    use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgValueRef, types::Oid};
+    use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgValueFormat, PgValueRef, types::Oid};
     use sqlx::{Decode, Encode, Postgres, Type};
 
     use super::{TimeOutOfRange, Timestamp};
@@ -150,6 +150,10 @@ mod of_sqlx {
 
     impl Decode<'_, Postgres> for Timestamp {
         fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
+            if value.format() == PgValueFormat::Text {
+                // Eight letters, such as those of infinity, would pass for a number.
+                return Err("a timestamp as text, as sqlx::raw_sql gets it: ask with sqlx::query".into());
+            }
             let micros = value.as_bytes()?.try_into().map_err(|_| TimeOutOfRange)?;
             Ok(Self::from_wire(i64::from_be_bytes(micros))?)
         }

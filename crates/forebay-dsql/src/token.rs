@@ -92,16 +92,25 @@ pub type SignFuture<'a> = Pin<Box<dyn Future<Output = Result<Signed, TokenError>
 
 /// Signs tokens. `forebay-aws` has one that uses the SDK.
 ///
-/// A [`TokenCache`] calls it for one token at a time and drops the future if it takes too long.
+/// A [`TokenCache`] calls it for one token of an identity at a time, and drops the future after 5 s. What may take longer, such
+/// as loading credentials, must outlive the future, and be there for the next.
 pub trait Signer: Send + Sync + 'static {
-    /// Signs one token.
+    /// Signs one token. A life of more than a week is signed as one of a week.
     fn sign<'a>(&'a self, request: &'a TokenRequest) -> SignFuture<'a>;
+
+    /// The server let nobody in with a token that this has signed: if credentials are kept, have new ones loaded. Called every
+    /// 10 s at most. Does nothing unless it is implemented.
+    fn denied(&self, _identity: &Identity) {}
 }
 
 /// A shared signer is a signer.
 impl<S: Signer + ?Sized> Signer for Arc<S> {
     fn sign<'a>(&'a self, request: &'a TokenRequest) -> SignFuture<'a> {
         (**self).sign(request)
+    }
+
+    fn denied(&self, identity: &Identity) {
+        (**self).denied(identity);
     }
 }
 

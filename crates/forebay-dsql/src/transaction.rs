@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use forebay::rt::Runtime;
+use forebay::rt::{self, Runtime};
 use forebay::{Draws, Instant, Seed};
 use parking_lot::Mutex;
 
@@ -57,6 +57,9 @@ impl Transactions {
     ///
     /// An error of `body` itself rolls back and comes out as it is. `operation` names what is done, in metrics.
     ///
+    /// `body` leaves BEGIN, COMMIT and ROLLBACK alone, and begins no transaction of its client's own. One that ended the
+    /// transaction fails for it, and is not run again after it may have committed something.
+    ///
     /// ```
     /// # use forebay_dsql::{Error, Sessions, Transactions};
     /// # trait Client { async fn execute(&self, sql: &str) -> Result<u64, Error>; }
@@ -86,7 +89,7 @@ impl Transactions {
         loop {
             let session = match held.take() {
                 Some(session) => session,
-                None => match sessions.session().await {
+                None => match operation.in_time(sessions.session()).await {
                     Ok(session) => session,
                     // Waiting for a connection is the pool's business, and it has waited.
                     Err(error) => return Err(operation.ends(error.class(), error).into()),
@@ -210,6 +213,15 @@ impl Operation {
         }
     }
 
+    /// A connection for the next attempt; not for a retry that would begin after the deadline.
+    async fn in_time<S>(&self, session: impl Future<Output = Result<S, Error>>) -> Result<S, Error> {
+        let runtime = &*self.transactions.0.runtime;
+        let Some(left) = self.attempts.left(runtime.now()) else { return session.await };
+        rt::within(runtime, left, session).await.unwrap_or_else(|| {
+            Err(Error::new(Class::NoConnection, "no connection for another attempt before the deadline"))
+        })
+    }
+
     /// Counts an error that ends it without being judged.
     fn ends<E>(&mut self, class: Class, error: E) -> E {
         self.transactions.0.meter.failed(self.name, class);
@@ -252,7 +264,12 @@ where
     let value = match outcome {
         Ok(value) => value,
         Err(error) => {
-            return Err(Failed { class: Class::of(&error), stage: Stage::Statement, error, session });
+            let class = session.as_ref().map_or_else(|| Class::of(&error), |session| session.judge(&error));
+            if class == Class::CommitUnknown && Class::of(&error) != class {
+                let told = format!("the body sent a COMMIT by itself, and failed then: {error}");
+                return Err(ours(Stage::Statement, Error::new(class, told), session));
+            }
+            return Err(Failed { class, stage: Stage::Statement, error, session });
         }
     };
     let Some(mut session) = session else {

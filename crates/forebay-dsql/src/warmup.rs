@@ -12,12 +12,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After so many in a row that could not be had, the rest would not be had either, and nobody should wait for that.
 const HOPELESS: usize = 2;
+/// Nor after one of which no attempt was even answered.
+const SILENCE: Duration = Duration::from_secs(60);
 /// For one attempt, its wait for the rate limit included.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Opens connections until the pool is full, one after the other; spread evenly over `stagger` if there is one. Each is
 /// asked whether it lives, and one that cannot be had after some attempts is left out: the keeper will see to it. So it is
-/// with all that are left, once two in a row were not to be had.
+/// with all that are left, once two in a row were not to be had, or one in a minute.
 ///
 /// Cancel safe: what is open stays in the pool.
 pub(crate) async fn warm_up<C: Connect>(
@@ -45,6 +47,7 @@ pub(crate) async fn warm_up<C: Connect>(
         if turn > runtime.now() {
             runtime.sleep_until(turn).await;
         }
+        let asked = runtime.now();
         match one(standard, draws).await {
             Some(connection) => {
                 held.push(connection);
@@ -52,7 +55,7 @@ pub(crate) async fn warm_up<C: Connect>(
             }
             None => in_vain += 1,
         }
-        if in_vain == HOPELESS {
+        if in_vain == HOPELESS || (in_vain > 0 && runtime.now().since(asked) >= SILENCE) {
             break;
         }
     }
@@ -70,7 +73,7 @@ pub(crate) async fn warm_up<C: Connect>(
 async fn one<C: Connect>(standard: &Standard<C>, draws: &mut Draws) -> Option<Borrowed<C>> {
     let runtime = &*standard.shared().runtime;
     for attempt in 0..=RETRIES {
-        match standard.acquire(ATTEMPT).await {
+        match standard.take(ATTEMPT).await {
             Ok(mut connection) => {
                 // Clean as well, or it would count as in use for a moment after everybody believes the pool warm.
                 if connection.ping().await && connection.cleaned().await {

@@ -15,14 +15,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
 mod driver;
+mod failure;
 mod frames;
 mod ledger;
 #[cfg(test)]
 mod tests;
+mod verb;
 
 pub(crate) use driver::{Driver, Leash};
+use failure::Failure;
 use frames::{Frames, Garbage};
 use ledger::Ledger;
+
+use crate::error::Class;
 
 /// What shape a connection is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,12 @@ pub struct Watch {
     ended: AtomicBool,
     /// COMMITs sent so far.
     commits: AtomicU64,
+    /// COMMITs carried out so far.
+    committed: AtomicU64,
+    /// How many of them when the transaction began.
+    committed_before: AtomicU64,
+    /// What failed the transaction, as [`Failure`] writes it; zero for nothing.
+    failure: AtomicU64,
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
     fatal: AtomicU64,
     activity: AtomicU8,
@@ -60,9 +71,12 @@ pub struct Watch {
 }
 
 const UNANSWERED: u8 = 1;
+const COMMITTED_NOTHING: u8 = 32;
 const COMMITTING: u8 = 2;
 const IN_TRANSACTION: u8 = 4;
 const ROLLED_BACK: u8 = 8;
+/// The driver has read more than it could pass on: someone does not read the rows of a stream.
+const UNDELIVERED: u8 = 16;
 
 /// What the driver's task is doing: nothing, and it has taken up all that it was told to do.
 const AT_REST: u8 = 0;
@@ -80,7 +94,7 @@ impl Watch {
         // The order matters: a driver at rest has entered in the books all that it was told to do.
         let at_rest = self.activity.load(Ordering::Acquire) == AT_REST;
         let books = self.books.load(Ordering::Acquire);
-        if !at_rest || books & UNANSWERED != 0 {
+        if !at_rest || books & (UNANSWERED | UNDELIVERED) != 0 {
             Shape::Unanswered
         } else if books & IN_TRANSACTION != 0 {
             Shape::InTransaction
@@ -97,14 +111,33 @@ impl Watch {
         self.broken.load(Ordering::Acquire)
     }
 
+    /// Whether the driver is at rest and has passed on all that it has read. While it has not, it can do nothing else; that
+    /// is for ever if nobody reads the rows of a stream. A broken connection has nothing to pass on.
+    pub(crate) fn is_delivered(&self) -> bool {
+        let at_rest = self.activity.load(Ordering::Acquire) == AT_REST;
+        self.is_broken() || (at_rest && self.books.load(Ordering::Acquire) & UNDELIVERED == 0)
+    }
+
+    /// Waits until it is so. Cancel safe.
+    pub(crate) async fn delivered(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_delivered() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Whether a COMMIT was sent and not answered. If the connection is broken as well, nobody can tell whether it
-    /// was carried out.
+    /// was carried out. One that was prepared counts, too, and one among other statements of a text.
     #[must_use]
     pub fn is_committing(&self) -> bool {
         self.books.load(Ordering::Acquire) & COMMITTING != 0
     }
 
-    /// How many COMMITs were sent, whole and by themselves. A driver that has ended sends no more.
+    /// How many requests were sent, whole, that may commit. A driver that has ended sends no more.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
@@ -113,6 +146,28 @@ impl Watch {
     #[must_use]
     pub fn is_rolled_back(&self) -> bool {
         self.books.load(Ordering::Acquire) & ROLLED_BACK != 0
+    }
+
+    /// A transaction is about to begin, and whoever begins it will commit it.
+    pub(crate) fn begins(&self) {
+        self.committed_before.store(self.committed.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Whether the server has answered a COMMIT with success since then, whoever sent it and how.
+    pub(crate) fn has_committed(&self) -> bool {
+        self.committed.load(Ordering::Acquire) != self.committed_before.load(Ordering::Acquire)
+    }
+
+    /// Whether no transaction was open when the last COMMIT was carried out.
+    pub(crate) fn committed_nothing(&self) -> bool {
+        self.books.load(Ordering::Acquire) & COMMITTED_NOTHING != 0
+    }
+
+    /// The conflict that failed the last transaction, if it was one: those who overlook an error hear only that the
+    /// transaction is aborted.
+    pub(crate) fn conflict(&self) -> Option<Class> {
+        let class = Failure::from_bits(self.failure.load(Ordering::Acquire))?.class();
+        matches!(class, Class::Conflict(_)).then_some(class)
     }
 
     /// The SQLSTATE with which the server ended the session, if it gave one.
@@ -169,9 +224,11 @@ impl Watch {
     fn publish(&self, ledger: &mut Ledger) {
         let bit = |holds: bool, bit: u8| if holds { bit } else { 0 };
         let books = bit(ledger.is_unanswered(), UNANSWERED)
+            | bit(ledger.committed_nothing, COMMITTED_NOTHING)
             | bit(ledger.is_committing(), COMMITTING)
             | bit(ledger.is_rolled_back(), ROLLED_BACK)
-            | bit(ledger.is_in_transaction(), IN_TRANSACTION);
+            | bit(ledger.is_in_transaction(), IN_TRANSACTION)
+            | bit(ledger.undelivered, UNDELIVERED);
         if std::mem::take(&mut ledger.altered) {
             self.altered.store(true, Ordering::Release);
         }
@@ -179,6 +236,8 @@ impl Watch {
             self.fatal.store(u64::from_be_bytes([0, 0, 0, a, b, c, d, e]), Ordering::Release);
         }
         self.commits.store(ledger.commits, Ordering::Release);
+        self.committed.store(ledger.committed, Ordering::Release);
+        self.failure.store(ledger.failure.map_or(0, Failure::bits), Ordering::Release);
         self.books.store(books, Ordering::Release);
         if ledger.over || ledger.fatal.is_some() {
             self.set_broken();
@@ -216,6 +275,7 @@ impl<S> Watched<S> {
 
     fn note_received(&mut self, bytes: &[u8]) {
         let fed = self.received.feed(bytes, &mut self.ledger.answers());
+        self.ledger.half_heard = self.received.is_inside();
         self.close_books(fed);
     }
 
@@ -235,7 +295,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
+        let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) else {
+            // A driver that asks for more has passed on all that it had: one that cannot does not ask.
+            if std::mem::take(&mut this.ledger.undelivered) {
+                this.watch.publish(&mut this.ledger);
+            }
+            return Poll::Pending;
+        };
+        this.ledger.undelivered = true;
         let received = &buffer.filled()[before..];
         if read.is_err() || (received.is_empty() && buffer.remaining() > 0) {
             this.watch.set_broken();

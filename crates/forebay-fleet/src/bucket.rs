@@ -24,7 +24,9 @@ pub(crate) struct Bucket {
     key: String,
     /// Nanoseconds from turn to turn.
     interval: i64,
-    /// How far in the past the next turn may lie: the burst.
+    /// Turns to be had at once, at most.
+    burst: i64,
+    /// How far in the past the next turn may lie: what is left of the burst when shares have their part.
     tolerance: i64,
     /// How far ahead turns are reserved.
     horizon: Duration,
@@ -51,11 +53,12 @@ impl Bucket {
             1_000_000_000 * 100 / i64::try_from(per_second.max(1) * hundredths).unwrap_or(i64::MAX);
         let reserve = per_second.saturating_mul(nanos_u64(SKEW + SPREAD + PERMIT_LIFE)) / 1_000_000_000;
         let burst = (burst * hundredths / 100).saturating_sub(reserve).max(1);
-        let tolerance = interval.saturating_mul(i64::try_from(burst - 1).unwrap_or(i64::MAX));
+        let burst = i64::try_from(burst).unwrap_or(i64::MAX);
         Self {
             key: key(endpoint),
             interval: interval.max(1),
-            tolerance,
+            burst,
+            tolerance: interval.saturating_mul(burst - 1),
             horizon: max_wait * 9 / 10,
             due: None,
         }
@@ -67,14 +70,38 @@ impl Bucket {
         1e9 / self.interval as f64
     }
 
+    /// Shares may save so many permits more than their part of the burst: so many fewer are left here.
+    pub(crate) fn hold_back(&mut self, permits: u64) {
+        let permits = i64::try_from(permits).unwrap_or(i64::MAX).min(self.burst - 1);
+        self.tolerance = self.interval.saturating_mul(self.burst - 1 - permits);
+    }
+
+    /// The key to look at before asking, if it is not known whether the burst is whole. Others may have asked meanwhile, but
+    /// never has anyone taken a turn back.
+    pub(crate) fn unknown(&self, wall: Duration) -> Option<&str> {
+        let known = self.due.is_some_and(|due| due >= nanos(wall) - self.tolerance);
+        (!known).then_some(self.key.as_str())
+    }
+
+    /// This is the item.
+    pub(crate) fn saw(&mut self, item: Option<&Item>) {
+        // One that is missing is as good as one of long ago.
+        self.due = Some(item.and_then(|item| item.number("due_ns")).unwrap_or(0));
+    }
+
+    /// How long it is until the next free turn, as far as is known.
+    pub(crate) fn line(&self, wall: Duration) -> Duration {
+        let due = u64::try_from(self.due.unwrap_or(0)).unwrap_or(0);
+        Duration::from_nanos(due).saturating_sub(wall)
+    }
+
     /// The write that reserves `count` turns.
     pub(crate) fn ask(&self, count: u32, wall: Duration) -> Update {
         let (now, ahead) = (nanos(wall), self.interval * i64::from(count));
         let floor = now - self.tolerance;
         let due = || "due_ns".into();
         let update = Update::of(&self.key);
-        // Not known: others are more likely to be at it than not, or nobody would need so much.
-        if self.due.is_none_or(|due| due >= floor) {
+        if self.due.is_some_and(|due| due >= floor) {
             let ceiling = now + nanos(self.horizon);
             update
                 .when(Condition::AtLeast(due(), floor))
@@ -98,10 +125,8 @@ impl Bucket {
 
     /// It was refused: this is the item.
     pub(crate) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
-        // One that is missing is as good as one of long ago.
-        let due = item.and_then(|item| item.number("due_ns")).unwrap_or(0);
-        self.due = Some(due);
-        let ahead = due - nanos(wall);
+        self.saw(item);
+        let ahead = self.due.unwrap_or(0) - nanos(wall);
         match u64::try_from(ahead - nanos(self.horizon)) {
             // The line is as long as it may be: come back when about half of it is served.
             Ok(beyond) => Verdict::Later(Duration::from_nanos(beyond) + self.horizon / 2),
@@ -167,6 +192,32 @@ mod tests {
             550,
             "a burst, and no more for the quiet"
         );
+    }
+
+    #[test]
+    fn what_shares_may_save_beyond_their_part_is_held_back() {
+        let table = MemoryTable::new();
+        let mut bucket = Bucket::new("host", 100, 1000, true, Duration::from_secs(30));
+        for (permits, at_once) in [(50, 500), (0, 550), (100_000, 1)] {
+            bucket.hold_back(permits);
+            table.expire(&key("host"));
+            let turns = turns(reserve(&mut bucket, &table, 600, WALL));
+            assert_eq!(turns.iter().filter(|turn| **turn <= WALL).count(), at_once, "{permits} held back");
+        }
+    }
+
+    #[test]
+    fn one_looks_only_when_the_burst_may_be_whole() {
+        let table = MemoryTable::new();
+        let mut bucket = Bucket::new("host", 100, 1000, false, Duration::from_secs(30));
+        assert_eq!(bucket.unknown(WALL), Some("forebay_bucket#host"));
+        bucket.saw(None);
+        assert_eq!(bucket.line(WALL), Duration::ZERO);
+        turns(reserve(&mut bucket, &table, 850, WALL));
+        assert_eq!((bucket.unknown(WALL), bucket.line(WALL)), (None, Duration::from_millis(1010)));
+        let later = WALL + Duration::from_secs(8);
+        assert_eq!((bucket.unknown(later), bucket.line(later)), (None, Duration::ZERO));
+        assert!(bucket.unknown(later + Duration::from_secs(1)).is_some());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// One value of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +58,12 @@ impl Value {
 
 /// One byte for two significant digits, and one more; a sign takes another.
 fn number_size(number: i64) -> usize {
-    let digits = number.unsigned_abs().to_string();
-    digits.trim_end_matches('0').len().max(1).div_ceil(2) + 1 + usize::from(number < 0)
+    let mut significant = number.unsigned_abs();
+    while significant >= 10 && significant.is_multiple_of(10) {
+        significant /= 10;
+    }
+    let digits = significant.checked_ilog10().unwrap_or(0) as usize + 1;
+    digits.div_ceil(2) + 1 + usize::from(number < 0)
 }
 
 impl From<i64> for Value {
@@ -79,9 +84,9 @@ impl From<String> for Value {
     }
 }
 
-/// An item, without its key: values by name, in order.
+/// An item, without its key: values by name, in order. Clones share them until one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Item(BTreeMap<String, Value>);
+pub struct Item(Arc<BTreeMap<String, Value>>);
 
 impl Item {
     /// An item without values.
@@ -93,7 +98,7 @@ impl Item {
     /// This item with one more value.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.0.insert(name.to_owned(), value.into());
+        Arc::make_mut(&mut self.0).insert(name.to_owned(), value.into());
         self
     }
 
@@ -146,7 +151,7 @@ impl Item {
 
     fn parent<'a>(&mut self, path: &'a Path) -> Option<(&mut BTreeMap<String, Value>, &'a str)> {
         let (last, way) = path.0.split_last()?;
-        let mut map = &mut self.0;
+        let mut map = Arc::make_mut(&mut self.0);
         for name in way {
             match map.get_mut(name)? {
                 Value::Map(inner) => map = inner,
@@ -159,7 +164,7 @@ impl Item {
 
 impl FromIterator<(String, Value)> for Item {
     fn from_iter<T: IntoIterator<Item = (String, Value)>>(values: T) -> Self {
-        Self(values.into_iter().collect())
+        Self(Arc::new(values.into_iter().collect()))
     }
 }
 

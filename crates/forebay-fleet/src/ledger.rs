@@ -12,20 +12,26 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::{error, info, warn};
 
-use crate::counter;
 use crate::item::Item;
 use crate::metrics::number;
+use crate::share;
 use crate::store::Store;
 use crate::table::TableError;
 
 mod answer;
 mod book;
+mod call;
+mod fair;
+mod level;
 mod next;
 pub(crate) mod shard;
 mod sightings;
+#[cfg(test)]
+mod tests;
 
+use book::Book;
 pub(crate) use book::Rules;
-use book::{Act, Book, Call, Taken, Tale};
+use call::{Act, Ask, Call, Taken, Tale};
 pub(crate) use next::BEAT_ORIGIN;
 
 /// One process's ledger, and the task that keeps it.
@@ -120,20 +126,10 @@ impl Ledger {
     }
 
     async fn perform(&self, call: &Call) -> Result<Option<Item>, TableError> {
-        let (endpoint, id) = (self.rules.endpoint.as_str(), self.rules.id.as_str());
-        let operation = call.operation();
-        let update = match call {
-            Call::Look(k) => return self.store.get(operation, &shard::key(endpoint, *k)).await,
-            Call::LookForCounter => return self.store.get(operation, &counter::key(endpoint)).await,
-            Call::Create(k) => {
-                shard::Shard::unwritten(self.rules.limit, *k, self.rules.lease).create(endpoint, *k)
-            }
-            Call::Join(k, entry) => entry.join(endpoint, *k, id),
-            Call::Renew(k, before, after) => before.renew(after, endpoint, *k, id),
-            Call::Leave(k, entry) => entry.leave(endpoint, *k, id),
-            Call::Reap(k, dead, entry) => entry.reap(endpoint, *k, dead),
-        };
-        self.store.update(operation, &update).await
+        match call.ask(&self.rules) {
+            Ask::Get(key) => self.store.get(call.operation(), &key).await,
+            Ask::Update(update) => self.store.update(call.operation(), &update).await,
+        }
     }
 
     fn now(&self) -> Instant {
@@ -229,11 +225,19 @@ impl Ledger {
         (book.safe_slots(self.now()), book.totals().1)
     }
 
-    /// Instances in the fleet, as far as is known, and slots of ours that nobody uses yet.
-    pub(crate) fn outlook(&self) -> (u32, u32) {
+    /// Slots of ours that will be used soon, as far as we can tell: a twentieth is for replacing connections before they go.
+    pub(crate) fn spare(&self) -> u32 {
         let book = self.book.lock();
-        let spare = u32::try_from(book.slots().saturating_sub(book.held())).unwrap_or(u32::MAX);
-        (u32::try_from(book.population()).unwrap_or(u32::MAX), spare)
+        let most = book.may_hold(self.now());
+        let spare = (most - most.div_ceil(20)).saturating_sub(book.held());
+        u32::try_from(spare).unwrap_or(u32::MAX)
+    }
+
+    /// Permits that the shares of all may save beyond what their slots bring them, of a rate with this burst.
+    pub(crate) fn overdraft(&self, burst: u64) -> u64 {
+        let book = self.book.lock();
+        let limit = book.totals().1;
+        share::overdraft(burst, book.holdings(), limit)
     }
 
     pub(crate) fn ceiling(&self) -> watch::Receiver<u64> {

@@ -1,6 +1,5 @@
 //! The fleet's connect rate, as one process draws on it.
 
-use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use crate::away::Away;
 use crate::bucket::PERMIT_LIFE;
 use crate::ledger::Ledger;
 use crate::share::Share;
@@ -20,9 +18,11 @@ use crate::table::TableError;
 
 mod guards;
 mod source;
+mod state;
 
 use guards::{Asking, Turn, Waiting};
 pub(crate) use source::{Source, Verdict};
+use state::{BATCH, LINE, State};
 
 /// What an instance was told.
 #[derive(Clone, Copy, Debug)]
@@ -32,15 +32,6 @@ pub(crate) struct Rules {
     pub(crate) max_wait: Duration,
     pub(crate) policy: AwayPolicy,
 }
-
-/// Permits asked for at a time, at most.
-const BATCH: u32 = 64;
-/// A line longer than this is a line: then one asks once for each time it has moved on.
-const LINE: Duration = Duration::from_millis(250);
-/// A fleet of many asks about 17 times a second, all together: each leaves so much time between two asks for each of them.
-const SPACING: Duration = Duration::from_millis(60);
-/// How long the line should be at most: longer, and less opens stand in it.
-const LINE_WANTED: f64 = 5.0;
 
 /// The fleet's rate. Clones share one budget.
 #[derive(Clone, Debug)]
@@ -56,25 +47,6 @@ struct Inner {
     local: LocalLimit,
     state: Mutex<State>,
     changed: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    source: Source,
-    share: Share,
-    /// Turns that are had and not taken, with a number to tell two of one time apart.
-    turns: BTreeSet<(Instant, u64)>,
-    numbers: u64,
-    /// Callers who have neither permit nor turn.
-    waiting: u32,
-    asking: bool,
-    ask_at: Instant,
-    /// How long it was until the last of those permits that came last.
-    last_wait: Duration,
-    /// When we last asked, and for how many.
-    last_batch: (Instant, u32),
-    away: Away,
-    draws: Draws,
 }
 
 /// What a caller is told.
@@ -99,20 +71,7 @@ impl Rate {
         local: LocalLimit,
         draws: Draws,
     ) -> Self {
-        let state = State {
-            source,
-            share: Share::new(rules.per_second, rules.burst),
-            turns: BTreeSet::new(),
-            numbers: 0,
-            waiting: 0,
-            asking: false,
-            ask_at: Instant::ZERO,
-            last_wait: Duration::ZERO,
-            last_batch: (Instant::ZERO, 0),
-            away: Away::default(),
-            draws,
-        };
-        let state = Mutex::new(state);
+        let state = Mutex::new(State::new(source, Share::new(rules.per_second, rules.burst), draws));
         Self(Arc::new(Inner { rules, store, ledger, local, state, changed: Notify::new() }))
     }
 
@@ -233,23 +192,6 @@ impl Rate {
     }
 }
 
-impl State {
-    fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
-    }
-
-    /// The first turn that has not lapsed.
-    fn next_turn(&mut self, now: Instant) -> Option<Instant> {
-        while let Some((at, _)) = self.turns.pop_first() {
-            if now <= at + PERMIT_LIFE {
-                return Some(at);
-            }
-        }
-        None
-    }
-}
-
 impl Inner {
     /// Slots that a share goes by, and all there are.
     fn slots(&self) -> (u64, u64) {
@@ -262,7 +204,21 @@ impl Inner {
         let _done = Asking(&self);
         // Callers who come together ask together.
         yield_now().await;
-        let mut count = self.batch();
+        if let Some(ledger) = &self.ledger {
+            let overdraft = ledger.overdraft(self.rules.burst);
+            self.state.lock().source.hold_back(overdraft);
+        }
+        let wall = self.store.runtime.wall();
+        // A look costs half of what a write does that meets what it did not expect.
+        let unknown = self.state.lock().source.unknown(wall).map(str::to_owned);
+        if let Some(key) = unknown {
+            match self.store.get("look", &key).await {
+                Ok(item) => self.state.lock().source.saw(item.as_ref()),
+                Err(error) => return self.failed(&mut self.state.lock(), &error),
+            }
+        }
+        let spare = self.ledger.as_ref().map(|ledger| ledger.spare());
+        let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare);
         loop {
             let (now, wall) = (self.store.runtime.now(), self.store.runtime.wall());
             let update = self.state.lock().source.ask(count, wall);
@@ -297,28 +253,12 @@ impl Inner {
                 }
                 Verdict::Again(fewer) => count = fewer.clamp(1, BATCH),
                 Verdict::Later(pause) => {
-                    state.last_wait = pause;
+                    state.last_wait = state.source.line(wall);
                     state.ask_at = answered + pause / 2 + state.draws.up_to(pause / 2);
                     return;
                 }
             }
         }
-    }
-
-    /// For all who wait; and if we have just asked and there was no line, for those who will come, as far as there are slots for
-    /// them: a burst is taken in few bites. What is not used lapses.
-    fn batch(&self) -> u32 {
-        let now = self.store.runtime.now();
-        let outlook = self.ledger.as_ref().map(|ledger| ledger.outlook());
-        let mut state = self.state.lock();
-        let (at, last) = state.last_batch;
-        let again = state.last_wait < LINE && now.since(at) < PERMIT_LIFE;
-        let coming = outlook.map_or(last, |(_, spare)| state.waiting.saturating_add(spare));
-        let count = if again { state.waiting.max(coming) } else { state.waiting }.clamp(1, BATCH);
-        state.last_batch = (now, count);
-        let spacing = SPACING * outlook.map_or(0, |(others, _)| others.saturating_sub(1));
-        state.ask_at = now + spacing / 2 + state.draws.up_to(spacing);
-        count
     }
 
     fn failed(&self, state: &mut State, error: &TableError) {
@@ -366,12 +306,6 @@ impl Limit for Rate {
                 _ => Pace { per_second: 1.0, at_once: 0 },
             };
         }
-        let full = state.source.per_second();
-        // A long line comes from too many who stand in it.
-        let line = state.last_wait.as_secs_f64();
-        let per_second = if line > LINE_WANTED { full * LINE_WANTED / line } else { full };
-        let free = state.turns.iter().take_while(|(at, _)| *at <= now).count() as u64;
-        let ready = state.share.ready(now, slots, limit) + free;
-        Pace { per_second, at_once: u32::try_from(ready).unwrap_or(u32::MAX) }
+        state.pace(now, slots, limit)
     }
 }

@@ -53,8 +53,8 @@ impl Share {
 
     /// When there will be a permit, if the slots stay as they are.
     pub(crate) fn next(&self, now: Instant, slots: u64, limit: u64) -> Instant {
-        let (rate, most) = (portion(self.per_second, slots, limit), portion(self.burst, slots, limit));
-        if rate == 0 || most < BILLION {
+        let rate = portion(self.per_second, slots, limit);
+        if rate == 0 {
             return Instant::NEVER;
         }
         let wait = PERMIT.saturating_sub(self.saved).div_ceil(rate);
@@ -66,8 +66,19 @@ impl Share {
         self.at = Some(now);
         let gained = passed.saturating_mul(portion(self.per_second, slots, limit));
         // Less slots, less saved: whoever has them now begins to save anew.
-        self.saved = self.saved.saturating_add(gained).min(portion(self.burst, slots, limit) * BILLION);
+        self.saved = self.saved.saturating_add(gained).min(most(self.burst, slots, limit) * BILLION);
     }
+}
+
+/// What a share may save, in billionths of a permit: what its slots bring, and one at least, or it would be worth nothing.
+fn most(burst: u64, slots: u64, limit: u64) -> u128 {
+    if slots == 0 { 0 } else { portion(burst, slots, limit).max(BILLION) }
+}
+
+/// Permits that all shares together may save beyond what their slots bring: the shared item has so many fewer.
+pub(crate) fn overdraft(burst: u64, holdings: impl Iterator<Item = u64>, limit: u64) -> u64 {
+    let beyond = |slots| most(burst, slots, limit).saturating_sub(portion(burst, slots, limit));
+    u64::try_from(holdings.map(beyond).sum::<u128>().div_ceil(BILLION)).unwrap_or(u64::MAX)
 }
 
 /// The part of `whole` that `slots` of `limit` bring, in billionths.
@@ -94,7 +105,19 @@ mod tests {
         assert!(share.take(at(500), 100, 1000));
         assert_eq!(share.ready(at(3_600_000), 100, 1000), 20);
         assert_eq!(share.ready(at(3_600_000), 50, 1000), 10, "half the slots, half of it");
-        assert_eq!(share.next(at(0), 4, 1000), Instant::NEVER, "too few slots for a whole permit");
+        assert_eq!(share.ready(at(3_600_000), 0, 1000), 0, "no slots, no share");
+        assert_eq!(share.next(at(3_600_000), 0, 1000), Instant::NEVER);
+    }
+
+    #[test]
+    fn few_slots_save_one_permit_and_the_shared_item_has_less() {
+        let mut share = Share::new(100, 1000);
+        assert!(!share.take(at(0), 4, 1000));
+        assert_eq!(share.next(at(0), 4, 1000), at(12_500), "four thousandths of a fifth of 100 a second");
+        assert_eq!(share.ready(at(3_600_000), 4, 1000), 1, "slots alone would bring 0.8");
+        assert_eq!(overdraft(1000, [5, 100].into_iter(), 1000), 0);
+        assert_eq!(overdraft(1000, [4, 4, 4, 0, 100].into_iter(), 1000), 1, "three times 0.2");
+        assert_eq!(overdraft(1000, [1; 100].into_iter(), 1000), 80);
     }
 
     proptest! {
@@ -111,7 +134,7 @@ mod tests {
                     }
                 }
                 // A holder's gain is by its present slots; what it gained under fewer or more is off by at most one pause.
-                let most = 200 + now * 20 / 1000 + 2 * (2 * 20 + 1);
+                let most = 200 + 2 + now * 20 / 1000 + 2 * (2 * 20 + 1);
                 prop_assert!(taken <= most, "{taken} permits in {now} ms, at most {most}");
             }
         }

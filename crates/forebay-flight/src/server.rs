@@ -98,6 +98,14 @@ impl Ability {
             let _ = self.0.compare_exchange(UNTRIED, NO, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
+
+    /// The same for a method of the service itself, where one answer alone says that it is not there. Any other may be about the
+    /// statement, which must not be sent once more for that.
+    pub(crate) fn method_refused(&self, status: &Status) {
+        if status.code() == Code::Unimplemented {
+            self.refused(status);
+        }
+    }
 }
 
 /// How servers say that they do not know an action, or do not let it happen. Those built on arrow-rs answer
@@ -124,6 +132,11 @@ mod tests {
             ability.refused(&refusal);
             assert!(ability.may_be());
         }
+        let ability = Ability::default();
+        ability.method_refused(&Status::invalid_argument(""));
+        assert!(ability.is_untried(), "that is about the statement");
+        ability.method_refused(&Status::unimplemented(""));
+        assert!(!ability.may_be());
         let ability = Ability::default();
         ability.refused(&Status::unavailable(""));
         assert!(ability.may_be() && ability.is_untried(), "that says nothing about the action");

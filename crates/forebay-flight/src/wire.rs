@@ -117,7 +117,8 @@ impl Wire {
         lifeline: Lifeline,
     ) -> Result<Self> {
         let limit = options.connect_timeout;
-        let dialled = rt::within(&**runtime, limit, async {
+        // In a box: a handshake is twenty kilobytes of state, and every future that waits for one would carry it.
+        let dialling = Box::pin(async {
             let endpoint = &options.endpoint;
             let socket = TcpStream::connect((endpoint.host(), endpoint.port())).await;
             let socket = socket.map_err(|error| unreachable(options, &error))?;
@@ -134,7 +135,8 @@ impl Wire {
                 }
             }
         });
-        dialled.await.unwrap_or_else(|| Err(unreachable(options, &format!("no answer within {limit:?}"))))
+        let dialled = rt::within(&**runtime, limit, dialling).await;
+        dialled.unwrap_or_else(|| Err(unreachable(options, &format!("no answer within {limit:?}"))))
     }
 
     async fn over<T>(

@@ -109,9 +109,11 @@ impl Stage {
             }
             Strike::TableOutage { lasting } => {
                 let window = self.begin("", None);
-                world.table.lock().outages += 1;
+                world.table.go_away();
+                world.books.lock().judge.cut();
                 world.pass(lasting).await;
-                world.table.lock().outages -= 1;
+                world.table.come_back();
+                world.books.lock().judge.mended(world.now());
                 self.over(window);
             }
             Strike::Crash { who, restart_after } => {
@@ -124,18 +126,49 @@ impl Stage {
                 struck.iter().for_each(|place| fleet.start(*place));
                 self.over(window);
             }
-            Strike::Partition { who, lasting } => {
+            Strike::Partition { who, lasting, only_table } => {
                 let struck = self.choose(&who);
                 let window = self.begin(&self.names(&struck), Some(struck.clone()));
-                struck.iter().for_each(|place| world.cluster.lock().cut_off(*place));
+                self.cut_off(&struck, only_table, lasting).await;
+                self.over(window);
+            }
+            Strike::Pause { who, lasting } => {
+                let struck = self.choose(&who);
+                let window = self.begin(&self.names(&struck), Some(struck.clone()));
+                struck.iter().for_each(|place| fleet.pause(*place));
                 world.pass(lasting).await;
-                for place in struck {
-                    let dropped = world.cluster.lock().reconnect(place);
-                    world.tell(dropped);
-                }
+                struck.iter().for_each(|place| fleet.resume(*place));
+                self.over(window);
+            }
+            Strike::Resize { who, fraction, lasting } => {
+                let struck = self.choose(&who);
+                let window = self.begin(&self.names(&struck), Some(struck.clone()));
+                struck.iter().for_each(|place| fleet.resize(*place, fraction));
+                world.pass(lasting).await;
+                struck.iter().for_each(|place| fleet.resize(*place, 1.0));
                 self.over(window);
             }
             Strike::RollingRestart { each } => self.roll(each).await,
+        }
+    }
+
+    async fn cut_off(&self, struck: &[usize], only_table: bool, lasting: Duration) {
+        let world = &self.fleet.world;
+        if only_table {
+            struck.iter().for_each(|place| world.table.cut_off(*place));
+        } else {
+            struck.iter().for_each(|place| world.cluster.lock().cut_off(*place));
+        }
+        world.books.lock().judge.cut();
+        world.pass(lasting).await;
+        world.books.lock().judge.mended(world.now());
+        for place in struck {
+            if only_table {
+                world.table.reconnect(*place);
+            } else {
+                let dropped = world.cluster.lock().reconnect(*place);
+                world.tell(dropped);
+            }
         }
     }
 
@@ -213,9 +246,13 @@ impl Stage {
             let hold =
                 services.iter().map(|service| service.workload.longest_hold()).max().unwrap_or_default();
             let wanted: usize = services.iter().map(|service| service.target_ready + service.overlap).sum();
-            let leases = match (world.scenario.leases, &world.ledger) {
-                // Leases of the dead are theirs until they run out.
-                (Some(leases), Some(ledger)) if ledger.for_the_living() < wanted => leases.length + RETRY,
+            let leases = match world.scenario.leases {
+                // Leases of the dead are theirs until they run out, and somebody has noticed.
+                Some(leases)
+                    if leases.limit.saturating_sub(world.roll.lock().of_the_dead()) < wanted as u64 =>
+                {
+                    leases.length + 2 * leases.beat + RETRY
+                }
                 _ => Duration::ZERO,
             };
             world.books.lock().judge.over(window, world.now(), notice + hold + leases);

@@ -5,12 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
-use forebay::{Counts, Discard, Event, Instant, LocalLimit, Reservoir, Status};
+use forebay::{Counts, Discard, Event, Instant, LeaseMode, Limit, LocalLimit, Reservoir, Seed, Status};
+use forebay_fleet::{Fleet as Part, Tables};
 use parking_lot::Mutex;
 
 use crate::load::{self, Shift};
 use crate::record::Gauges;
-use crate::world::{FleetLeases, FleetLimit, Link, World};
+use crate::world::{Link, WatchedLimit, Way, World};
 
 pub(crate) struct Fleet {
     pub(crate) world: Arc<World>,
@@ -31,8 +32,24 @@ struct Member {
 #[derive(Clone)]
 struct Running {
     process: VirtualProcess,
+    /// None while it joins its fleet.
+    service: Option<Serving>,
+}
+
+/// An instance at work.
+#[derive(Clone)]
+struct Serving {
     reservoir: Reservoir<Link>,
     shift: Arc<Shift>,
+    /// What it has to do with the others, if they share anything.
+    part: Option<Arc<Part>>,
+}
+
+impl Member {
+    fn status(&self) -> Option<Status> {
+        let service = self.running.as_ref()?.service.as_ref()?;
+        Some(service.reservoir.status())
+    }
 }
 
 /// What an instance has counted, over all its incarnations.
@@ -69,6 +86,8 @@ pub(crate) struct Standing {
 const LONGEST_UPTIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a graceful stop waits for callers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
+/// How long it then waits until its slots are given back.
+pub(crate) const LEAVE: Duration = Duration::from_secs(10);
 /// How long an instance waits to be filled before it serves, as the reservoir's own start does.
 const FILL: Duration = Duration::from_secs(30);
 
@@ -92,30 +111,21 @@ impl Fleet {
             return;
         }
         member.incarnation += 1;
+        world.books.lock().judge.resized(place, service.max_open);
         let incarnation = member.incarnation;
         let seed = world.seed.fork("instance").fork(&service.name).fork(&incarnation.to_string());
         let process = world.time.process(self.clock(place));
-        let shared = world.scenario.limiter.shared;
-        let budget = if shared { self.limit.clone() } else { limit(world) };
-        let mut builder = Reservoir::builder(Link::new(Arc::clone(world), place))
-            .config(service.config().seed(seed).place_in_fleet(place as u64))
-            .runtime(process.clone())
-            .limit(Arc::new(FleetLimit::new(Arc::clone(world), place, budget, shared)))
-            .observer(observer(Arc::downgrade(self), place, incarnation));
-        if let Some(ledger) = &world.ledger {
-            builder = builder.leases(Arc::new(FleetLeases::at(world, place, ledger)));
-        }
-        let reservoir = builder.start_empty().expect("the scenario's settings have been checked");
-        let shift = Arc::new(Shift::new(Arc::clone(world), place, reservoir.clone()));
-        if service.workload.enabled {
-            let (draws, runtime, shift) = (seed.fork("load").draws(), process.clone(), Arc::clone(&shift));
-            process.spawn(Box::pin(async move {
-                shift.reservoir.filled(FILL).await;
-                load::generate(shift, runtime, draws).await;
-            }));
-        }
-        member.running = Some(Running { process, reservoir, shift });
+        member.running = Some(Running { process: process.clone(), service: None });
         drop(member);
+        let birth = Birth { fleet: Arc::clone(self), place, incarnation, seed, process: process.clone() };
+        if world.scenario.is_coordinated() {
+            process.spawn(Box::pin(async move {
+                let part = birth.join().await;
+                birth.serve(Some(part));
+            }));
+        } else {
+            birth.serve(None);
+        }
         world.books.lock().instance_started(place, world.now());
     }
 
@@ -140,7 +150,8 @@ impl Fleet {
     /// The process dies where it stands; its sockets with it, its leases not.
     pub(crate) fn crash(self: &Arc<Self>, place: usize) {
         if let Some(running) = self.bury(place) {
-            self.world.books.lock().crashed(running.reservoir.status().size());
+            let owned = running.service.as_ref().map_or(0, |service| service.reservoir.status().size());
+            self.world.books.lock().crashed(owned);
             self.kill(place, &running);
         }
     }
@@ -149,9 +160,8 @@ impl Fleet {
     fn kill(&self, place: usize, running: &Running) {
         self.world.cluster.lock().hang_up(place);
         running.process.kill();
-        if let Some(ledger) = &self.world.ledger {
-            ledger.bereave(&self.world, place);
-        }
+        self.world.roll.lock().died(place, self.world.now());
+        self.world.books.lock().judge.lost_a_watcher(self.world.now());
         self.world.recount(place);
     }
 
@@ -160,13 +170,20 @@ impl Fleet {
     ///
     /// Cancel safe: it can be called again.
     pub(crate) async fn stop(self: &Arc<Self>, place: usize) -> Option<String> {
-        let running = self.members[place].lock().running.clone()?;
-        running.shift.stop();
-        let drained = running.reservoir.drain(DRAIN).await;
+        let Some(service) = self.members[place].lock().running.clone()?.service else {
+            self.crash(place);
+            return None;
+        };
+        service.shift.stop();
+        let drained = service.reservoir.drain(DRAIN).await;
         // Callers in line are told at once, but must have a chance to hear it.
         self.world.pass(Duration::from_millis(1)).await;
-        let at_work = running.shift.at_work();
-        let leases = self.world.ledger.as_ref().map_or(0, |ledger| ledger.held_by(place));
+        let at_work = service.shift.at_work();
+        let mut leases = 0;
+        if let Some(part) = &service.part {
+            part.leave(LEAVE).await;
+            leases = part.status().leases;
+        }
         // It may have crashed meanwhile.
         if let Some(running) = self.bury(place) {
             self.kill(place, &running);
@@ -176,6 +193,40 @@ impl Fleet {
         left.then(|| {
             format!("{name} ended with {drained:?}, {leases} leases, and {at_work} callers unanswered or still at work")
         })
+    }
+
+    /// Nothing of the instance runs any more.
+    pub(crate) fn pause(&self, place: usize) {
+        if let Some(running) = &self.members[place].lock().running {
+            running.process.pause();
+        }
+        self.world.books.lock().judge.paused(place);
+    }
+
+    /// It goes on where it stood.
+    pub(crate) fn resume(&self, place: usize) {
+        if let Some(running) = &self.members[place].lock().running {
+            running.process.resume();
+        }
+        let now = self.world.now();
+        self.world.books.lock().judge.resumed(place, now);
+    }
+
+    /// The instance may own this share of its connections from now on.
+    pub(crate) fn resize(&self, place: usize, fraction: f64) {
+        let service = self.members[place].lock().running.clone().and_then(|running| running.service);
+        let Some(service) = service else { return };
+        let most = self.world.scenario.services[place].max_open;
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a share of a count below a million"
+        )]
+        let most = (most as f64 * fraction) as usize;
+        self.world.books.lock().judge.resized(place, most);
+        service.reservoir.resize(most).expect("less of what was checked");
+        self.world.recount(place);
     }
 
     /// Lets nobody start any more.
@@ -188,7 +239,9 @@ impl Fleet {
         let running = {
             let mut member = self.members[place].lock();
             let running = member.running.take()?;
-            member.past = member.past.and(&running.reservoir.status().counts);
+            if let Some(service) = &running.service {
+                member.past = member.past.and(&service.reservoir.status().counts);
+            }
             running
         };
         self.world.books.lock().instance_gone(place, self.world.now());
@@ -202,25 +255,21 @@ impl Fleet {
     /// How the instance stands now, over all its incarnations.
     pub(crate) fn standing(&self, place: usize) -> Standing {
         let member = self.members[place].lock();
-        match &member.running {
+        match member.status() {
             None => Standing { size: 0, in_use: 0, tally: member.past },
-            Some(running) => {
-                let status = running.reservoir.status();
-                Standing {
-                    size: status.size(),
-                    in_use: status.in_use,
-                    tally: member.past.and(&status.counts),
-                }
-            }
+            Some(status) => Standing {
+                size: status.size(),
+                in_use: status.in_use,
+                tally: member.past.and(&status.counts),
+            },
         }
     }
 
     /// How all stand together.
     pub(crate) fn gauges(&self) -> Gauges {
-        let mut gauges = Gauges::default();
+        let mut gauges = Gauges { table: self.world.table.bill(), ..Gauges::default() };
         for member in &self.members {
-            if let Some(running) = &member.lock().running {
-                let status = running.reservoir.status();
+            if let Some(status) = member.lock().status() {
                 gauges.ready += status.ready;
                 gauges.in_use += status.in_use + status.in_care;
                 gauges.opening += status.opening;
@@ -234,7 +283,7 @@ impl Fleet {
     fn status(&self, place: usize, incarnation: u32) -> Option<Status> {
         let member = self.members[place].lock();
         (member.incarnation == incarnation).then_some(())?;
-        member.running.as_ref().map(|running| running.reservoir.status())
+        member.status()
     }
 
     /// Looks at an instance because something changed there.
@@ -251,6 +300,68 @@ impl Fleet {
             _ => return,
         }
         books.looked(place, now, &status, sessions);
+    }
+}
+
+/// An instance on its way.
+struct Birth {
+    fleet: Arc<Fleet>,
+    place: usize,
+    incarnation: u32,
+    seed: Seed,
+    process: VirtualProcess,
+}
+
+impl Birth {
+    /// Takes its part in what all share.
+    async fn join(&self) -> Arc<Part> {
+        let world = &self.fleet.world;
+        let settings = world.scenario.fleet_settings(&world.scenario.services[self.place]);
+        let service = settings.service.clone();
+        let counts_each = settings.leases.as_ref().is_some_and(|leases| leases.mode == LeaseMode::Counter);
+        let tables = Tables::one(Way::new(world, self.place));
+        let part = Part::start(settings, tables, self.process.clone(), self.seed).await;
+        let part = part.expect("all count in one mode, and the table is there or away");
+        let name = if counts_each { service } else { part.status().instance };
+        let alone = world.roll.lock().begun(self.place, name);
+        if alone {
+            // Nobody has watched the dead so far.
+            world.books.lock().judge.lost_a_watcher(world.now());
+        }
+        Arc::new(part)
+    }
+
+    /// Fills a reservoir, and lets callers come.
+    fn serve(self, part: Option<Arc<Part>>) {
+        let Self { fleet, place, incarnation, seed, process } = self;
+        let world = &fleet.world;
+        let service = &world.scenario.services[place];
+        let limit: Arc<dyn Limit> = match part.as_ref().and_then(|part| part.limit()) {
+            Some(limit) => limit,
+            None if world.scenario.limiter.shared => Arc::new(fleet.limit.clone()),
+            None => Arc::new(limit(world)),
+        };
+        let mut builder = Reservoir::builder(Link::new(Arc::clone(world), place, process.clone()))
+            .config(service.config().seed(seed).place_in_fleet(place as u64))
+            .runtime(process.clone())
+            .limit(Arc::new(WatchedLimit::new(world, place, limit)))
+            .observer(observer(Arc::downgrade(&fleet), place, incarnation));
+        if let Some(leases) = part.as_ref().and_then(|part| part.leases()) {
+            builder = builder.leases(leases);
+        }
+        let reservoir = builder.start_empty().expect("the scenario's settings have been checked");
+        let shift = Arc::new(Shift::new(Arc::clone(world), place, reservoir.clone()));
+        if service.workload.enabled {
+            let (draws, runtime, shift) = (seed.fork("load").draws(), process.clone(), Arc::clone(&shift));
+            process.spawn(Box::pin(async move {
+                shift.reservoir.filled(FILL).await;
+                load::generate(shift, runtime, draws).await;
+            }));
+        }
+        // No other: a process that was killed runs no more.
+        if let Some(running) = &mut fleet.members[place].lock().running {
+            running.service = Some(Serving { reservoir, shift, part });
+        }
     }
 }
 

@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::Instant;
+use forebay::{Instant, LeaseMode};
 
 use crate::outcome::about;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Service};
 
 // What it sees.
 mod callers;
 mod cluster;
 mod reservoirs;
+mod shared;
 
 // What it is made of.
 mod finding;
@@ -26,6 +27,7 @@ use finding::Findings;
 pub use finding::{Assertion, Verdict};
 use order::Order;
 use rate::Rate;
+use shared::{Bucket, Trouble};
 pub use window::Recovery;
 pub(crate) use window::WindowId;
 use window::{Damage, Late, Windows};
@@ -45,6 +47,9 @@ pub(crate) struct Judge {
     windows: Windows,
     connects: Rate,
     closures: Rate,
+    /// The bucket that the fleet shares, if it does.
+    bucket: Option<Bucket>,
+    trouble: Trouble,
     peaks: Peaks,
     findings: Findings,
     /// What follows is the shutting down.
@@ -58,8 +63,12 @@ struct Member {
     floor: usize,
     /// When it last had less than that.
     below_until: Instant,
-    /// Since when it has had less than it may own.
+    /// How many it may own at present,
+    max_open: usize,
+    /// and since when it has had less than that.
     short_since: Option<Instant>,
+    /// Until when it last stood still; for ever, while it does.
+    resumed: Instant,
     order: Order,
 }
 
@@ -77,6 +86,7 @@ pub(crate) struct Peaks {
 const CAPPED_SHARE: f64 = 0.98;
 /// And no instance has less than this share of what would be fair.
 const FAIR_SHARE: f64 = 0.5;
+
 impl Judge {
     pub(crate) fn new(scenario: &Arc<Scenario>, start: Instant) -> Self {
         let cap = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
@@ -84,11 +94,13 @@ impl Judge {
         let fleet_goal = cap.map(|cap| share(cap, CAPPED_SHARE));
         #[allow(clippy::cast_precision_loss, reason = "counts below a million")]
         let fair = cap.map_or(1.0, |cap| FAIR_SHARE * cap as f64 / scenario.target() as f64);
-        let member = |target| Member {
+        let member = |service: &Service| Member {
             size: 0,
-            floor: share(target, fair),
+            floor: share(service.target_ready, fair),
+            max_open: service.max_open,
             below_until: start,
             short_since: Some(start),
+            resumed: start,
             order: Order::default(),
         };
         let goal = fleet_goal.unwrap_or(scenario.target());
@@ -98,8 +110,7 @@ impl Judge {
             allowed: scenario.asserts.converge_within,
             patience: Duration::ZERO,
         };
-        let members: Vec<Member> =
-            scenario.services.iter().map(|service| member(service.target_ready)).collect();
+        let members: Vec<Member> = scenario.services.iter().map(member).collect();
         Self {
             start,
             fleet_goal,
@@ -110,6 +121,8 @@ impl Judge {
             windows: Windows::new(start, cold_start, scenario.asserts.stable_for),
             connects: Rate::default(),
             closures: Rate::default(),
+            bucket: Bucket::of(scenario, start),
+            trouble: Trouble::new(start),
             peaks: Peaks::default(),
             findings: Findings::new(),
             finished: false,
@@ -153,6 +166,10 @@ impl Judge {
         // Who is to start later cannot be whole before.
         let started = self.scenario.services.iter().map(|service| self.start + service.start_delay).max();
         let patience = patience.max(started.unwrap_or(now).since(now));
+        let patience = if self.scenario.limiter.mode.is_some() { patience + TURNS } else { patience };
+        // A call that is lost is given up after five seconds; a process that begins or ends may lose two.
+        let lossy = self.scenario.table.is_some_and(|table| table.error_rate + table.lost_answers > 0.0);
+        let patience = if lossy { patience + 2 * LOST_CALL } else { patience };
         self.windows.over(id, now, Damage { missing, bucket, allowed, patience });
     }
 
@@ -193,13 +210,7 @@ impl Judge {
     }
 
     /// Everything has been shut down: what is left?
-    pub(crate) fn left_over(
-        &mut self,
-        now: Instant,
-        sessions: usize,
-        leases: usize,
-        unfinished: Vec<String>,
-    ) {
+    pub(crate) fn left_over(&mut self, now: Instant, sessions: usize, leases: u64, unfinished: Vec<String>) {
         if sessions > 0 || leases > 0 {
             self.find(Assertion::NoLeaks, now, || {
                 format!("{sessions} connections are still open and {leases} leases still held")
@@ -218,6 +229,10 @@ impl Judge {
             Assertion::ZeroEmpty => asserts.zero_empty_events,
             Assertion::MaxRenewals => asserts.max_renewals_per_sec.is_some(),
             Assertion::Leased => self.scenario.leases.is_some(),
+            Assertion::WithinBucket => self.bucket.is_some(),
+            Assertion::LedgerAddsUp | Assertion::WithinLimit | Assertion::Reaped => {
+                self.scenario.leases.is_some_and(|leases| leases.mode == LeaseMode::Ledger)
+            }
             _ => true,
         })
     }
@@ -237,13 +252,28 @@ impl Judge {
     }
 }
 
+/// Of a rate and burst that are shared, this part goes with the slots; and so many seconds of the rate are kept back.
+const BY_SLOTS: f64 = 0.2;
+const KEPT_BACK: f64 = 2.5;
+/// How long the table may be asked for turns in small bites before the burst is had, and slots with it.
+const TURNS: Duration = Duration::from_secs(2);
+const LOST_CALL: Duration = Duration::from_secs(5);
+
 /// How long the limiter takes to let so many in.
 fn bucket(scenario: &Scenario, connections: usize) -> Duration {
     let limiters = if scenario.limiter.shared { 1 } else { scenario.services.len() };
     let at_once = (scenario.limiter.burst as usize).saturating_mul(limiters);
+    let (mut at_once, mut per_second) = (at_once, scenario.fleet_rate());
+    if scenario.limiter.mode.is_some() {
+        // Of a bucket that is shared, a part goes with the slots and a part is kept back.
+        if scenario.leases.is_some() {
+            (at_once, per_second) = (share(at_once, 1.0 - BY_SLOTS), per_second * (1.0 - BY_SLOTS));
+        }
+        at_once = at_once.saturating_sub(share(1, KEPT_BACK * scenario.fleet_rate()));
+    }
     #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
     let queued = connections.saturating_sub(at_once) as f64;
-    Duration::from_secs_f64(queued / scenario.fleet_rate())
+    Duration::from_secs_f64(queued / per_second)
 }
 
 /// A share of a count, rounded down.

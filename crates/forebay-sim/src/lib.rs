@@ -37,7 +37,7 @@ pub use judge::{Assertion, Recovery, Verdict};
 pub use latency::Latency;
 pub use outcome::{Counts, Outcome, Waits};
 pub use page::page;
-pub use record::Sample;
+pub use record::{Sample, TableBill};
 pub use replay::shell_word;
 pub use row::Row;
 pub use run::{Watch, run};

@@ -32,6 +32,20 @@ pub struct Sample {
     pub wait_p99: Duration,
     /// and all at most this.
     pub wait_max: Duration,
+    /// What the table has cost so far.
+    pub table: TableBill,
+}
+
+/// What the table has cost since the start, as DynamoDB would count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableBill {
+    /// Write units of all items.
+    pub write_units: u64,
+    /// Read units of all items.
+    pub read_units: u64,
+    /// Writes of the item that the rate is shared in, refused ones included.
+    pub rate_writes: u64,
 }
 
 /// What is counted between two samples.
@@ -54,6 +68,8 @@ pub(crate) struct Gauges {
     pub(crate) in_use: usize,
     pub(crate) opening: usize,
     pub(crate) waiting: usize,
+    /// And what the table that they share has cost.
+    pub(crate) table: TableBill,
 }
 
 impl Record {
@@ -112,6 +128,7 @@ impl Record {
             wait_p50: Duration::ZERO,
             wait_p99: Duration::ZERO,
             wait_max: self.waits.last().copied().unwrap_or_default(),
+            table: gauges.table,
         };
         let percentile = |percent| self.percentile(sample.checkouts + sample.failed, percent);
         let (wait_p50, wait_p99) = (percentile(50), percentile(99));

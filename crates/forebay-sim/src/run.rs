@@ -9,7 +9,7 @@ use forebay::rt::Runtime;
 use parking_lot::Mutex;
 
 use crate::director;
-use crate::fleet::{DRAIN, Fleet};
+use crate::fleet::{DRAIN, Fleet, LEAVE};
 use crate::outcome::Outcome;
 use crate::row::Row;
 use crate::scenario::Scenario;
@@ -74,14 +74,14 @@ impl Drop for ShutDown<'_> {
     }
 }
 
-/// Drains every instance, waits until leases of the dead have run out, and looks at what is left.
+/// Drains every instance, and looks at what is left.
 fn close_down(fleet: &Arc<Fleet>) {
     let world = &fleet.world;
     fleet.close();
     // Nothing goes wrong any more: what is left over then is left over for ever.
     world.cluster.lock().behave();
     world.credentials.lock().outages = 0;
-    world.table.lock().outages = 0;
+    world.table.behave();
     let unfinished = Arc::new(Mutex::new(Vec::new()));
     for place in 0..fleet.len() {
         let dropped = world.cluster.lock().reconnect(place);
@@ -95,9 +95,11 @@ fn close_down(fleet: &Arc<Fleet>) {
         }));
     }
     let lease = world.scenario.leases.map_or(Duration::ZERO, |leases| leases.length);
-    world.time.advance(DRAIN + lease + Duration::from_secs(60));
+    // What the dead have left is there until somebody takes it; here is nobody any more.
+    let of_the_dead = world.roll.lock().of_the_dead();
+    world.time.advance(DRAIN + LEAVE + lease + Duration::from_secs(60));
     let sessions = world.cluster.lock().live();
-    let leases = world.ledger.as_ref().map_or(0, |ledger| ledger.held());
+    let leases = world.roll.lock().held().saturating_sub(of_the_dead);
     let unfinished = std::mem::take(&mut *unfinished.lock());
     world.books.lock().judge.left_over(world.now(), sessions, leases, unfinished);
 }
@@ -105,6 +107,7 @@ fn close_down(fleet: &Arc<Fleet>) {
 fn sample(fleet: &Arc<Fleet>, watch: &mut dyn Watch) {
     let world = &fleet.world;
     let gauges = fleet.gauges();
+    world.look_for_the_dead();
     let now = world.now();
     let oldest: Vec<Duration> = {
         let books = world.books.lock();

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay::AwayPolicy;
+
 use crate::latency::Latency;
 
+mod coordination;
 mod fault;
 mod notes;
 mod problem;
@@ -14,6 +17,7 @@ mod service;
 mod shipped;
 mod tree;
 
+pub use coordination::{Leases, Limiter, Table};
 pub(crate) use fault::RETRY;
 pub use fault::{Fault, Refusal, Strike, Who};
 pub use problem::{Origin, Problem, ScenarioError};
@@ -47,8 +51,10 @@ pub struct Scenario {
     pub asserts: Asserts,
     /// The database.
     pub cluster: Cluster,
-    /// The store that leases, and a shared limiter, live in. None: they cost nothing and never fail.
+    /// The way to the store that leases and a shared rate live in. None: it takes no time and never fails.
     pub table: Option<Table>,
+    /// What holds while that store is away.
+    pub away: AwayPolicy,
     /// Where tokens come from.
     pub credentials: Credentials,
     /// How wrong the instances' clocks are.
@@ -57,26 +63,6 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// Who uses the database, one for each instance.
     pub services: Vec<Service>,
-}
-
-/// How fast connections may be opened.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limiter {
-    /// So many a second,
-    pub per_second: f64,
-    /// of which so many at once.
-    pub burst: u32,
-    /// For the whole fleet together, or for each instance.
-    pub shared: bool,
-}
-
-/// How many connections may be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leases {
-    /// By the whole fleet.
-    pub limit: u64,
-    /// How long after its holder's death a lease is free again.
-    pub length: Duration,
 }
 
 /// What must hold.
@@ -113,15 +99,6 @@ pub struct Cluster {
     pub open_time: Latency,
     /// How long a close takes.
     pub close_time: Duration,
-}
-
-/// The modelled store that a fleet shares.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Table {
-    /// How long a call takes.
-    pub latency: Latency,
-    /// Which share of the calls fail.
-    pub error_rate: f64,
 }
 
 /// The modelled source of tokens.
@@ -165,11 +142,7 @@ impl Scenario {
     }
 
     fn read(name: &str, top: &mut Section<'_>) -> Self {
-        let limiter = Limiter {
-            per_second: top.number("limiterPerSec", 100.0, 0.001, 1e6),
-            burst: bounded(top.whole("limiterBurst", 1, 1, u64::from(u32::MAX))),
-            shared: top.choice("limiterScope", true, &[("fleet", true), ("instance", false)]),
-        };
+        let limiter = Limiter::read(top);
         let duration = top.span("duration", 20 * MINUTE);
         let sample_every = top.span("sampleEvery", SECOND);
         let samples = duration.as_nanos() / sample_every.as_nanos().max(1);
@@ -220,6 +193,7 @@ impl Scenario {
             },
             cluster,
             table: top.has("table").then(|| top.section("table", Table::read)),
+            away: coordination::away(top),
             credentials: top.section("credentials", |section| Credentials {
                 latency: latency(section, "latency", Latency::constant(Duration::ZERO)),
             }),
@@ -267,28 +241,6 @@ impl Cluster {
                 Latency { p50: Duration::from_millis(15), p99: Duration::from_millis(120) },
             ),
             close_time: section.duration("closeTime", Duration::from_millis(1)),
-        }
-    }
-}
-
-impl Leases {
-    fn read(section: &mut Section<'_>) -> Self {
-        Self {
-            limit: section.whole("limit", 10_000, 1, u64::MAX),
-            length: section.span("length", 2 * MINUTE),
-        }
-    }
-}
-
-impl Table {
-    fn read(section: &mut Section<'_>) -> Self {
-        Self {
-            latency: latency(
-                section,
-                "latency",
-                Latency { p50: Duration::from_millis(4), p99: Duration::from_millis(20) },
-            ),
-            error_rate: section.number("errorRate", 0.0, 0.0, 1.0),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{BoxError, Instant, Seed};
+use forebay::{AwayPolicy, Instant, LeaseMode, Seed};
+use forebay_fleet::Item;
 use parking_lot::Mutex;
 
 use crate::books::Books;
@@ -13,16 +14,16 @@ use crate::scenario::Scenario;
 mod cluster;
 mod connection;
 mod credentials;
-mod leases;
 mod limit;
+mod roll;
 mod table;
 
 pub(crate) use cluster::{Cluster, Dropped, Refused};
 pub(crate) use connection::Link;
 pub(crate) use credentials::CredentialService;
-pub(crate) use leases::{FleetLeases, Ledger};
-pub(crate) use limit::FleetLimit;
-pub(crate) use table::SharedTable;
+pub(crate) use limit::WatchedLimit;
+pub(crate) use roll::Roll;
+pub(crate) use table::{SharedTable, Way};
 
 /// Everything that is shared by all instances of one run. Each part has its lock, and none is held while calling out.
 pub(crate) struct World {
@@ -32,29 +33,33 @@ pub(crate) struct World {
     pub(crate) seed: Seed,
     pub(crate) cluster: Mutex<Cluster>,
     pub(crate) credentials: Mutex<CredentialService>,
-    pub(crate) table: Mutex<SharedTable>,
-    pub(crate) ledger: Option<Arc<Ledger>>,
+    pub(crate) table: SharedTable,
+    pub(crate) roll: Mutex<Roll>,
     pub(crate) books: Mutex<Books>,
 }
-
-/// How long a client of the shared store waits for an answer.
-const TABLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl World {
     pub(crate) fn new(scenario: Arc<Scenario>, seed: Seed) -> Arc<Self> {
         let time = VirtualTime::with_seed(seed.fork("time"));
         let start = time.now();
-        Arc::new(Self {
+        let world = Arc::new(Self {
             start,
             cluster: Mutex::new(Cluster::new(&scenario, seed.fork("cluster"), start)),
             credentials: Mutex::new(CredentialService::new(&scenario, seed.fork("credentials"))),
-            table: Mutex::new(SharedTable::new(&scenario, seed.fork("table"))),
-            ledger: scenario.leases.map(|leases| Ledger::new(leases.limit, scenario.services.len())),
+            table: SharedTable::new(&scenario, seed.fork("table")),
+            roll: Mutex::new(Roll::new(&scenario.endpoint, scenario.services.len())),
             books: Mutex::new(Books::new(&scenario, start)),
             scenario,
             time,
             seed,
-        })
+        });
+        let witness = Arc::downgrade(&world);
+        world.table.items.witness(move |key, item| {
+            if let Some(world) = witness.upgrade() {
+                world.wrote(key, item);
+            }
+        });
+        world
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -70,19 +75,69 @@ impl World {
 
     /// An instance has connected to the cluster, or was refused.
     fn connected(&self, place: usize, refused: Option<&Refused>) {
+        self.books.lock().connected(place, self.now(), refused);
+        if self.scenario.leases.is_some() {
+            self.audit(place, true);
+        }
+    }
+
+    /// An item of the table was written.
+    fn wrote(&self, key: &str, item: Option<&Item>) {
+        let written = self.roll.lock().wrote(key, item);
+        if let Some(wrong) = written.wrong {
+            self.books.lock().judge.ledger_is_off(self.now(), wrong);
+        }
+        for (name, died, slots) in written.reaped {
+            self.books.lock().judge.reaped(&name, died, slots, self.now());
+        }
+        for place in written.places {
+            self.audit(place, false);
+        }
+    }
+
+    /// Looks for what the dead still hold.
+    pub(crate) fn look_for_the_dead(&self) {
+        if self.scenario.leases.is_some_and(|leases| leases.mode == LeaseMode::Ledger) {
+            let mut books = self.books.lock();
+            self.roll.lock().dead(|name, died, slots| books.judge.reaped(name, died, slots, self.now()));
+        }
+    }
+
+    /// Compares what the cluster counts with what the table says: of an instance that has just connected, or whose slots
+    /// have just changed.
+    fn audit(&self, place: usize, connected: bool) {
+        let Some(leases) = self.scenario.leases else { return };
         let now = self.now();
-        let known = self.cluster.lock().known(place);
+        let (sessions, counted, all) = {
+            let cluster = self.cluster.lock();
+            (cluster.known(place), cluster.counted(place), cluster.live())
+        };
+        let mut roll = self.roll.lock();
+        let is_strict = self.scenario.away == AwayPolicy::Strict;
+        let slots = roll.held_by(place);
+        // By the clock of whoever takes its slots, which may be fast.
+        let lease = leases.length.mul_f64(1.0 - f64::from(self.scenario.clocks.drift_ppm) / 1e6);
+        let excused = roll.excuse(place, counted, now, lease) && !is_strict;
+        let displaced = if all as u64 > leases.limit && !is_strict {
+            let cluster = self.cluster.lock();
+            roll.displaced(|place| (cluster.known(place), cluster.counted(place)))
+        } else {
+            0
+        };
+        drop(roll);
         let mut books = self.books.lock();
-        books.connected(place, now, refused);
-        if let Some(ledger) = &self.ledger {
-            books.judge.leased(place, now, known, ledger.held_by(place));
+        if sessions as u64 > slots && !excused {
+            books.judge.unleased(place, now, sessions, slots);
+        }
+        if connected && leases.mode == LeaseMode::Ledger {
+            books.judge.counted(now, all as u64, leases.limit, displaced);
         }
     }
 
     /// How many connections an instance can use has changed.
     pub(crate) fn recount(&self, place: usize) {
         let usable = self.cluster.lock().usable(place);
-        let leases = self.ledger.as_ref().map_or(0, |ledger| ledger.held() as u64);
+        let leases = if self.scenario.leases.is_some() { self.roll.lock().held() } else { 0 };
         self.books.lock().judge.resize(place, self.now(), usable, leases);
     }
 
@@ -93,19 +148,5 @@ impl World {
             self.recount(place);
         }
         dropped.tell()
-    }
-
-    /// One call to the shared store, from the instance at `place`. Cancel safe: a call changes nothing by itself.
-    pub(crate) async fn call_table(&self, place: usize) -> Result<(), BoxError> {
-        if self.scenario.table.is_none() {
-            return Ok(());
-        }
-        if self.cluster.lock().is_cut_off(place) {
-            self.pass(TABLE_TIMEOUT).await;
-            return Err("the table did not answer in time".into());
-        }
-        let (latency, outcome) = self.table.lock().call();
-        self.pass(latency).await;
-        outcome
     }
 }

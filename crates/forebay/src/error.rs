@@ -36,7 +36,7 @@ pub enum CheckoutError {
     },
 
     /// The reservoir was drained or dropped. Do not try again.
-    #[error("the reservoir is closed")]
+    #[error("the pool is closed")]
     Closed,
 
     /// A blocking checkout had to wait on the thread that would have to open the connection. Use `checkout().await`,
@@ -80,7 +80,7 @@ fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match &self.0 {
                 Some(error) => write!(f, "; the last open failed: {error}"),
-                None => f.write_str("; the reservoir is still filling"),
+                None => f.write_str("; the pool is still filling"),
             }
         }
     }
@@ -201,6 +201,6 @@ mod tests {
                 .starts_with("all 3 connections stayed in use for 101ms: ")
         );
         let empty = CheckoutError::Empty { waited: Duration::from_micros(900), last_open_error: None };
-        assert_eq!(empty.to_string(), "no connection is ready; the reservoir is still filling");
+        assert_eq!(empty.to_string(), "no connection is ready; the pool is still filling");
     }
 }

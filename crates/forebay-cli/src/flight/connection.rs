@@ -3,27 +3,22 @@
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay_flight::{AsyncSession, CancelHandle, Code, ConnectOptions, Error, QueryOptions};
+use forebay_flight::{AsyncSession, CancelHandle, Code, ConnectOptions, Error};
 
 use super::progress::Spinner;
 
 /// How long a server may take to stop a statement before the shell leaves without having seen it.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// How long it may take to find out what the server can do.
-const LESSON: Duration = Duration::from_secs(1);
-
 /// One session, opened when it is needed, and anew when it is lost.
 pub(crate) struct Connection {
     options: ConnectOptions,
     session: Option<AsyncSession>,
-    /// Whether the server may be asked how far a statement is.
-    tells_progress: bool,
 }
 
 impl Connection {
     pub(crate) fn new(options: ConnectOptions) -> Self {
-        Self { options, session: None, tells_progress: false }
+        Self { options, session: None }
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -45,15 +40,10 @@ impl Connection {
             None => {
                 let connecting = AsyncSession::connect(self.options.clone());
                 let unless = || cancel.is_cancelled().then_some(Err(Error::Cancelled));
-                let mut session = spinner.attend(runtime, connecting, unless).await?;
-                if spinner.is_seen() {
-                    let learning = learns_progress(&mut session);
-                    self.tells_progress = spinner.attend(runtime, learning, || None).await;
-                }
-                session
+                spinner.attend(runtime, connecting, unless).await?
             }
         };
-        if self.tells_progress {
+        if spinner.is_seen() {
             spinner.ask();
         }
         Ok(self.session.insert(session))
@@ -86,13 +76,6 @@ impl Connection {
         }
         let _ = session.close().await;
     }
-}
-
-/// Finds out whether the server tells how far a statement is, by one that does no harm. The client finds it out with the first
-/// statement that asks, and one that is refused in the wrong words is sent again in the plain way: that must not be the user's.
-async fn learns_progress(session: &mut AsyncSession) -> bool {
-    let options = QueryOptions::new().with_timeout(LESSON).with_progress(|_| {});
-    session.query_with_options("SELECT 1", options).await.is_ok()
 }
 
 /// What to do about an error beyond what it says itself.

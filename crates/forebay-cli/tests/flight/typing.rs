@@ -47,6 +47,10 @@ fn ctrl_c_stops_the_statement_on_the_server_and_the_shell_goes_on() {
         terminal.enter("CREATE TEMP TABLE kept (n INTEGER); INSERT INTO kept VALUES (7);");
         terminal.expect("1 row changed");
         terminal.expect("sql> ");
+        // The first query finds out whether the server tells.
+        terminal.enter("SELECT n + 1 AS first FROM kept;");
+        terminal.expect("│     8 │");
+        terminal.expect("sql> ");
         let polls = server.counters().poll_flight_info;
         terminal.enter(LONG);
         runs(&server);

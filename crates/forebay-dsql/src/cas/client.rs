@@ -18,12 +18,12 @@ pub(super) trait Client: Send {
         values: &[&'a Self::Value<'a>],
     ) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// The number in the one row there may be.
-    fn number_of<'a>(
+    /// The number in each row, if it has one.
+    fn numbers_of<'a>(
         &mut self,
         sql: &str,
         values: &[&'a Self::Value<'a>],
-    ) -> impl Future<Output = Result<Option<i64>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Option<i64>>, Error>> + Send;
 }
 
 #[cfg(feature = "tokio-postgres")]
@@ -38,13 +38,13 @@ impl Client for &tokio_postgres::Client {
         Ok(tokio_postgres::Client::execute(self, sql, values).await?)
     }
 
-    async fn number_of<'a>(
+    async fn numbers_of<'a>(
         &mut self,
         sql: &str,
         values: &[&'a Self::Value<'a>],
-    ) -> Result<Option<i64>, Error> {
-        let row = self.query_opt(sql, values).await?;
-        row.map(|row| row.try_get(0)).transpose().map_err(Error::of)
+    ) -> Result<Vec<Option<i64>>, Error> {
+        let rows = self.query(sql, values).await?;
+        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(Error::of)
     }
 }
 
@@ -90,12 +90,12 @@ impl Client for &mut sqlx::PgConnection {
         Ok(query.execute(&mut **self).await?.rows_affected())
     }
 
-    async fn number_of<'a>(
+    async fn numbers_of<'a>(
         &mut self,
         sql: &str,
         values: &[&'a Self::Value<'a>],
-    ) -> Result<Option<i64>, Error> {
+    ) -> Result<Vec<Option<i64>>, Error> {
         let query = sqlx::query_scalar_with(sqlx::AssertSqlSafe(sql.to_owned()), bound(values)?);
-        Ok(query.fetch_optional(&mut **self).await?)
+        Ok(query.fetch_all(&mut **self).await?)
     }
 }

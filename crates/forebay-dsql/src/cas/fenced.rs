@@ -26,19 +26,30 @@ impl Fence {
         let mut values: Vec<&'a C::Value<'a>> = set.iter().map(|(_, value)| *value).collect();
         values.extend(key);
         values.push(C::number(expected));
-        if client.execute(&self.update_sql(&columns), &values).await? > 0 {
-            return Ok(());
+        match client.execute(&self.update_sql(&columns), &values).await? {
+            1 => return Ok(()),
+            0 => {}
+            many => return Err(self.not_one_row(many)),
         }
         // One more round trip, and only for a loser: what it lost against is worth knowing.
-        let found = client.number_of(&self.token_sql(), key).await?;
+        let found = client.numbers_of(&self.token_sql(), key).await?;
+        let found = match found[..] {
+            [] => "no such row".to_owned(),
+            [Some(token)] => token.to_string(),
+            [None] => "no token (NULL)".to_owned(),
+            _ => return Err(self.not_one_row(found.len())),
+        };
         Err(self.failed(key, expected, found).into())
     }
 
     async fn token<'a, C: Client>(&self, client: &mut C, key: &[&'a C::Value<'a>]) -> Result<i64, Error> {
         self.check_key(key.len())?;
-        match client.number_of(&self.token_sql(), key).await? {
-            Some(token) => Ok(token),
-            None => Err(self.failed(key, "a row", None).into()),
+        let found = client.numbers_of(&self.token_sql(), key).await?;
+        match found[..] {
+            [Some(token)] => Ok(token),
+            [None] => Err(self.failed(key, "a token", "no token (NULL)".to_owned()).into()),
+            [] => Err(self.failed(key, "a row", "no such row".to_owned()).into()),
+            _ => Err(self.not_one_row(found.len())),
         }
     }
 
@@ -46,15 +57,25 @@ impl Fence {
         &self,
         key: &[&V],
         expected: impl fmt::Display,
-        found: Option<i64>,
+        found: String,
     ) -> ConditionFailed {
         let named: Vec<_> =
             self.key.iter().zip(key).map(|(column, value)| format!("{column} {value:?}")).collect();
         ConditionFailed {
             entity: format!("{} of {}, {}", self.token, self.table, named.join(", ")),
             expected: expected.to_string(),
-            found: Some(found.map_or_else(|| "no such row".to_owned(), |found| found.to_string())),
+            found: Some(found),
         }
+    }
+
+    /// A key that is none: fencing one row says nothing about the other.
+    fn not_one_row(&self, rows: impl fmt::Display) -> Error {
+        let Self { table, key, .. } = self;
+        let told = format!(
+            "{} is no key of {table}: {rows} rows have the same; roll back, and name all columns of the key",
+            key.join(", ")
+        );
+        Error::new(Class::Permanent, told)
     }
 
     fn check_key(&self, given: usize) -> Result<(), Error> {
@@ -72,7 +93,8 @@ impl Fence {
     /// Updates the row `key` if its token is `expected`. What changes the owner sets the token too.
     ///
     /// # Errors
-    /// [`ConditionFailed`], with the token found, if it is not; never to be retried as it is.
+    /// [`ConditionFailed`], with the token found, if it is not; never to be retried as it is. If `key` names several rows,
+    /// all of them have been updated: roll back.
     ///
     /// # Cancel safety
     /// None: the update may have happened.
@@ -111,7 +133,8 @@ impl Fence {
     /// As `update`, on a connection of sqlx.
     ///
     /// # Errors
-    /// [`ConditionFailed`], with the token found, if it is not as expected; never to be retried as it is.
+    /// [`ConditionFailed`], with the token found, if it is not as expected; never to be retried as it is. If `key` names
+    /// several rows, all of them have been updated: roll back.
     ///
     /// # Cancel safety
     /// None: the update may have happened.

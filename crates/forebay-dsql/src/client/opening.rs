@@ -17,7 +17,7 @@ impl ConnectorParts {
         token.map_err(|error| OpenError::new(Failure::Token, error))
     }
 
-    /// Connects with a token; if that has expired after all, once more with a fresh one.
+    /// Connects with a token; if that has expired after all, once more with a fresh one. One that is denied is not used again.
     /// Cancel safe if `dial` is.
     pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
     where
@@ -29,7 +29,12 @@ impl ConnectorParts {
                 self.tokens.invalidate(&self.options.token_request().identity, &token);
                 dial(self.token().await?).await.map_err(open_error)
             }
-            dialled => dialled.map_err(open_error),
+            dialled => dialled.map_err(|error| {
+                if error.class() == Class::Auth(Auth::Denied) {
+                    self.tokens.denied(&self.options.token_request().identity, &token);
+                }
+                open_error(error)
+            }),
         }
     }
 }
@@ -46,10 +51,18 @@ fn open_error(error: Error) -> OpenError {
     OpenError::new(failure, error)
 }
 
-/// A COMMIT that the server answered by rolling back.
-pub(crate) fn rolled_back() -> Error {
+/// A COMMIT that the server answered by rolling back; and what failed the transaction before, if that is known.
+pub(crate) fn rolled_back(failed: Option<Class>) -> Error {
+    Error::new(
+        failed.unwrap_or(Class::Permanent),
+        "the transaction was rolled back at COMMIT, since one of its statements had failed",
+    )
+}
+
+/// A COMMIT that found no transaction, or another one than was begun.
+pub(crate) fn ended_by_body() -> Error {
     Error::new(
         Class::Permanent,
-        "the transaction was rolled back at COMMIT, since one of its statements had failed",
+        "the body ended its transaction by itself: what it did before is committed or rolled back as it said, and what came after was not part of one; leave BEGIN, COMMIT and ROLLBACK to `run`",
     )
 }

@@ -1,13 +1,15 @@
 //! The classes, and how an error gets its own.
 
 use std::error::Error as StdError;
-use std::sync::Arc;
 use std::{fmt, io};
 
 use forebay::{CheckoutError, Failure, OpenError};
 
 use crate::cas::ConditionFailed;
 use crate::error::Error;
+use crate::error::chain::{causes, seen};
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+use crate::error::said;
 use crate::token::TokenError;
 
 /// What kind of error it is, named by what the caller does next.
@@ -95,7 +97,12 @@ impl Class {
     /// The class of `error`: the first of it and its causes that tells.
     #[must_use]
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
-        causes(error).find_map(Self::of_one).unwrap_or(Self::Permanent)
+        Self::told(error).unwrap_or(Self::Permanent)
+    }
+
+    /// What the first of an error and its causes tells that tells anything.
+    fn told(error: &(dyn StdError + 'static)) -> Option<Self> {
+        causes(error).find_map(Self::of_one)
     }
 
     /// The class of the same error had it happened in a COMMIT.
@@ -169,12 +176,15 @@ impl Class {
         if let Some(io) = seen::<io::Error>(error) {
             return Self::of_io(io);
         }
+        if let Some(tls) = seen::<rustls::Error>(error) {
+            return Self::of_tls(tls);
+        }
         #[cfg(feature = "tokio-postgres")]
-        if let Some(class) = of_tokio_postgres(error) {
+        if let Some(class) = said::of_tokio_postgres(error) {
             return Some(class);
         }
         #[cfg(feature = "sqlx")]
-        if let Some(class) = of_sqlx(error) {
+        if let Some(class) = said::of_sqlx(error) {
             return Some(class);
         }
         None
@@ -190,7 +200,7 @@ impl Class {
 
     /// Of a pool that is empty because opens fail: whether that will pass, or somebody must do something.
     fn of_open(error: &OpenError) -> Self {
-        let told = || causes(error).find_map(Self::of_one);
+        let told = || Self::told(error);
         let later =
             |error: &TokenError| matches!(error, TokenError::Unavailable(_) | TokenError::TimedOut { .. });
         match error.failure() {
@@ -208,15 +218,43 @@ impl Class {
         }
     }
 
-    /// An error of the socket means that it is gone; but a wrong certificate, for one, comes as an I/O error too,
-    /// and will be as wrong on the next connection.
+    /// An error of the socket means that it is gone; but files have I/O errors, too, and so has a wrong certificate, which
+    /// will be as wrong on the next connection.
     fn of_io(error: &io::Error) -> Option<Self> {
-        use io::ErrorKind::{InvalidData, InvalidInput, PermissionDenied, Unsupported};
+        use io::ErrorKind as Kind;
+        // Whatever wraps an error as one of I/O, what it wraps tells more.
+        if let Some(class) = error.get_ref().and_then(|inner| Self::told(inner)) {
+            return Some(class);
+        }
         match error.kind() {
-            InvalidData | InvalidInput | PermissionDenied | Unsupported => Some(Self::Permanent),
-            // A wrapper: what it wraps may tell more.
-            io::ErrorKind::Other => error.get_ref().map(|inner| Self::of(inner)),
+            Kind::InvalidData | Kind::InvalidInput | Kind::PermissionDenied | Kind::Unsupported => {
+                Some(Self::Permanent)
+            }
+            Kind::NotFound
+            | Kind::AlreadyExists
+            | Kind::NotADirectory
+            | Kind::IsADirectory
+            | Kind::DirectoryNotEmpty
+            | Kind::ReadOnlyFilesystem
+            | Kind::StorageFull
+            | Kind::QuotaExceeded
+            | Kind::FileTooLarge
+            | Kind::OutOfMemory => Some(Self::Permanent),
+            Kind::Other => error.get_ref().map(|_| Self::Permanent),
             _ => Some(Self::Disconnected),
+        }
+    }
+
+    /// Of TLS: bytes that were garbled on their way are the connection's end; who the server is, is not.
+    fn of_tls(error: &rustls::Error) -> Option<Self> {
+        use rustls::Error as Tls;
+        match error {
+            Tls::DecryptError
+            | Tls::InvalidMessage(_)
+            | Tls::InappropriateMessage { .. }
+            | Tls::PeerMisbehaved(_)
+            | Tls::PeerSentOversizedRecord => Some(Self::Disconnected),
+            _ => None,
         }
     }
 
@@ -225,7 +263,9 @@ impl Class {
     pub fn of_server(code: &str, message: &str, hint: Option<&str>) -> Self {
         // Texts differ in case between versions.
         let message = message.to_ascii_lowercase();
-        if message.contains("unable to accept connection") {
+        // The words alone are not enough: a function of the application may raise them, too.
+        let may_refuse = ["08", "28", "53", "57", "XX"].iter().any(|class| code.starts_with(class));
+        if may_refuse && message.contains("unable to accept connection") {
             let expired = hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
             return Self::of_refusal(code, &message, expired);
         }
@@ -245,9 +285,27 @@ impl Class {
             // A protocol violation; no client of ours commits another one.
             "08P01" => Self::Limit(Limit::Message),
             "XX000" => Self::Unavailable,
+            // Even the server does not know what became of it.
+            "08007" | "40003" => Self::CommitUnknown,
             // The server said goodbye before it closed the socket.
             "57P01" | "57P02" | "57P05" | "08000" | "08003" | "08006" => Self::Disconnected,
             _ => Self::Permanent,
+        }
+    }
+
+    /// The same of an error that ends the session, whatever its code. But a server that does not let one in also ends
+    /// the session, and its reasons are told by their codes.
+    #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+    pub(super) fn of_last_words(code: &str, message: &str, hint: Option<&str>) -> Self {
+        let class = Self::of_server(code, message, hint);
+        let of_session =
+            ["08", "25", "40", "53", "57", "58", "P0", "XX"].iter().any(|class| code.starts_with(class));
+        let refused = message.to_ascii_lowercase().contains("unable to accept connection");
+        match class {
+            Self::Permanent | Self::Unavailable | Self::Limit(Limit::Message) if of_session && !refused => {
+                Self::Disconnected
+            }
+            class => class,
         }
     }
 
@@ -278,43 +336,5 @@ impl fmt::Display for Class {
             Self::NoConnection => "no connection",
             other => other.label(),
         })
-    }
-}
-
-/// The error as a `T`, also if it is shared or boxed: these pass for the error itself and hide its type.
-pub(crate) fn seen<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
-    error
-        .downcast_ref::<T>()
-        .or_else(|| error.downcast_ref::<Arc<T>>().map(|shared| &**shared))
-        .or_else(|| error.downcast_ref::<Box<T>>().map(|boxed| &**boxed))
-}
-
-/// An error and its causes, outermost first.
-pub(crate) fn causes<'a>(
-    error: &'a (dyn StdError + 'static),
-) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
-}
-
-#[cfg(feature = "tokio-postgres")]
-fn of_tokio_postgres(error: &(dyn StdError + 'static)) -> Option<Class> {
-    if let Some(said) = seen::<tokio_postgres::error::DbError>(error) {
-        return Some(Class::of_server(said.code().code(), said.message(), said.hint()));
-    }
-    let error = seen::<tokio_postgres::Error>(error)?;
-    error.is_closed().then_some(Class::Disconnected)
-}
-
-#[cfg(feature = "sqlx")]
-fn of_sqlx(error: &(dyn StdError + 'static)) -> Option<Class> {
-    use sqlx::postgres::PgDatabaseError;
-    match seen::<sqlx::Error>(error)? {
-        sqlx::Error::Database(said) => {
-            let hint = said.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::hint);
-            Some(Class::of_server(&said.code().unwrap_or_default(), said.message(), hint))
-        }
-        sqlx::Error::WorkerCrashed => Some(Class::Disconnected),
-        sqlx::Error::PoolTimedOut => Some(Class::NoConnection),
-        _ => None,
     }
 }

@@ -165,11 +165,13 @@ impl OptionsBuilder {
 
         let given = self.host.unwrap_or_default();
         let (host, port_of_host) = endpoint::split(&given);
-        if !endpoint::is_name(&host) {
+        // Of a URL with a user, which may have a password.
+        let is_url = given.contains('@');
+        if is_url || !endpoint::is_name(&host) {
             let allowed = "the name of a cluster, such as abc.dsql.us-east-1.on.aws";
-            problem("host", &given, allowed);
+            problem("host", if is_url { "one with a user" } else { &given }, allowed);
         }
-        let port = self.port.or(port_of_host);
+        let port = self.port.or(port_of_host.filter(|_| !is_url));
         let parsed = port.as_deref().map_or(Some(5432), |port| port.parse().ok().filter(|port| *port != 0));
         if parsed.is_none() {
             problem("port", port.as_deref().unwrap_or_default(), "a number from 1 to 65535");
@@ -186,6 +188,11 @@ impl OptionsBuilder {
         for (setting, value) in [("user", &user), ("database", &database)] {
             if value.is_empty() || value.contains('\0') {
                 problem(setting, value, "a name, and not empty");
+            }
+        }
+        for (setting, value) in [("application_name", &self.application_name), ("pool", &self.pool)] {
+            if let Some(value) = value.as_deref().filter(|value| value.contains('\0')) {
+                problem(setting, value, "a text without a zero byte");
             }
         }
         let direct_tls = match self.direct_tls.as_deref() {
@@ -225,11 +232,23 @@ impl OptionsBuilder {
                 "given: the name of this cluster does not tell it, as {id}.dsql.{region}.on.aws does";
             problem("region", "", allowed);
         }
+        // It becomes part of what is signed.
+        let of_region = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if let Some(region) = region.as_deref().filter(|region| !region.bytes().all(of_region)) {
+            problem("region", region, "a name such as us-east-1");
+        }
         // An environment is often written by others, and what is no boolean there is false, with a warning; here it is a
         // slip of who calls.
         if origin != Origin::Environment {
             for (name, value) in not_booleans(&self.variables) {
                 problem(name, value, "true or false");
+            }
+        }
+        if origin == Origin::Code {
+            for name in self.variables.keys() {
+                if let Some(allowed) = not_a_variable(name) {
+                    problem("variable", name, &allowed);
+                }
             }
         }
         let settings = EnvReader::new("DSQL").server_limit(SESSION_LIMIT).read(self.variables);
@@ -291,4 +310,18 @@ fn not_booleans(variables: &BTreeMap<String, String>) -> impl Iterator<Item = (&
         .iter()
         .map(|(name, value)| (name.as_str(), value.trim()))
         .filter(move |(name, value)| is_boolean(name) && !known.contains(value))
+}
+
+/// What may have been meant by a variable that nobody reads; none if somebody does.
+fn not_a_variable(name: &str) -> Option<String> {
+    let known: Vec<String> = forebay::variables().map(|known| known.full_name("DSQL")).collect();
+    // Of a later version in another language: recognised, and warned about.
+    let later = ["DSQL_TOKEN_BUCKET_", "DSQL_SLOT_BLOCK_"].iter().any(|prefix| name.starts_with(prefix));
+    if later || known.iter().any(|known| known == name) {
+        return None;
+    }
+    Some(match forebay::closest(name, &known) {
+        Some(known) => format!("one that there is; did you mean {known}?"),
+        None => "one of forebay's, such as DSQL_MAX_CONNS".to_owned(),
+    })
 }

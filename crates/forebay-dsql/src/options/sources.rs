@@ -67,29 +67,39 @@ impl OptionsBuilder {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if is_torn_by_password(authority, database, query) {
+            builder.unread = true;
+            return builder.with_problem("URL", WITH_PASSWORD, WITHOUT_PASSWORD);
+        }
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
-        if let Some((_, _password)) = user.and_then(|user| user.split_once(':')) {
-            builder =
-                builder.with_problem("URL", "one with a password", "without one: a token takes its place");
-        }
-        let user = user.map(|user| user.split(':').next().unwrap_or(user));
+        let user = match user.and_then(|user| user.split_once(':')) {
+            Some((user, _password)) => {
+                builder = builder.with_problem("URL", WITH_PASSWORD, WITHOUT_PASSWORD);
+                Some(user)
+            }
+            None => user,
+        };
         if database.contains('/') {
             builder = builder.with_problem("the path of the URL", database, "the name of a database");
         }
-        builder.host = Some(decoded(host));
-        builder.user = user.filter(|user| !user.is_empty()).map(decoded);
-        builder.database = Some(database).filter(|name| !name.is_empty()).map(decoded);
+        builder.host = builder.decoded(host);
+        builder.user = user.filter(|user| !user.is_empty()).and_then(|user| builder.decoded(user));
+        let database = Some(database).filter(|name| !name.is_empty());
+        builder.database = database.and_then(|database| builder.decoded(database));
         let mut keys = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let key = decoded(key).to_ascii_lowercase();
-            builder = if keys.contains(&key) {
-                builder.with_problem(A_KEY, &key, "given once")
-            } else {
-                builder.key(&key, decoded(value))
+            let (key, value) = pair.split_once('=').map_or((pair, None), |(key, value)| (key, Some(value)));
+            let Some(key) = builder.decoded(key).map(|key| key.to_ascii_lowercase()) else { continue };
+            builder = match value {
+                _ if keys.contains(&key) => builder.with_problem(A_KEY, &key, "given once"),
+                None => builder.with_problem(A_KEY, &key, "followed by = and a value"),
+                Some(value) => match builder.decoded(value) {
+                    Some(value) => builder.key(&key, value),
+                    None => builder,
+                },
             };
             keys.push(key);
         }
@@ -141,6 +151,16 @@ impl OptionsBuilder {
         Self { variables, ..builder }
     }
 
+    /// What percent signs stand for; what they cannot stand for is a problem.
+    fn decoded(&mut self, text: &str) -> Option<String> {
+        let decoded = percent_decode_str(text).decode_utf8().ok();
+        if decoded.is_none() {
+            let allowed = "text in UTF-8, each byte of it behind a percent sign or by itself".to_owned();
+            self.problems.push(Problem { setting: "URL".into(), value: format!("{text:?}"), allowed });
+        }
+        decoded.map(Into::into)
+    }
+
     fn with_problem(mut self, setting: &'static str, value: &str, allowed: &str) -> Self {
         let value = format!("{value:?}");
         self.problems.push(Problem { setting: setting.into(), value, allowed: allowed.to_owned() });
@@ -175,6 +195,13 @@ fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("one without a scheme", |(scheme, _)| scheme)
 }
 
-fn decoded(text: &str) -> String {
-    percent_decode_str(text).decode_utf8_lossy().into_owned()
+const WITH_PASSWORD: &str = "one with a password";
+const WITHOUT_PASSWORD: &str = "without one: a token takes its place";
+
+/// Whether a password in the URL holds what tears it apart, so that its pieces pass for a port, a database or a key.
+/// Nothing of such a URL is repeated.
+fn is_torn_by_password(authority: &str, path: &str, query: &str) -> bool {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let no_port = authority.split_once(':').is_some_and(|(_, port)| !is_port(port));
+    !authority.contains('@') && (path.contains('@') || (no_port && query.contains('@')))
 }

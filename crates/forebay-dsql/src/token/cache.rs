@@ -11,11 +11,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, within};
-use forebay::{Draws, Instant, Seed};
+use forebay::{Draws, Seed};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::slot::{Slot, Step};
+use super::slot::{Signing, Slot, Step};
 use super::{Identity, Signed, Signer, Token, TokenError, TokenRequest};
 use crate::metrics::TokenCounters;
 
@@ -60,8 +60,6 @@ struct State {
 
 /// What came of a signing.
 type Outcome = Result<Token, TokenError>;
-/// When it began, by both clocks.
-type Began = (Instant, Duration);
 
 /// A slot, and how its keeper and those who wait hear of each other.
 struct Place {
@@ -119,6 +117,16 @@ impl TokenCache {
         }
     }
 
+    /// The server let nobody in with `token`: if its keys are old, another will do. At most one in 10 s is given up so.
+    pub(crate) fn denied(&self, identity: &Identity, token: &Token) {
+        let now = self.0.runtime.now();
+        let given_up =
+            self.0.state.lock().slots.get_mut(identity).is_some_and(|place| place.slot.deny(token, now));
+        if given_up {
+            self.0.signer.denied(identity);
+        }
+    }
+
     /// The token, or where to hear of the next one.
     fn ask(&self, request: &TokenRequest) -> Result<Token, watch::Receiver<Option<Outcome>>> {
         let shared = &self.0;
@@ -158,15 +166,15 @@ impl Shared {
         Some((step, Arc::clone(&place.wake)))
     }
 
-    /// Keeps what came of a signing that began at `began`, and tells those who wait for it.
-    fn settle(&self, identity: &Identity, began: Began, signed: Result<Signed, TokenError>) {
+    /// Keeps what came of a signing, and tells those who wait for it.
+    fn settle(&self, identity: &Identity, signing: Signing, signed: Result<Signed, TokenError>) {
         let (outcome, failures) = {
             let mut state = self.state.lock();
             let State { slots, draws } = &mut *state;
             let Some(place) = slots.get_mut(identity) else { return };
             let failures_before = place.slot.failures();
             let now = (self.runtime.now(), self.runtime.wall());
-            let outcome = place.slot.settle(began, now, signed, draws);
+            let outcome = place.slot.settle(signing, now, signed, draws);
             place.outcome.send_replace(Some(outcome.clone()));
             (outcome, failures_before)
         };
@@ -211,11 +219,11 @@ impl Keeper {
                     let signer = Arc::clone(&shared.signer);
                     drop(shared);
                     let request = TokenRequest { identity: self.identity.clone(), life };
-                    let began = (runtime.now(), runtime.wall());
+                    let signing = Signing { began: runtime.now(), began_wall: runtime.wall(), life };
                     let signed = within(&*runtime, SIGN_TIMEOUT, signer.sign(&request)).await;
                     let signed = signed.unwrap_or(Err(TokenError::TimedOut { waited: SIGN_TIMEOUT }));
                     let Some(shared) = self.cache.upgrade() else { return };
-                    shared.settle(&self.identity, began, signed);
+                    shared.settle(&self.identity, signing, signed);
                 }
             }
         }
@@ -228,9 +236,10 @@ impl Drop for Keeper {
         let Some(shared) = self.cache.upgrade() else { return };
         let fell = shared.state.lock().slots.get(&self.identity).is_some_and(|place| place.slot.is_kept());
         if fell {
-            let began = (shared.runtime.now(), shared.runtime.wall());
+            let (began, began_wall) = (shared.runtime.now(), shared.runtime.wall());
+            let signing = Signing { began, began_wall, life: Duration::ZERO };
             let error = TokenError::unavailable("the signer's task fell over");
-            shared.settle(&self.identity, began, Err(error));
+            shared.settle(&self.identity, signing, Err(error));
             if let Some(place) = shared.state.lock().slots.get_mut(&self.identity) {
                 place.slot.dismiss();
             }

@@ -19,6 +19,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest, while there is one that lives for long yet.
 const LONGEST_CALM_PAUSE: Duration = Duration::from_secs(5);
 
+/// The longest life of a token. Signers sign no longer one, whatever they are asked for.
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// Between two tokens that are given up because the server let nobody in with them.
+const DENIED_REST: Duration = Duration::from_secs(10);
+
 /// What is known of one identity.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
@@ -29,6 +34,15 @@ pub(super) struct Slot {
     wanted: bool,
     failures: u32,
     retry_at: Option<Instant>,
+    denied_at: Option<Instant>,
+}
+
+/// A signing: when it began, by both clocks, and for how long a life.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signing {
+    pub(super) began: Instant,
+    pub(super) began_wall: Duration,
+    pub(super) life: Duration,
 }
 
 #[derive(Debug)]
@@ -108,6 +122,19 @@ impl Slot {
         self.cached.take_if(|cached| cached.token == *token);
     }
 
+    /// The server let nobody in with `token`. It may be one of old keys, so another is tried; but not all the time, since a
+    /// role that may not connect will not with any. Whether it is given up.
+    pub(super) fn deny(&mut self, token: &Token, now: Instant) -> bool {
+        if self.denied_at.is_some_and(|at| now < at + DENIED_REST) {
+            return false;
+        }
+        let denied = self.cached.take_if(|cached| cached.token == *token).is_some();
+        if denied {
+            self.denied_at = Some(now);
+        }
+        denied
+    }
+
     /// What the keeper does now; none if it is dismissed.
     pub(super) fn next(&mut self, now: Instant, wall: Duration) -> Option<Step> {
         let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall));
@@ -119,7 +146,7 @@ impl Slot {
             // A renewal that has begun goes on while the old token lives, whether or not anyone asks.
             (cached, retry) if self.wanted || (cached.is_some() && retry.is_some()) => {
                 self.wanted = false;
-                (Keeper::Signing, Some(Step::Sign(self.life)))
+                (Keeper::Signing, Some(Step::Sign(self.life.min(WEEK))))
             }
             _ => (Keeper::Absent, None),
         };
@@ -127,15 +154,15 @@ impl Slot {
         step
     }
 
-    /// Keeps what came of a signing that began at `began`.
+    /// Keeps what came of a signing.
     pub(super) fn settle(
         &mut self,
-        (began, began_wall): (Instant, Duration),
+        signing: Signing,
         (now, wall): (Instant, Duration),
         signed: Result<Signed, TokenError>,
         draws: &mut Draws,
     ) -> Result<Token, TokenError> {
-        let kept = signed.and_then(|signed| self.keep(began, began_wall, (now, wall), signed, draws));
+        let kept = signed.and_then(|signed| self.keep(signing, (now, wall), signed, draws));
         match kept {
             Ok(_) => {
                 self.failures = 0;
@@ -151,8 +178,7 @@ impl Slot {
 
     fn keep(
         &mut self,
-        began: Instant,
-        began_wall: Duration,
+        Signing { began, began_wall, life }: Signing,
         (now, wall): (Instant, Duration),
         signed: Signed,
         draws: &mut Draws,
@@ -161,8 +187,8 @@ impl Slot {
         if let Some(expired) = credentials_expire.filter(|expire| *expire <= wall) {
             return Err(TokenError::CredentialsExpired { ago: wall - expired });
         }
-        let life =
-            credentials_expire.map_or(self.life, |expire| self.life.min(expire.saturating_sub(began_wall)));
+        // What was signed, and not what somebody has asked for since.
+        let life = credentials_expire.map_or(life, |expire| life.min(expire.saturating_sub(began_wall)));
         let usable = life - MARGIN.min(life / 10);
         // Not all processes of a fleet at once.
         let rest = (life / 3).saturating_sub(draws.up_to(life / 20));

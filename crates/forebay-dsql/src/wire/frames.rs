@@ -45,6 +45,11 @@ impl Frames {
         Self { header: [STARTUP; 5], filled: UNTYPED, left: 0, heard: false }
     }
 
+    /// Whether a frame has begun, and its end is to come.
+    pub(crate) const fn is_inside(&self) -> bool {
+        self.left > 0 || self.filled > TYPED
+    }
+
     /// Passes on what `bytes` bring.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], listener: &mut impl Listener) -> Result<(), Garbage> {
         while !bytes.is_empty() {

@@ -1,6 +1,8 @@
 //! What was asked, what was answered, and what that makes of the connection.
 
+use super::failure::{ErrorFields, Failure};
 use super::frames::{Listener, STARTUP};
+use super::verb::Verbs;
 
 /// The books of one connection, kept by the task that moves its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,10 +13,20 @@ pub(crate) struct Ledger {
     answered: u64,
     /// The last request that can change anything. Closing a statement cannot, and drivers do so in passing.
     serious: u64,
-    /// The last COMMIT.
+    /// The last request that may commit.
     commit: u64,
-    /// How many COMMITs were sent.
+    /// How many of these were sent.
     pub(super) commits: u64,
+    /// How many COMMITs were carried out.
+    pub(super) committed: u64,
+    /// The last of them found no transaction open.
+    pub(super) committed_nothing: bool,
+    /// A COMMIT was prepared: from then on, whatever is executed may be it.
+    prepared_commit: bool,
+    /// Part of the request that the next Sync ends, and it may commit.
+    may_commit: bool,
+    /// The first error since the last BEGIN.
+    pub(super) failure: Option<Failure>,
     /// The last COMMIT was answered with a ROLLBACK.
     rolled_back: bool,
     /// Something serious was sent after the last request, which the next Sync will make part of a request.
@@ -26,13 +38,19 @@ pub(crate) struct Ledger {
     pub(super) altered: bool,
     /// A COPY FROM waits for the client's data.
     copying: bool,
+    /// The server has begun to say something.
+    pub(super) half_heard: bool,
     /// The socket takes no more for now: what the driver holds back is not in these books yet.
     pub(super) blocked: bool,
+    /// The driver has not asked for more since it was last given something: it may hold answers that nobody takes.
+    pub(super) undelivered: bool,
     /// SQLSTATE of the error that ended the session.
     pub(super) fatal: Option<[u8; 5]>,
     /// The client has said good-bye.
     pub(super) over: bool,
-    request: Prefix,
+    /// The type of the request that passes, and its text.
+    request: u8,
+    verbs: Verbs,
     answer: Prefix,
     error: ErrorFields,
 }
@@ -40,7 +58,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Whether something that can change the connection's state is on its way.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.answered < self.serious || self.unfinished || self.copying || self.blocked
+        self.answered < self.serious || self.unfinished || self.copying || self.blocked || self.half_heard
     }
 
     /// Whether a COMMIT is on its way: should the connection end now, nobody can tell what became of it.
@@ -70,6 +88,11 @@ impl Ledger {
         if std::mem::take(&mut self.unfinished) {
             self.serious = self.asked;
         }
+        if std::mem::take(&mut self.may_commit) {
+            self.commit = self.asked;
+            self.commits += 1;
+            self.rolled_back = false;
+        }
     }
 }
 
@@ -78,7 +101,8 @@ pub(super) struct Requests<'a>(&'a mut Ledger);
 
 impl Listener for Requests<'_> {
     fn begin(&mut self, kind: u8) -> bool {
-        self.0.request = Prefix::of(kind);
+        self.0.request = kind;
+        self.0.verbs = if kind == b'P' { Verbs::behind_a_name() } else { Verbs::default() };
         match kind {
             // Close, Flush, Sync; the password, which belongs to the start-up; and the data of a COPY.
             b'C' | b'H' | b'S' | b'p' | b'd' | b'c' | b'f' => {}
@@ -86,24 +110,24 @@ impl Listener for Requests<'_> {
             // As soon as it begins: half a request makes the connection useless for others, too.
             _ => self.0.unfinished = true,
         }
-        kind == b'Q'
+        matches!(kind, b'Q' | b'P')
     }
 
     fn body(&mut self, part: &[u8]) {
-        self.0.request.extend(part);
+        self.0.verbs.extend(part);
     }
 
     fn end(&mut self) {
-        let kind = self.0.request.kind;
+        let kind = self.0.request;
         match kind {
-            STARTUP | b'Q' | b'F' | b'S' => self.0.ask(),
-            _ => return,
+            b'Q' => self.0.may_commit |= self.0.verbs.may_commit(),
+            b'P' => self.0.prepared_commit |= self.0.verbs.may_commit(),
+            b'E' => self.0.may_commit |= self.0.prepared_commit,
+            _ => {}
         }
-        self.0.synced = kind == b'S';
-        if kind == b'Q' && self.0.request.is_commit() {
-            self.0.commit = self.0.asked;
-            self.0.commits += 1;
-            self.0.rolled_back = false;
+        if matches!(kind, STARTUP | b'Q' | b'F' | b'S') {
+            self.0.ask();
+            self.0.synced = kind == b'S';
         }
     }
 }
@@ -146,8 +170,21 @@ impl Listener for Answers<'_> {
                 self.0.in_transaction = self.0.answer.text() != b"I";
             }
             b'C' if self.0.answer.text() == b"ROLLBACK" => self.0.rolled_back = self.0.is_committing(),
-            b'C' if matches!(self.0.answer.text(), b"SET\0" | b"RESET\0") => self.0.altered = true,
-            b'E' if self.0.error.is_fatal => self.0.fatal = Some(self.0.error.code),
+            b'C' => match self.0.answer.text() {
+                b"SET\0" | b"RESET\0" => self.0.altered = true,
+                b"BEGIN\0" => self.0.failure = None,
+                b"COMMIT\0" => {
+                    self.0.committed += 1;
+                    self.0.committed_nothing = !self.0.in_transaction;
+                }
+                _ => {}
+            },
+            b'E' => {
+                if self.0.error.is_fatal {
+                    self.0.fatal = Some(self.0.error.code);
+                }
+                self.0.failure.get_or_insert(self.0.error.failure());
+            }
             _ => {}
         }
     }
@@ -175,62 +212,5 @@ impl Prefix {
 
     fn text(&self) -> &[u8] {
         &self.text[..self.length]
-    }
-
-    fn is_commit(&self) -> bool {
-        let begins = |word: &[u8]| {
-            let text = self.text();
-            text.len() > word.len()
-                && text[..word.len()].eq_ignore_ascii_case(word)
-                && !text[word.len()].is_ascii_alphanumeric()
-                && text[word.len()] != b'_'
-        };
-        begins(b"COMMIT") || begins(b"END")
-    }
-}
-
-/// The two fields of an ErrorResponse that matter: how bad it is, and its code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ErrorFields {
-    /// The field we are in; none at its beginning.
-    field: Option<u8>,
-    value: [u8; 5],
-    length: usize,
-    code: [u8; 5],
-    is_fatal: bool,
-}
-
-impl ErrorFields {
-    fn extend(&mut self, part: &[u8]) {
-        for byte in part {
-            match (self.field, *byte) {
-                (None, kind) => {
-                    self.field = Some(kind);
-                    self.length = 0;
-                }
-                (Some(field), 0) => {
-                    self.close(field);
-                    self.field = None;
-                }
-                (Some(_), byte) => {
-                    if let Some(place) = self.value.get_mut(self.length) {
-                        *place = byte;
-                    }
-                    self.length += 1;
-                }
-            }
-        }
-    }
-
-    fn close(&mut self, field: u8) {
-        if self.length != self.value.len() {
-            return;
-        }
-        match field {
-            // S is translated, V is not; where there is no V, S is in English.
-            b'S' | b'V' => self.is_fatal |= matches!(&self.value, b"FATAL" | b"PANIC"),
-            b'C' => self.code = self.value,
-            _ => {}
-        }
     }
 }

@@ -61,3 +61,37 @@ async fn only_the_owner_updates_through_sqlx() {
         sqlx::query_scalar("SELECT data FROM queues").fetch_one(&mut connection).await.unwrap();
     assert_eq!(data, "c");
 }
+
+/// A token of NULL, and a key that is none.
+#[tokio::test]
+async fn rows_that_cannot_be_fenced_are_told_apart() {
+    const LOOSE: Fence = Fence::new("loose", &["id"], "range_id");
+    let cluster = cluster();
+    let client = Postgres(&cluster).session().await.unwrap().0;
+    client.batch_execute("CREATE TABLE loose (id bigint, range_id bigint, data text)").await.unwrap();
+    let rows = "INSERT INTO loose VALUES (8, NULL, 'a'), (9, 4, 'b'), (9, 4, 'c')";
+    client.execute(rows, &[]).await.unwrap();
+    let mut connection = Sqlx(&cluster).session().await.unwrap().0;
+
+    let error = LOOSE.update(&client, &[&8_i64], 4, &[("data", &"x")]).await.unwrap_err();
+    assert_eq!(condition(&error).found.as_deref(), Some("no token (NULL)"));
+    let error = LOOSE.auto_update(&client, &[&8_i64], &[("data", &"x")]).await.unwrap_err();
+    assert_eq!(condition(&error).expected, "a token");
+    let set: [(&str, &dyn forebay_dsql::Bind); 1] = [("data", &"x")];
+    let mut in_sqlx = LOOSE.update_sqlx(&mut connection, &[&8_i64], 4, &set).await;
+    if in_sqlx.as_ref().is_err_and(|error| matches!(error.class(), Class::Conflict(_))) {
+        // The new table met this connection.
+        in_sqlx = LOOSE.update_sqlx(&mut connection, &[&8_i64], 4, &set).await;
+    }
+    assert_eq!(condition(&in_sqlx.unwrap_err()).found.as_deref(), Some("no token (NULL)"));
+
+    for error in [
+        LOOSE.update(&client, &[&9_i64], 4, &[("data", &"x")]).await.unwrap_err(),
+        LOOSE.update(&client, &[&9_i64], 5, &[("data", &"x")]).await.unwrap_err(),
+        LOOSE.auto_update(&client, &[&9_i64], &[("data", &"x")]).await.unwrap_err(),
+        LOOSE.auto_update_sqlx(&mut connection, &[&9_i64], &set).await.unwrap_err(),
+    ] {
+        assert_eq!(error.class(), Class::Permanent, "{error}");
+        assert!(error.to_string().contains("id is no key of loose: 2 rows have the same"), "{error}");
+    }
+}

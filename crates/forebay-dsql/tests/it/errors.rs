@@ -40,6 +40,9 @@ const STATEMENTS: &[(Line, Class)] = &[
     (line("25P02", "current transaction is aborted", ""), Class::Permanent),
     (line("42601", "syntax error", "OC000 is not what this is about"), Class::Permanent),
     (line("08P01", "message too long", ""), Class::Limit(Limit::Message)),
+    (line("08007", "transaction resolution unknown", ""), Class::CommitUnknown),
+    (line("40003", "statement completion unknown", ""), Class::CommitUnknown),
+    (line("P0001", "the customer was unable to accept connection, access denied", ""), Class::Permanent),
 ];
 
 /// At a connect. Two of them have no code that anyone knows, so they come here with one that says nothing.
@@ -248,8 +251,57 @@ fn an_empty_pool_has_the_class_of_what_keeps_it_empty() {
 fn only_what_may_have_been_committed_is_unknown_in_a_commit() {
     let every = STATEMENTS.iter().chain(CONNECTS).map(|(_, class)| *class);
     for class in every.chain([Class::Disconnected, Class::ConditionFailed, Class::NoConnection]) {
-        let unknown = matches!(class, Class::Disconnected | Class::Unavailable);
+        let unknown = matches!(class, Class::Disconnected | Class::Unavailable | Class::CommitUnknown);
         assert_eq!(class.at_commit() == Class::CommitUnknown, unknown, "{class:?}");
         assert_eq!(class.at_commit().at_commit(), class.at_commit());
     }
+}
+
+/// A pointer to an error passes for it, and names that one's cause as its own.
+#[test]
+fn errors_are_found_behind_every_pointer() {
+    type Dyn = dyn std::error::Error + Send + Sync;
+    #[derive(Debug, thiserror::Error)]
+    #[error("the application failed")]
+    struct Shared(#[source] Arc<Dyn>);
+    let unknown =
+        || Error::new(Class::CommitUnknown, std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+    let shared: Arc<Dyn> = Arc::new(unknown());
+    let twice: Arc<Dyn> = Arc::new(Arc::clone(&shared));
+    let boxed: Arc<Box<Error>> = Arc::new(Box::new(unknown()));
+    let kind = std::io::ErrorKind::TimedOut;
+    let in_io: Arc<Dyn> = Arc::new(std::io::Error::new(kind, unknown()));
+    for (what, class) in [
+        ("shared", Class::of(&Shared(Arc::clone(&shared)))),
+        ("shared twice", Class::of(&Shared(twice))),
+        ("by itself", Class::of(&shared)),
+        ("boxed and shared", Class::of(&boxed)),
+        ("as one of I/O", Class::of(&std::io::Error::new(kind, unknown()))),
+        ("as one of I/O, wrapped", Class::of(&std::io::Error::other(Shared(Arc::clone(&shared))))),
+        ("shared as one of I/O", Class::of(&Shared(in_io))),
+    ] {
+        assert_eq!(class, Class::CommitUnknown, "{what}");
+    }
+    let failed = ConditionFailed { entity: "shard 1".into(), expected: "1".into(), found: None };
+    let error = Error::of(Shared(Arc::new(failed.clone())));
+    assert_eq!((error.class(), error.condition()), (Class::ConditionFailed, Some(&failed)));
+}
+
+#[test]
+fn a_file_is_not_a_connection() {
+    use std::io::ErrorKind;
+    for kind in
+        [ErrorKind::NotFound, ErrorKind::StorageFull, ErrorKind::PermissionDenied, ErrorKind::InvalidData]
+    {
+        assert_eq!(Class::of(&std::io::Error::from(kind)), Class::Permanent, "{kind}");
+    }
+    for kind in
+        [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof, ErrorKind::TimedOut]
+    {
+        assert_eq!(Class::of(&std::io::Error::from(kind)), Class::Disconnected, "{kind}");
+    }
+    // What TLS makes of it counts for more than how it is wrapped.
+    let of_tls = |error| Class::of(&std::io::Error::new(ErrorKind::InvalidData, error));
+    assert_eq!(of_tls(rustls::Error::DecryptError), Class::Disconnected);
+    assert_eq!(of_tls(rustls::CertificateError::Expired.into()), Class::Permanent);
 }

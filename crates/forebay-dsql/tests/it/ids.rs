@@ -150,4 +150,11 @@ async fn timestamps_go_through_both_clients_as_they_are() {
             .unwrap();
         assert_eq!(found, id);
     }
+    // As text, eight letters would pass for a number.
+    for text in ["infinity", "20240101"] {
+        let asked = sqlx::AssertSqlSafe(format!("SELECT CAST('{text}' AS timestamptz)"));
+        let row = sqlx::raw_sql(asked).fetch_one(&mut sqlx).await.unwrap();
+        let error = sqlx::Row::try_get::<Timestamp, _>(&row, 0).unwrap_err();
+        assert!(error.to_string().contains("ask with sqlx::query"), "{error}");
+    }
 }

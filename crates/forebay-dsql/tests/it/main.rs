@@ -6,6 +6,7 @@ mod cas;
 mod desk;
 mod errors;
 mod exactness;
+mod fake;
 mod ids;
 mod manual;
 mod options;

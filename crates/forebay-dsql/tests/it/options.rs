@@ -135,6 +135,47 @@ fn a_wrong_url_is_explained_and_its_password_not_repeated() {
 }
 
 #[test]
+fn what_may_be_a_password_is_not_repeated() {
+    for url in [
+        "dsql://u:pa/ss@abc.dsql.us-east-1.on.aws",
+        "dsql://u:pa?ss@abc.dsql.us-east-1.on.aws",
+        "dsql://u:p@ss@abc.dsql.us-east-1.on.aws",
+    ] {
+        let error = Options::from_url(url).unwrap_err();
+        assert_eq!(error.problems[0].value, "\"one with a password\"");
+        assert!(!error.to_string().contains("ss@") && !error.to_string().contains("pa\""), "{error}");
+    }
+    for host in
+        ["postgres://admin:SECRET@abc.dsql.us-east-1.on.aws/db", "admin:SECRET@abc.dsql.us-east-1.on.aws"]
+    {
+        let error = Options::builder(host).region("r").build().unwrap_err();
+        assert_eq!(settings(&error), ["host"]);
+        assert!(!error.to_string().contains("SECRET"), "{error}");
+    }
+    let fine = Options::from_url(&format!("dsql://{HOST}:5432?application_name=a@b")).unwrap();
+    assert_eq!(fine.application_name(), "a@b");
+}
+
+#[test]
+fn what_would_be_passed_on_wrong_or_not_at_all_is_a_problem() {
+    for (url, told) in [
+        (format!("dsql://u%ff@{HOST}"), "text in UTF-8"),
+        (format!("dsql://{HOST}?application_name=%ff"), "text in UTF-8"),
+        (format!("dsql://{HOST}?max_conns"), "followed by = and a value"),
+        (format!("dsql://{HOST}?application_name=a%00options"), "without a zero byte"),
+        (format!("dsql://{HOST}?region=%00"), "a name such as us-east-1"),
+        (format!("dsql://{HOST}?region=us%0d%0aX"), "a name such as us-east-1"),
+    ] {
+        let error = Options::from_url(&url).unwrap_err();
+        assert_eq!(error.problems.len(), 1, "{url}: {error}");
+        assert!(error.to_string().contains(told), "{url}: {error}");
+    }
+    let error = Options::builder(HOST).variable("DSQL_MAXCONNS", "5").build().unwrap_err();
+    assert!(error.to_string().contains("did you mean DSQL_MAX_CONNS?"), "{error}");
+    Options::builder(HOST).variable("DSQL_TOKEN_BUCKET_RATE", "5").build().unwrap();
+}
+
+#[test]
 fn problems_are_named_as_they_are_where_they_come_from() {
     let error =
         Options::from_url("dsql://not%20a%20host/a/b?max_conns=5&max_conns=6&token_duration=x").unwrap_err();

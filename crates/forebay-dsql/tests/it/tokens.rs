@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay_dsql::{Options, Signed, Token, TokenCache, TokenError};
+use forebay_dsql::{Options, Signed, Token, TokenCache, TokenError, TokenRequest};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::desk::{Answer, Clock, Desk, World};
@@ -301,5 +301,35 @@ fn secrets_are_not_printed() {
     let signed = Signed { token: token.clone(), credentials_expire: None };
     for text in [format!("{token:?}"), format!("{signed:?}"), format!("{:?}", world.cache)] {
         assert!(!text.contains("for admin"), "{text}");
+    }
+}
+
+#[test]
+fn a_token_has_the_life_it_was_signed_with() {
+    let world = World::new();
+    world.desk.answer(Answer::Slow(SECOND));
+    let short = TokenRequest { life: 60 * SECOND, ..world.request.clone() };
+    let long = TokenRequest { life: 604_800 * SECOND, ..world.request.clone() };
+    let mut first = Box::pin(world.cache.token(&short));
+    assert!(poll(&mut first).is_pending());
+    world.pass(SECOND / 2);
+    // This one asks for a week while the other's minute is being signed.
+    let mut second = Box::pin(world.cache.token(&long));
+    assert!(poll(&mut second).is_pending());
+    world.pass(2 * SECOND);
+    world.desk.answer(Answer::Well);
+    world.pass(3_600 * SECOND);
+    let number = world.number();
+    let end = world.desk.0.book.lock().unwrap().ends[&number];
+    assert!(end > world.clock.wall(), "it has ended long ago");
+}
+
+#[test]
+fn no_life_is_too_long() {
+    for life in [Duration::MAX, Duration::MAX / 2, 604_801 * SECOND] {
+        let world = World::new();
+        let request = TokenRequest { life, ..world.request.clone() };
+        assert!(world.clock.time.run(world.cache.token(&request)).is_ok(), "{life:?}");
+        assert_eq!(world.desk.0.book.lock().unwrap().lives, [604_800 * SECOND], "as much as is signed");
     }
 }

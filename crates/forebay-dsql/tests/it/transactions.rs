@@ -3,11 +3,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay_dsql::{Class, ConditionFailed, Conflict, Error, RetryPolicy, Stage, Transactions};
+use forebay_dsql::{
+    Class, ConditionFailed, Conflict, Error, RetryPolicy, Session, Sessions, Stage, Transactions,
+};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::bank::{Bank, Fate};
@@ -279,5 +282,49 @@ fn everything_is_counted() {
         ("dsql_tx_latency_count", ",outcome=\"failed\"", 1),
     ] {
         assert_eq!(value(name, more), expected, "{name}{more}");
+    }
+}
+
+/// Has one connection at once, which is lost, and the next after 25 s.
+struct Slow(VirtualTime, AtomicU32);
+
+struct Lost(bool);
+
+impl Session for Lost {
+    async fn begin(&mut self) -> Result<(), Error> {
+        if self.0 { Err(Error::new(Class::Disconnected, "gone")) } else { Ok(()) }
+    }
+
+    async fn commit(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn rollback(&mut self) -> Result<(), Error> {
+        Err(Error::new(Class::Disconnected, "gone"))
+    }
+}
+
+impl Sessions for Slow {
+    type Session = Lost;
+
+    async fn session(&self) -> Result<Lost, Error> {
+        let first = self.1.fetch_add(1, Ordering::Relaxed) == 0;
+        if !first {
+            self.0.sleep_until(self.0.now() + Duration::from_secs(25)).await;
+        }
+        Ok(Lost(first))
+    }
+}
+
+#[test]
+fn the_wait_for_a_connection_counts_against_the_deadline() {
+    for (deadline, outcome, seconds) in [(2, Err(Class::NoConnection), 2), (30, Ok(()), 25)] {
+        let World { time, transactions, .. } =
+            World::with(RetryPolicy::default().deadline(Duration::from_secs(deadline)));
+        let slow = Slow(time.clone(), AtomicU32::new(0));
+        let began = time.now();
+        let run = transactions.run(&slow, "look", async |_| Ok::<_, Error>(()));
+        assert_eq!(time.run(run).map_err(|error| error.class()), outcome);
+        assert_eq!(time.now().since(began).as_secs(), seconds);
     }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use forebay::Instant;
 
-use super::book::{Book, Call, Seat, Tale};
-use super::shard::{self, Entry, Shard};
+use super::book::{Book, Seat};
+use super::call::{Call, Tale};
+use super::shard::{self, Entry, SHARDS, Shard};
 use crate::away;
 use crate::counter;
 use crate::item::Item;
@@ -26,6 +27,7 @@ impl Book {
         wall: Duration,
         outcome: Result<Option<Item>, TableError>,
     ) {
+        self.giving = 0;
         let outcome = match outcome {
             Ok(item) => Ok(item),
             Err(TableError::ConditionFailed(item)) => Err(item.map(|item| *item)),
@@ -63,9 +65,20 @@ impl Book {
                     seat.pending.get_or_insert((*after, sent));
                 }
             }
+            // It may be gone: nothing is lent on it any more, and it is left again until there is an answer.
+            Call::Leave(k, entry) if unknown && !self.leaving && self.home != Some(*k) => {
+                self.seats.remove(k);
+                self.retreat = Some((*k, *entry));
+            }
             Call::Join(k, entry) if unknown => {
                 self.joining.get_or_insert((*k, *entry, sent));
             }
+            // Nobody else may be looking there, nor see to whoever is dead, before the next beat.
+            Call::Look(k) => {
+                let last = self.home.zip(self.looked).filter(|(home, read)| (home + read) % SHARDS == *k);
+                self.looked = last.map(|(_, read)| read.saturating_sub(1)).or(self.looked);
+            }
+            Call::Reap(k, id, entry) => self.doomed.push_front((*k, id.clone(), *entry)),
             _ => {}
         }
         if error.is_an_answer() {
@@ -101,11 +114,10 @@ impl Book {
             self.tell_once(k, "lease", Tale::LeaseDiffers { ours, theirs });
         }
         let dead = self.watch.saw(k, shard, now);
-        let own = self.rules.id.clone();
         let seated = self.seats.contains_key(&k);
         for (id, entry) in dead {
             let listed = self.doomed.iter().any(|(shard, doomed, _)| *shard == k && *doomed == id);
-            if !(listed || seated && id == own) {
+            if !(listed || seated && id == self.rules.id) {
                 self.doomed.push_back((k, id, entry));
             }
         }
@@ -143,16 +155,20 @@ impl Book {
             self.retreat = Some((k, *entry));
             return self.lost_a_race(k, item.as_ref(), now);
         }
-        let lease = shard.map_or(self.rules.lease, |shard| shard.lease);
+        let (lease, capacity) = shard.map_or((self.rules.lease, 0), |shard| (shard.lease, shard.capacity));
+        self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due: now });
         // The first beat comes at a random time, so that a fleet which starts together does not beat together.
-        let due = if sent == first_sent { now + self.draws.up_to(self.beat_within(lease)) } else { now };
-        self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due });
+        let wait = self.beat_within(lease, capacity, now);
+        if let Some(seat) = self.seats.get_mut(&k).filter(|_| sent == first_sent) {
+            seat.due = now + self.draws.up_to(wait);
+        }
         if self.home.is_none() {
             self.home = Some(k);
             self.candidates = None;
             self.redraws = 0;
             self.joined_at = now;
             self.looked = Some(0);
+            self.looking = true;
         }
         self.least_spare = self.spare();
         self.tell(Tale::Joined { shard: k, node: entry.node, slots: entry.slots });
@@ -170,10 +186,12 @@ impl Book {
     ) {
         let own = outcome.as_ref().err().and_then(|item| self.own_entry(item.as_ref(), k));
         let Some(seat) = self.seats.get_mut(&k) else { return };
-        let beat = self.rules.beat.min(seat.lease / 3);
         match &outcome {
             Ok(_) => {
-                *seat = Seat { entry: *after, pending: None, sent, due: sent + beat, ..*seat };
+                *seat = Seat { entry: *after, pending: None, sent, ..*seat };
+                let (lease, capacity) = (seat.lease, self.watch.shard(k).map_or(0, |shard| shard.capacity));
+                let due = sent + self.beat_within(lease, capacity, now);
+                self.seats.entry(k).and_modify(|seat| seat.due = due);
                 self.tell(Tale::Beaten);
                 self.looked_at(k, outcome.unwrap_or_default().as_ref(), now);
             }
@@ -223,9 +241,5 @@ impl Book {
 
     fn own_entry(&self, item: Option<&Item>, _k: u8) -> Option<Entry> {
         Shard::read(item?)?.entries.get(&self.rules.id).copied()
-    }
-
-    fn beat_within(&self, lease: Duration) -> Duration {
-        self.rules.beat.min(lease / 3)
     }
 }

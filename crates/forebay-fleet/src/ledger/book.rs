@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebay::{AwayPolicy, Draws, Instant};
 
+use super::call::{Taken, Tale};
 use super::shard::{Entry, SHARDS};
 use super::sightings::Watch;
 use crate::away::Away;
@@ -62,90 +63,6 @@ impl Seat {
     }
 }
 
-/// What to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// Ask the table this, and tell what it answers.
-    Call(Call),
-    /// Nothing until then, or until something is asked.
-    Wait(Instant),
-    /// It is over: every entry has been given back.
-    Left,
-}
-
-/// One call to the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Look(u8),
-    LookForCounter,
-    Create(u8),
-    Join(u8, Entry),
-    Renew(u8, Entry, Entry),
-    Leave(u8, Entry),
-    Reap(u8, String, Entry),
-}
-
-impl Call {
-    /// Its name in metrics.
-    pub(crate) fn operation(&self) -> &'static str {
-        match self {
-            Self::Look(_) | Self::LookForCounter => "look",
-            Self::Create(_) => "create",
-            Self::Join(..) => "join",
-            Self::Renew(_, before, after) if before.slots == after.slots => "beat",
-            Self::Renew(..) => "resize",
-            Self::Leave(..) => "leave",
-            Self::Reap(..) => "reap",
-        }
-    }
-}
-
-/// What a caller who wants a lease is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// This one.
-    Lease(u64),
-    /// Ask again when something has changed.
-    Wait,
-    /// The fleet's limit is reached.
-    Full,
-    /// The store is away, or we are leaving.
-    Away(&'static str),
-}
-
-/// Something worth telling.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tale {
-    Joined {
-        shard: u8,
-        node: u16,
-        slots: u64,
-    },
-    Beaten,
-    Conflict,
-    Reaped {
-        id: String,
-        slots: u64,
-    },
-    /// An entry of ours is gone: we were taken for dead, or an operator has evicted us.
-    Lost {
-        shard: u8,
-        slots: u64,
-    },
-    LimitDiffers {
-        ours: u64,
-        theirs: u64,
-    },
-    LeaseDiffers {
-        ours: Duration,
-        theirs: Duration,
-    },
-    NotAShard {
-        shard: u8,
-    },
-    CounterInUse,
-}
-
 /// The ledger as one instance keeps it.
 #[derive(Debug)]
 pub(crate) struct Book {
@@ -165,8 +82,18 @@ pub(crate) struct Book {
     pub(super) joined_at: Instant,
     /// An entry whose node number someone else has, too, and had first: it is given back, and another taken.
     pub(super) retreat: Option<(u8, Entry)>,
+    /// Slots that a write on its way gives back: they may be someone else's before its answer is here.
+    pub(super) giving: u64,
     /// Joins in a row that someone else was faster than.
     pub(super) outrun: u32,
+    /// More than this we should not have: others have much less, and want more.
+    pub(super) level: Option<u64>,
+    /// More than this we do not lend or take: it falls towards the level, bit by bit, while connections come to their end.
+    pub(super) cap: Option<u64>,
+    /// Looks of a beat are under way; when they are done, we compare.
+    pub(super) looking: bool,
+    /// When slots were last missing.
+    pub(super) lacked: Option<Instant>,
     /// Leases that are out.
     out: BTreeSet<u64>,
     next_lease: u64,
@@ -210,7 +137,12 @@ impl Book {
             redraws: 0,
             joined_at: Instant::ZERO,
             retreat: None,
+            giving: 0,
             outrun: 0,
+            level: None,
+            cap: None,
+            looking: false,
+            lacked: None,
             out: BTreeSet::new(),
             next_lease: 0,
             waiting: 0,
@@ -255,7 +187,9 @@ impl Book {
         if away {
             return Taken::Away("the table is away, and every slot is in use");
         }
-        if round.is_some_and(|round| round < self.rounds) || now < self.full_until {
+        let searched = round.is_some_and(|round| round < self.rounds) || now < self.full_until;
+        if searched || self.cap.is_some_and(|cap| self.held() >= cap) {
+            self.lacked = Some(now);
             return Taken::Full;
         }
         Taken::Wait
@@ -292,7 +226,7 @@ impl Book {
 
     /// Slots that are certainly ours.
     pub(crate) fn slots(&self) -> u64 {
-        self.seats.values().map(Seat::slots).sum()
+        self.seats.values().map(Seat::slots).sum::<u64>().saturating_sub(self.giving)
     }
 
     /// Slots whose lease nobody can have ended yet: those that a share of the rate may go by.
@@ -308,6 +242,7 @@ impl Book {
             AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.rules.max_open,
             _ => self.slots(),
         }
+        .min(self.cap.unwrap_or(u64::MAX))
     }
 
     /// How many connections may be kept: in `strict`, those whose slots cannot be taken away yet.
@@ -315,7 +250,8 @@ impl Book {
         if self.rules.policy != AwayPolicy::Strict {
             return u64::MAX;
         }
-        self.seats.values().filter(|seat| now < seat.fence()).map(Seat::slots).sum()
+        let kept = self.seats.values().filter(|seat| now < seat.fence()).map(Seat::slots);
+        kept.sum::<u64>().saturating_sub(self.giving)
     }
 
     /// When the ceiling falls next, if nothing happens before.
@@ -336,9 +272,9 @@ impl Book {
         self.watch.totals(self.rules.limit)
     }
 
-    /// Instances in the fleet, as far as is known.
-    pub(crate) fn population(&self) -> usize {
-        self.watch.entries()
+    /// Slots of each entry in the fleet, as far as is known.
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = u64> {
+        self.watch.entries().map(|(_, entry)| entry.slots)
     }
 
     pub(crate) fn away(&self) -> &Away {
@@ -361,16 +297,24 @@ impl Book {
         }
     }
 
-    /// Slots that are missing for what is out and for those who wait.
+    /// Slots that are missing for what is out and for those who wait, as far as that is fair.
     pub(super) fn short(&self) -> u64 {
-        (self.held() + self.waiting).saturating_sub(self.slots())
+        self.short_of(self.cap.unwrap_or(u64::MAX))
     }
 
     /// Of those, what this process was made to hold. The rest is for opening a replacement before the old one is closed:
     /// worth having, but not worth searching for, nor taking from others.
     pub(super) fn short_of_need(&self) -> u64 {
-        let need = (self.held() + self.waiting).min(self.rules.max_open).max(self.held());
-        need.saturating_sub(self.slots())
+        self.short_of(self.most())
+    }
+
+    /// What this process was made to hold, as far as that is fair.
+    pub(super) fn most(&self) -> u64 {
+        self.rules.max_open.min(self.cap.unwrap_or(u64::MAX))
+    }
+
+    fn short_of(&self, most: u64) -> u64 {
+        (self.held() + self.waiting).min(most).max(self.held()).saturating_sub(self.slots())
     }
 
     pub(super) fn spare(&self) -> u64 {

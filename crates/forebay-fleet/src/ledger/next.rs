@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use forebay::Instant;
 
-use super::book::{Act, Book, Call, Seat};
+use super::book::{Book, Seat};
+use super::call::{Act, Call};
 use super::shard::{Entry, SHARDS, Shard};
 use crate::away;
 
@@ -41,7 +42,10 @@ impl Book {
             None if self.leaving => return Act::Wait(Instant::NEVER),
             None => return self.next_home(now, wall),
         };
-        let due = self.seats.iter().filter(|(_, seat)| seat.due <= now).min_by_key(|(_, seat)| seat.due);
+        // One or two can wait for the next beat, which costs nothing more.
+        let yields = self.unfair() >= (self.rules.block / 4).max(1);
+        let due = self.seats.iter().filter(|(_, seat)| seat.due <= now || yields && seat.entry.slots > 0);
+        let due = due.min_by_key(|(_, seat)| seat.due);
         if let Some((k, seat)) = due.map(|(k, seat)| (*k, *seat)) {
             return Act::Call(self.beat(k, seat, now, wall));
         }
@@ -58,6 +62,10 @@ impl Book {
         }
         if let Some(call) = self.next_look(home, now) {
             return Act::Call(call);
+        }
+        if std::mem::take(&mut self.looking) {
+            self.compare(now);
+            return self.next(now, wall);
         }
         let search = if self.short() > 0 && !self.leaving { self.full_until } else { Instant::NEVER };
         let beat = self.seats.values().map(|seat| seat.due).min().unwrap_or(Instant::NEVER);
@@ -92,6 +100,7 @@ impl Book {
             return Act::Call(Call::Look(k));
         }
         let room = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.free);
+        let crowd = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.entries.len());
         let want = self.short().max(self.rules.max_open).max(self.rules.block);
         let [one, other] = pair;
         let mut k = if room(&other) > room(&one) { other } else { one };
@@ -102,7 +111,8 @@ impl Book {
                 self.candidates = None;
                 return self.next_home(now, wall);
             }
-            k = (0..SHARDS).filter(|k| self.watch.seen_since(*k, now - FRESH)).max_by_key(room).unwrap_or(k);
+            let seen = (0..SHARDS).filter(|k| self.watch.seen_since(*k, now - FRESH));
+            k = seen.max_by_key(|k| (room(k), std::cmp::Reverse(crowd(k)))).unwrap_or(k);
         }
         Act::Call(self.join(k, want, wall))
     }
@@ -116,36 +126,57 @@ impl Book {
         }
         let beat = next_beat(0, wall);
         let node = shard.free_node(k, self.draws.bits());
-        let entry = Entry { slots: want.min(shard.free), beat, epoch: shard.joins + 1, node };
-        Call::Join(k, entry)
+        // What is missing may be in other shards.
+        Call::Join(
+            k,
+            Entry { slots: want.min(shard.free), beat, epoch: shard.joins + 1, node, want: 0, elsewhere: 0 },
+        )
     }
 
     /// The next beat of an entry, which is the time to change its slots for nothing.
     fn beat(&mut self, k: u8, seat: Seat, now: Instant, wall: Duration) -> Call {
+        if self.home == Some(k) && seat.due <= now {
+            self.lower_cap();
+        }
         let give = self.surplus(k, &seat, now);
         let alone = self.seats.len() == 1;
         if self.home == Some(k) {
             self.settled_spare = self.least_spare.saturating_sub(give);
             self.least_spare = self.spare().saturating_sub(give);
             self.looked = Some(0);
+            self.looking = true;
             self.rotate = true;
         } else {
             self.settled_spare = self.settled_spare.saturating_sub(give);
             self.least_spare = self.least_spare.saturating_sub(give);
         }
+        self.giving = give;
         if give == seat.entry.slots && !alone && self.home != Some(k) {
             return Call::Leave(k, seat.entry);
         }
         let more = if give == 0 && now >= self.full_until { self.portion(k, self.short()) } else { 0 };
-        Call::Renew(k, seat.entry, after(&seat.entry, seat.entry.slots - give + more, wall))
+        let slots = seat.entry.slots - give + more;
+        Call::Renew(k, seat.entry, self.after(k, &seat.entry, slots, now, wall))
     }
 
-    /// Slots to give back: what nobody has needed since the last beat, beyond what is worth keeping.
+    /// The next state of an entry, with so many slots.
+    fn after(&self, k: u8, entry: &Entry, slots: u64, now: Instant, wall: Duration) -> Entry {
+        let more = slots.saturating_sub(entry.slots);
+        let want = if self.home == Some(k) { self.want(now, more) } else { 0 };
+        let elsewhere = if want > 0 { self.slots().saturating_sub(entry.slots) } else { 0 };
+        Entry { slots, want, elsewhere, beat: next_beat(entry.beat, wall), ..*entry }
+    }
+
+    /// Slots to give back: what others should have; or what nobody has needed since the last beat, beyond what is worth
+    /// keeping.
     fn surplus(&self, k: u8, seat: &Seat, now: Instant) -> u64 {
+        if self.unfair() > 0 {
+            return self.unfair().min(seat.entry.slots);
+        }
         let tight = self.watch.shard(k).is_some_and(Shard::is_tight);
         let keep = match self.watch.shard(k) {
             // Others may be waiting for every one of them.
-            Some(shard) if shard.free == 0 => 0,
+            Some(shard) if shard.free == 0 || self.cap.is_some() => 0,
             _ if tight => (self.held() / 20).max(1),
             _ => self.rules.block,
         };
@@ -158,24 +189,36 @@ impl Book {
         if worth_it && !others { surplus.min(seat.entry.slots) } else { 0 }
     }
 
-    /// How many slots to take from shard `k` for a want: in whole blocks, unless they are scarce.
+    /// How many slots to take from shard `k` for a want: in whole blocks, unless they are scarce, or more than we were made for.
     fn portion(&self, k: u8, want: u64) -> u64 {
         let Some(shard) = self.watch.shard(k) else { return 0 };
-        let (block, want) = match shard.is_tight() {
-            true => (1, want.min(self.short_of_need())),
-            false => (self.rules.block.max(1), want),
-        };
-        want.div_ceil(block).saturating_mul(block).min(shard.free)
+        // Who is far below what is fair will need more soon.
+        let is_near = self.cap.is_some_and(|cap| self.slots() * 4 > cap * 3);
+        if shard.is_tight() || is_near {
+            return want.min(self.short_of_need()).min(shard.free);
+        }
+        let block = self.rules.block.max(1);
+        let whole = want.div_ceil(block).saturating_mul(block);
+        // More than we were made for is for a moment; of a few that are left, others may need them.
+        let few = shard.free < 4 * block;
+        let most = if few { self.most().saturating_sub(self.slots()).max(want) } else { u64::MAX };
+        whole.min(most).min(shard.free)
     }
 
     /// The next step towards the slots that are missing; none if there are none to be had.
     fn search(&mut self, now: Instant, wall: Duration) -> Option<Call> {
         let since = *self.searching.get_or_insert(now);
+        self.lacked = Some(now);
         let want = self.short();
         for (k, seat) in &self.seats {
             let more = self.portion(*k, want);
             if more > 0 {
-                return Some(Call::Renew(*k, seat.entry, after(&seat.entry, seat.entry.slots + more, wall)));
+                let mut after = self.after(*k, &seat.entry, seat.entry.slots + more, now, wall);
+                if seat.entry.want == 0 {
+                    // The search goes on: it is too early to say that there are none.
+                    (after.want, after.elsewhere) = (0, 0);
+                }
+                return Some(Call::Renew(*k, seat.entry, after));
             }
         }
         // From home on, so that not everyone asks the same shard first.
@@ -197,14 +240,20 @@ impl Book {
         self.rounds += 1;
         self.fruitless = self.fruitless.saturating_add(1);
         self.full_until = now + away::pause(self.fruitless, FULL, self.rules.beat, &mut self.draws);
+        // Who has too little says so at once.
+        let home = self.home?;
+        let want = self.want(now, 0);
+        let seat = self.seats.get_mut(&home)?;
+        if want > 0 && seat.entry.want == 0 {
+            seat.due = now;
+        }
         None
     }
 
     /// After a beat: the shards that nobody else may be looking at, and one more, so that each knows of all in time.
     fn next_look(&mut self, home: u8, now: Instant) -> Option<Call> {
         if let Some(read) = self.looked {
-            let met = self.watch.met_life(home, read, now, self.rules.beat);
-            match self.watch.next_look(home, read, now, self.rules.beat, met) {
+            match self.watch.next_look(home, read, now, self.rules.beat, self.seats.len()) {
                 Some(k) => {
                     self.looked = Some(read + 1);
                     return Some(Call::Look(k));
@@ -227,11 +276,6 @@ impl Book {
         }
         None
     }
-}
-
-/// An entry's next state.
-fn after(entry: &Entry, slots: u64, wall: Duration) -> Entry {
-    Entry { slots, beat: next_beat(entry.beat, wall), ..*entry }
 }
 
 fn next_beat(beat: i64, wall: Duration) -> i64 {

@@ -38,6 +38,10 @@ pub(crate) struct Entry {
     pub(crate) epoch: i64,
     /// Unique among the entries of all shards.
     pub(crate) node: u16,
+    /// How many more slots its instance would take, had there been any when it last wrote. Only one of its entries says so.
+    pub(crate) want: u64,
+    /// If it would take more: how many its other entries have.
+    pub(crate) elsewhere: u64,
 }
 
 /// The key of shard `k`.
@@ -122,16 +126,19 @@ impl Entry {
             beat: number("b")?,
             epoch: number("e")?,
             node: u16::try_from(number("n")?).ok()?,
+            want: number("w").and_then(|want| u64::try_from(want).ok()).unwrap_or(0),
+            elsewhere: number("o").and_then(|others| u64::try_from(others).ok()).unwrap_or(0),
         })
     }
 
-    /// Names of one letter: a shard of 27 entries fits in a kilobyte, and so costs one unit to write.
+    /// Names of one letter: a shard of 27 entries fits in a kilobyte, and so costs one unit to write. Nobody wants more for long,
+    /// as a rule, and so nothing is written of those who do not.
     fn write(&self) -> Value {
         let values =
             [("s", signed(self.slots)), ("b", self.beat), ("e", self.epoch), ("n", i64::from(self.node))];
-        Value::Map(
-            values.into_iter().map(|(name, number)| (name.to_owned(), Value::Number(number))).collect(),
-        )
+        let rare = [("w", signed(self.want)), ("o", signed(self.elsewhere))];
+        let values = values.into_iter().chain(rare.into_iter().filter(|(_, number)| *number > 0));
+        Value::Map(values.map(|(name, number)| (name.to_owned(), Value::Number(number))).collect())
     }
 
     /// Enters `id`, if it is not there.
@@ -155,8 +162,16 @@ impl Entry {
         }
         if more != 0 {
             update = update
-                .change(Change::set(at.then("s"), signed(after.slots)))
+                .change(Change::set(at.clone().then("s"), signed(after.slots)))
                 .change(Change::plus("free", -more));
+        }
+        for (name, before, after) in [("w", self.want, after.want), ("o", self.elsewhere, after.elsewhere)] {
+            let at = at.clone().then(name);
+            update = match after {
+                after if after == before => update,
+                0 => update.change(Change::Remove(at)),
+                after => update.change(Change::set(at, signed(after))),
+            };
         }
         update
     }
@@ -211,7 +226,7 @@ mod tests {
     fn every_write_keeps_the_sum_and_is_done_once() {
         let item = made(100, 0);
         assert_eq!(Shard::read(&item), Some(Shard { written: true, ..Shard::unwritten(100, 0, LEASE) }));
-        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0 };
+        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0, want: 0, elsewhere: 0 };
         let check = |item: &Item| {
             let shard = Shard::read(item).unwrap();
             assert_eq!(
@@ -222,15 +237,17 @@ mod tests {
         let mut item = apply(&item, &entry.join("host", 0, "a")).unwrap();
         check(&item);
         assert_eq!(apply(&item, &entry.join("host", 0, "a")), None, "joined twice");
-        let grown = Entry { slots: 13, beat: 2, ..entry };
-        let shrunk = Entry { slots: 2, beat: 3, ..entry };
-        for (before, after) in [(entry, grown), (grown, shrunk)] {
+        let grown = Entry { slots: 13, beat: 2, want: 7, elsewhere: 9, ..entry };
+        let hungrier = Entry { beat: 3, want: 8, ..grown };
+        let shrunk = Entry { slots: 2, beat: 4, ..entry };
+        for (before, after) in [(entry, grown), (grown, hungrier), (hungrier, shrunk)] {
             let renew = before.renew(&after, "host", 0, "a");
             item = apply(&item, &renew).unwrap();
             check(&item);
+            assert_eq!(Shard::read(&item).unwrap().entries["a"], after);
             assert_eq!(apply(&item, &renew), None, "renewed twice");
         }
-        let too_much = Entry { slots: 14, beat: 4, ..entry };
+        let too_much = Entry { slots: 14, beat: 5, ..entry };
         assert_eq!(apply(&item, &shrunk.renew(&too_much, "host", 0, "a")), None);
         assert_eq!(apply(&item, &grown.reap("host", 0, "a")), None, "it has beaten since");
         item = apply(&item, &shrunk.reap("host", 0, "a")).unwrap();
@@ -245,7 +262,8 @@ mod tests {
         let mut item = made(10_000, 7);
         for number in 0..27 {
             let node = Shard::read(&item).unwrap().free_node(7, 13);
-            let entry = Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node };
+            let entry =
+                Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node, want: 0, elsewhere: 0 };
             item = apply(&item, &entry.join(host, 7, &format!("his{number:05}"))).unwrap();
         }
         assert!(item.size(&key(host, 7)) <= 1024, "{} bytes", item.size(&key(host, 7)));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay::Instant;
 
+use super::level::Demand;
 use super::shard::{Entry, SHARDS, Shard};
 
 /// Everything seen so far.
@@ -23,6 +24,12 @@ struct View {
     stirred: Option<Instant>,
 }
 
+impl View {
+    fn seen_since(&self, at: Instant) -> bool {
+        self.seen.as_ref().is_some_and(|(_, seen)| *seen >= at)
+    }
+}
+
 /// Instances that together look at every shard at each beat, whoever dies: with fewer of them, each looks at more.
 const LOOKS: usize = 64;
 
@@ -33,23 +40,24 @@ impl Watch {
     /// not been written in between, however long nobody looked. So nobody is called dead whose own count says it lives.
     pub(crate) fn saw(&mut self, k: u8, shard: Shard, now: Instant) -> Vec<(String, Entry)> {
         let view = &mut self.views[usize::from(k)];
-        let known = std::mem::take(&mut view.sightings);
         let first_look = view.seen.is_none();
+        view.sightings.retain(|id, _| shard.entries.contains_key(id));
         let mut dead = Vec::new();
         for (id, entry) in &shard.entries {
-            let since = match known.get(id) {
-                Some((before, since)) if before == entry => *since,
-                // At the first look there is nothing to compare with: it may be long dead.
-                None if first_look => now,
-                _ => {
-                    view.stirred = Some(now);
-                    now
+            match view.sightings.get_mut(id) {
+                Some((before, since)) if before == entry => {
+                    if now.since(*since) >= shard.lease {
+                        dead.push((id.clone(), *entry));
+                    }
+                    continue;
                 }
-            };
-            if now.since(since) >= shard.lease {
-                dead.push((id.clone(), *entry));
+                Some(sighting) => *sighting = (*entry, now),
+                None => drop(view.sightings.insert(id.clone(), (*entry, now))),
             }
-            view.sightings.insert(id.clone(), (*entry, since));
+            // At the first look there is nothing to compare with: it may be long dead.
+            if !first_look {
+                view.stirred = Some(now);
+            }
         }
         view.seen = Some((shard, now));
         dead
@@ -62,7 +70,7 @@ impl Watch {
 
     /// Whether it was seen at `at` or later.
     pub(crate) fn seen_since(&self, k: u8, at: Instant) -> bool {
-        self.views[usize::from(k)].seen.as_ref().is_some_and(|(_, seen)| *seen >= at)
+        self.views[usize::from(k)].seen_since(at)
     }
 
     /// Whether someone is known to live there, and so to look at it.
@@ -70,39 +78,68 @@ impl Watch {
         self.views[usize::from(k)].stirred.is_some_and(|at| now.since(at) <= beat * 2)
     }
 
-    /// How many instances have changed their entries within the last few beats.
+    /// How many entries have changed within the last few beats.
     fn population(&self, now: Instant, beat: Duration) -> usize {
         let sightings = self.views.iter().flat_map(|view| view.sightings.values());
         sightings.filter(|(_, since)| now.since(*since) <= beat * 3).count()
     }
 
     /// Which shard to read next, after `read` others, for someone at home in `home`: onward round the ring until there is
-    /// one where someone lives. So whoever died alone in a shard is seen by those who live before it.
+    /// one where someone lives. So whoever died alone in a shard is seen by those who live before it. Of instances with `seats`
+    /// entries each there are fewer than of entries, and so each looks at more.
     pub(crate) fn next_look(
         &self,
         home: u8,
         read: u8,
         now: Instant,
         beat: Duration,
-        stirring: bool,
+        seats: usize,
     ) -> Option<u8> {
         let k = (home + read + 1) % SHARDS;
         if k == home || read + 1 >= SHARDS {
             return None;
         }
-        let least = LOOKS / self.population(now, beat).max(1);
+        let least = LOOKS * seats.max(1) / self.population(now, beat).max(1);
         let far_enough = usize::from(read) >= least.max(1);
-        (!far_enough || !stirring).then_some(k)
+        (!far_enough || !self.met_life(home, read, now, beat)).then_some(k)
     }
 
     /// Whether one of the `read` shards after `home` has someone living there.
-    pub(crate) fn met_life(&self, home: u8, read: u8, now: Instant, beat: Duration) -> bool {
+    fn met_life(&self, home: u8, read: u8, now: Instant, beat: Duration) -> bool {
         (1..=read).any(|step| self.is_alive((home + step) % SHARDS, now, beat))
     }
 
-    /// How many entries there are, as far as is known.
-    pub(crate) fn entries(&self) -> usize {
-        self.views.iter().map(|view| view.sightings.len()).sum()
+    /// Every entry, as far as is known.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        self.views.iter().flat_map(|view| &view.sightings).map(|(id, (entry, _))| (id, entry))
+    }
+
+    /// What each instance has and wants in the shards seen since `at`, and how many slots those shards have; none if nobody
+    /// there wants more. Who misses its beats does not count: what it has will soon be free.
+    pub(crate) fn demands(&self, at: Instant, beat: Duration) -> Option<(Vec<Demand>, u64)> {
+        let views = || self.views.iter().filter(|view| view.seen_since(at));
+        if !views().flat_map(|view| view.sightings.values()).any(|(entry, _)| entry.want > 0) {
+            return None;
+        }
+        let (mut demands, mut capacity) = (BTreeMap::<&str, Demand>::new(), 0);
+        for (view, (shard, seen)) in views().filter_map(|view| Some((view, view.seen.as_ref()?))) {
+            capacity += shard.capacity;
+            for (id, (entry, since)) in &view.sightings {
+                if seen.since(*since) >= beat * 3 / 2 {
+                    continue;
+                }
+                let demand = demands.entry(id).or_default();
+                demand.slots += entry.slots;
+                if entry.want > 0 {
+                    demand.want = entry.want;
+                    demand.elsewhere = entry.slots + entry.elsewhere;
+                }
+            }
+        }
+        // Of its other entries, we may have seen some.
+        let others =
+            |demand: Demand| Demand { elsewhere: demand.elsewhere.saturating_sub(demand.slots), ..demand };
+        Some((demands.into_values().map(others).collect(), capacity))
     }
 
     /// Slots in use, and all there are, as far as is known: a shard that nobody has written is free.
@@ -122,7 +159,7 @@ mod tests {
     const BEAT: Duration = Duration::from_secs(30);
 
     fn shard(beats: &[(&str, i64)]) -> Shard {
-        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0 };
+        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0, want: 0, elsewhere: 0 };
         let entries = beats.iter().map(|(id, beat)| ((*id).to_owned(), entry(*beat))).collect();
         Shard { entries, ..Shard::unwritten(80, 0, LEASE) }
     }
@@ -146,7 +183,7 @@ mod tests {
         let mut watch = Watch::default();
         let looks = |watch: &Watch, now| {
             let mut read = 0;
-            while let Some(_k) = watch.next_look(6, read, now, BEAT, watch.met_life(6, read, now, BEAT)) {
+            while watch.next_look(6, read, now, BEAT, 1).is_some() {
                 read += 1;
             }
             read

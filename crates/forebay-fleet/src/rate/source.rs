@@ -26,6 +26,36 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Shares may save so many permits more than their part of the burst.
+    pub(super) fn hold_back(&mut self, permits: u64) {
+        if let Self::Bucket(bucket) = self {
+            bucket.hold_back(permits);
+        }
+    }
+
+    /// The key to look at before asking, if there is one.
+    pub(super) fn unknown(&self, wall: Duration) -> Option<&str> {
+        match self {
+            Self::Bucket(bucket) => bucket.unknown(wall),
+            Self::Window(_) => None,
+        }
+    }
+
+    /// This is there.
+    pub(super) fn saw(&mut self, item: Option<&Item>) {
+        if let Self::Bucket(bucket) = self {
+            bucket.saw(item);
+        }
+    }
+
+    /// How long it is until the next free turn, as far as is known.
+    pub(super) fn line(&self, wall: Duration) -> Duration {
+        match self {
+            Self::Bucket(bucket) => bucket.line(wall),
+            Self::Window(_) => Duration::ZERO,
+        }
+    }
+
     pub(super) fn ask(&self, count: u32, wall: Duration) -> Update {
         match self {
             Self::Bucket(bucket) => bucket.ask(count, wall),

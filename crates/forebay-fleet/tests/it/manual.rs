@@ -39,7 +39,7 @@ fn metrics_tell_what_happens() {
         "dsql_distributed_conn_lease_limit{service=\"history\"} 1000",
         "dsql_distributed_conn_lease_held{service=\"history\"} 100",
         "dsql_distributed_conn_lease_active{service=\"history\"} 100",
-        "dsql_distributed_lease_beats_total{service=\"history\"} 3",
+        "dsql_distributed_lease_beats_total{service=\"history\"} 6",
         "dsql_distributed_degraded{service=\"history\"} 0",
         "dsql_distributed_rate_wait_milliseconds_count{service=\"history\"} 1",
     ] {

@@ -33,7 +33,7 @@ pub(super) async fn poll(
         let answer = match link.poll(descriptor, limits.remaining()).await {
             Ok(answer) => answer,
             Err(status) => {
-                server.tells_progress.refused(&status);
+                server.tells_progress.method_refused(&status);
                 return if server.tells_progress.may_be() { Err(status) } else { Ok(None) };
             }
         };

@@ -178,3 +178,18 @@ async fn a_polled_query_is_cancelled_like_any_other() {
     eventually("it has stopped", || server.counters().statements_running == 0).await;
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
 }
+
+#[tokio::test]
+async fn a_statement_that_fails_is_not_sent_again_for_want_of_progress() {
+    let server = server_with(Config { log_statements: true, ..Config::default() }).await;
+    let pool = pool(&server, 1).await;
+    pool.update("CREATE TABLE t (id INTEGER PRIMARY KEY)").await.unwrap();
+    pool.update("INSERT INTO t VALUES (1)").await.unwrap();
+    let insert = "INSERT INTO t VALUES (1) RETURNING id";
+    let options = QueryOptions::new().with_progress(drop);
+    pool.query_with_options(insert, options.clone()).await.unwrap_err();
+    let sent = server.statements().iter().filter(|sql| sql.contains("RETURNING")).count();
+    assert_eq!(sent, 1);
+    pool.query_with_options("SELECT 1", options).await.unwrap();
+    assert!(server.counters().poll_flight_info > 1, "a failure says nothing about polling");
+}

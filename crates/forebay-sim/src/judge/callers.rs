@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{CheckoutError, Instant};
+use forebay::{AwayPolicy, CheckoutError, Instant};
 
 use super::{Assertion, Judge};
 use crate::books::{Loan, Plight};
@@ -76,7 +76,12 @@ impl Judge {
             (Duration::ZERO, false) => ACQUIRE_TIMEOUT,
             (own, _) => own,
         };
-        if waited > self.stretched(limit) + SLACK {
+        // Who stands still keeps no promise, and its callers do not notice.
+        let stood_still = now.since(self.members[place].resumed) <= waited + SLACK;
+        // Closing what could be taken away takes a moment, in which it may own nothing.
+        let strict = self.scenario.away == AwayPolicy::Strict && self.is_disturbed(place);
+        let limit = if strict { limit + EMPTY_WAIT } else { limit };
+        if waited > self.stretched(limit) + SLACK && !stood_still {
             let name = self.name(place);
             self.find(Assertion::Answered, now, || {
                 format!("a caller of {name} waited {}, where {} was promised", about(waited), about(limit))

@@ -17,6 +17,7 @@ impl Judge {
     pub(crate) fn connected(&mut self, place: usize, now: Instant, refused: Option<&Refused>) {
         self.tick(now);
         let asserts = self.scenario.asserts;
+        self.draw_from_bucket(now);
         let count = self.connects.add(now);
         self.peaks.connects = self.peaks.connects.max(count);
         if count > asserts.max_connects_per_sec {
@@ -48,14 +49,26 @@ impl Judge {
         }
     }
 
-    /// An instance that has just connected knows of so many connections, and holds so many leases.
-    pub(crate) fn leased(&mut self, place: usize, now: Instant, connections: usize, leases: usize) {
-        if connections > leases {
-            let name = self.name(place);
-            self.find(Assertion::Leased, now, || {
-                format!("{name} has {connections} connections and {leases} leases")
+    /// An instance has more sessions than the table has slots for it.
+    pub(crate) fn unleased(&mut self, place: usize, now: Instant, sessions: usize, slots: u64) {
+        let name = self.name(place);
+        self.find(Assertion::Leased, now, || {
+            format!("{name} has {sessions} connections, and the table has {slots} slots for it")
+        });
+    }
+
+    /// The cluster counts so many sessions, of which those who were cut off account for so many too many.
+    pub(crate) fn counted(&mut self, now: Instant, sessions: u64, limit: u64, displaced: u64) {
+        if sessions > limit + displaced {
+            self.find(Assertion::WithinLimit, now, || {
+                format!("{sessions} connections, where {limit} are allowed and {displaced} more are of those cut off")
             });
         }
+    }
+
+    /// An item of the ledger does not add up.
+    pub(crate) fn ledger_is_off(&mut self, now: Instant, how: String) {
+        self.find(Assertion::LedgerAddsUp, now, || how);
     }
 
     /// The cluster ended a session because of its age.
@@ -78,6 +91,10 @@ impl Judge {
 
     /// A connection is older than that.
     pub(crate) fn aged(&mut self, place: usize, now: Instant, age: Duration) {
+        // Who stands still closes nothing; nor does it lend what is too old.
+        if now.since(self.members[place].resumed) < LINGERING && self.is_disturbed(place) {
+            return;
+        }
         let name = self.name(place);
         self.find(Assertion::NoAgedSessions, now, || format!("a connection of {name} is {} old", about(age)));
     }

@@ -39,13 +39,21 @@ pub enum Assertion {
     Answered,
     /// No connection is open without a lease, where there are leases.
     Leased,
+    /// Each item of the ledger adds up, after every write, where there is one.
+    LedgerAddsUp,
+    /// The fleet never has more connections than its limit and what those have who were cut off from the table.
+    WithinLimit,
+    /// What the dead held is free again in time.
+    Reaped,
+    /// The fleet never connects faster than the bucket that it shares, where it shares one.
+    WithinBucket,
     /// At the end nothing is open and no lease is held.
     NoLeaks,
 }
 
 impl Assertion {
     /// Every one.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::MaxConnects,
         Self::Converges,
         Self::Stable,
@@ -61,6 +69,10 @@ impl Assertion {
         Self::NoFailedCheckouts,
         Self::Answered,
         Self::Leased,
+        Self::LedgerAddsUp,
+        Self::WithinLimit,
+        Self::Reaped,
+        Self::WithinBucket,
         Self::NoLeaks,
     ];
 
@@ -83,6 +95,10 @@ impl Assertion {
             Self::NoFailedCheckouts => "noFailedCheckouts",
             Self::Answered => "everyCallerAnswered",
             Self::Leased => "everyConnectionLeased",
+            Self::LedgerAddsUp => "ledgerAddsUp",
+            Self::WithinLimit => "neverAboveLimit",
+            Self::Reaped => "theDeadAreReaped",
+            Self::WithinBucket => "neverAboveBucket",
             Self::NoLeaks => "nothingLeaked",
         }
     }

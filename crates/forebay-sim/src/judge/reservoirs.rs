@@ -45,7 +45,6 @@ impl Judge {
     pub(crate) fn resize(&mut self, place: usize, now: Instant, size: usize, leases_held: u64) {
         self.tick(now);
         self.leases_held = leases_held;
-        let max_open = self.scenario.services[place].max_open;
         let member = &mut self.members[place];
         let (was_below, is_below) = (member.size < member.floor, size < member.floor);
         self.total = self.total - member.size + size;
@@ -54,7 +53,7 @@ impl Judge {
         if was_below {
             member.below_until = now;
         }
-        member.short_since = (size < max_open).then(|| member.short_since.unwrap_or(now));
+        member.short_since = (size < member.max_open).then(|| member.short_since.unwrap_or(now));
         let whole = self.below == 0 && self.fleet_goal.is_none_or(|goal| self.total >= goal);
         match (whole, self.windows.is_whole()) {
             (true, false) => self.windows.mend(now),

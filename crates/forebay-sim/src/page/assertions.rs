@@ -63,6 +63,12 @@ const fn meaning(assertion: Assertion) -> &'static str {
         }
         Assertion::Answered => "Every caller is answered by the time it was promised.",
         Assertion::Leased => "No connection is open without a lease.",
+        Assertion::LedgerAddsUp => "Each item of the ledger adds up after every write.",
+        Assertion::WithinLimit => {
+            "The fleet never holds more than its limit and what those have who were cut off."
+        }
+        Assertion::Reaped => "What the dead held is free again in time.",
+        Assertion::WithinBucket => "The fleet never connects faster than its bucket.",
         Assertion::NoLeaks => "At the end nothing is open and no lease is held.",
     }
 }

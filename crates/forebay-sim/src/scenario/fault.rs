@@ -67,10 +67,28 @@ pub enum Strike {
         /// How long after their death.
         restart_after: Duration,
     },
-    /// Instances reach neither the cluster nor the store.
+    /// Instances reach neither the cluster nor the store, or only not the store.
     Partition {
         /// Which, or how many of all by lot.
         who: Who,
+        /// How long.
+        lasting: Duration,
+        /// They reach the cluster.
+        only_table: bool,
+    },
+    /// Instances stand still: nothing of them runs, while their clocks go on and their connections stay open.
+    Pause {
+        /// Which, or how many of all by lot.
+        who: Who,
+        /// How long.
+        lasting: Duration,
+    },
+    /// Instances may own fewer connections for a while.
+    Resize {
+        /// Which, or how many of all by lot.
+        who: Who,
+        /// This share of what they may own otherwise.
+        fraction: f64,
         /// How long.
         lasting: Duration,
     },
@@ -147,6 +165,8 @@ enum Kind {
     TableOutage,
     Crash,
     Partition,
+    Pause,
+    Resize,
     RollingRestart,
 }
 
@@ -189,6 +209,8 @@ impl Fault {
             ("table_outage", Kind::TableOutage),
             ("crash", Kind::Crash),
             ("partition", Kind::Partition),
+            ("pause", Kind::Pause),
+            ("resize", Kind::Resize),
             ("rolling_restart", Kind::RollingRestart),
         ];
         let kind = section.choice("kind", Kind::ColdStart, &kinds);
@@ -231,9 +253,17 @@ impl Fault {
                 who: Who::read(section, services),
                 restart_after: section.duration("restartAfter", 10 * SECOND),
             },
-            Kind::Partition => {
-                Strike::Partition { who: Who::read(section, services), lasting: lasting(section) }
-            }
+            Kind::Partition => Strike::Partition {
+                who: Who::read(section, services),
+                lasting: lasting(section),
+                only_table: section.choice("from", false, &[("all", false), ("table", true)]),
+            },
+            Kind::Pause => Strike::Pause { who: Who::read(section, services), lasting: lasting(section) },
+            Kind::Resize => Strike::Resize {
+                who: Who::read(section, services),
+                fraction: section.number("fraction", 0.5, 0.0, 1.0),
+                lasting: lasting(section),
+            },
             Kind::RollingRestart => Strike::RollingRestart { each: section.span("each", MINUTE) },
         };
         Self { at, spread, times, every, strike }
@@ -274,6 +304,8 @@ impl Strike {
             Self::TableOutage { .. } => "table_outage",
             Self::Crash { .. } => "crash",
             Self::Partition { .. } => "partition",
+            Self::Pause { .. } => "pause",
+            Self::Resize { .. } => "resize",
             Self::RollingRestart { .. } => "rolling_restart",
         }
     }
@@ -283,13 +315,16 @@ impl Strike {
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self {
-            Self::Partition { .. } | Self::Refuse { with: Refusal::Silence, .. } => RETRY + OPEN_TIMEOUT,
+            Self::Partition { .. } | Self::Pause { .. } | Self::Refuse { with: Refusal::Silence, .. } => {
+                RETRY + OPEN_TIMEOUT
+            }
             Self::Refuse { .. } | Self::Failover { .. } => RETRY,
             // A lease that could not be given back is, and then one that waits for it is tried for.
             Self::TableOutage { .. } => PAUSE + RETRY,
             Self::CredentialOutage { .. } => TOKEN_PAUSE + TRIAL,
             Self::MassDrop { .. }
             | Self::SlowOpens { .. }
+            | Self::Resize { .. }
             | Self::Crash { .. }
             | Self::RollingRestart { .. } => Duration::ZERO,
         }

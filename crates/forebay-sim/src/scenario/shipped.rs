@@ -42,6 +42,10 @@ shipped![
     "small-fleet",
     "credential-outage",
     "cluster-failover",
+    "coordination-outage",
+    "crash-storm",
+    "clock-skew",
+    "partition",
 ];
 
 /// Every scenario that comes with the program.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay::{Connect, Failure, Instant, Lifeline, OpenError};
+use forebay::rt::{Runtime, VirtualProcess};
+use forebay::{AwayPolicy, Connect, Failure, Instant, Lifeline, OpenError};
 
 use super::World;
 use super::cluster::Line;
@@ -15,6 +16,7 @@ use crate::scenario::Refusal;
 pub(crate) struct Link {
     world: Arc<World>,
     place: usize,
+    process: VirtualProcess,
     /// Until when its token is good.
     token_until: Arc<AtomicU64>,
 }
@@ -23,8 +25,18 @@ pub(crate) struct Link {
 const TOKEN_LIFE: Duration = Duration::from_secs(15 * 60);
 
 impl Link {
-    pub(crate) fn new(world: Arc<World>, place: usize) -> Self {
-        Self { world, place, token_until: Arc::default() }
+    pub(crate) fn new(world: Arc<World>, place: usize, process: VirtualProcess) -> Self {
+        Self { world, place, process, token_until: Arc::default() }
+    }
+
+    /// Closes a session under whoever has it, when its lease is taken back: as a driver does with its socket.
+    fn heed(&self, lifeline: Lifeline, session: u64) {
+        let (world, place) = (Arc::clone(&self.world), self.place);
+        self.process.spawn(Box::pin(async move {
+            lifeline.recalled().await;
+            world.cluster.lock().close(session);
+            world.recount(place);
+        }));
     }
 }
 
@@ -97,6 +109,9 @@ impl Connect for Link {
             line: Arc::clone(&admitted.line),
             born: now,
         };
+        if world.scenario.away == AwayPolicy::Strict {
+            self.heed(lifeline.clone(), connection.session);
+        }
         admitted.line.attach(lifeline);
         world.pass(admitted.takes).await;
         if !connection.is_alive() {

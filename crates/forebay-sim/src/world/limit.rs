@@ -1,32 +1,27 @@
-//! The fleet's limiter: the one that ships, behind the shared store.
+//! A limiter, watched.
 
 use std::sync::Arc;
 
-use forebay::{Limit, LimitError, LocalLimit, Pace, Permit, StoreFuture};
+use forebay::{Limit, LimitError, Pace, Permit, StoreFuture};
 
 use super::World;
 
-/// One instance's access to a limiter.
-pub(crate) struct FleetLimit {
+/// One instance's limiter. Whoever has to wait there is counted.
+pub(crate) struct WatchedLimit {
     world: Arc<World>,
     place: usize,
-    limit: LocalLimit,
-    /// It is shared, and lives in the store.
-    shared: bool,
+    limit: Arc<dyn Limit>,
 }
 
-impl FleetLimit {
-    pub(crate) fn new(world: Arc<World>, place: usize, limit: LocalLimit, shared: bool) -> Self {
-        Self { world, place, limit, shared }
+impl WatchedLimit {
+    pub(crate) fn new(world: &Arc<World>, place: usize, limit: Arc<dyn Limit>) -> Self {
+        Self { world: Arc::clone(world), place, limit }
     }
 }
 
-impl Limit for FleetLimit {
+impl Limit for WatchedLimit {
     fn acquire(&self) -> StoreFuture<'_, Result<Permit, LimitError>> {
         Box::pin(async {
-            if self.shared {
-                self.world.call_table(self.place).await.map_err(LimitError::Unavailable)?;
-            }
             if self.limit.pace().at_once == 0 {
                 self.world.books.lock().denied(self.place);
             }

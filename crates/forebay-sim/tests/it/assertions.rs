@@ -132,7 +132,7 @@ fn recovery_is_measured_against_the_limiter() {
 fn a_fleet_in_which_one_starves_is_not_whole() {
     // Leases go to whoever comes first; the last to come gets none.
     let outcome = simulate(&parse(
-        "{duration: 5m, leases: {limit: 60}, services: [{name: first, targetReady: 60}, {name: last, targetReady: 60, \
+        "{duration: 5m, leases: {limit: 60, mode: counter}, services: [{name: first, targetReady: 60}, {name: last, targetReady: 60, \
          startDelay: 10s}]}",
     ));
     assert!(broken(&outcome).contains(&Assertion::Converges), "{outcome}");

@@ -160,7 +160,7 @@ fn known_keys(text: &str) -> Vec<String> {
 fn the_manual_has_every_key() {
     let manual = include_str!("../../../../docs/simulator.md");
     let mut keys = known_keys("{zzzzzzzzzzzz: 1, services: [{name: a}]}");
-    for section in ["cluster", "leases", "table", "credentials", "clocks", "scenario"] {
+    for section in ["cluster", "limiter", "leases", "table", "credentials", "clocks", "scenario"] {
         keys.extend(known_keys(&format!("{{{section}: {{zzzzzzzzzzzz: 1}}, services: [{{name: a}}]}}")));
     }
     for below in ["", "workload", "workload.daily", "workload.surge"] {
@@ -179,6 +179,8 @@ fn the_manual_has_every_key() {
         "table_outage",
         "crash",
         "partition",
+        "pause",
+        "resize",
         "rolling_restart",
     ] {
         assert!(manual.contains(&format!("`{kind}`")), "{kind} is not in the manual");

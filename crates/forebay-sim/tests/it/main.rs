@@ -2,6 +2,7 @@
 
 mod assertions;
 mod files;
+mod fleets;
 mod output;
 mod worlds;
 

@@ -19,8 +19,14 @@ fn sources(folder: &Path) -> String {
 
 #[test]
 fn every_test_it_names_exists() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources = sources(&folder.join("src")) + &sources(&folder.join("tests"));
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // The limit across the fleet is in crates of its own.
+    let folders = ["forebay", "forebay-fleet", "forebay-aws", "forebay-sim"].map(|name| crates.join(name));
+    let sources: String = folders
+        .iter()
+        .flat_map(|folder| [folder.join("src"), folder.join("tests")])
+        .map(|folder| sources(&folder))
+        .collect();
     let rows: Vec<&str> =
         MANUAL.lines().filter(|line| line.starts_with("| ") && line.contains('`')).collect();
     assert!(rows.len() > 30, "{} rows", rows.len());
@@ -35,7 +41,7 @@ fn every_test_it_names_exists() {
 
 #[test]
 fn every_criterion_of_the_core_is_there() {
-    let criteria = [(1, 6), (2, 7), (3, 6), (4, 5), (5, 5), (7, 4), (8, 6), (9, 2)];
+    let criteria = [(1, 6), (2, 7), (3, 6), (4, 5), (5, 5), (6, 6), (7, 4), (8, 6), (9, 2)];
     for (requirement, count) in criteria {
         for criterion in 1..=count {
             let number = format!("| {requirement}.{criterion} ");

@@ -4,10 +4,11 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use dsql_local::{Cluster, EngineKind, Limits, Rules};
 use forebay::Discard;
-use forebay_dsql::{Dsql, Error, Session, Shape, SqlxDsql};
+use forebay_dsql::{Class, Dsql, Error, Session, Shape, SqlxDsql};
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start, start_by, start_over};
 
@@ -179,10 +180,19 @@ async fn sqlx_knows_what_it_does_not_know() {
     // A transaction through the session: known to be clean, and back at once.
     let mut lent = pool.acquire().await.unwrap();
     lent.begin().await.unwrap();
-    lent.pg().execute("SELECT 1").await.unwrap();
     lent.commit().await.unwrap();
     drop(lent);
     assert_eq!(ready(), 1);
+    // A statement in it may have changed a setting, and only that: one statement, and it is clean.
+    let mut lent = pool.acquire().await.unwrap();
+    lent.begin().await.unwrap();
+    lent.pg().execute("SELECT 1").await.unwrap();
+    lent.commit().await.unwrap();
+    let before = cluster.counters().statements;
+    drop(lent);
+    assert_eq!(ready(), 0);
+    drop(pool.acquire_within(PATIENCE).await.unwrap());
+    assert_eq!((ready(), cluster.counters().statements - before), (1, 1));
     // Touched before: a commit does not make that good.
     let mut lent = pool.acquire().await.unwrap();
     lent.pg().execute("SET TimeZone = 'Europe/Rome'").await.unwrap();
@@ -265,4 +275,56 @@ async fn one_marked_bad_is_not_lent_again() {
         assert_ne!(pool.acquire_within(PATIENCE).await.unwrap().id(), id);
         eventually("it is gone", || pool.registry().list().iter().all(|listed| listed.id != id)).await;
     }
+}
+
+fn numbers(rows: usize) -> String {
+    format!("SELECT CAST(generate_series AS bigint) FROM generate_series(1, {rows})")
+}
+
+/// The last row may have been read from the socket while the driver waits for somebody to take the first.
+async fn a_stream_that_is_kept_hinders_nobody(reservoir: bool) {
+    let (_cluster, pool) = one(reservoir).await;
+    for rows in (100..1_600).step_by(100) {
+        let lent = pool.acquire_within(PATIENCE).await.unwrap();
+        let statement = lent.prepare(&numbers(rows)).await.unwrap();
+        let stream = lent.query_raw::<_, i64, _>(&statement, []).await.unwrap();
+        let watch = Arc::clone(lent.watch());
+        // Nothing happens any more once the driver is at rest, clean or waiting for the stream.
+        let rest = tokio::time::timeout(Duration::from_millis(20), watch.answered()).await;
+        drop(lent);
+        if rest.is_err() {
+            // Not lent before the stream is gone.
+            assert_eq!(pool.status().idle, 0, "{rows} rows");
+            drop(stream);
+            let next = pool.acquire_within(PATIENCE).await.unwrap();
+            next.simple_query("SELECT 7").await.unwrap();
+        } else {
+            let next = pool.acquire_within(PATIENCE).await.unwrap();
+            let answer = tokio::time::timeout(PATIENCE, next.simple_query("SELECT 7")).await;
+            answer.expect("it was said to be clean, and its driver is stuck").unwrap();
+            drop(stream);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_kept_hinders_nobody_in_a_reservoir() {
+    a_stream_that_is_kept_hinders_nobody(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_kept_hinders_nobody_in_standard_mode() {
+    a_stream_that_is_kept_hinders_nobody(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_as_the_value_of_a_transaction_is_an_error_and_not_for_ever() {
+    let (_cluster, pool) = one(true).await;
+    let run = pool.run("rows", |tx| async move {
+        Ok::<_, Error>(tx.query_raw::<_, i64, _>(&numbers(20_000), []).await?)
+    });
+    let error = tokio::time::timeout(PATIENCE, run).await.expect("not for ever").map(drop).unwrap_err();
+    assert_eq!(error.class(), Class::Permanent);
+    assert!(error.to_string().contains("read a stream to its end"), "{error}");
+    pool.run("one", async |tx| Ok::<_, Error>(tx.batch_execute("SELECT 1").await?)).await.unwrap();
 }

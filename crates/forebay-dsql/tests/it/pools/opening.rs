@@ -228,3 +228,31 @@ async fn sqlx_cannot_go_to_another_address() {
     let error = forebay_dsql::SqlxDsql::connect(elsewhere, keys).await.unwrap_err();
     assert!(error.to_string().contains("address"), "{error}");
 }
+
+#[tokio::test]
+async fn a_token_of_old_keys_is_replaced_once_it_is_denied() {
+    for reservoir in [true, false] {
+        let cluster = start();
+        let keys = Keys::of(&cluster);
+        let options = options(&cluster, 1).reservoir(reservoir).build().unwrap();
+        let dsql = Dsql::connect(options, keys.clone()).await.unwrap();
+        cluster.set_credentials(vec![dsql_local::Credentials::new("AKIDNEW", "another")]);
+        cluster.sever(1.0);
+        let asked = || keys.asked.load(Ordering::SeqCst);
+        // The first may still get the connection that has just died.
+        let served = async {
+            while dsql.acquire().await.is_err() || asked() == 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, served).await.is_ok(), "the old token is shown for ever");
+        assert_eq!(asked(), 2);
+        // A role that is not let in with any token does not have one signed for each attempt.
+        cluster.inject(fault("refuse:how=denied"));
+        cluster.sever(1.0);
+        for _ in 0..5 {
+            drop(dsql.acquire_within(Duration::from_millis(100)).await);
+        }
+        assert!(asked() <= 3, "{}", asked());
+    }
+}

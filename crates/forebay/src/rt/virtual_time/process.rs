@@ -49,6 +49,17 @@ impl VirtualProcess {
         self.time.kill(self.id);
     }
 
+    /// Stops every task of this process where it stands, as a long collection of garbage or a frozen machine does: its clocks
+    /// go on, and what comes due waits until it is [resumed](Self::resume).
+    pub fn pause(&self) {
+        self.time.0.queue.lock().tasks.pause(self.id);
+    }
+
+    /// Ends a [pause](Self::pause).
+    pub fn resume(&self) {
+        self.time.0.queue.lock().tasks.resume(self.id);
+    }
+
     /// How many nanoseconds this machine's clock counts while `nanos` pass.
     fn count(&self, nanos: u64) -> u64 {
         if self.clock.drift_ppm == 0 {
@@ -144,6 +155,33 @@ mod tests {
         let at = |wall_ahead| time.process(ProcessClock { wall_ahead, ..ProcessClock::default() }).wall();
         assert_eq!(at(500_000_000), time.wall() + Duration::from_millis(500));
         assert_eq!(at(-500_000_000), time.wall() - Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_paused_process_stands_still_while_its_clock_goes_on() {
+        let time = VirtualTime::new();
+        let (one, other) = (time.process(ProcessClock::default()), time.process(ProcessClock::default()));
+        let (ticks, second) = (Arc::new(AtomicU64::new(0)), Duration::from_secs(1));
+        for (process, worth) in [(&one, 1), (&other, 100)] {
+            let (ticks, clock) = (Arc::clone(&ticks), process.clone());
+            process.spawn(Box::pin(async move {
+                loop {
+                    clock.sleep_until(clock.now() + second).await;
+                    ticks.fetch_add(worth, Ordering::Relaxed);
+                }
+            }));
+        }
+        time.advance(second * 2);
+        one.pause();
+        time.advance(second * 10);
+        assert_eq!(ticks.load(Ordering::Relaxed), 1202);
+        one.resume();
+        time.advance(Duration::ZERO);
+        assert_eq!(ticks.load(Ordering::Relaxed), 1203, "one sleep was over long ago");
+        one.pause();
+        one.kill();
+        time.advance(second * 2);
+        assert_eq!(ticks.load(Ordering::Relaxed), 1403);
     }
 
     #[test]

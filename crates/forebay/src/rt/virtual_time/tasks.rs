@@ -1,6 +1,6 @@
 //! Tasks, owned by the executor; wakers only know their names.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -42,6 +42,8 @@ pub(super) struct Tasks {
     runnable: VecDeque<TaskId>,
     processes: u32,
     dead: BTreeSet<ProcessId>,
+    /// Processes that stand still, with their tasks that could run.
+    paused: BTreeMap<ProcessId, Vec<TaskId>>,
     closed: bool,
 }
 
@@ -87,6 +89,13 @@ impl Tasks {
     pub(super) fn next(&mut self) -> Option<(TaskId, Running)> {
         while let Some(id) = self.runnable.pop_front() {
             let Some(slot) = self.resolve(id) else { continue };
+            let process = slot.process;
+            if let Some(held_up) = self.paused.get_mut(&process) {
+                // Still queued, so that it is not queued twice.
+                held_up.push(id);
+                continue;
+            }
+            let Some(slot) = self.resolve(id) else { continue };
             slot.queued = false;
             if let Some(running) = slot.running.take() {
                 return Some((id, running));
@@ -118,9 +127,20 @@ impl Tasks {
         }
     }
 
+    /// Lets no task of a process run.
+    pub(super) fn pause(&mut self, process: ProcessId) {
+        self.paused.entry(process).or_default();
+    }
+
+    /// Lets the tasks of a process run again, in the order in which they could have.
+    pub(super) fn resume(&mut self, process: ProcessId) {
+        self.runnable.extend(self.paused.remove(&process).unwrap_or_default());
+    }
+
     /// Takes every task of a process out, to be dropped. It takes no more.
     pub(super) fn kill(&mut self, process: ProcessId) -> Vec<Running> {
         self.dead.insert(process);
+        self.paused.remove(&process);
         self.take(|owner| owner == process)
     }
 

@@ -1,0 +1,37 @@
+//! An error and what is behind it, however it is wrapped.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+/// The error as a `T`, also if it is shared or boxed: these pass for the error itself and hide its type.
+pub(crate) fn seen<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    error
+        .downcast_ref::<T>()
+        .or_else(|| error.downcast_ref::<Arc<T>>().map(|shared| &**shared))
+        .or_else(|| error.downcast_ref::<Box<T>>().map(|boxed| &**boxed))
+        .or_else(|| error.downcast_ref::<Arc<Box<T>>>().map(|shared| &***shared))
+        .or_else(|| error.downcast_ref::<Box<Arc<T>>>().map(|boxed| &***boxed))
+}
+
+/// An error and its causes, outermost first.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| inside(error).or_else(|| error.source()))
+}
+
+/// What passes for its content, and names that one's cause as its own: the content itself would be left out.
+fn inside<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    if let Some(shared) = seen::<Arc<dyn StdError + Send + Sync>>(error) {
+        return Some(&**shared);
+    }
+    if let Some(shared) = seen::<Arc<dyn StdError + Send>>(error) {
+        return Some(&**shared);
+    }
+    if let Some(shared) = seen::<Arc<dyn StdError>>(error) {
+        return Some(&**shared);
+    }
+    let inner = seen::<io::Error>(error)?.get_ref()?;
+    Some(inner)
+}

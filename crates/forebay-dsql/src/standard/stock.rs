@@ -1,0 +1,334 @@
+//! What stands beside deadpool's pool: opens under way, connections set aside, and callers who wait for one.
+//!
+//! deadpool drops an open with the caller who wanted it. Here each open is a task of the pool's own, which takes a place
+//! before it begins: whoever waits longest gets what it opens, and if nobody does any more, it is set aside.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay::{Connect, Failure, OpenError};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::{Opened, Pooled, Shared};
+
+/// What a caller in line gets.
+type Given<C> = Result<Pooled<C>, Arc<OpenError>>;
+/// How whoever asked for an open hears of its end.
+type Report = oneshot::Sender<Result<(), Arc<OpenError>>>;
+
+pub(super) struct Stock<C: Connect> {
+    state: Mutex<State<C>>,
+    max_open: usize,
+    /// How many callers are in line, to be read without the lock.
+    in_line: AtomicUsize,
+    /// Tells those who open that it is not worth while any more.
+    shut: Notify,
+}
+
+struct State<C: Connect> {
+    /// Connections that are open or on their way; never more than the pool may own.
+    places: usize,
+    /// Those on their way.
+    opening: usize,
+    /// Nobody's, and taken by the next caller for whom the pool would open one.
+    spares: Vec<Pooled<C>>,
+    /// The first has waited longest. Some may have gone away.
+    line: VecDeque<Waiting<C>>,
+    next: u64,
+    closed: bool,
+}
+
+/// A caller in line.
+struct Waiting<C: Connect> {
+    id: u64,
+    /// An open was begun for it, and if that fails it hears why.
+    begun: bool,
+    hand: oneshot::Sender<Given<C>>,
+}
+
+/// What a caller who asks for a connection gets.
+pub(super) enum Ordered<C: Connect> {
+    Spare(Pooled<C>),
+    Later(Handed<C>),
+}
+
+impl<C: Connect> Stock<C> {
+    pub(super) fn new(max_open: usize) -> Self {
+        let state = State {
+            places: 0,
+            opening: 0,
+            spares: Vec::new(),
+            line: VecDeque::new(),
+            next: 0,
+            closed: false,
+        };
+        Self { state: Mutex::new(state), max_open, in_line: AtomicUsize::new(0), shut: Notify::new() }
+    }
+
+    /// How many connections there are, and how many are on their way.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.places - state.opening, state.opening)
+    }
+
+    pub(super) fn has_line(&self) -> bool {
+        self.in_line.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Takes out the spares that are not `fit`.
+    pub(super) fn sweep(&self, fit: impl Fn(&Pooled<C>) -> bool) -> Vec<Pooled<C>> {
+        let mut state = self.state.lock();
+        let (fit, unfit) = state.spares.drain(..).partition(fit);
+        state.spares = fit;
+        unfit
+    }
+
+    /// From now on nothing is opened, set aside or handed out. What was set aside.
+    pub(super) fn close(&self) -> Vec<Pooled<C>> {
+        let (spares, line) = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            self.in_line.store(0, Ordering::Release);
+            (std::mem::take(&mut state.spares), std::mem::take(&mut state.line))
+        };
+        self.shut.notify_waiters();
+        drop(line);
+        spares
+    }
+
+    /// Waits until it is closed. Cancel safe.
+    pub(super) async fn closed(&self) {
+        let mut shut = std::pin::pin!(self.shut.notified());
+        // Before the look, so that no close falls between.
+        shut.as_mut().enable();
+        if !self.is_closed() {
+            shut.await;
+        }
+    }
+}
+
+impl<C: Connect> State<C> {
+    fn room(&self, max_open: usize) -> bool {
+        !self.closed && self.places < max_open
+    }
+
+    /// Takes a place for an open.
+    fn begin(&mut self, shared: &Arc<Shared<C>>, waiter: Option<u64>, report: Option<Report>) -> Opening<C> {
+        self.places += 1;
+        self.opening += 1;
+        Opening { shared: Arc::clone(shared), waiter, report, settled: false }
+    }
+
+    /// To whoever waits longest and is still there, else aside.
+    fn hand_on(&mut self, mut pooled: Pooled<C>) {
+        while let Some(waiting) = self.line.pop_front() {
+            match waiting.hand.send(Ok(pooled)) {
+                Err(Ok(back)) => pooled = back,
+                Ok(()) | Err(Err(_)) => return,
+            }
+        }
+        self.spares.push(pooled);
+    }
+
+    /// Opens for those in line for whom none was begun, as far as there is room.
+    fn catch_up(&mut self, shared: &Arc<Shared<C>>) -> Vec<Opening<C>> {
+        self.line.retain(|waiting| !waiting.hand.is_closed());
+        let mut openings = Vec::new();
+        while self.room(shared.stock.max_open) {
+            let Some(waiting) = self.line.iter_mut().find(|waiting| !waiting.begun) else { break };
+            waiting.begun = true;
+            let id = waiting.id;
+            openings.push(self.begin(shared, Some(id), None));
+        }
+        openings
+    }
+}
+
+impl<C: Connect> Shared<C> {
+    /// A connection that was set aside, or a place in line for the next, and an open under way for it.
+    pub(super) fn order(self: &Arc<Self>) -> Ordered<C> {
+        let (hand, given) = oneshot::channel();
+        let handed = Handed { given, shared: Arc::clone(self) };
+        let begun = self.change(|state| {
+            if let Some(spare) = state.spares.pop() {
+                return (Some(spare), Vec::new());
+            }
+            if !state.closed {
+                let id = state.next;
+                state.next += 1;
+                state.line.push_back(Waiting { id, begun: false, hand });
+            }
+            (None, state.catch_up(self))
+        });
+        match begun {
+            Some(spare) => Ordered::Spare(spare),
+            None => Ordered::Later(handed),
+        }
+    }
+
+    /// Begins to open one that nobody waits for, if there is room. What comes is told to the receiver.
+    pub(super) fn open_spare(self: &Arc<Self>) -> Option<oneshot::Receiver<Result<(), Arc<OpenError>>>> {
+        let (report, told) = oneshot::channel();
+        self.change(|state| {
+            if !state.room(self.stock.max_open) {
+                return (None, Vec::new());
+            }
+            (Some(told), vec![state.begin(self, None, Some(report))])
+        })
+    }
+
+    /// A connection of the pool that nobody has in hand: to the next in line, else aside.
+    pub(super) fn land(self: &Arc<Self>, pooled: Pooled<C>) {
+        let surplus = self.change(|state| {
+            if state.closed {
+                return (Some(pooled), Vec::new());
+            }
+            state.hand_on(pooled);
+            (None, Vec::new())
+        });
+        drop(surplus);
+    }
+
+    /// Changes the stock and begins what the change asks for. Nothing that has a place may be dropped in `change`.
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State<C>) -> (T, Vec<Opening<C>>)) -> T {
+        let (out, openings) = {
+            let mut state = self.stock.state.lock();
+            let changed = change(&mut state);
+            self.stock.in_line.store(state.line.len(), Ordering::Release);
+            changed
+        };
+        for opening in openings {
+            self.runtime.spawn(Box::pin(opening.run()));
+        }
+        out
+    }
+}
+
+/// The place of a connection that is open, given up when it is dropped.
+pub(super) struct Place<C: Connect>(Arc<Shared<C>>);
+
+impl<C: Connect> Place<C> {
+    pub(super) fn shared(&self) -> &Arc<Shared<C>> {
+        &self.0
+    }
+}
+
+impl<C: Connect> Drop for Place<C> {
+    fn drop(&mut self) {
+        self.0.change(|state| {
+            state.places -= 1;
+            ((), state.catch_up(&self.0))
+        });
+        self.0.gone.notify_waiters();
+    }
+}
+
+/// An open under way. It has a place, which it passes on to what it opens.
+struct Opening<C: Connect> {
+    shared: Arc<Shared<C>>,
+    /// For whom it was begun.
+    waiter: Option<u64>,
+    report: Option<Report>,
+    settled: bool,
+}
+
+impl<C: Connect> Opening<C> {
+    async fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut open = std::pin::pin!(shared.open());
+        let mut closed = std::pin::pin!(shared.stock.closed());
+        let opened = std::future::poll_fn(|context| match closed.as_mut().poll(context) {
+            std::task::Poll::Ready(()) => {
+                std::task::Poll::Ready(Err(OpenError::new(Failure::Open, "the pool is closed")))
+            }
+            std::task::Poll::Pending => open.as_mut().poll(context),
+        });
+        let opened = opened.await;
+        self.settle(opened);
+    }
+
+    fn settle(&mut self, opened: Result<Opened<C>, OpenError>) {
+        self.settled = true;
+        let (shared, report) = (&self.shared, self.report.take());
+        let told = match opened {
+            Ok(opened) => {
+                *shared.failed.lock() = None;
+                let pooled = Pooled::new(opened, Place(Arc::clone(shared)));
+                let surplus = shared.change(|state| {
+                    state.opening -= 1;
+                    if state.closed {
+                        return (Some(pooled), Vec::new());
+                    }
+                    state.hand_on(pooled);
+                    (None, Vec::new())
+                });
+                drop(surplus);
+                Ok(())
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                *shared.failed.lock() = Some(Arc::clone(&error));
+                shared.change(|state| {
+                    state.opening -= 1;
+                    state.places -= 1;
+                    let mine = |waiting: &Waiting<C>| Some(waiting.id) == self.waiter;
+                    if let Some(waiting) =
+                        state.line.iter().position(mine).and_then(|at| state.line.remove(at))
+                    {
+                        // If it has gone away meanwhile, nobody needs to hear of it.
+                        drop(waiting.hand.send(Err(Arc::clone(&error))));
+                    }
+                    ((), state.catch_up(shared))
+                });
+                Err(error)
+            }
+        };
+        shared.gone.notify_waiters();
+        if let Some(report) = report {
+            drop(report.send(told));
+        }
+    }
+}
+
+/// An open whose task ended otherwise than by its end: it panicked, or its runtime went.
+impl<C: Connect> Drop for Opening<C> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.settle(Err(OpenError::new(Failure::Open, "the task that opened it fell over")));
+        }
+    }
+}
+
+/// What a caller is waiting for. Dropping it hands on what has just come.
+pub(super) struct Handed<C: Connect> {
+    given: oneshot::Receiver<Given<C>>,
+    shared: Arc<Shared<C>>,
+}
+
+impl<C: Connect> Handed<C> {
+    /// Of what `shared` will send to the other end.
+    pub(super) fn new(shared: Arc<Shared<C>>) -> (oneshot::Sender<Given<C>>, Self) {
+        let (hand, given) = oneshot::channel();
+        (hand, Self { given, shared })
+    }
+
+    /// What comes; none if nobody is there to send it. Cancel safe: what comes later is handed on.
+    pub(super) async fn given(mut self) -> Option<Given<C>> {
+        (&mut self.given).await.ok()
+    }
+}
+
+impl<C: Connect> Drop for Handed<C> {
+    fn drop(&mut self) {
+        self.given.close();
+        if let Ok(Ok(pooled)) = self.given.try_recv() {
+            self.shared.land(pooled);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Bodies that begin, commit or roll back by themselves.
+
+use std::sync::Arc;
+
+use dsql_local::{Cluster, EngineKind, Limits};
+use forebay_dsql::{Class, Dsql, Error, SqlxDsql};
+use sqlx::{Connection, Executor};
+
+use super::cluster::{fault, pool, start_over};
+
+/// A cluster with one counter at zero.
+async fn counter(engine: EngineKind) -> (Arc<Cluster>, Dsql) {
+    let cluster = start_over(engine, Limits::default());
+    let dsql: Dsql = pool(&cluster, 2, true).await;
+    dsql.acquire().await.unwrap().batch_execute("CREATE TABLE t (id bigint, n bigint)").await.unwrap();
+    let seed = dsql.run("seed", async |tx| {
+        tx.batch_execute("INSERT INTO t VALUES (1, 0)").await?;
+        Ok::<_, Error>(())
+    });
+    seed.await.unwrap();
+    (cluster, dsql)
+}
+
+async fn count(dsql: &Dsql) -> i64 {
+    let look = dsql.run("look", async |tx| {
+        Ok::<_, Error>(tx.query_typed("SELECT n FROM t WHERE id = 1", &[]).await?[0].get(0))
+    });
+    look.await.unwrap()
+}
+
+const ADD: &str = "UPDATE t SET n = n + 1 WHERE id = 1";
+
+#[tokio::test]
+async fn a_body_that_commits_by_itself_is_never_run_twice() {
+    for engine in [EngineKind::Builtin, EngineKind::Postgres] {
+        let (cluster, dsql) = counter(engine).await;
+        for how in ["transaction", "text", "prepared"] {
+            let before = count(&dsql).await;
+            let mut bodies = 0;
+            let mut nest = async || {
+                let run = dsql.run("nested", |mut tx| {
+                    bodies += 1;
+                    async move {
+                        if how == "transaction" {
+                            let inner = tx.transaction().await?;
+                            inner.execute(ADD, &[]).await?;
+                            inner.commit().await?;
+                            return Ok::<_, Error>(());
+                        }
+                        tx.execute(ADD, &[]).await?;
+                        if how == "text" {
+                            tx.batch_execute("/* by myself */ COMMIT").await?;
+                        } else {
+                            tx.execute("COMMIT", &[]).await?;
+                        }
+                        Ok(())
+                    }
+                });
+                run.await.unwrap_err()
+            };
+            // It comes through, and is told what it did.
+            let error = nest().await;
+            assert_eq!(error.class(), Class::Permanent, "{how}: {error}");
+            assert!(error.to_string().contains("ended its transaction by itself"), "{error}");
+            // It is lost behind the COMMIT.
+            cluster.inject(fault("drop:at=after-commit,n=1"));
+            let error = nest().await;
+            cluster.heal_all();
+            assert_eq!(error.class(), Class::CommitUnknown, "{how}: {error}");
+            assert_eq!((bodies, count(&dsql).await), (2, before + 2), "{how}: each was run once");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_rolls_back_by_itself_has_not_succeeded() {
+    let (_cluster, dsql) = counter(EngineKind::Postgres).await;
+    for how in ["text", "dropped"] {
+        let run = dsql.run("rolled back", async |mut tx| {
+            tx.execute(ADD, &[]).await?;
+            if how == "text" {
+                tx.batch_execute("ROLLBACK").await?;
+            } else {
+                drop(tx.transaction().await?);
+            }
+            Ok::<_, Error>(())
+        });
+        let error = run.await.unwrap_err();
+        assert_eq!(error.class(), Class::Permanent, "{how}: {error}");
+        assert_eq!(count(&dsql).await, 0, "{how}");
+    }
+}
+
+/// sqlx makes a SAVEPOINT of a transaction inside another, which a cluster does not know.
+#[tokio::test]
+async fn a_transaction_inside_another_is_refused_with_sqlx() {
+    let (cluster, dsql) = counter(EngineKind::Builtin).await;
+    let pool: SqlxDsql = pool(&cluster, 1, true).await;
+    cluster.inject(fault("drop:at=after-commit,n=1"));
+    let mut bodies = 0;
+    let run = pool.run("nested", |mut tx| {
+        bodies += 1;
+        async move {
+            let mut inner = tx.pg().begin().await?;
+            inner.execute(ADD).await?;
+            inner.commit().await?;
+            Ok::<_, Error>(())
+        }
+    });
+    let error = run.await.unwrap_err();
+    cluster.heal_all();
+    assert_eq!((error.class(), bodies, count(&dsql).await), (Class::Unsupported, 1, 0), "{error}");
+    // Outside of `run`, and after it, a caller's own transaction is one.
+    let mut lent = pool.acquire().await.unwrap();
+    let mut own = lent.pg().begin().await.unwrap();
+    own.execute(ADD).await.unwrap();
+    own.commit().await.unwrap();
+    assert_eq!(count(&dsql).await, 1);
+}

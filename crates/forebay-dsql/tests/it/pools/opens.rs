@@ -1,0 +1,237 @@
+//! The opens of standard mode: they are the pool's own, whoever asked for them and however long he waited.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use forebay::CheckoutError;
+use forebay::memory::Answer;
+use forebay::rt::Runtime;
+use forebay_dsql::{Builder, Dsql, Error, Options, SqlxDsql};
+
+use super::cluster::{self, Keys, PATIENCE, eventually, start};
+use super::world::{World, config, poll, seconds};
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[test]
+fn callers_less_patient_than_an_open_are_served_all_the_same() {
+    let world = World::new();
+    let pool = world.standard(config(10).rate(100.0, 100));
+    world.server.open_time(millis(150));
+    world.server.kill_all();
+    let (asked, served) = (world.server.asked(), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..12 {
+        let (pool, time, served) = (pool.clone(), world.time.clone(), Arc::clone(&served));
+        world.time.spawn(Box::pin(async move {
+            let end = time.now() + seconds(60);
+            while time.now() < end {
+                if let Ok(lent) = pool.acquire_within(millis(100)).await {
+                    served.fetch_add(1, Ordering::Relaxed);
+                    time.sleep_until(time.now() + millis(5)).await;
+                    drop(lent);
+                }
+            }
+        }));
+    }
+    world.time.advance(seconds(61));
+    // Ten connections, 5 ms each, a minute: 120,000 at most, less the first 150 ms.
+    let served = served.load(Ordering::Relaxed);
+    assert!(served > 100_000, "served {served}");
+    assert_eq!((world.server.asked() - asked, pool.status().open), (10, 10), "opens begun, and open");
+}
+
+#[test]
+fn an_acquire_given_up_while_it_asks_keeps_the_connection() {
+    let world = World::new();
+    let pool = world.standard(config(1).check_after(seconds(30)));
+    let id = pool.registry().list()[0].id;
+    world.time.advance(seconds(31));
+    world.server.on_check(Answer::Hang);
+    let mut caller = Box::pin(pool.acquire());
+    assert!(poll(&mut caller).is_pending());
+    drop(caller);
+    world.server.on_check(Answer::Well);
+    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), id);
+    assert_eq!(world.server.opened(), 1);
+}
+
+#[test]
+fn an_acquire_given_up_while_it_opens_leaves_the_open_to_the_next() {
+    let world = World::new();
+    let pool = world.standard(config(1));
+    world.server.kill_all();
+    world.server.open_time(seconds(1));
+    let mut caller = Box::pin(pool.acquire());
+    assert!(poll(&mut caller).is_pending());
+    world.time.advance(millis(900));
+    let asked = world.server.asked();
+    drop(caller);
+    let began = world.time.now();
+    let lent = world.time.run(pool.acquire()).unwrap();
+    assert_eq!((world.time.now().since(began), world.server.asked() - asked), (millis(100), 0));
+    drop(lent);
+    // Given up the moment it would have been served: nothing is lost then, either.
+    world.server.kill_all();
+    let mut caller = Box::pin(pool.acquire());
+    assert!(poll(&mut caller).is_pending());
+    world.time.advance(seconds(1));
+    let opened = world.server.opened();
+    drop(caller);
+    assert_eq!(pool.status().open, 1);
+    assert!(world.time.run(pool.acquire()).is_ok());
+    assert_eq!(world.server.opened(), opened);
+    drop(pool);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn one_that_comes_back_goes_to_whoever_waits_for_an_open() {
+    let world = World::new();
+    let pool = world.standard(config(2));
+    let lent = world.time.run(pool.acquire()).unwrap();
+    let other = pool.registry().list().into_iter().find(|listed| listed.id != lent.id()).unwrap();
+    assert!(pool.registry().retire(other.id));
+    world.server.on_open(Answer::Hang);
+    let mut caller = Box::pin(pool.acquire());
+    assert!(poll(&mut caller).is_pending());
+    let id = lent.id();
+    drop(lent);
+    let got = world.time.run(caller).unwrap();
+    assert_eq!(got.id(), id);
+}
+
+#[test]
+fn never_more_than_the_pool_may_own() {
+    for most in ["1", "10"] {
+        let world = World::new();
+        let options = Options::builder("abc.dsql.us-east-1.on.aws")
+            .config(config(10))
+            .variable("DSQL_POOL_KEEPER_MAX_CONNS_PER_TICK", most)
+            .build()
+            .unwrap();
+        let builder = Builder::over(world.server.clone(), options).runtime(world.time.clone());
+        let pool = world.time.run(builder.connect()).unwrap();
+        world.time.settle();
+        world.server.kill_all();
+        world.server.open_time(millis(20));
+        // The keeper is opening one, and callers come and find nothing idle.
+        world.time.advance(millis(1_001));
+        world.server.open_time(millis(500));
+        let mut callers: Vec<_> = (0..10).map(|_| Box::pin(pool.acquire())).collect();
+        for caller in &mut callers {
+            assert!(poll(caller).is_pending());
+        }
+        world.server.open_time(millis(20));
+        world.time.advance(millis(900));
+        let held: Vec<_> = callers.into_iter().map(|caller| world.time.run(caller).unwrap()).collect();
+        drop(held);
+        world.time.advance(seconds(60));
+        assert_eq!((world.server.peak(), world.server.live(), pool.status().open), (10, 10, 10));
+    }
+}
+
+#[test]
+fn a_drain_ends_with_the_opens_under_way() {
+    let world = World::new();
+    let pool = world.standard(config(1));
+    world.server.kill_all();
+    world.server.on_open(Answer::Hang);
+    world.time.advance(millis(1_500));
+    assert_eq!(pool.status().opening, 1, "the keeper's");
+    let began = world.time.now();
+    let drained = world.time.run(pool.drain(seconds(3_600)));
+    assert!(drained.is_complete(), "{drained:?}");
+    assert_eq!(world.time.now(), began);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn the_keeper_outlives_an_open_that_panics() {
+    let world = World::new();
+    let pool = world.standard(config(5));
+    world.server.kill_all();
+    world.server.on_open(Answer::Panic);
+    assert!(catch_unwind(AssertUnwindSafe(|| world.time.advance(seconds(1)))).is_err());
+    // A caller whose open panics hears of it.
+    let mut caller = Box::pin(pool.acquire());
+    assert!(poll(&mut caller).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| world.time.settle())).is_err());
+    assert!(matches!(world.time.run(caller), Err(CheckoutError::Empty { last_open_error: Some(_), .. })));
+    world.server.on_open(Answer::Well);
+    world.time.advance(seconds(10));
+    assert_eq!((pool.status().open, pool.status().opening), (5, 0));
+}
+
+#[test]
+fn one_that_was_set_aside_is_asked_as_any_other() {
+    let world = World::new();
+    let pool = world.standard(config(2).check_after(seconds(30)));
+    world.server.kill(0);
+    world.time.advance(seconds(3));
+    assert_eq!((pool.status().open, world.server.opened()), (2, 3), "the keeper has set one aside");
+    world.time.advance(seconds(40));
+    for id in 0..3 {
+        world.server.kill_silently(id);
+    }
+    for _ in 0..2 {
+        assert!(world.time.run(pool.acquire()).unwrap().is_alive());
+    }
+}
+
+#[test]
+fn after_one_is_found_dead_the_others_are_asked() {
+    let world = World::new();
+    let pool = world.standard(config(5).check_after(seconds(30)));
+    world.server.on_check(Answer::Fail(forebay::Failure::Open));
+    world.time.advance(millis(10));
+    let mut found = world.time.run(pool.acquire()).unwrap();
+    let opened = world.server.opened();
+    found.mark_bad();
+    drop(found);
+    let lent = world.time.run(pool.acquire()).unwrap();
+    assert_eq!(world.server.opened(), opened + 1, "none of the idle ones answered");
+    drop(lent);
+    world.time.advance(seconds(1));
+    let opened = world.server.opened();
+    assert!(world.time.run(pool.acquire()).is_ok());
+    assert_eq!(world.server.opened(), opened, "those opened since are not in doubt");
+}
+
+#[tokio::test]
+async fn a_run_with_sqlx_survives_the_death_of_all() {
+    use sqlx::Executor;
+    let cluster = start();
+    let dsql: SqlxDsql = cluster::pool(&cluster, 20, false).await;
+    cluster.sever(1.0);
+    eventually("all are cut", || cluster.counters().live == 0).await;
+    dsql.run("look", async |mut tx| {
+        tx.pg().execute("SELECT 1").await?;
+        Ok::<_, Error>(())
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn without_its_runtime_a_pool_is_closed() {
+    let cluster = start();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let (dsql, lent) = first.block_on(async {
+        let dsql =
+            Dsql::connect(cluster::options(&cluster, 2).build().unwrap(), Keys::of(&cluster)).await.unwrap();
+        let lent = dsql.acquire().await.unwrap().into_owned();
+        lent.batch_execute("BEGIN").await.unwrap();
+        (dsql, lent)
+    });
+    drop(first);
+    drop(lent);
+    runtime().block_on(async {
+        assert!(matches!(dsql.acquire().await, Err(CheckoutError::Closed)));
+        assert!(dsql.drain(PATIENCE).await.is_complete());
+    });
+}

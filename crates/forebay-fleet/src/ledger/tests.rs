@@ -1,0 +1,210 @@
+//! Books at one table, a call at a time.
+
+use std::time::Duration;
+
+use forebay::rt::VirtualTime;
+use forebay::{AwayPolicy, Instant, Seed};
+
+use super::book::{Book, Rules};
+use super::call::{Act, Ask, Call, Taken};
+use super::next::BEAT_ORIGIN;
+use crate::item::Item;
+use crate::memory::MemoryTable;
+use crate::table::{Table, TableError};
+
+const BEAT: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(120);
+
+/// One instance that keeps a book.
+struct Desk {
+    book: Book,
+    table: MemoryTable,
+    now: Instant,
+}
+
+impl Desk {
+    /// An instance made for `max_open` connections, in a fleet that may hold `limit`.
+    fn new(id: &str, table: &MemoryTable, limit: u64, max_open: u64) -> Self {
+        let rules = Rules {
+            endpoint: "host".to_owned(),
+            id: id.to_owned(),
+            limit,
+            block: 5,
+            beat: BEAT,
+            lease: LEASE,
+            max_open,
+            policy: AwayPolicy::Local,
+        };
+        let book = Book::new(rules, Seed::new(7).fork(id).draws());
+        Self { book, table: table.clone(), now: Instant::ZERO }
+    }
+
+    fn wall(&self) -> Duration {
+        BEAT_ORIGIN + self.now.since(Instant::ZERO)
+    }
+
+    fn next(&mut self) -> Act {
+        let wall = self.wall();
+        self.book.next(self.now, wall)
+    }
+
+    fn done(&self, call: &Call) -> Result<Option<Item>, TableError> {
+        let time = VirtualTime::new();
+        match call.ask(&self.book.rules) {
+            Ask::Get(key) => time.run(self.table.get(&key)),
+            Ask::Update(update) => time.run(self.table.update(&update)),
+        }
+    }
+
+    fn answer(&mut self, call: &Call, outcome: Result<Option<Item>, TableError>) {
+        let wall = self.wall();
+        self.book.answer(call, self.now, self.now, wall, outcome);
+    }
+
+    /// Does what there is to do, until `until`, and returns the first call that `stop` is for, which is not made.
+    fn run(&mut self, until: Instant, stop: impl Fn(&Call) -> bool) -> Option<Call> {
+        loop {
+            match self.next() {
+                Act::Call(call) if stop(&call) => return Some(call),
+                Act::Call(call) => {
+                    let outcome = self.done(&call);
+                    self.answer(&call, outcome);
+                }
+                Act::Wait(at) if at > until => {
+                    self.now = self.now.max(until);
+                    return None;
+                }
+                Act::Wait(at) => self.now = at,
+                Act::Left => return None,
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.run(self.now + time, |_| false);
+    }
+
+    /// How many leases there are to be had at once; they are taken.
+    fn lend(&mut self) -> usize {
+        std::iter::from_fn(|| matches!(self.book.take(self.now, None), Taken::Lease(_)).then_some(())).count()
+    }
+
+    /// Callers who take leases, as many as there are to be had, `most` at most. Returns their numbers.
+    fn take(&mut self, most: usize) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while numbers.len() < most {
+            match self.book.take(self.now, None) {
+                Taken::Lease(number) => numbers.push(number),
+                Taken::Full | Taken::Away(_) => break,
+                Taken::Wait => {
+                    let round = self.book.wait(true);
+                    self.pass(Duration::ZERO);
+                    match self.book.take(self.now, Some(round)) {
+                        Taken::Lease(number) => numbers.push(number),
+                        _ => {
+                            self.book.wait(false);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        numbers
+    }
+}
+
+#[test]
+fn what_is_on_its_way_back_is_not_lent() {
+    let table = MemoryTable::new();
+    let mut desk = Desk::new("a", &table, 800, 20);
+    desk.pass(Duration::from_secs(1));
+    assert_eq!(desk.book.slots(), 20);
+    let gives = |call: &Call| matches!(call, Call::Renew(_, before, after) if after.slots < before.slots);
+    let call = desk.run(desk.now + 3 * LEASE, gives).expect("nobody needs them");
+    // It may be made at any moment, and its slots be someone else's.
+    assert_eq!(desk.lend(), 5, "a block is kept, and no more is lent");
+    let outcome = desk.done(&call);
+    desk.answer(&call, outcome);
+    assert_eq!((desk.book.slots(), desk.book.held()), (5, 5));
+}
+
+#[test]
+fn what_may_have_been_given_back_is_not_lent_until_the_table_has_answered() {
+    let table = MemoryTable::new();
+    let mut desk = Desk::new("a", &table, 16, 6);
+    desk.pass(Duration::from_secs(1));
+    let leases = desk.take(6);
+    assert_eq!((leases.len(), desk.book.slots()), (6, 6), "of three shards, which have two each");
+    for lease in leases {
+        desk.book.give(lease);
+    }
+    let leaves = |call: &Call| matches!(call, Call::Leave(..));
+    let call = desk
+        .run(desk.now + 4 * LEASE, leaves)
+        .expect("an entry that nobody needs costs a write at each beat");
+    // It is made, and nobody hears of it.
+    desk.done(&call).expect("nothing keeps it from being made");
+    desk.answer(&call, Err(TableError::Unknown("no answer".into())));
+    assert_eq!(desk.lend(), 4, "the slots of that entry may be someone else's by now");
+    let again = desk.run(desk.now + BEAT, |_| true);
+    assert_eq!(again, Some(call.clone()), "it is left until there is an answer");
+    let refused = desk.done(&call);
+    assert!(matches!(refused, Err(TableError::ConditionFailed(_))), "{refused:?}");
+    desk.answer(&call, refused);
+    assert_eq!(desk.book.slots(), 4);
+}
+
+/// Lets all go on together.
+fn pass(desks: &mut [Desk], time: Duration) {
+    for _ in 0..time.as_secs() {
+        desks.iter_mut().for_each(|desk| desk.pass(Duration::from_secs(1)));
+    }
+}
+
+#[test]
+fn who_comes_last_gets_its_share_of_what_nobody_uses_yet() {
+    let table = MemoryTable::new();
+    let mut desks: Vec<Desk> = ["a", "b", "c", "d"].map(|id| Desk::new(id, &table, 80, 80)).into();
+    for desk in &mut desks {
+        desk.pass(Duration::from_secs(1));
+    }
+    // All want all of it, and use little so far.
+    for _ in 0..4 {
+        for desk in &mut desks {
+            desk.take(4);
+        }
+        pass(&mut desks, BEAT);
+    }
+    for _ in 0..20 {
+        for desk in &mut desks {
+            desk.take(80);
+        }
+        pass(&mut desks, Duration::from_secs(10));
+    }
+    let held: Vec<u64> = desks.iter().map(|desk| desk.book.held()).collect();
+    assert!(held.iter().all(|held| *held >= 15), "{held:?}: nobody has much less than a fourth");
+    assert!(held.iter().sum::<u64>() >= 78, "{held:?}: hardly any is left unused");
+}
+
+#[test]
+fn who_comes_when_all_is_in_use_gets_what_others_close() {
+    let table = MemoryTable::new();
+    let mut first = Desk::new("first", &table, 40, 40);
+    first.pass(Duration::from_secs(1));
+    let mut leases = first.take(40);
+    assert_eq!(leases.len(), 40);
+    let mut desks = vec![first, Desk::new("second", &table, 40, 40)];
+    desks[1].now = desks[0].now;
+    pass(&mut desks, BEAT);
+    // Connections come to their end one by one, and the first would open them anew.
+    for _ in 0..60 {
+        if desks[0].book.held() > 4 {
+            desks[0].book.give(leases.remove(0));
+        }
+        leases.extend(desks[0].take(40));
+        desks[1].take(40);
+        pass(&mut desks, Duration::from_secs(10));
+    }
+    let held: Vec<u64> = desks.iter().map(|desk| desk.book.held()).collect();
+    assert!(held[1] >= 15 && held.iter().sum::<u64>() >= 38, "{held:?}");
+}

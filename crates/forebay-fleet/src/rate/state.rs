@@ -1,0 +1,201 @@
+//! What a process knows of the fleet's rate, and how much of it to ask for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use forebay::{Draws, Instant, Pace};
+
+use super::Source;
+use crate::away::Away;
+use crate::bucket::PERMIT_LIFE;
+use crate::share::Share;
+
+/// Permits asked for at a time, at most.
+pub(super) const BATCH: u32 = 64;
+/// A line longer than this is a line: then one asks once for each time it has moved on.
+pub(super) const LINE: Duration = Duration::from_millis(250);
+/// So many a second are wanted while nobody knows how long the line is.
+const FEW: f64 = 10.0;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) source: Source,
+    pub(super) share: Share,
+    /// Turns that are had and not taken, with a number to tell two of one time apart.
+    pub(super) turns: BTreeSet<(Instant, u64)>,
+    numbers: u64,
+    /// Callers who have neither permit nor turn.
+    pub(super) waiting: u32,
+    pub(super) asking: bool,
+    pub(super) ask_at: Instant,
+    /// How long it was until the last of those permits that came last.
+    pub(super) last_wait: Duration,
+    /// When we last asked, and for how many.
+    last_batch: Option<(Instant, u32)>,
+    pub(super) away: Away,
+    pub(super) draws: Draws,
+}
+
+impl State {
+    pub(super) fn new(source: Source, share: Share, draws: Draws) -> Self {
+        Self {
+            source,
+            share,
+            turns: BTreeSet::new(),
+            numbers: 0,
+            waiting: 0,
+            asking: false,
+            ask_at: Instant::ZERO,
+            last_wait: Duration::ZERO,
+            last_batch: None,
+            away: Away::default(),
+            draws,
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// The first turn that has not lapsed.
+    pub(super) fn next_turn(&mut self, now: Instant) -> Option<Instant> {
+        while let Some((at, _)) = self.turns.pop_first() {
+            if now <= at + PERMIT_LIFE {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// How long the line was when we last asked; none if that was too long ago to know.
+    fn line(&self, now: Instant) -> Option<Duration> {
+        let (asked, _) = self.last_batch?;
+        (now.since(asked) <= self.last_wait + PERMIT_LIFE).then_some(self.last_wait)
+    }
+
+    /// Turns to take at a time in a line of this length: less, the longer it is. Where each of `n` instances stands in it again and
+    /// again, it comes to about the root of `n / 2` seconds, at any rate: ten for 200, who ask 20 times a second then.
+    fn bite(&self, line: Duration) -> f64 {
+        (self.source.per_second() / (2.0 * line.as_secs_f64())).max(1.0)
+    }
+
+    /// How many turns to ask for: for all who wait, and for those who will come, as far as there are slots for them (`spare`). So a
+    /// burst is taken in few bites, and what is not used lapses. In a line, no more than a fair bite.
+    pub(super) fn batch(&mut self, now: Instant, wall: Duration, spare: Option<u32>) -> u32 {
+        let (stood, waiting) = (self.line(now), self.waiting);
+        let line = self.source.line(wall).max(stood.unwrap_or_default());
+        // Without a ledger, as many as last time may come if that was just now.
+        let last = self.last_batch.filter(|_| stood.is_some()).map_or(0, |(_, last)| last);
+        let coming = spare.unwrap_or(last);
+        let coming = if line > LINE {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+            let bite = self.bite(line).ceil() as u32;
+            coming.min(bite.saturating_sub(waiting))
+        } else if waiting > 1 || stood.is_some() {
+            coming
+        } else {
+            // One alone replaces one alone.
+            0
+        };
+        let count = waiting.saturating_add(coming).clamp(1, BATCH);
+        self.last_batch = Some((now, count));
+        if spare.is_some() {
+            // This was for all we know of; those who come one by one ask together.
+            self.ask_at = self.ask_at.max(now + LINE);
+        }
+        count
+    }
+
+    /// How fast permits come, to whoever holds `slots` of `limit`.
+    pub(super) fn pace(&mut self, now: Instant, slots: u64, limit: u64) -> Pace {
+        let full = self.source.per_second();
+        let per_second = match self.line(now) {
+            // Who has slots asks for all of them at once, as soon as it knows that there is no line: a few callers find out.
+            None if slots > 0 => FEW.min(full),
+            None => full,
+            // In a line one gets a bite at a time, and waits for it: more callers would only stand there.
+            Some(line) if line > LINE => full.min(self.bite(line) / line.as_secs_f64()),
+            Some(_) => full,
+        };
+        // With a caller each for the turns that are near, none lapses.
+        let near = self.turns.iter().take_while(|(at, _)| *at <= now + PERMIT_LIFE).count() as u64;
+        let ready = self.share.ready(now, slots, limit) + near;
+        Pace { per_second, at_once: u32::try_from(ready).unwrap_or(u32::MAX) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bucket::Bucket;
+    use crate::item::Item;
+    use forebay::Seed;
+
+    const WALL: Duration = Duration::from_secs(1_800_000_000);
+
+    /// Knows of a line of so many seconds, or of none for a negative number.
+    fn state(line: i64) -> State {
+        let mut bucket = Bucket::new("host", 100, 1000, true, Duration::from_secs(30));
+        let due = i64::try_from(WALL.as_nanos()).unwrap() + line * 1_000_000_000;
+        bucket.saw(Some(&Item::new().with("due_ns", due)));
+        State::new(Source::Bucket(bucket), Share::new(100, 1000), Seed::new(1).draws())
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_burst_is_taken_at_once_and_one_alone_takes_one() {
+        let mut fresh = state(-5);
+        fresh.waiting = 4;
+        assert_eq!(fresh.batch(at(0), WALL, Some(46)), 50);
+        assert_eq!(state(-5).batch(at(0), WALL, Some(3)), 1, "for whoever has given up");
+        let mut steady = state(-5);
+        steady.waiting = 1;
+        assert_eq!(steady.batch(at(0), WALL, Some(3)), 1);
+        assert_eq!(steady.batch(at(900), WALL, Some(3)), 4, "the second within a second");
+        assert_eq!(steady.batch(at(9000), WALL, Some(3)), 1);
+        assert_eq!(steady.batch(at(9100), WALL, None), 2, "nobody knows how many come: as many as before");
+        steady.waiting = 1000;
+        assert_eq!(steady.batch(at(9200), WALL, Some(3)), BATCH);
+    }
+
+    #[test]
+    fn in_a_line_one_takes_a_bite() {
+        for (line, bite) in [(1, 40), (4, 10), (10, 4), (20, 2)] {
+            let mut state = state(line);
+            state.waiting = 2;
+            assert_eq!(state.batch(at(0), WALL, Some(50)), bite, "{line} s");
+            assert_eq!(state.batch(at(0), WALL, Some(0)), 2, "{line} s, and no slots for more");
+            state.waiting = 50;
+            assert_eq!(state.batch(at(0), WALL, Some(50)), 50, "{line} s: nobody who waits is forgotten");
+        }
+        let mut state = state(-5);
+        state.waiting = 2;
+        state.batch(at(0), WALL, Some(50));
+        state.last_wait = Duration::from_secs(10);
+        assert_eq!(state.batch(at(9000), WALL, Some(50)), 4, "it was ten seconds, and may be still");
+        assert_eq!(state.batch(at(20_001), WALL, Some(50)), 52, "that was long ago");
+    }
+
+    #[test]
+    fn as_many_callers_as_there_are_turns_for() {
+        let mut state = state(-5);
+        let few = Pace { per_second: 10.0, at_once: 0 };
+        assert_eq!(state.pace(at(0), 50, 10_000), few, "a few find out");
+        state.batch(at(0), WALL, Some(50));
+        assert_eq!(state.pace(at(0), 50, 10_000), Pace { per_second: 80.0, at_once: 0 });
+        state.last_wait = Duration::from_secs(10);
+        assert_eq!(state.pace(at(0), 50, 10_000), Pace { per_second: 0.4, at_once: 0 });
+        state.turns = [(at(2000), 1), (at(2500), 2), (at(9000), 3)].into();
+        assert_eq!(state.pace(at(1500), 0, 10_000).at_once, 2, "the third is not near");
+        assert_eq!(state.pace(at(11_001), 50, 10_000).per_second, few.per_second, "that was long ago");
+        assert_eq!(
+            state.pace(at(11_001), 0, 10_000).per_second,
+            80.0,
+            "without slots, every caller asks for itself"
+        );
+    }
+}
