@@ -40,6 +40,11 @@ pub async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
+/// Sleeps, with the whole thread.
+pub fn nap(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
 /// Today, as `2026-01-31`, by UTC.
 #[must_use]
 pub fn today() -> String {

@@ -11,6 +11,8 @@ pub mod dsql;
 pub mod dsql_local;
 mod dynamo;
 pub mod fleet_processes;
+pub mod flight;
+pub mod flight_cancel;
 pub mod instructions;
 pub mod machine;
 pub mod peers;

@@ -11,13 +11,17 @@ use crate::clock;
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
 /// The crates whose versions matter to a reader of the figures.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 18] = [
+    "adbc_driver_manager",
+    "arrow-flight",
     "aurora-dsql-sqlx-connector",
     "bb8",
     "crossbeam-queue",
     "deadpool",
     "deadpool-postgres",
     "forebay",
+    "h2",
+    "hyper",
     "mobc",
     "parking_lot",
     "r2d2",
@@ -25,6 +29,7 @@ const CRATES: [&str; 13] = [
     "sqlx",
     "tokio",
     "tokio-postgres",
+    "tonic",
 ];
 
 /// A machine at a time.

@@ -7,7 +7,7 @@ use forebay_bench::coordination::{self, history};
 use forebay_bench::fleet_processes::{self, Plan};
 use forebay_bench::report::Report;
 use forebay_bench::twin_tables;
-use forebay_bench::{dsql, dsql_local, instructions, sim};
+use forebay_bench::{dsql, dsql_local, flight, flight_cancel, instructions, sim};
 
 /// Measures forebay and its peers, side by side in one run.
 #[derive(Parser)]
@@ -104,6 +104,40 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// This project's pools for Flight SQL beside a pool over ADBC and a bare client, against a local server.
+    Flight {
+        /// Shorter: some seconds for each section.
+        #[arg(long)]
+        quick: bool,
+        /// Measure only this; can be given several times.
+        #[arg(long, value_enum, value_name = "SECTION")]
+        only: Vec<flight::Section>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// What becomes of Flight SQL statements whose callers give up, and of large results.
+    FlightCancel {
+        /// Shorter: some seconds for each section.
+        #[arg(long)]
+        quick: bool,
+        /// Measure only this; can be given several times.
+        #[arg(long, value_enum, value_name = "SECTION")]
+        only: Vec<flight_cancel::Section>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// A client of Flight SQL whose memory is measured: the one above starts it.
+    #[command(hide = true)]
+    FlightRead {
+        #[command(flatten)]
+        reading: flight_cancel::Reading,
+    },
+    /// The Flight SQL server that is measured: the two above start it.
+    #[command(hide = true)]
+    FlightLocalServe {
+        #[command(flatten)]
+        settings: flight::Settings,
+    },
     /// The part of `coordination` with a DynamoDB: real processes that share it while they are killed at random, and histories that must end as
     /// on the table in memory.
     FleetProcesses {
@@ -116,7 +150,7 @@ enum Command {
     /// One of those processes.
     #[command(hide = true)]
     FleetWorker,
-    /// The server that is measured: the two above start it.
+    /// The local Aurora DSQL that is measured: `dsql` and `dsql-local` start it.
     #[command(hide = true)]
     DsqlLocalServe {
         /// Which engine.
@@ -178,6 +212,18 @@ fn main() -> anyhow::Result<()> {
         Command::Dsql { quick, only, output } => {
             output.print(&dsql::run(if quick { dsql::Effort::QUICK } else { dsql::Effort::FULL }, &only)?);
         }
+        Command::Flight { quick, only, output } => {
+            output.print(&flight::run(
+                if quick { flight::Effort::QUICK } else { flight::Effort::FULL },
+                &only,
+            )?);
+        }
+        Command::FlightCancel { quick, only, output } => {
+            let effort = if quick { flight_cancel::Effort::QUICK } else { flight_cancel::Effort::FULL };
+            output.print(&flight_cancel::run(effort, &only)?);
+        }
+        Command::FlightRead { reading } => flight_cancel::read(&reading)?,
+        Command::FlightLocalServe { settings } => flight::serve(&settings)?,
         Command::FleetProcesses { long, output } => {
             let mut report = Report::new("fleet-processes");
             on_a_real_table(&mut report, long)?;
