@@ -23,7 +23,9 @@ use crate::link::Link;
 use crate::put;
 use crate::query_options::{Progress, QueryOptions};
 use crate::result::{QueryResult, UpdateResult};
+use crate::sql::Traits;
 use crate::stream::QueryStream;
+use crate::transaction::Current;
 
 /// How long closing one in the background may take.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -34,6 +36,9 @@ const CLOSE: Duration = Duration::from_secs(5);
 pub struct AsyncPreparedQuery {
     link: Arc<Link>,
     tenancy: u64,
+    /// What it does, to the session's transaction too.
+    traits: Traits,
+    transaction: Current,
     handle: Bytes,
     dataset_schema: SchemaRef,
     parameter_schema: SchemaRef,
@@ -44,10 +49,12 @@ impl AsyncPreparedQuery {
     pub(crate) async fn prepare(
         link: &Arc<Link>,
         sql: &str,
-        transaction_id: Option<Bytes>,
+        transaction: Current,
+        traits: Traits,
         limits: &Limits,
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
+        let transaction_id = transaction.id();
         let request = ActionCreatePreparedStatementRequest { query: sql.to_owned(), transaction_id };
         let request = request.as_any().encode_to_vec();
         let answer = limits.run(Phase::Execute, async {
@@ -62,6 +69,8 @@ impl AsyncPreparedQuery {
         Ok(Self {
             link: Arc::clone(link),
             tenancy: link.tenancy(),
+            traits,
+            transaction,
             handle: prepared.prepared_statement_handle,
             dataset_schema: schema(prepared.dataset_schema)?,
             parameter_schema: schema(prepared.parameter_schema)?,
@@ -158,12 +167,18 @@ impl AsyncPreparedQuery {
         if let Some(params) = params {
             self.bind(params, &limits).await?;
         }
-        QueryStream::of_session(self.fetch(limits, None).await?).collect().await
+        let result = QueryStream::of_session(self.fetch(limits, None).await?).collect().await?;
+        self.transaction.conclude(self.traits);
+        Ok(result)
     }
 
     pub(crate) async fn write(&self, params: Option<RecordBatch>, limits: &Limits) -> Result<UpdateResult> {
         let command = CommandPreparedStatementUpdate { prepared_statement_handle: self.handle.clone() };
-        put::update(&self.link, command.as_any().encode_to_vec().into(), params, limits).await
+        self.transaction.note(self.traits);
+        let updated =
+            put::update(&self.link, command.as_any().encode_to_vec().into(), params, limits).await?;
+        self.transaction.conclude(self.traits);
+        Ok(updated)
     }
 
     fn limits(&self, options: QueryOptions) -> Result<Limits> {
@@ -191,6 +206,7 @@ impl AsyncPreparedQuery {
     }
 
     async fn fetch(&self, limits: Limits, progress: Option<&Progress>) -> Result<Fetch> {
+        self.transaction.note(self.traits);
         Fetch::start(&self.link, self.command(), limits, progress).await
     }
 }

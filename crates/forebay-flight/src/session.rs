@@ -18,7 +18,7 @@ use crate::result::{QueryResult, UpdateResult};
 use crate::server::Server;
 use crate::sql::Traits;
 use crate::stream::QueryStream;
-use crate::transaction::Open;
+use crate::transaction::Current;
 
 mod inner;
 
@@ -30,7 +30,7 @@ mod inner;
 pub struct AsyncSession {
     pub(crate) link: Arc<Link>,
     /// The transaction that is open.
-    pub(crate) transaction: Open,
+    pub(crate) transaction: Current,
     /// Something of it would show to the next borrower.
     pub(crate) is_altered: bool,
     default_timeout: Option<Duration>,
@@ -85,7 +85,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let link = Link::open(server, lifeline).await?;
-        Ok(Self { link, transaction: Open::No, is_altered: false, default_timeout })
+        Ok(Self { link, transaction: Current::default(), is_altered: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -107,7 +107,13 @@ impl AsyncSession {
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<QueryResult> {
-        self.query_stream_with_options(sql, options).await?.collect().await
+        let traits = Traits::of(sql);
+        let progress = options.progress.clone();
+        let limits = self.limits(options);
+        let fetch = self.fetch(sql, traits, limits, progress.as_ref()).await?;
+        let result = QueryStream::of_session(fetch).collect().await?;
+        self.transaction.conclude(traits);
+        Ok(result)
     }
 
     /// Runs a statement that changes something and gives rows, as `INSERT ... RETURNING` does.
