@@ -14,6 +14,7 @@ use tonic::Code;
 use crate::actions;
 use crate::budget::Budget;
 use crate::error::Error;
+use crate::link::Link;
 use crate::server::Server;
 use crate::session::AsyncSession;
 
@@ -129,17 +130,34 @@ async fn unless<T>(mut closing: watch::Receiver<bool>, future: impl Future<Outpu
 }
 
 /// Ends a session, and waits until its socket is closed. Whether the server is known to have forgotten it.
-pub(crate) async fn close(session: AsyncSession) -> bool {
+pub(crate) async fn close(mut session: AsyncSession) -> bool {
     let server = Arc::clone(&session.link.server);
     let pulse = Arc::clone(session.link.pulse());
     let mut is_forgotten = false;
-    if session.link.is_usable() && session.link.is_used() && server.closes_sessions.may_be() {
+    if is_known(&session.link) {
         let close = rt::within(&*server.runtime, CLOSE, actions::close_session(&session.link)).await;
         is_forgotten = close == Some(true);
     }
+    session.is_over = true;
     drop(session);
     rt::within(&*server.runtime, CLOSE, pulse.over()).await;
     is_forgotten
+}
+
+/// Ends a session that was dropped, in the background.
+pub(crate) fn part(link: &Arc<Link>) {
+    if is_known(link) {
+        let parting = Arc::clone(link);
+        link.errand(async move {
+            rt::within(&*parting.server.runtime, CLOSE, actions::close_session(&parting)).await;
+            true
+        });
+    }
+}
+
+/// Whether the server may have a session for it, and a way to end it.
+fn is_known(link: &Link) -> bool {
+    link.is_usable() && link.is_used() && link.server.closes_sessions.may_be()
 }
 
 fn failure(error: &Error) -> Failure {

@@ -33,6 +33,8 @@ pub struct AsyncSession {
     pub(crate) transaction: Current,
     /// Something of it would show to the next borrower.
     pub(crate) is_altered: bool,
+    /// The server has been told that it ends.
+    pub(crate) is_over: bool,
     default_timeout: Option<Duration>,
 }
 
@@ -85,7 +87,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let link = Link::open(server, lifeline).await?;
-        Ok(Self { link, transaction: Current::default(), is_altered: false, default_timeout })
+        Ok(Self { link, transaction: Current::default(), is_altered: false, is_over: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -208,7 +210,7 @@ impl AsyncSession {
     /// See [`Error`].
     ///
     /// # Cancel safety
-    /// Dropping it may leave a prepared statement on the server until the session ends.
+    /// Dropped before it is done, the statement is closed in the background; the next call waits for that.
     pub async fn prepare(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
         let limits = self.limits(QueryOptions::new());
         self.prepare_within(sql, &limits).await
@@ -254,6 +256,15 @@ impl AsyncSession {
         let limits = self.limits(QueryOptions::new());
         self.ready(&limits).await?;
         limits.run(Phase::Execute, self.link.ping()).await
+    }
+}
+
+/// Tells the server in the background that the session ends, where it knows how: it may keep it for long otherwise.
+impl Drop for AsyncSession {
+    fn drop(&mut self) {
+        if !self.is_over {
+            crate::connector::part(&self.link);
+        }
     }
 }
 

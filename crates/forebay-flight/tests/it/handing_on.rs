@@ -1,10 +1,13 @@
 //! What one borrower does to a session, and what the next one finds.
 
+use std::time::Duration;
+
 use flight_local::{Config, FlightLocal};
-use forebay_flight::{AsyncFlightSQLPool, Error, Ingest, QueryOptions};
+use forebay_flight::{AsyncFlightSQLPool, AsyncSession, Error, Ingest, QueryOptions};
 use futures_util::stream;
 
-use crate::fixture::{integers, numbers, pool, server, server_with};
+use crate::drops::dropped_after;
+use crate::fixture::{eventually, integers, numbers, pool, server, server_with};
 
 /// A pool of one session, and two tables.
 async fn one() -> (FlightLocal, AsyncFlightSQLPool) {
@@ -151,4 +154,41 @@ async fn a_call_with_an_alias_is_not_run_twice() {
         let run = server.statements().iter().filter(|statement| statement.as_str() == sql).count();
         assert_eq!(run, times, "{sql}");
     }
+}
+
+#[tokio::test]
+async fn a_session_that_is_dropped_is_closed_on_the_server() {
+    let server = server_with(Config { session_linger: Duration::from_secs(900), ..Config::default() }).await;
+    let mut session = AsyncSession::connect(server.url().as_str()).await.unwrap();
+    session.update("CREATE TEMP TABLE t (a INTEGER)").await.unwrap();
+    drop(session);
+    eventually("it is gone", || server.counters().sessions_open == 0).await;
+    assert_eq!((server.counters().close_session, server.counters().sessions_lingering), (1, 0));
+
+    let mut session = AsyncSession::connect(server.url().as_str()).await.unwrap();
+    session.query("SELECT 1").await.unwrap();
+    session.close().await.unwrap();
+    assert_eq!(server.counters().close_session, 2, "told once");
+    drop(AsyncSession::connect(server.url().as_str()).await.unwrap());
+    eventually("both connections are closed", || server.counters().connections_open == 0).await;
+    assert_eq!(server.counters().close_session, 2, "an unused one is none to the server");
+}
+
+#[tokio::test]
+async fn a_dropped_prepare_leaves_no_statement() {
+    let (server, pool) = one().await;
+    for polls in 0..30 {
+        let mut session = pool.acquire_session().await.unwrap();
+        dropped_after(polls, session.prepare("SELECT 1")).await;
+        drop(session);
+        dropped_after(polls, pool.query_with_param("SELECT ?", numbers([1]))).await;
+    }
+    let counters = || server.counters();
+    assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
+    eventually("each is closed", || {
+        counters().create_prepared_statement == counters().close_prepared_statement
+    })
+    .await;
+    assert!(counters().create_prepared_statement > 0);
+    assert_eq!(counters().sessions_ever, 1);
 }
