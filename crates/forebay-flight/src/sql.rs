@@ -21,6 +21,8 @@ pub(crate) struct Traits {
     pub(crate) begins: bool,
     /// It is one statement, and ends the transaction.
     pub(crate) ends: bool,
+    /// The last that it does to a transaction is to end it.
+    pub(crate) ends_last: bool,
     /// If the server refuses it, it has left nothing in the session.
     pub(crate) is_all_or_nothing: bool,
 }
@@ -36,6 +38,7 @@ impl Traits {
             alters_session: one.alters_session || other.alters_session,
             begins: one.begins || other.begins,
             ends: one.ends && other.ends,
+            ends_last: one.ends_last && other.ends_last,
             is_all_or_nothing: false,
         });
         let sum = sum.unwrap_or(Self::UNREADABLE);
@@ -53,6 +56,7 @@ impl Traits {
         alters_session: true,
         begins: false,
         ends: false,
+        ends_last: false,
         is_all_or_nothing: false,
     };
 
@@ -70,8 +74,10 @@ impl Traits {
             statements += 1;
             traits.is_read_only &= reads::is_read_only(&plain);
             traits.alters_session |= leaves::alters_session(&plain);
-            traits.begins |= leaves::begins(&plain);
-            traits.ends = leaves::ends(&plain);
+            let (begins, ends) = (leaves::begins(&plain), leaves::ends(&plain));
+            traits.begins |= begins;
+            traits.ends = ends;
+            traits.ends_last = ends || traits.ends_last && !begins;
         }
         // Servers differ in what they make of several statements in one.
         traits.is_read_only &= statements == 1;

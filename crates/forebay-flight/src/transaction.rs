@@ -33,6 +33,8 @@ enum Open {
     Named(Bytes),
     /// One that a statement began.
     BySql,
+    /// The same, and a script should have ended it: but a server may have carried out a part of it only.
+    Perhaps,
 }
 
 /// The transaction of a session. What was prepared in the session may begin and end it too.
@@ -45,21 +47,26 @@ impl Current {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether one may be open.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(*self.open(), Open::No)
+    }
+
+    fn is_certain(&self) -> bool {
+        matches!(*self.open(), Open::Named(_) | Open::BySql)
     }
 
     pub(crate) fn id(&self) -> Option<Bytes> {
         match &*self.open() {
             Open::Named(id) => Some(id.clone()),
-            Open::No | Open::BySql => None,
+            Open::No | Open::BySql | Open::Perhaps => None,
         }
     }
 
     /// A statement is about to be sent.
     pub(crate) fn note(&self, traits: Traits) {
         let mut open = self.open();
-        if traits.begins && matches!(*open, Open::No) {
+        if traits.begins && matches!(*open, Open::No | Open::Perhaps) {
             *open = Open::BySql;
         }
     }
@@ -67,8 +74,10 @@ impl Current {
     /// The statement has succeeded, to its end.
     pub(crate) fn conclude(&self, traits: Traits) {
         let mut open = self.open();
-        if traits.ends && matches!(*open, Open::BySql) {
-            *open = Open::No;
+        match *open {
+            Open::BySql | Open::Perhaps if traits.ends => *open = Open::No,
+            Open::BySql if traits.ends_last => *open = Open::Perhaps,
+            _ => {}
         }
     }
 
@@ -83,6 +92,7 @@ impl fmt::Debug for Open {
             Self::No => "No",
             Self::Named(_) => "Named",
             Self::BySql => "BySql",
+            Self::Perhaps => "Perhaps",
         })
     }
 }
@@ -108,7 +118,7 @@ impl AsyncSession {
     /// # Cancel safety
     /// As [`begin`](Self::begin).
     pub async fn begin_transaction(&mut self) -> Result<()> {
-        if self.transaction.is_open() {
+        if self.transaction.is_certain() {
             return Err(Error::config("a transaction is open already: commit it or roll it back first"));
         }
         let limits = self.limits(QueryOptions::new());
@@ -177,7 +187,7 @@ impl AsyncSession {
         let open = self.transaction.open().clone();
         match open {
             Open::No => Err(Error::config("no transaction is open")),
-            Open::BySql => {
+            Open::BySql | Open::Perhaps => {
                 let sql = if how == EndTransaction::Commit { "COMMIT" } else { "ROLLBACK" };
                 self.run_update(sql, &limits).await.map(drop)
             }
@@ -191,6 +201,20 @@ impl AsyncSession {
                 self.transaction.replace(Open::No);
                 Ok(())
             }
+        }
+    }
+
+    /// Leaves no transaction open, or fails.
+    pub(crate) async fn clear_transaction(&mut self) -> Result<()> {
+        let by_sql = self.transaction.id().is_none();
+        match self.rollback().await {
+            Err(error) if by_sql && error.is_refusal() => {
+                // There may be none. Where one can be begun and undone, none is open afterwards.
+                let limits = self.limits(QueryOptions::new());
+                self.run_update("BEGIN", &limits).await?;
+                self.rollback().await
+            }
+            rolled_back => rolled_back,
         }
     }
 

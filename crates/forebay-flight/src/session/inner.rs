@@ -129,7 +129,7 @@ impl AsyncSession {
             return Err("its settings or temporary tables would show to the next borrower".into());
         }
         if self.transaction.is_open() {
-            self.rollback().await?;
+            self.clear_transaction().await?;
         }
         Ok(())
     }

@@ -211,6 +211,16 @@ fn transactions_by_words_are_followed() {
 }
 
 #[test]
+fn a_script_may_end_what_it_begins() {
+    for sql in ["BEGIN; INSERT INTO t VALUES (1); COMMIT", "BEGIN; COMMIT; SELECT 1", "COMMIT"] {
+        assert!(Traits::of(sql).ends_last, "{sql}");
+    }
+    for sql in ["BEGIN", "BEGIN; COMMIT; BEGIN", "COMMIT; SAVEPOINT a", "BEGIN; ROLLBACK TO a", "SELECT 1"] {
+        assert!(!Traits::of(sql).ends_last, "{sql}");
+    }
+}
+
+#[test]
 fn a_refusal_is_forgiven_only_where_nothing_can_have_been_done() {
     for sql in ["SELEC 1", "SELECT 'x", "FORM t SELECT 1;", "PIVOTT t", "SELECT \"x"] {
         assert!(Traits::of(sql).is_all_or_nothing, "{sql}");

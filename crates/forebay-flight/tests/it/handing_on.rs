@@ -96,6 +96,26 @@ async fn a_transaction_by_words_costs_no_session() {
 }
 
 #[tokio::test]
+async fn a_script_that_ends_its_transaction_costs_no_session() {
+    let (server, pool) = one().await;
+    for script in
+        ["BEGIN; INSERT INTO b VALUES (1); COMMIT", "SAVEPOINT x; INSERT INTO b VALUES (1); RELEASE x"]
+    {
+        pool.update(script).await.unwrap();
+        is_clean(&pool, script).await;
+    }
+    let mut session = pool.acquire_session().await.unwrap();
+    session.update("BEGIN; INSERT INTO b VALUES (1); COMMIT").await.unwrap();
+    session.begin_transaction().await.unwrap();
+    session.update("INSERT INTO b VALUES (1)").await.unwrap();
+    session.commit().await.unwrap();
+    drop(session);
+    is_clean(&pool, "a script and a transaction").await;
+    assert_eq!(integers(&pool.query("SELECT count(*) FROM b").await.unwrap()), [4]);
+    assert_eq!(server.counters().sessions_ever, 1);
+}
+
+#[tokio::test]
 async fn nothing_temporary_is_handed_on() {
     for create in [
         "CREATE TABLE \"temp\".leak (n INTEGER)",
