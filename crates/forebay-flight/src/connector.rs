@@ -81,7 +81,8 @@ impl Connect for Connector {
                 return Ok(session);
             }
         }
-        AsyncSession::open(&self.server, lifeline, self.default_timeout)
+        // Boxed, like all that a pool's care rarely does: its tasks are moved about before they run.
+        Box::pin(AsyncSession::open(&self.server, lifeline, self.default_timeout))
             .await
             .map_err(|error| OpenError::new(failure(&error), error))
     }
@@ -99,17 +100,17 @@ impl Connect for Connector {
     }
 
     async fn check(&self, session: &mut AsyncSession) -> Result<(), BoxError> {
-        Ok(session.link.ping().await?)
+        Ok(Box::pin(session.link.ping()).await?)
     }
 
     async fn close(&self, session: AsyncSession) {
         let busy = session.link.is_usable() && !session.link.is_at_rest();
         let session = match busy {
-            true => self.quarantine(session).await,
+            true => Box::pin(self.quarantine(session)).await,
             false => Some(session),
         };
         let Some(session) = session else { return };
-        if !close(session).await && !self.linger.is_zero() {
+        if !Box::pin(close(session)).await && !self.linger.is_zero() {
             let runtime = &self.server.runtime;
             unless(self.closing.clone(), runtime.sleep_until(runtime.now() + self.linger)).await;
         }

@@ -255,7 +255,7 @@ impl AsyncSession {
     pub async fn ping(&mut self) -> Result<()> {
         let limits = self.limits(QueryOptions::new());
         self.ready(&limits).await?;
-        limits.run(Phase::Execute, self.link.ping()).await
+        limits.run(Phase::Execute, Box::pin(self.link.ping())).await
     }
 }
 

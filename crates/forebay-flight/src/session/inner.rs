@@ -31,8 +31,9 @@ impl AsyncSession {
             return Err(lost("its connection is closed"));
         }
         let link = &self.link;
-        let in_order = limits.run(Phase::Execute, async { Ok(link.settled().await || link.recover().await) });
-        if in_order.await? {
+        // Boxed, as it is rare and large: every call of the session has it in its future.
+        let in_order = Box::pin(async { Ok(link.settled().await || link.recover().await) });
+        if limits.run(Phase::Execute, in_order).await? {
             Ok(())
         } else {
             Err(lost("the server is still at work on a statement that was cancelled"))
@@ -129,7 +130,7 @@ impl AsyncSession {
             return Err("its settings or temporary tables would show to the next borrower".into());
         }
         if self.transaction.is_open() {
-            self.clear_transaction().await?;
+            Box::pin(self.clear_transaction()).await?;
         }
         Ok(())
     }

@@ -59,7 +59,8 @@ pub(super) fn ends(statement: &[Word<'_>]) -> bool {
 }
 
 /// Whether a text that the server refuses is certain to have left nothing, in whatever dialect: a single statement, without
-/// any word, be it in a string or a comment, of something that could go on for a while before it fails.
+/// any word, be it in a string or a comment, of something that could go on for a while before it fails. What is left to doubt
+/// is a server that runs a procedure by its bare name.
 pub(super) fn is_all_or_nothing(sql: &str) -> bool {
     let statement = sql.trim_end_matches(|letter: char| letter == ';' || letter.is_whitespace());
     let mut words = statement.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));

@@ -17,7 +17,8 @@ pub(super) fn is_read_only(statement: &[Word<'_>]) -> bool {
             let calls = statement.get(place + 1) == Some(&Word::Open);
             let qualified = place > 0 && statement[place - 1] == Word::Dot;
             if qualified {
-                // A column of any name; or a function of some schema, of which nothing is known.
+                // A column of any name; or a function of some schema, of which nothing is known. Where a function of one row may
+                // be written as its column, it is taken for one: nobody could tell, and hardly a read would be left.
                 return !calls;
             }
             if calls {
