@@ -14,6 +14,7 @@ use tonic::Code;
 use crate::actions;
 use crate::budget::Budget;
 use crate::error::Error;
+use crate::link::Link;
 use crate::server::Server;
 use crate::session::AsyncSession;
 
@@ -80,7 +81,8 @@ impl Connect for Connector {
                 return Ok(session);
             }
         }
-        AsyncSession::open(&self.server, lifeline, self.default_timeout)
+        // Boxed, like all that a pool's care rarely does: its tasks are moved about before they run.
+        Box::pin(AsyncSession::open(&self.server, lifeline, self.default_timeout))
             .await
             .map_err(|error| OpenError::new(failure(&error), error))
     }
@@ -98,17 +100,17 @@ impl Connect for Connector {
     }
 
     async fn check(&self, session: &mut AsyncSession) -> Result<(), BoxError> {
-        Ok(session.link.ping().await?)
+        Ok(Box::pin(session.link.ping()).await?)
     }
 
     async fn close(&self, session: AsyncSession) {
         let busy = session.link.is_usable() && !session.link.is_at_rest();
         let session = match busy {
-            true => self.quarantine(session).await,
+            true => Box::pin(self.quarantine(session)).await,
             false => Some(session),
         };
         let Some(session) = session else { return };
-        if !close(session).await && !self.linger.is_zero() {
+        if !Box::pin(close(session)).await && !self.linger.is_zero() {
             let runtime = &self.server.runtime;
             unless(self.closing.clone(), runtime.sleep_until(runtime.now() + self.linger)).await;
         }
@@ -129,17 +131,34 @@ async fn unless<T>(mut closing: watch::Receiver<bool>, future: impl Future<Outpu
 }
 
 /// Ends a session, and waits until its socket is closed. Whether the server is known to have forgotten it.
-pub(crate) async fn close(session: AsyncSession) -> bool {
+pub(crate) async fn close(mut session: AsyncSession) -> bool {
     let server = Arc::clone(&session.link.server);
     let pulse = Arc::clone(session.link.pulse());
     let mut is_forgotten = false;
-    if session.link.is_usable() && session.link.is_used() && server.closes_sessions.may_be() {
+    if is_known(&session.link) {
         let close = rt::within(&*server.runtime, CLOSE, actions::close_session(&session.link)).await;
         is_forgotten = close == Some(true);
     }
+    session.is_over = true;
     drop(session);
     rt::within(&*server.runtime, CLOSE, pulse.over()).await;
     is_forgotten
+}
+
+/// Ends a session that was dropped, in the background.
+pub(crate) fn part(link: &Arc<Link>) {
+    if is_known(link) {
+        let parting = Arc::clone(link);
+        link.errand(async move {
+            rt::within(&*parting.server.runtime, CLOSE, actions::close_session(&parting)).await;
+            true
+        });
+    }
+}
+
+/// Whether the server may have a session for it, and a way to end it.
+fn is_known(link: &Link) -> bool {
+    link.is_usable() && link.is_used() && link.server.closes_sessions.may_be()
 }
 
 fn failure(error: &Error) -> Failure {

@@ -141,6 +141,16 @@ impl Error {
         }
     }
 
+    /// Whether it is the server's own word that it did not carry out a statement, and not that something came between.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use Code::{
+            AlreadyExists, FailedPrecondition, Internal, InvalidArgument, NotFound, PermissionDenied,
+        };
+        let refusals =
+            [AlreadyExists, FailedPrecondition, Internal, InvalidArgument, NotFound, PermissionDenied];
+        matches!(self, Self::Server { code, .. } if refusals.contains(code))
+    }
+
     /// Whether the same read may succeed on another connection.
     pub(crate) fn is_of_the_way(&self) -> bool {
         match self {

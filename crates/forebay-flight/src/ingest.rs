@@ -29,6 +29,7 @@ use crate::put;
 use crate::query_options::QueryOptions;
 use crate::result::UpdateResult;
 use crate::session::AsyncSession;
+use crate::sql::is_temporary;
 
 /// Where batches go, and who hears how many have gone.
 ///
@@ -189,7 +190,7 @@ impl AsyncSession {
         E: Into<BoxError>,
     {
         self.ready(limits).await?;
-        self.is_altered |= ingest.temporary;
+        self.is_altered |= ingest.temporary || is_temporary(&ingest.catalog, &ingest.schema, &ingest.table);
         let command = ingest.command(self.transaction.id());
         let statement = Statement::begin(&self.link);
         let sent = limits.run(Phase::Execute, send(&self.link, command, ingest.progress, batches, limits));

@@ -1,6 +1,7 @@
 //! Prepared statements.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay::rt;
 use prost::Message;
+use tonic::Status;
 
 use crate::error::{Error, Phase, Result};
 use crate::fetch::Fetch;
@@ -23,7 +25,9 @@ use crate::link::Link;
 use crate::put;
 use crate::query_options::{Progress, QueryOptions};
 use crate::result::{QueryResult, UpdateResult};
+use crate::sql::Traits;
 use crate::stream::QueryStream;
+use crate::transaction::Current;
 
 /// How long closing one in the background may take.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -34,6 +38,9 @@ const CLOSE: Duration = Duration::from_secs(5);
 pub struct AsyncPreparedQuery {
     link: Arc<Link>,
     tenancy: u64,
+    /// What it does, to the session's transaction too.
+    traits: Traits,
+    transaction: Current,
     handle: Bytes,
     dataset_schema: SchemaRef,
     parameter_schema: SchemaRef,
@@ -44,24 +51,26 @@ impl AsyncPreparedQuery {
     pub(crate) async fn prepare(
         link: &Arc<Link>,
         sql: &str,
-        transaction_id: Option<Bytes>,
+        transaction: Current,
+        traits: Traits,
         limits: &Limits,
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
+        let transaction_id = transaction.id();
         let request = ActionCreatePreparedStatementRequest { query: sql.to_owned(), transaction_id };
         let request = request.as_any().encode_to_vec();
+        let mut creating = Creating::begin(link, request, limits);
         let answer = limits.run(Phase::Execute, async {
-            let answer = link.act("CreatePreparedStatement", request, limits.remaining()).await;
+            let answer = creating.answer().await;
             answer.map_err(|status| link.judge_within(&status, limits, Phase::Execute))
         });
-        let prepared = answer
-            .await?
-            .and_then(|body| Any::decode(body).ok())
-            .and_then(|any| any.unpack::<ActionCreatePreparedStatementResult>().ok().flatten())
-            .ok_or_else(|| Error::protocol("a prepared statement without a handle"))?;
+        let prepared =
+            created(answer.await?).ok_or_else(|| Error::protocol("a prepared statement without a handle"))?;
         Ok(Self {
             link: Arc::clone(link),
             tenancy: link.tenancy(),
+            traits,
+            transaction,
             handle: prepared.prepared_statement_handle,
             dataset_schema: schema(prepared.dataset_schema)?,
             parameter_schema: schema(prepared.parameter_schema)?,
@@ -158,12 +167,18 @@ impl AsyncPreparedQuery {
         if let Some(params) = params {
             self.bind(params, &limits).await?;
         }
-        QueryStream::of_session(self.fetch(limits, None).await?).collect().await
+        let result = QueryStream::of_session(self.fetch(limits, None).await?).collect().await?;
+        self.transaction.conclude(self.traits);
+        Ok(result)
     }
 
     pub(crate) async fn write(&self, params: Option<RecordBatch>, limits: &Limits) -> Result<UpdateResult> {
         let command = CommandPreparedStatementUpdate { prepared_statement_handle: self.handle.clone() };
-        put::update(&self.link, command.as_any().encode_to_vec().into(), params, limits).await
+        self.transaction.note(self.traits);
+        let updated =
+            put::update(&self.link, command.as_any().encode_to_vec().into(), params, limits).await?;
+        self.transaction.conclude(self.traits);
+        Ok(updated)
     }
 
     fn limits(&self, options: QueryOptions) -> Result<Limits> {
@@ -191,6 +206,7 @@ impl AsyncPreparedQuery {
     }
 
     async fn fetch(&self, limits: Limits, progress: Option<&Progress>) -> Result<Fetch> {
+        self.transaction.note(self.traits);
         Fetch::start(&self.link, self.command(), limits, progress).await
     }
 }
@@ -202,22 +218,67 @@ fn schema(message: Bytes) -> Result<SchemaRef> {
     Schema::try_from(IpcMessage(message)).map(Arc::new).map_err(Error::protocol)
 }
 
+/// A statement that is being prepared. If nobody waits for it any more, it is closed when it is there.
+struct Creating {
+    link: Arc<Link>,
+    /// There until it is answered.
+    call: Option<Answer>,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Option<Bytes>, Status>> + Send>>;
+
+impl Creating {
+    fn begin(link: &Arc<Link>, request: Vec<u8>, limits: &Limits) -> Self {
+        let (link, limit) = (Arc::clone(link), limits.remaining());
+        let call = Box::pin({
+            let link = Arc::clone(&link);
+            async move { link.act("CreatePreparedStatement", request, limit).await }
+        });
+        Self { link, call: Some(call) }
+    }
+
+    async fn answer(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(call) = &mut self.call else { return Ok(None) };
+        let answer = call.await;
+        self.call = None;
+        answer
+    }
+}
+
+impl Drop for Creating {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let link = Arc::clone(&self.link);
+        self.link.errand(async move {
+            let Some(answer) = rt::within(&*link.server.runtime, CLOSE, call).await else { return false };
+            if let Some(prepared) = answer.ok().and_then(created) {
+                close(&link, prepared.prepared_statement_handle).await;
+            }
+            true
+        });
+    }
+}
+
+fn created(body: Option<Bytes>) -> Option<ActionCreatePreparedStatementResult> {
+    Any::decode(body?).ok()?.unpack().ok()?
+}
+
+async fn close(link: &Link, prepared_statement_handle: Bytes) {
+    let request = ActionClosePreparedStatementRequest { prepared_statement_handle };
+    let close = link.act("ClosePreparedStatement", request.as_any().encode_to_vec(), Some(CLOSE));
+    if let Some(Err(status)) = rt::within(&*link.server.runtime, CLOSE, close).await {
+        tracing::debug!(%status, "prepared statement not closed");
+    }
+}
+
 /// Closes it on the server, in the background: nobody has to wait for that, and it is gone with its session anyway.
 impl Drop for AsyncPreparedQuery {
     fn drop(&mut self) {
         if !self.link.is_usable() {
             return;
         }
-        let link = Arc::clone(&self.link);
-        let request = ActionClosePreparedStatementRequest {
-            prepared_statement_handle: std::mem::take(&mut self.handle),
-        };
-        self.link.server.runtime.spawn(Box::pin(async move {
-            let close = link.act("ClosePreparedStatement", request.as_any().encode_to_vec(), Some(CLOSE));
-            if let Some(Err(status)) = rt::within(&*link.server.runtime, CLOSE, close).await {
-                tracing::debug!(%status, "prepared statement not closed");
-            }
-        }));
+        let (link, handle) = (Arc::clone(&self.link), std::mem::take(&mut self.handle));
+        self.link.server.runtime.spawn(Box::pin(async move { close(&link, handle).await }));
     }
 }
 

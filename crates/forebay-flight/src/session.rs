@@ -18,7 +18,7 @@ use crate::result::{QueryResult, UpdateResult};
 use crate::server::Server;
 use crate::sql::Traits;
 use crate::stream::QueryStream;
-use crate::transaction::Open;
+use crate::transaction::Current;
 
 mod inner;
 
@@ -30,9 +30,11 @@ mod inner;
 pub struct AsyncSession {
     pub(crate) link: Arc<Link>,
     /// The transaction that is open.
-    pub(crate) transaction: Open,
+    pub(crate) transaction: Current,
     /// Something of it would show to the next borrower.
     pub(crate) is_altered: bool,
+    /// The server has been told that it ends.
+    pub(crate) is_over: bool,
     default_timeout: Option<Duration>,
 }
 
@@ -85,7 +87,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let link = Link::open(server, lifeline).await?;
-        Ok(Self { link, transaction: Open::No, is_altered: false, default_timeout })
+        Ok(Self { link, transaction: Current::default(), is_altered: false, is_over: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -107,7 +109,13 @@ impl AsyncSession {
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<QueryResult> {
-        self.query_stream_with_options(sql, options).await?.collect().await
+        let traits = Traits::of(sql);
+        let progress = options.progress.clone();
+        let limits = self.limits(options);
+        let fetch = self.fetch(sql, traits, limits, progress.as_ref()).await?;
+        let result = QueryStream::of_session(fetch).collect().await?;
+        self.transaction.conclude(traits);
+        Ok(result)
     }
 
     /// Runs a statement that changes something and gives rows, as `INSERT ... RETURNING` does.
@@ -202,7 +210,7 @@ impl AsyncSession {
     /// See [`Error`].
     ///
     /// # Cancel safety
-    /// Dropping it may leave a prepared statement on the server until the session ends.
+    /// Dropped before it is done, the statement is closed in the background; the next call waits for that.
     pub async fn prepare(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
         let limits = self.limits(QueryOptions::new());
         self.prepare_within(sql, &limits).await
@@ -247,7 +255,16 @@ impl AsyncSession {
     pub async fn ping(&mut self) -> Result<()> {
         let limits = self.limits(QueryOptions::new());
         self.ready(&limits).await?;
-        limits.run(Phase::Execute, self.link.ping()).await
+        limits.run(Phase::Execute, Box::pin(self.link.ping())).await
+    }
+}
+
+/// Tells the server in the background that the session ends, where it knows how: it may keep it for long otherwise.
+impl Drop for AsyncSession {
+    fn drop(&mut self) {
+        if !self.is_over {
+            crate::connector::part(&self.link);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_flight::sql::{
@@ -18,13 +18,14 @@ use crate::link::Link;
 use crate::put;
 use crate::query_options::QueryOptions;
 use crate::session::AsyncSession;
+use crate::sql::Traits;
 
 /// How long a rollback in the background may take.
 const ROLLBACK: Duration = Duration::from_secs(5);
 
 /// Whether a session has a transaction open, and whose words began it.
 #[derive(Clone, Default)]
-pub(crate) enum Open {
+enum Open {
     /// None.
     #[default]
     No,
@@ -32,30 +33,56 @@ pub(crate) enum Open {
     Named(Bytes),
     /// One that a statement began.
     BySql,
+    /// The same, and a script should have ended it: but a server may have carried out a part of it only.
+    Perhaps,
 }
 
-impl Open {
+/// The transaction of a session. What was prepared in the session may begin and end it too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Current(Arc<Mutex<Open>>);
+
+impl Current {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one may be open.
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self, Self::No)
+        !matches!(*self.open(), Open::No)
+    }
+
+    fn is_certain(&self) -> bool {
+        matches!(*self.open(), Open::Named(_) | Open::BySql)
     }
 
     pub(crate) fn id(&self) -> Option<Bytes> {
-        match self {
-            Self::Named(id) => Some(id.clone()),
-            Self::No | Self::BySql => None,
+        match &*self.open() {
+            Open::Named(id) => Some(id.clone()),
+            Open::No | Open::BySql | Open::Perhaps => None,
         }
     }
 
-    pub(crate) fn begun_by_sql(&mut self) {
-        if !self.is_open() {
-            *self = Self::BySql;
+    /// A statement is about to be sent.
+    pub(crate) fn note(&self, traits: Traits) {
+        let mut open = self.open();
+        if traits.begins && matches!(*open, Open::No | Open::Perhaps) {
+            *open = Open::BySql;
         }
     }
 
-    pub(crate) fn ended_by_sql(&mut self) {
-        if matches!(self, Self::BySql) {
-            *self = Self::No;
+    /// The statement has succeeded, to its end.
+    pub(crate) fn conclude(&self, traits: Traits) {
+        let mut open = self.open();
+        match *open {
+            Open::BySql | Open::Perhaps if traits.ends => *open = Open::No,
+            Open::BySql if traits.ends_last => *open = Open::Perhaps,
+            _ => {}
         }
+    }
+
+    fn replace(&self, with: Open) -> Open {
+        std::mem::replace(&mut *self.open(), with)
     }
 }
 
@@ -65,6 +92,7 @@ impl fmt::Debug for Open {
             Self::No => "No",
             Self::Named(_) => "Named",
             Self::BySql => "BySql",
+            Self::Perhaps => "Perhaps",
         })
     }
 }
@@ -90,7 +118,7 @@ impl AsyncSession {
     /// # Cancel safety
     /// As [`begin`](Self::begin).
     pub async fn begin_transaction(&mut self) -> Result<()> {
-        if self.transaction.is_open() {
+        if self.transaction.is_certain() {
             return Err(Error::config("a transaction is open already: commit it or roll it back first"));
         }
         let limits = self.limits(QueryOptions::new());
@@ -112,7 +140,7 @@ impl AsyncSession {
                     let id =
                         id.ok_or_else(|| Error::protocol("a transaction without a name"))?.transaction_id;
                     self.is_altered = doubt;
-                    self.transaction = Open::Named(id);
+                    self.transaction.replace(Open::Named(id));
                     server.begins_transactions.works();
                     return Ok(());
                 }
@@ -156,9 +184,10 @@ impl AsyncSession {
     async fn end(&mut self, how: EndTransaction) -> Result<()> {
         let limits = self.limits(QueryOptions::new());
         self.ready(&limits).await?;
-        match self.transaction.clone() {
+        let open = self.transaction.open().clone();
+        match open {
             Open::No => Err(Error::config("no transaction is open")),
-            Open::BySql => {
+            Open::BySql | Open::Perhaps => {
                 let sql = if how == EndTransaction::Commit { "COMMIT" } else { "ROLLBACK" };
                 self.run_update(sql, &limits).await.map(drop)
             }
@@ -169,16 +198,30 @@ impl AsyncSession {
                     ended.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
                 });
                 ended.await?;
-                self.transaction = Open::No;
+                self.transaction.replace(Open::No);
                 Ok(())
             }
         }
     }
 
+    /// Leaves no transaction open, or fails.
+    pub(crate) async fn clear_transaction(&mut self) -> Result<()> {
+        let by_sql = self.transaction.id().is_none();
+        match self.rollback().await {
+            Err(error) if by_sql && error.is_refusal() => {
+                // There may be none. Where one can be begun and undone, none is open afterwards.
+                let limits = self.limits(QueryOptions::new());
+                self.run_update("BEGIN", &limits).await?;
+                self.rollback().await
+            }
+            rolled_back => rolled_back,
+        }
+    }
+
     /// Rolls back in the background: its caller cannot wait.
     pub(crate) fn abandon_transaction(&mut self) {
-        let (open, link) = (std::mem::take(&mut self.transaction), Arc::clone(&self.link));
-        if !open.is_open() {
+        let (open, link) = (self.transaction.replace(Open::No), Arc::clone(&self.link));
+        if matches!(open, Open::No) {
             return;
         }
         self.link.errand(async move {

@@ -31,28 +31,33 @@ impl AsyncSession {
             return Err(lost("its connection is closed"));
         }
         let link = &self.link;
-        let in_order = limits.run(Phase::Execute, async { Ok(link.settled().await || link.recover().await) });
-        if in_order.await? {
+        // Boxed, as it is rare and large: every call of the session has it in its future.
+        let in_order = Box::pin(async { Ok(link.settled().await || link.recover().await) });
+        if limits.run(Phase::Execute, in_order).await? {
             Ok(())
         } else {
             Err(lost("the server is still at work on a statement that was cancelled"))
         }
     }
 
-    pub(crate) fn note(&mut self, traits: Traits) {
+    /// A statement is about to be sent: if nobody hears how it ends, it may have done all it could. Whether the session was
+    /// altered before.
+    fn note(&mut self, traits: Traits) -> bool {
+        self.transaction.note(traits);
+        let was_altered = self.is_altered;
         self.is_altered |= traits.alters_session;
-        if traits.begins {
-            self.transaction.begun_by_sql();
-        }
+        was_altered
     }
 
-    /// A statement has succeeded.
-    pub(crate) fn conclude(&mut self, traits: Traits) {
-        if traits.ends {
-            self.transaction.ended_by_sql();
+    /// The server did not carry it out. A mistyped word is no reason to give up the session.
+    fn refused(&mut self, traits: Traits, was_altered: bool, error: Error) -> Error {
+        if traits.is_all_or_nothing && error.is_refusal() {
+            self.is_altered = was_altered;
         }
+        error
     }
 
+    /// Runs a query. A transaction that it ends has not ended before its result has: its reader has to tell.
     pub(crate) async fn fetch(
         &mut self,
         sql: &str,
@@ -61,28 +66,38 @@ impl AsyncSession {
         progress: Option<&Progress>,
     ) -> Result<Fetch> {
         self.ready(&limits).await?;
-        self.note(traits);
-        let fetch = Fetch::start(&self.link, statement(sql, self.transaction.id()), limits, progress).await?;
-        self.conclude(traits);
-        Ok(fetch)
+        let was_altered = self.note(traits);
+        let command = statement(sql, self.transaction.id());
+        let fetch = Fetch::start(&self.link, command, limits, progress).await;
+        fetch.map_err(|error| self.refused(traits, was_altered, error))
     }
 
     pub(crate) async fn run_update(&mut self, sql: &str, limits: &Limits) -> Result<UpdateResult> {
         self.ready(limits).await?;
         let traits = Traits::of(sql);
-        self.note(traits);
+        let was_altered = self.note(traits);
         let command = CommandStatementUpdate { query: sql.to_owned(), transaction_id: self.transaction.id() };
         let command: Bytes = command.as_any().encode_to_vec().into();
-        let updated = put::update(&self.link, command, None, limits).await?;
-        self.conclude(traits);
+        let updated = put::update(&self.link, command, None, limits).await;
+        let updated = updated.map_err(|error| self.refused(traits, was_altered, error))?;
+        self.transaction.conclude(traits);
         Ok(updated)
     }
 
     pub(super) async fn prepare_within(&mut self, sql: &str, limits: &Limits) -> Result<AsyncPreparedQuery> {
         self.ready(limits).await?;
-        self.note(Traits::of(sql));
-        AsyncPreparedQuery::prepare(&self.link, sql, self.transaction.id(), limits, self.default_timeout)
-            .await
+        let traits = Traits::of(sql);
+        // The transaction is noted whenever it is run.
+        let was_altered = self.note(Traits { begins: false, ..traits });
+        let prepared = AsyncPreparedQuery::prepare(
+            &self.link,
+            sql,
+            self.transaction.clone(),
+            traits,
+            limits,
+            self.default_timeout,
+        );
+        prepared.await.map_err(|error| self.refused(traits, was_altered, error))
     }
 
     pub(crate) async fn read_with_param(
@@ -115,7 +130,7 @@ impl AsyncSession {
             return Err("its settings or temporary tables would show to the next borrower".into());
         }
         if self.transaction.is_open() {
-            self.rollback().await?;
+            Box::pin(self.clear_transaction()).await?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::vocabulary::WRITERS;
 use super::*;
 
 fn read_only(sql: &str) -> bool {
@@ -24,6 +25,11 @@ fn plain_reads_are_known() {
         "SELECT row_number() OVER (PARTITION BY a ORDER BY b) FROM t",
         "(SELECT 1) UNION (SELECT 2)",
         "SELECT /*+ BROADCAST(t) */ a FROM t WHERE regexp_matches(b, '\\d+')",
+        "WITH a AS (SELECT 1), b(x) AS NOT MATERIALIZED (SELECT 2) SELECT * FROM a, b",
+        "SELECT * FROM (WITH \"a b\" (x) AS (SELECT 1) SELECT x FROM \"a b\") t",
+        "SELECT 1e10, 1e-3, 0x1f, 1.5 FROM t -- with a carriage return\r\n",
+        "SELECT a[1], ['it', 'is'] FROM t",
+        "SELECT a #>> '{b}' FROM t",
     ] {
         assert!(read_only(sql), "{sql}");
     }
@@ -64,6 +70,24 @@ fn whatever_writes_or_might_is_not_read_only() {
         "CALL f()",
         "(DELETE FROM t)",
         "SELECT 1 --\n; DELETE FROM t",
+        "SELECT 1, nextval('s') AS id",
+        "SELECT a, my_write(a) AS b FROM t",
+        "FROM t, purge(a) AS p",
+        "WITH a AS (SELECT 1, my_write(x) AS b) SELECT * FROM a",
+        "WITH a AS (SELECT 1) SELECT 1, my_write(x) AS (a)",
+        "WITH a(my_write(x)) AS (SELECT 1) SELECT 1",
+        "SELECT 1 -- c\r; DELETE FROM t",
+        "SELECT 1 -- c\r, nextval('s')",
+        "SELECT [my_write](1)",
+        "SELECT [a'b], my_write(1), [c'd]",
+        "SELECT [a--b], my_write(1)\n",
+        "SELECT 1 # it's\n, my_write('s') # that's",
+        "SELECT 1into t",
+        "SELECT 1e5into t",
+        "SELECT 0x1finto t",
+        "SELECT 1.into t",
+        "SELECT @x := 5",
+        "VALUES (1, my_write(1))",
     ] {
         assert!(!read_only(sql), "{sql}");
     }
@@ -87,6 +111,32 @@ fn what_stays_in_a_session_is_noticed() {
         "SELECT 'unfinished",
         "SELECT a INTO TEMP t FROM s",
         "SELECT 'a\\'; SET b = 1; --'",
+        "CREATE TABLE \"temp\".t (a INT)",
+        "CREATE TABLE `temp`.t (a INT)",
+        "CREATE TABLE 'temp'.t (a INT)",
+        "CREATE TABLE [temp].t (a INT)",
+        "CREATE TABLE pg_temp.t (a INT)",
+        "CREATE TABLE \"PG_TEMP_3\" . t (a INT)",
+        "CREATE TABLE #t (a INT)",
+        "SELECT 1 AS a INTO LOCAL TEMP t",
+        "SELECT 1 AS a INTO pg_temp.t",
+        "SELECT 1into temp t",
+        "SELECT 1 INTO --x\nTEMP t",
+        "SELECT 1 INTO @x",
+        "SELECT @x := 5",
+        "EXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1",
+        "EXPLAIN (ANALYZE, VERBOSE) CREATE TEMP TABLE t AS SELECT 1",
+        "EXPLAIN ANALYZE EXECUTE p",
+        "WITH x AS (SELECT 1) CREATE TEMP TABLE t AS SELECT 1",
+        "SELECT pg_advisory_lock(1)",
+        "SELECT \"pg_try_advisory_lock\"(1)",
+        "SELECT pg_catalog.setseed(0.5)",
+        "SELECT [a'b]; SET x = 1; SELECT [c'd]",
+        "SELECT 1 # it's\n; SET x = 1 # that's",
+        "SELECT 1 -- c\r; SET x = 1",
+        "PRAGMA table_info = 't'",
+        "PRAGMA cache_size(10)",
+        "SELEC 1",
     ] {
         assert!(Traits::of(sql).alters_session, "{sql}");
     }
@@ -106,6 +156,15 @@ fn what_stays_in_a_session_is_noticed() {
         "(SELECT 1)",
         "SUMMARIZE t",
         "DROP TABLE temp.t",
+        "EXPLAIN ANALYZE SELECT 1",
+        "EXPLAIN (ANALYZE) SELECT 1",
+        "EXPLAIN CREATE TEMP TABLE t (a int)",
+        "INSERT INTO temp VALUES (1)",
+        "SELECT pg_advisory_xact_lock(1)",
+        "SELECT struct_pack(a := 1)",
+        "PRAGMA table_info(t)",
+        "PRAGMA main.table_info('t')",
+        "CREATE TABLE t (a TEXT DEFAULT 'temp')",
         "",
     ] {
         assert!(!Traits::of(sql).alters_session, "{sql}");
@@ -122,17 +181,62 @@ fn transactions_by_words_are_followed() {
         "BEGIN",
         "begin immediate",
         "START TRANSACTION",
+        "--comment\nSTART TRANSACTION",
+        "START --x\nTRANSACTION",
         "INSERT INTO t VALUES (1); BEGIN",
         "COMMIT AND CHAIN",
+        "SAVEPOINT a",
+        "BEGIN; INSERT INTO t VALUES (1); COMMIT",
+        "SELECT 1 BEGIN TRAN",
+        "SELECT [a'b]; BEGIN; SELECT [c'd]",
     ] {
         assert_eq!(of(sql), (true, false), "{sql}");
     }
-    for sql in ["COMMIT", "ROLLBACK", "END", "BEGIN; INSERT INTO t VALUES (1); COMMIT", "COMMIT AND NO CHAIN"]
+    for sql in ["COMMIT", "ROLLBACK", "END;", "commit work -- now", "END TRANSACTION", "COMMIT AND NO CHAIN"]
     {
         assert_eq!(of(sql), (false, true), "{sql}");
     }
-    for sql in ["SELECT 1", "ROLLBACK TO SAVEPOINT a", "SELECT 'BEGIN'"] {
+    for sql in [
+        "SELECT 1",
+        "ROLLBACK TO SAVEPOINT a",
+        "ROLLBACK WORK TO a",
+        "SELECT 'BEGIN'",
+        "SELECT begin, start FROM t",
+        "COMMIT; SELECT 1",
+        "CREATE TRIGGER tr AFTER INSERT ON a BEGIN DELETE FROM b; END",
+        "COMMIT PREPARED 'x'",
+    ] {
         assert_eq!(of(sql), (false, false), "{sql}");
+    }
+}
+
+#[test]
+fn a_script_may_end_what_it_begins() {
+    for sql in ["BEGIN; INSERT INTO t VALUES (1); COMMIT", "BEGIN; COMMIT; SELECT 1", "COMMIT"] {
+        assert!(Traits::of(sql).ends_last, "{sql}");
+    }
+    for sql in ["BEGIN", "BEGIN; COMMIT; BEGIN", "COMMIT; SAVEPOINT a", "BEGIN; ROLLBACK TO a", "SELECT 1"] {
+        assert!(!Traits::of(sql).ends_last, "{sql}");
+    }
+}
+
+#[test]
+fn a_refusal_is_forgiven_only_where_nothing_can_have_been_done() {
+    for sql in ["SELEC 1", "SELECT 'x", "FORM t SELECT 1;", "PIVOTT t", "SELECT \"x"] {
+        assert!(Traits::of(sql).is_all_or_nothing, "{sql}");
+    }
+    for sql in [
+        "SET a = 1",
+        "SELEC 1; SELECT 2",
+        "SELECT [it's]; SELEC",
+        "SELECT 1 SET x 1 SELEC",
+        "CALL f()",
+        "SELECT setseed(1) / 0",
+        "SELECT pg_advisory_lock(1) / 0",
+        "BEGIN",
+        "/*! SET a = 1 */",
+    ] {
+        assert!(!Traits::of(sql).is_all_or_nothing, "{sql}");
     }
 }
 

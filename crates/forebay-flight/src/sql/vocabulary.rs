@@ -62,13 +62,43 @@ pub(super) const STATELESS: &[&str] = &[
     "start", "summarize", "table", "truncate", "unpivot", "update", "vacuum", "values", "with",
 ];
 
+/// Functions that change their session.
+#[rustfmt::skip]
+pub(super) const SESSION_FUNCTIONS: &[&str] = &[
+    "dblink_connect", "dblink_connect_u", "get_lock", "last_insert_id", "load_extension", "release_all_locks",
+    "release_lock", "set_config", "setseed",
+];
+
+/// Pragmas that tell, and change nothing.
+#[rustfmt::skip]
+pub(super) const HARMLESS_PRAGMAS: &[&str] = &[
+    "collation_list", "collations", "compile_options", "database_list", "database_size", "foreign_key_check",
+    "foreign_key_list", "freelist_count", "function_list", "functions", "index_info", "index_list",
+    "index_xinfo", "integrity_check", "module_list", "page_count", "pragma_list", "quick_check", "show",
+    "show_databases", "show_tables", "storage_info", "table_info", "table_list", "table_xinfo", "version",
+];
+
+/// Words of statements that may have done a part of their work when they fail, or that are not worth a guess: procedures,
+/// blocks, and whatever is meant to change its session.
+#[rustfmt::skip]
+pub(super) const UNFORGIVEN: &[&str] = &[
+    "abort", "add", "alter", "attach", "autocommit", "begin", "cache", "call", "chain", "close", "commit",
+    "copy", "create", "cursor", "deallocate", "declare", "define", "detach", "disable", "discard", "do",
+    "enable", "end", "exec", "execute", "export", "fetch", "get", "handler", "import", "include", "install",
+    "into", "invoke", "listen", "load", "lock", "notify", "open", "perform", "pg_temp", "pragma", "prepare",
+    "read", "release", "reset", "resume", "rollback", "run", "savepoint", "script", "session", "set",
+    "source", "start", "temp", "temporary", "tran", "transaction", "uncache", "undefine", "unlisten",
+    "unlock", "unset", "use", "var", "variable", "xa",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_lists_are_sorted() {
-        for list in [READERS, WRITERS, BEFORE_PARENTHESIS, PURE, STATELESS] {
+        let judged = [READERS, WRITERS, BEFORE_PARENTHESIS, PURE, STATELESS];
+        for list in judged.into_iter().chain([SESSION_FUNCTIONS, HARMLESS_PRAGMAS, UNFORGIVEN]) {
             assert!(list.is_sorted(), "{list:?}");
         }
     }

@@ -5,8 +5,10 @@
 pub(super) enum Word<'a> {
     /// A word that is not quoted: a keyword, or a name.
     Keyword(&'a str),
-    /// A quoted name.
-    Quoted,
+    /// A quoted name, without its quotes.
+    Quoted(&'a str),
+    /// A string, without its quotes. Some servers take it for a name where one is wanted.
+    Text(&'a str),
     /// `(`
     Open,
     /// `)`
@@ -17,9 +19,12 @@ pub(super) enum Word<'a> {
     Comma,
     /// `;`
     End,
-    /// A string, a number, an operator: nothing that could be a word.
+    /// `:=`
+    Assign,
+    /// A number, an operator: nothing that could be a word.
     Other,
-    /// A comment that some dialects take for two minus signs, and what follows for a part of the statement.
+    /// Something that dialects differ about: a comment that some take for two minus signs, and what follows for a part of the
+    /// statement; a number with a word right behind it.
     Doubt,
 }
 
@@ -34,7 +39,7 @@ impl<'a> Word<'a> {
 
 /// What a backslash in a string means, which depends on the dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Backslash {
+enum Backslash {
     /// Nothing, as in the standard.
     Literal,
     /// The next letter does not end the string.
@@ -43,8 +48,60 @@ pub(super) enum Backslash {
     EscapeAfterE,
 }
 
+/// What `[` means, which depends on the dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bracket {
+    /// An array, or a place in one.
+    Operator,
+    /// A quoted name.
+    Quote,
+}
+
+/// What `#` means, which depends on the dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hash {
+    /// An operator, or the first letter of a temporary table.
+    Letter,
+    /// The rest of the line is a comment.
+    Comment,
+}
+
+/// How one dialect reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialect {
+    backslash: Backslash,
+    bracket: Bracket,
+    hash: Hash,
+}
+
+impl Dialect {
+    /// All that may read this text in different ways.
+    pub(super) fn all_for(sql: &str) -> Vec<Self> {
+        let backslashes: &[_] = match sql.contains('\\') {
+            true => &[Backslash::Literal, Backslash::Escape, Backslash::EscapeAfterE],
+            false => &[Backslash::Literal],
+        };
+        let brackets: &[_] = match sql.contains('[') {
+            true => &[Bracket::Operator, Bracket::Quote],
+            false => &[Bracket::Operator],
+        };
+        let hashes: &[_] = match sql.contains('#') {
+            true => &[Hash::Letter, Hash::Comment],
+            false => &[Hash::Letter],
+        };
+        let mut dialects = Vec::new();
+        for &backslash in backslashes {
+            for &bracket in brackets {
+                dialects.extend(hashes.iter().map(|&hash| Self { backslash, bracket, hash }));
+            }
+        }
+        dialects
+    }
+}
+
 /// The words of a text; none if a string, a name or a comment in it has no end, or a comment's end depends on the dialect.
-pub(super) fn words(sql: &str, backslash: Backslash) -> Option<Vec<Word<'_>>> {
+pub(super) fn words(sql: &str, dialect: Dialect) -> Option<Vec<Word<'_>>> {
+    let Dialect { backslash, bracket, hash } = dialect;
     let mut rest = sql;
     let mut words = Vec::new();
     while let Some(next) = rest.chars().next() {
@@ -52,7 +109,7 @@ pub(super) fn words(sql: &str, backslash: Backslash) -> Option<Vec<Word<'_>>> {
             _ if next.is_whitespace() => (None, next.len_utf8()),
             '-' if rest.starts_with("--") => {
                 let is_certain = rest[2..].chars().next().is_none_or(char::is_whitespace);
-                ((!is_certain).then_some(Word::Doubt), line(rest))
+                ((!is_certain).then_some(Word::Doubt), line_comment(rest)?)
             }
             '/' if rest.starts_with("/*") => (None, block_comment(rest)?),
             '\'' => {
@@ -62,13 +119,19 @@ pub(super) fn words(sql: &str, backslash: Backslash) -> Option<Vec<Word<'_>>> {
                     Backslash::EscapeAfterE => is_after_e(sql, rest),
                 };
                 let length = if escapes { escaped(rest, '\'')? } else { quoted(rest, '\'')? };
-                (Some(Word::Other), length)
+                (Some(Word::Text(&rest[1..length - 1])), length)
             }
             // A name in the standard; a string where backslashes escape.
-            '"' if backslash == Backslash::Escape => (Some(Word::Quoted), escaped(rest, '"')?),
-            '"' => (Some(Word::Quoted), quoted(rest, '"')?),
-            '`' => (Some(Word::Quoted), quoted(rest, '`')?),
-            '[' => (Some(Word::Other), 1),
+            '"' | '`' => {
+                let escapes = next == '"' && backslash == Backslash::Escape;
+                let length = if escapes { escaped(rest, next)? } else { quoted(rest, next)? };
+                (Some(Word::Quoted(&rest[1..length - 1])), length)
+            }
+            '[' if bracket == Bracket::Quote => {
+                let length = quoted(rest, ']')?;
+                (Some(Word::Quoted(&rest[1..length - 1])), length)
+            }
+            ':' if rest.starts_with(":=") => (Some(Word::Assign), 2),
             '$' => match dollar_quoted(rest) {
                 DollarQuote::None => (Some(Word::Other), 1 + digits(&rest[1..])),
                 DollarQuote::Ends(length) => (Some(Word::Other), length),
@@ -79,7 +142,12 @@ pub(super) fn words(sql: &str, backslash: Backslash) -> Option<Vec<Word<'_>>> {
             '.' => (Some(Word::Dot), 1),
             ',' => (Some(Word::Comma), 1),
             ';' => (Some(Word::End), 1),
-            _ if next.is_ascii_digit() => (Some(Word::Other), number(rest)),
+            _ if next.is_ascii_digit() => {
+                let length = number(rest);
+                let runs_on = rest[length..].starts_with(is_word);
+                (Some(if runs_on { Word::Doubt } else { Word::Other }), length)
+            }
+            '#' if hash == Hash::Comment => (None, line_comment(rest)?),
             _ if is_word(next) || next == '#' || next == '@' => {
                 let length = next.len_utf8() + word(&rest[next.len_utf8()..]);
                 (Some(Word::Keyword(&rest[..length])), length)
@@ -104,14 +172,28 @@ fn digits(text: &str) -> usize {
     text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len())
 }
 
-/// `1`, `1.5`, `1e10`, `0x1f`: what follows a digit belongs to it, but for the sign of an exponent, which does no harm.
+/// `1`, `1.5`, `1e10`, `0x1f`; without the sign of an exponent, which does no harm.
 fn number(text: &str) -> usize {
-    text.find(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == '.'))
-        .unwrap_or(text.len())
+    let radix = text.get(..2).is_some_and(|start| matches!(start, "0x" | "0X"));
+    if radix {
+        return 2 + text[2..].find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(text.len() - 2);
+    }
+    let mantissa =
+        text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
+    match text[mantissa..].strip_prefix(['e', 'E']) {
+        Some(exponent) if exponent.starts_with(|letter: char| letter.is_ascii_digit()) => {
+            mantissa + 1 + digits(exponent)
+        }
+        Some(exponent) if exponent.starts_with(['+', '-']) => mantissa + 1,
+        _ => mantissa,
+    }
 }
 
-fn line(text: &str) -> usize {
-    text.find('\n').unwrap_or(text.len())
+/// To the end of the line. None if a carriage return ends it for some, and not for others.
+fn line_comment(text: &str) -> Option<usize> {
+    let end = text.find('\n').unwrap_or(text.len());
+    let line = text[..end].strip_suffix('\r').unwrap_or(&text[..end]);
+    (!line.contains('\r')).then_some(end)
 }
 
 /// Some dialects nest comments and some do not. One that holds the beginning of another is read differently by both.

@@ -17,7 +17,7 @@ use futures_util::stream;
 use crate::fixture::{blocking_server, eventually, integers, numbers, pool, server, server_with, small};
 
 /// Polls `future` at most `polls` times and drops it then. Its output, if it came to that.
-async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     let mut polled = 0;
     poll_fn(move |context| {
