@@ -133,7 +133,7 @@ impl<C: Connect> Reservoir<C> {
     }
 
     /// Lets the reservoir own another number of connections from now on. What is ready beyond that is closed at once,
-    /// what is lent when it comes back. With 0 everything is closed, and nothing opened, until it is resized again.
+    /// what is lent when it comes back.
     ///
     /// # Errors
     /// If `max_open` makes no sense with the other settings; nothing is changed then.
@@ -142,9 +142,7 @@ impl<C: Connect> Reservoir<C> {
         let resized = config.clone().max_open(max_open);
         // The overlap is a part of what may be owned: it comes back when that does.
         let held_to = resized.clone().overlap(resized.overlap_or_default().min(max_open));
-        if max_open > 0 {
-            held_to.validate()?;
-        }
+        held_to.validate()?;
         let now = self.core.runtime.now();
         let mut state = self.core.lock();
         state.resize(&held_to, now);
