@@ -41,10 +41,17 @@ impl Limits {
         Error::QueryTimeout { after: self.timeout.map_or(Duration::ZERO, |(timeout, _)| timeout), phase }
     }
 
-    /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then.
+    /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then. What is over before
+    /// it begins is not begun.
     pub(crate) async fn run<T>(&self, phase: Phase, future: impl Future<Output = Result<T>>) -> Result<T> {
         if self.timeout.is_none() && self.cancel.is_none() {
             return future.await;
+        }
+        if self.cancel.as_ref().is_some_and(CancelHandle::is_cancelled) {
+            return Err(Error::Cancelled);
+        }
+        if self.remaining() == Some(Duration::ZERO) {
+            return Err(self.overdue(phase));
         }
         let (mut watch, mut future) = (self.watch(), pin!(future));
         poll_fn(move |context| {
@@ -109,7 +116,7 @@ mod tests {
             let error = limits.run(Phase::Fetch, pending::<Result<()>>()).await.unwrap_err();
             assert!(matches!(error, Error::QueryTimeout { phase: Phase::Fetch, .. }), "{error}");
             assert_eq!(limits.remaining(), Some(Duration::ZERO));
-            assert!(limits.run(Phase::Fetch, ready(Ok(7))).await.is_ok(), "what is done is done");
+            assert!(limits.run(Phase::Fetch, ready(Ok(7))).await.is_err(), "not even begun");
         });
     }
 
@@ -131,6 +138,7 @@ mod tests {
                 let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
                 assert!(matches!(error, Error::Cancelled), "{error}");
             }
+            assert!(limits.run(Phase::Execute, ready(Ok(7))).await.is_err(), "not even begun");
         });
     }
 }
