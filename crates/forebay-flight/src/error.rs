@@ -130,6 +130,17 @@ impl Error {
         }
     }
 
+    /// What it is once the server has answered a call of the same statement: that one may have carried it out.
+    pub(crate) fn after_answer(self) -> Self {
+        match self {
+            Self::Transport { message, .. } => Self::Transport { message, may_have_run: true },
+            Self::SessionLost { message, .. } => Self::SessionLost { message, may_have_run: true },
+            // Of a place that the server named, not of an option of the caller's.
+            Self::Config { message } => Self::protocol(message),
+            other => other,
+        }
+    }
+
     /// Whether it is certain that nothing was carried out.
     #[must_use]
     pub fn is_harmless(&self) -> bool {

@@ -2,9 +2,11 @@
 
 mod basics;
 mod cancelling;
+mod distrust;
 mod drops;
 mod existing_client;
 mod fixture;
+mod odd_server;
 mod outages;
 mod plain;
 mod reaching;
