@@ -114,6 +114,7 @@ impl Front {
                     return Ok(());
                 }
             }
+            at_its_end().await;
             let (Ok(()) | Err(_)) = feed.send(Fed::End).await;
             Ok::<_, Status>(())
         };
@@ -150,6 +151,12 @@ async fn contained<T>(decoding: impl Future<Output = Result<T, FlightError>>) ->
     .await
 }
 
+/// Comes back only if the caller has ended its stream. One that breaks it off looks the same to tonic; but hyper, once this has let
+/// go of the thread, drops the whole call.
+async fn at_its_end() {
+    tokio::task::yield_now().await;
+}
+
 fn counted(record_count: i64) -> PutResult {
     PutResult { app_metadata: DoPutUpdateResult { record_count }.encode_to_vec().into() }
 }
@@ -164,5 +171,6 @@ async fn batches(
     while let Some(batch) = contained(decoded.try_next()).await.map_err(Status::from)? {
         batches.push(batch);
     }
+    at_its_end().await;
     Ok(decoded.schema().is_some().then_some(batches))
 }
