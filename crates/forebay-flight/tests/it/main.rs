@@ -10,6 +10,7 @@ mod odd_server;
 mod outages;
 mod plain;
 mod reaching;
+mod slow_input;
 mod spans;
 mod streaming;
 mod watching;
