@@ -170,3 +170,16 @@ async fn another_place_is_connected_to_once_for_a_result_and_closed() {
     assert!(server.counters().connections_ever <= before + 1, "{:?}", server.counters());
     eventually("its session is closed", || server.counters().sessions_open <= 1).await;
 }
+
+#[tokio::test]
+async fn a_port_that_speaks_no_http2_is_no_connection() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = ConnectOptions::new(&url(silent.local_addr().unwrap().port())).unwrap();
+    let error = AsyncSession::connect(options.connect_timeout(Duration::from_millis(100))).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { may_have_run: false, .. }), "{error}");
+    let tls = flight_local::Tls::self_signed().unwrap().tls;
+    let server = server_with(Config { tls: Some(tls), ..Config::default() }).await;
+    let plain = server.url().replace("grpc+tls", "grpc");
+    let error = AsyncSession::connect(plain.as_str()).await.unwrap_err();
+    assert!(error.to_string().contains("TLS"), "{error}");
+}
