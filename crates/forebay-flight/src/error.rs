@@ -25,10 +25,10 @@ pub enum Error {
         cause: Option<Arc<OpenError>>,
     },
 
-    /// The deadline passed. The server has been asked to stop; a statement that changes something may have done so.
+    /// The deadline passed. The server has been asked to stop, unless nothing was sent yet; a statement that changes something may have done so.
     /// Give it more time, or ask for less.
     #[error(
-        "no result within {after:?}, while {phase}: the statement is being cancelled; allow it more time, or ask for less"
+        "no result within {after:?}, while {phase}: {}; allow it more time, or ask for less", given_up(*.phase)
     )]
     QueryTimeout {
         /// The time the statement was given.
@@ -183,6 +183,10 @@ fn because(cause: &Option<Arc<OpenError>>) -> String {
 
 fn outcome(may_have_run: bool) -> &'static str {
     if may_have_run { " (the statement may have been carried out)" } else { " (the statement was not sent)" }
+}
+
+fn given_up(phase: Phase) -> &'static str {
+    if phase == Phase::Acquire { "nothing was sent" } else { "the statement is being cancelled" }
 }
 
 /// A code as gRPC writes it.

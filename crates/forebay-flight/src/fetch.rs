@@ -84,6 +84,7 @@ impl Fetch {
         limits: Limits,
         progress: Option<&Progress>,
     ) -> Result<Self> {
+        limits.check(Phase::Execute)?;
         Self::begin(Statement::begin(link), link, command, limits, progress).await
     }
 
@@ -92,6 +93,7 @@ impl Fetch {
     /// # Cancel safety
     /// As [`start`](Self::start).
     pub(crate) async fn ask(link: &Arc<Link>, command: Bytes, limits: Limits) -> Result<Self> {
+        limits.check(Phase::Execute)?;
         Self::begin(Statement::nameless(link), link, command, limits, None).await
     }
 

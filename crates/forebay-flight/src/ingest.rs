@@ -189,6 +189,7 @@ impl AsyncSession {
         E: Into<BoxError>,
     {
         self.ready(limits).await?;
+        limits.check(Phase::Execute)?;
         self.is_altered |= ingest.temporary;
         let command = ingest.command(self.transaction.id());
         let statement = Statement::begin(&self.link);

@@ -41,18 +41,24 @@ impl Limits {
         Error::QueryTimeout { after: self.timeout.map_or(Duration::ZERO, |(timeout, _)| timeout), phase }
     }
 
-    /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then. What is over before
-    /// it begins is not begun.
-    pub(crate) async fn run<T>(&self, phase: Phase, future: impl Future<Output = Result<T>>) -> Result<T> {
-        if self.timeout.is_none() && self.cancel.is_none() {
-            return future.await;
-        }
+    /// Whether there is any time for it: to be asked before it is begun.
+    pub(crate) fn check(&self, phase: Phase) -> Result<()> {
         if self.cancel.as_ref().is_some_and(CancelHandle::is_cancelled) {
             return Err(Error::Cancelled);
         }
         if self.remaining() == Some(Duration::ZERO) {
             return Err(self.overdue(phase));
         }
+        Ok(())
+    }
+
+    /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then. What is over before
+    /// it begins is not begun.
+    pub(crate) async fn run<T>(&self, phase: Phase, future: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.timeout.is_none() && self.cancel.is_none() {
+            return future.await;
+        }
+        self.check(phase)?;
         let (mut watch, mut future) = (self.watch(), pin!(future));
         poll_fn(move |context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {

@@ -142,7 +142,13 @@ async fn what_is_over_before_it_begins_is_not_sent() {
         let error = pool.update_with_options("CREATE TABLE t (a INTEGER)", late).await.unwrap_err();
         assert!(error.is_harmless(), "{error}");
     }
+    let mut session = AsyncSession::connect(server.url().as_str()).await.unwrap();
+    for options in [QueryOptions::new().with_cancel(cancel), QueryOptions::new().with_timeout_ms(0)] {
+        assert!(session.query_with_options("SELECT 7", options.clone()).await.is_err());
+        assert!(session.update_with_options("CREATE TABLE t (a INTEGER)", options).await.is_err());
+    }
     assert!(server.statements().is_empty(), "{:?}", server.statements());
+    assert_eq!(server.counters().cancel_query, 0, "there is nothing to cancel");
 }
 
 #[tokio::test]
