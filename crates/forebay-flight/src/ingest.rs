@@ -189,9 +189,9 @@ impl AsyncSession {
         E: Into<BoxError>,
     {
         self.ready(limits).await?;
-        limits.check(Phase::Execute)?;
         self.is_altered |= ingest.temporary;
         let command = ingest.command(self.transaction.id());
+        limits.check(Phase::Execute)?;
         let statement = Statement::begin(&self.link);
         let sent = limits.run(Phase::Execute, send(&self.link, command, ingest.progress, batches, limits));
         match sent.await {

@@ -11,7 +11,9 @@ use forebay_flight::{
 };
 
 use crate::fixture::{eventually, integers, pool, server_with, small};
-use crate::odd_server::{OddServer, Oddity};
+use odd_server::{OddServer, Oddity};
+
+mod odd_server;
 
 /// Nobody listens there.
 const NOWHERE: &str = "grpc://127.0.0.1:1";
