@@ -55,6 +55,9 @@ pub(crate) enum Failure {
     /// The caller asked for something that cannot be.
     #[error("{0}")]
     Request(String),
+    /// It could be, but not as the session is now.
+    #[error("{0}")]
+    Untimely(&'static str),
     #[error("{0}")]
     Arrow(#[from] arrow_schema::ArrowError),
 }
@@ -76,6 +79,7 @@ impl Failure {
             Self::Interrupted => Status::cancelled(text),
             _ if all_internal => Status::internal(text),
             Self::Value(_) | Self::Request(_) | Self::Arrow(_) => Status::invalid_argument(text),
+            Self::Untimely(_) => Status::failed_precondition(text),
             Self::Sql(error) => sql_status(error, text),
         }
     }

@@ -30,19 +30,32 @@ pub(crate) fn ingest(
     run: &Run,
     tally: &Tally,
 ) -> Result<i64, Failure> {
-    // A savepoint is a transaction where there is none.
-    connection.execute_batch("SAVEPOINT flight_local_ingest")?;
-    let taken = take_all(connection, command, &mut feed, run);
-    let end = match taken {
-        Ok(_) => "RELEASE flight_local_ingest",
-        Err(_) => "ROLLBACK TO flight_local_ingest; RELEASE flight_local_ingest",
+    let Some(Fed::Schema(schema)) = receive(&mut feed, run)? else { return Err(Failure::Interrupted) };
+    // Where there is no transaction, one that writes from the start (a table of the session's own has no other writer): it waits its turn, where one that had read before would fail
+    // if another wrote in between.
+    let [begin, keep, undo] = match connection.is_autocommit() && !command.temporary {
+        true => ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"],
+        false => [
+            "SAVEPOINT flight_local_ingest",
+            "RELEASE flight_local_ingest",
+            "ROLLBACK TO flight_local_ingest; RELEASE flight_local_ingest",
+        ],
     };
+    connection.execute_batch(begin)?;
+    let taken = take_all(connection, command, &schema, &mut feed, run);
+    let end = if taken.is_ok() { keep } else { undo };
     match (taken, connection.execute_batch(end)) {
         (Ok(rows), Ok(())) => {
             add(&tally.rows_ingested, u64::try_from(rows).unwrap_or(0));
             Ok(rows)
         }
-        (Ok(_), Err(error)) => Err(error.into()),
+        (Ok(_), Err(error)) => {
+            if begin == "BEGIN IMMEDIATE" {
+                // What cannot be kept must not be left open; it may have been undone already.
+                let (Ok(()) | Err(_)) = connection.execute_batch(undo);
+            }
+            Err(error.into())
+        }
         // An interruption has already undone the transaction, and the savepoint with it.
         (Err(failure), _) => Err(failure),
     }
@@ -51,12 +64,12 @@ pub(crate) fn ingest(
 fn take_all(
     connection: &Connection,
     command: &CommandStatementIngest,
+    schema: &Schema,
     feed: &mut Receiver<Fed>,
     run: &Run,
 ) -> Result<i64, Failure> {
-    let Some(Fed::Schema(schema)) = receive(feed, run)? else { return Err(Failure::Interrupted) };
     let table = Table::of(connection, command)?;
-    table.prepare(connection, command, &schema)?;
+    table.prepare(connection, command, schema)?;
     let names: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
     let marks = vec!["?"; names.len()].join(", ");
     let sql = format!("INSERT INTO {} ({}) VALUES ({marks})", table.name(), names.join(", "));

@@ -3,8 +3,9 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
-use arrow_array::{BinaryArray, StringArray};
+use arrow_array::{BinaryArray, StringArray, make_array};
 use arrow_cast::CastOptions;
+use arrow_cast::display::FormatOptions;
 use arrow_schema::DataType;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Statement, ToSql};
@@ -60,9 +61,9 @@ impl Values {
                 _ => DataType::Utf8,
             },
         };
-        // Strict: a number too large for SQLite is an error, not a NULL.
-        let strict = CastOptions { safe: false, ..CastOptions::default() };
-        let array = arrow_cast::cast_with_options(array, &target, &strict)?;
+        // Strict: a number too large for SQLite is an error, not a NULL. What is missing inside of a list shows.
+        let strict = CastOptions { safe: false, format_options: FormatOptions::new().with_null("null") };
+        let array = arrow_cast::cast_with_options(&by_offset(array)?, &target, &strict)?;
         Ok(match target {
             DataType::Boolean => Self::Boolean(array.as_boolean().clone()),
             DataType::Int64 => Self::Integer(array.as_primitive::<Int64Type>().clone()),
@@ -83,6 +84,17 @@ impl Values {
             Self::Blob(values) => (values, ValueRef::Blob(values.value(row))),
         };
         Cell(if array.is_null(row) { ValueRef::Null } else { value })
+    }
+}
+
+/// Times of a named zone, "UTC" for one, by their offset from UTC: what they mean is the same, and no table of zones is needed.
+fn by_offset(array: &ArrayRef) -> Result<ArrayRef, Failure> {
+    match array.data_type() {
+        DataType::Timestamp(unit, Some(zone)) if !zone.starts_with(['+', '-']) => {
+            let kind = DataType::Timestamp(*unit, Some("+00:00".into()));
+            Ok(make_array(array.to_data().into_builder().data_type(kind).build()?))
+        }
+        _ => Ok(array.clone()),
     }
 }
 
@@ -143,7 +155,10 @@ pub(crate) fn places(statement: &Statement<'_>, batch: &RecordBatch) -> Result<V
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{Date32Array, DictionaryArray, Int8Array, UInt64Array};
+    use arrow_array::types::Int32Type;
+    use arrow_array::{
+        Date32Array, DictionaryArray, Int8Array, ListArray, TimestampMicrosecondArray, UInt64Array,
+    };
     use arrow_schema::{Field, Schema};
     use rusqlite::Connection;
 
@@ -176,10 +191,22 @@ mod tests {
     }
 
     #[test]
-    fn dates_become_text_and_numbers_too_large_an_error() {
+    fn dates_and_lists_become_text_and_numbers_too_large_an_error() {
         let dates = batch(vec![("d", Arc::new(Date32Array::from(vec![20_772])))]);
         let rows = Rows::new(&dates).unwrap();
         assert!(matches!(rows.columns[0].at(0), Cell(ValueRef::Text(b"2026-11-15"))));
+        let at = TimestampMicrosecondArray::from(vec![1_700_000_000_000_000]);
+        for zone in ["UTC", "Europe/Berlin"] {
+            let times = batch(vec![("at", Arc::new(at.clone().with_timezone(zone)))]);
+            let rows = Rows::new(&times).unwrap();
+            assert!(
+                matches!(rows.columns[0].at(0), Cell(ValueRef::Text(text)) if text.starts_with(b"2023-11-14T22:13:20"))
+            );
+        }
+        let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1), None]), None]);
+        let rows = Rows::new(&batch(vec![("l", Arc::new(list))])).unwrap();
+        assert!(matches!(rows.columns[0].at(0), Cell(ValueRef::Text(b"[1, null]"))));
+        assert!(matches!(rows.columns[0].at(1), Cell(ValueRef::Null)));
         let large = batch(vec![("n", Arc::new(UInt64Array::from(vec![u64::MAX])))]);
         assert!(Rows::new(&large).is_err());
         let empty =

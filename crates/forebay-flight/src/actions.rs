@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 
-use crate::error::{Error, Phase, Result};
+use crate::error::{Code, Error, Phase, Result};
 use crate::link::Link;
 use crate::query_options::QueryOptions;
 use crate::session::AsyncSession;
@@ -106,7 +106,7 @@ impl AsyncSession {
     /// Sets options of this session. A pool does not lend it again.
     ///
     /// # Errors
-    /// See [`Error`]; [`Error::Config`] names the options that the server did not accept.
+    /// See [`Error`]; [`Error::Server`] names the options that the server did not accept. The others are set.
     ///
     /// # Cancel safety
     /// Dropping it leaves open whether they are set.
@@ -124,10 +124,10 @@ impl AsyncSession {
             return Ok(());
         }
         let refused = result.errors.iter().map(|(name, error)| format!("{name} ({})", why(error.value)));
-        Err(Error::config(format!(
-            "session options that were not set: {}",
-            refused.collect::<Vec<_>>().join(", ")
-        )))
+        let message =
+            format!("session options that were not set: {}", refused.collect::<Vec<_>>().join(", "));
+        // Not Config, which says that nothing was sent: the others are set.
+        Err(Error::Server { code: Code::InvalidArgument, message })
     }
 
     /// The options of this session.

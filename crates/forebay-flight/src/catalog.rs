@@ -114,7 +114,7 @@ impl AsyncSession {
         let limits = self.limits(QueryOptions::new());
         self.ready(&limits).await?;
         let command = command.as_any().encode_to_vec().into();
-        let fetch = Fetch::start(&self.link, command, limits, None).await?;
+        let fetch = Fetch::ask(&self.link, command, limits).await?;
         QueryStream::of_session(fetch).collect().await
     }
 }

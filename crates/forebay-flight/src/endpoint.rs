@@ -1,7 +1,10 @@
 //! Where a server is: `grpc://host:port`, `grpc+tcp://host:port` or `grpc+tls://host:port`.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
+
+use http::uri::Authority;
 
 use crate::error::Error;
 
@@ -54,9 +57,17 @@ impl FromStr for Endpoint {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        if text.contains('@') {
+            // Not repeated in the message: there may be a password in it.
+            return Err(Error::config(
+                "an endpoint has no user and no password in it: give them with ConnectOptions::basic",
+            ));
+        }
+        // What follows may be a secret, too.
+        let shown = &text[..text.find(['?', '#']).unwrap_or(text.len())];
         let wrong = |what: &str| {
             Error::config(format!(
-                "the endpoint is {text:?}, but {what}; write it as grpc://host:port or grpc+tls://host:port"
+                "the endpoint is {shown:?}, but {what}; write it as grpc://host:port or grpc+tls://host:port"
             ))
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("has no scheme"))?;
@@ -69,12 +80,6 @@ impl FromStr for Endpoint {
         if authority.contains(['/', '?', '#']) {
             return Err(wrong("has more than a host and a port"));
         }
-        if authority.contains('@') {
-            // Not repeated in the message: there may be a password in it.
-            return Err(Error::config(
-                "an endpoint has no user and no password in it: give them with ConnectOptions::basic",
-            ));
-        }
         let (host, port) = match authority.strip_prefix('[') {
             Some(rest) => {
                 let (host, rest) = rest.split_once(']').ok_or_else(|| wrong("its bracket is not closed"))?;
@@ -85,10 +90,20 @@ impl FromStr for Endpoint {
         if host.is_empty() {
             return Err(wrong("has no host"));
         }
-        if host.contains(':') && !authority.starts_with('[') {
+        if authority.starts_with('[') {
+            if host.parse::<Ipv6Addr>().is_err() {
+                return Err(wrong("has no IPv6 address in its brackets"));
+            }
+        } else if host.contains(':') {
             return Err(wrong("an IPv6 address needs brackets"));
         }
-        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("its port is not one"))?;
+        // A sign is no digit, though a number may have one.
+        let port = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+        let port = port.and_then(|port| port.parse().ok()).filter(|port| *port != 0);
+        let port = port.ok_or_else(|| wrong("its port is not one"))?;
+        if Authority::try_from(authority).is_err() {
+            return Err(wrong("its host is not one"));
+        }
         Ok(Self { host: host.to_owned(), port, tls })
     }
 }
@@ -126,12 +141,31 @@ mod tests {
             ("grpc://localhost:99999", "port is not one"),
             ("grpc://::1:80", "needs brackets"),
             ("grpc://[::1:80", "bracket is not closed"),
+            ("grpc://a b:80", "host is not one"),
+            ("grpc://[not ip]:80", "no IPv6 address"),
+            ("grpc://[]:80", "has no host"),
+            ("grpc://localhost:+80", "port is not one"),
+            ("grpc://localhost: 80", "port is not one"),
             ("grpc://localhost:80/db", "more than a host and a port"),
         ] {
             let error = text.parse::<Endpoint>().unwrap_err().to_string();
             assert!(error.contains(said) && error.contains(text), "{error}");
         }
-        let error = "grpc://me:secret@localhost:80".parse::<Endpoint>().unwrap_err().to_string();
-        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn no_secret_is_repeated() {
+        for text in [
+            "grpc://me:hush@localhost:80",
+            "grpc://me:hush@localhost:80/db",
+            "ftp://me:hush@localhost:80",
+            "me:hush@localhost:80",
+            "grpc://me:hu?sh@localhost:80",
+            "grpc://localhost:80?token=hush",
+            "grpc://localhost:80/db#hush",
+        ] {
+            let error = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(!error.contains("hush") && !error.contains("sh@"), "{error}");
+        }
     }
 }

@@ -25,10 +25,10 @@ pub enum Error {
         cause: Option<Arc<OpenError>>,
     },
 
-    /// The deadline passed. The server has been asked to stop; a statement that changes something may have done so.
+    /// The deadline passed. The server has been asked to stop, unless nothing was sent yet; a statement that changes something may have done so.
     /// Give it more time, or ask for less.
     #[error(
-        "no result within {after:?}, while {phase}: the statement is being cancelled; allow it more time, or ask for less"
+        "no result within {after:?}, while {phase}: {}; allow it more time, or ask for less", given_up(*.phase)
     )]
     QueryTimeout {
         /// The time the statement was given.
@@ -130,6 +130,17 @@ impl Error {
         }
     }
 
+    /// What it is once the server has answered a call of the same statement: that one may have carried it out.
+    pub(crate) fn after_answer(self) -> Self {
+        match self {
+            Self::Transport { message, .. } => Self::Transport { message, may_have_run: true },
+            Self::SessionLost { message, .. } => Self::SessionLost { message, may_have_run: true },
+            // Of a place that the server named, not of an option of the caller's.
+            Self::Config { message } => Self::protocol(message),
+            other => other,
+        }
+    }
+
     /// Whether it is certain that nothing was carried out.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
@@ -182,6 +193,10 @@ fn because(cause: &Option<Arc<OpenError>>) -> String {
 
 fn outcome(may_have_run: bool) -> &'static str {
     if may_have_run { " (the statement may have been carried out)" } else { " (the statement was not sent)" }
+}
+
+fn given_up(phase: Phase) -> &'static str {
+    if phase == Phase::Acquire { "nothing was sent" } else { "the statement is being cancelled" }
 }
 
 /// A code as gRPC writes it.

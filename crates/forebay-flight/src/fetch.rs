@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,21 +13,18 @@ use arrow_flight::error::FlightError;
 use arrow_flight::{FlightEndpoint, IpcMessage};
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
-use forebay::Lifeline;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 
-use crate::endpoint::Endpoint;
 use crate::error::{Code, Error, Phase, Result};
 use crate::ladder::Statement;
 use crate::limits::{Limits, Watch};
 use crate::link::Link;
 use crate::query_options::Progress;
-use crate::server::Server;
 
+mod places;
 mod progress;
 
-/// Names the connection that the result was asked for on.
-const SAME_CONNECTION: &str = "arrow-flight-reuse-connection://";
+use places::Places;
 
 /// A result that is being read.
 pub(crate) struct Fetch {
@@ -34,6 +32,7 @@ pub(crate) struct Fetch {
     reading: Reading,
     statement: Option<Statement>,
     link: Arc<Link>,
+    places: Arc<Places>,
     rest: VecDeque<FlightEndpoint>,
     schema: Option<SchemaRef>,
     /// The schema as it was announced, encoded; it may be missing.
@@ -54,6 +53,19 @@ struct Source {
     link: Arc<Link>,
 }
 
+impl Source {
+    /// The next message. One whose body is shorter than its header says makes Arrow's decoder panic: that is the server's fault,
+    /// and no reason to end the caller. The decoder is not used again after it.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<DecodedPayload, FlightError>>> {
+        let decoded = catch_unwind(AssertUnwindSafe(|| self.data.poll_next_unpin(context)));
+        let unreadable =
+            || FlightError::DecodeError("a batch whose body is not what its header says".to_owned());
+        decoded
+            .map(|polled| polled.map_ok(|decoded| decoded.payload))
+            .unwrap_or_else(|_| Poll::Ready(Some(Err(unreadable()))))
+    }
+}
+
 enum Item {
     Schema,
     Batch(RecordBatch),
@@ -72,7 +84,26 @@ impl Fetch {
         limits: Limits,
         progress: Option<&Progress>,
     ) -> Result<Self> {
-        let mut statement = Statement::begin(link);
+        limits.check(Phase::Execute)?;
+        Self::begin(Statement::begin(link), link, command, limits, progress).await
+    }
+
+    /// The same for a question about the catalog: what answers it is no statement that could be cancelled by its name.
+    ///
+    /// # Cancel safety
+    /// As [`start`](Self::start).
+    pub(crate) async fn ask(link: &Arc<Link>, command: Bytes, limits: Limits) -> Result<Self> {
+        limits.check(Phase::Execute)?;
+        Self::begin(Statement::nameless(link), link, command, limits, None).await
+    }
+
+    async fn begin(
+        mut statement: Statement,
+        link: &Arc<Link>,
+        command: Bytes,
+        limits: Limits,
+        progress: Option<&Progress>,
+    ) -> Result<Self> {
         let started = limits.run(Phase::Execute, async {
             let info = match progress {
                 Some(progress) => progress::poll(link, &command, &limits, progress, &mut statement).await,
@@ -88,6 +119,7 @@ impl Fetch {
         let info = match started.await {
             Ok(info) => info,
             Err(error) => {
+                let error = if statement.is_answered() { error.after_answer() } else { error };
                 close_if_answered(&mut Some(statement), &error);
                 return Err(error);
             }
@@ -99,6 +131,7 @@ impl Fetch {
             reading: Reading::Done,
             statement: Some(statement),
             link: Arc::clone(link),
+            places: Places::of(link),
             schema: None,
             announced,
             rest,
@@ -117,8 +150,8 @@ impl Fetch {
     fn open_next(&mut self) {
         self.reading = match self.rest.pop_front() {
             Some(endpoint) => {
-                let (link, limits) = (Arc::clone(&self.link), self.limits.clone());
-                Reading::Opening(Box::pin(open(link, endpoint, limits)))
+                let places = Arc::clone(&self.places);
+                Reading::Opening(Box::pin(places.open(endpoint, self.limits.clone())))
             }
             None => {
                 if let Some(statement) = self.statement.take() {
@@ -169,8 +202,8 @@ impl Fetch {
                     Ok(source) => self.reading = Reading::From(source),
                     Err(error) => return Poll::Ready(Err(self.fail(error))),
                 },
-                Reading::From(source) => match ready!(source.data.poll_next_unpin(context)) {
-                    Some(Ok(decoded)) => match decoded.payload {
+                Reading::From(source) => match ready!(source.poll_next(context)) {
+                    Some(Ok(payload)) => match payload {
                         DecodedPayload::None => {}
                         DecodedPayload::RecordBatch(batch) => return Poll::Ready(Ok(Item::Batch(batch))),
                         DecodedPayload::Schema(schema) => match &self.schema {
@@ -190,7 +223,7 @@ impl Fetch {
                         },
                     },
                     Some(Err(error)) => {
-                        let error = judge(&error, source, &self.link, &self.limits, phase);
+                        let error = judge(&error, &source.link, &self.link, &self.limits, phase);
                         return Poll::Ready(Err(self.fail(error)));
                     }
                     None => self.open_next(),
@@ -204,8 +237,10 @@ impl Fetch {
         if self.schema.is_none() { Phase::Execute } else { Phase::Fetch }
     }
 
-    /// Ends it with an error.
+    /// Ends it with an error. The server has answered the statement's first call, and many carry it out then: from there on
+    /// nothing may be taken for a statement that was not sent.
     fn fail(&mut self, error: Error) -> Error {
+        let error = error.after_answer();
         self.reading = Reading::Done;
         self.rest.clear();
         close_if_answered(&mut self.statement, &error);
@@ -232,58 +267,9 @@ pub(crate) fn close_if_answered(statement: &mut Option<Statement>, error: &Error
     }
 }
 
-fn judge(error: &FlightError, source: &Source, home: &Arc<Link>, limits: &Limits, phase: Phase) -> Error {
+fn judge(error: &FlightError, link: &Arc<Link>, home: &Arc<Link>, limits: &Limits, phase: Phase) -> Error {
     let FlightError::Tonic(status) = error else { return Error::protocol(error) };
-    let error = source.link.judge_within(status, limits, phase);
+    let error = link.judge_within(status, limits, phase);
     // Another connection that is lost takes no session with it.
-    if Arc::ptr_eq(&source.link, home) { error } else { error.stateless() }
-}
-
-/// Begins to read one endpoint, wherever it is.
-async fn open(home: Arc<Link>, endpoint: FlightEndpoint, limits: Limits) -> Result<Source> {
-    let ticket = endpoint.ticket.ok_or_else(|| Error::protocol("an endpoint without a ticket"))?;
-    let mut refusal = None;
-    let locations = endpoint.location.iter().map(|location| location.uri.as_str());
-    // No location at all means here.
-    let places = if endpoint.location.is_empty() { vec![SAME_CONNECTION] } else { locations.collect() };
-    for place in places {
-        let link = match at(&home, place).await {
-            Ok(link) => link,
-            Err(error) => {
-                refusal = Some(error);
-                continue;
-            }
-        };
-        match link.get(ticket.clone(), limits.remaining()).await {
-            Ok(data) => {
-                let data = FlightDataDecoder::new(data.map_err(FlightError::from));
-                return Ok(Source { data, link });
-            }
-            Err(status) => {
-                let here = Arc::ptr_eq(&link, &home);
-                let error = link.judge_within(&status, &limits, Phase::Execute);
-                let error = if here { error } else { error.stateless() };
-                // What the server says of the statement, it would say at any place.
-                if here || !error.is_of_the_way() {
-                    return Err(error);
-                }
-                refusal = Some(error);
-            }
-        }
-    }
-    Err(refusal.unwrap_or_else(|| Error::protocol("an endpoint without a location")))
-}
-
-/// The connection to a location: this one if that will do.
-async fn at(home: &Arc<Link>, place: &str) -> Result<Arc<Link>> {
-    if place.starts_with(SAME_CONNECTION) {
-        return Ok(Arc::clone(home));
-    }
-    let endpoint: Endpoint = place.parse().map_err(|_| Error::protocol(format!("the location {place:?}")))?;
-    if endpoint == home.server.options.endpoint {
-        return Ok(Arc::clone(home));
-    }
-    let options = home.server.options.elsewhere(endpoint);
-    let server = Server::new(options, Arc::clone(&home.server.runtime), "", home.server.quarantine)?;
-    Link::open(&Arc::new(server), Lifeline::unattached()).await
+    if Arc::ptr_eq(link, home) { error } else { error.stateless() }
 }

@@ -192,6 +192,7 @@ impl AsyncSession {
         self.ready(limits).await?;
         self.is_altered |= ingest.temporary || is_temporary(&ingest.catalog, &ingest.schema, &ingest.table);
         let command = ingest.command(self.transaction.id());
+        limits.check(Phase::Execute)?;
         let statement = Statement::begin(&self.link);
         let sent = limits.run(Phase::Execute, send(&self.link, command, ingest.progress, batches, limits));
         match sent.await {

@@ -1,4 +1,5 @@
-//! Stopping a statement on the server: abort the call, CancelFlightInfo, CancelQuery, and see whether the session answers.
+//! Stopping a statement on the server: abort the call, CancelFlightInfo, CancelQuery, see whether the session answers, and if
+//! not CloseSession.
 //!
 //! The call itself is aborted by dropping it, which resets its stream. To some servers that is enough; others go on with
 //! the statement and would hold the session's next one back. The last rung, dropping the connection, is its owner's.
@@ -13,6 +14,7 @@ use forebay::rt;
 use prost::Message;
 use tonic::Status;
 
+use crate::actions;
 use crate::error::Error;
 use crate::link::Link;
 use crate::server::Ability;
@@ -34,18 +36,40 @@ const ALL_OF_MINE: &str = "type.googleapis.com/forebay.flight.CancelStatement";
 pub(crate) struct Statement {
     link: Option<Arc<Link>>,
     info: Option<FlightInfo>,
+    /// Its `FlightInfo` is not the name of something that runs.
+    is_nameless: bool,
+    is_answered: bool,
 }
 
 impl Statement {
     /// It is about to be sent.
     pub(crate) fn begin(link: &Arc<Link>) -> Self {
         link.begin_statement();
-        Self { link: Some(Arc::clone(link)), info: None }
+        Self { link: Some(Arc::clone(link)), info: None, is_nameless: false, is_answered: false }
+    }
+
+    /// The same for what is no statement of SQL. A server that is asked to cancel the `FlightInfo` of a catalog may refuse that as
+    /// it refuses an action that it does not know.
+    pub(crate) fn nameless(link: &Arc<Link>) -> Self {
+        let mut statement = Self::begin(link);
+        statement.is_nameless = true;
+        statement
     }
 
     /// The server has said what it is to it.
     pub(crate) fn known_as(&mut self, info: FlightInfo) {
-        self.info = Some(info);
+        if !self.is_nameless {
+            self.info = Some(info);
+        }
+    }
+
+    /// The server has answered a call of it, and may have carried it out then.
+    pub(crate) fn answered(&mut self) {
+        self.is_answered = true;
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.is_answered
     }
 
     /// The server is done with it.
@@ -85,7 +109,15 @@ async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
     let limit = if agreed { AGREED } else { HOPED };
     let answer = rt::within(&*server.runtime, limit, link.ping()).await;
     let answers = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
-    tracing::debug!(endpoint = %server.options.endpoint, agreed, answers, "statement cancelled");
+    let mut closed = false;
+    if !answers && link.is_usable() && server.closes_sessions.may_be() {
+        // Of no more use to anybody, and with it ends what runs in it.
+        closed = rt::within(&*server.runtime, ACTION, actions::close_session(link)).await == Some(true);
+        if closed {
+            link.refuse();
+        }
+    }
+    tracing::debug!(endpoint = %server.options.endpoint, agreed, answers, closed, "statement cancelled");
     answers
 }
 
@@ -94,7 +126,7 @@ fn noted(answer: Result<bool, Status>, ability: &Ability) -> bool {
     match answer {
         Ok(true) => ability.works(),
         Ok(false) => {}
-        Err(ref status) => ability.refused(status),
+        Err(ref status) => ability.refused_for_one(status),
     }
     matches!(answer, Ok(true))
 }

@@ -33,6 +33,7 @@ mod endpoint;
 mod error;
 mod fetch;
 mod first_failure;
+mod greeting;
 mod ingest;
 mod ladder;
 mod limits;

@@ -41,11 +41,24 @@ impl Limits {
         Error::QueryTimeout { after: self.timeout.map_or(Duration::ZERO, |(timeout, _)| timeout), phase }
     }
 
-    /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then.
+    /// Whether there is any time for it: to be asked before it is begun.
+    pub(crate) fn check(&self, phase: Phase) -> Result<()> {
+        if self.cancel.as_ref().is_some_and(CancelHandle::is_cancelled) {
+            return Err(Error::Cancelled);
+        }
+        if self.remaining() == Some(Duration::ZERO) {
+            return Err(self.overdue(phase));
+        }
+        Ok(())
+    }
+
+    /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then. What is over before
+    /// it begins is not begun.
     pub(crate) async fn run<T>(&self, phase: Phase, future: impl Future<Output = Result<T>>) -> Result<T> {
         if self.timeout.is_none() && self.cancel.is_none() {
             return future.await;
         }
+        self.check(phase)?;
         let (mut watch, mut future) = (self.watch(), pin!(future));
         poll_fn(move |context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
@@ -109,7 +122,7 @@ mod tests {
             let error = limits.run(Phase::Fetch, pending::<Result<()>>()).await.unwrap_err();
             assert!(matches!(error, Error::QueryTimeout { phase: Phase::Fetch, .. }), "{error}");
             assert_eq!(limits.remaining(), Some(Duration::ZERO));
-            assert!(limits.run(Phase::Fetch, ready(Ok(7))).await.is_ok(), "what is done is done");
+            assert!(limits.run(Phase::Fetch, ready(Ok(7))).await.is_err(), "not even begun");
         });
     }
 
@@ -131,6 +144,7 @@ mod tests {
                 let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
                 assert!(matches!(error, Error::Cancelled), "{error}");
             }
+            assert!(limits.run(Phase::Execute, ready(Ok(7))).await.is_err(), "not even begun");
         });
     }
 }

@@ -109,6 +109,11 @@ impl Link {
         self.is_doubtful.store(true, Ordering::Release);
     }
 
+    /// It is not to be used again.
+    pub(crate) fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }

@@ -43,6 +43,7 @@ pub struct ConnectOptions {
     pub(crate) max_decoding: usize,
     pub(crate) max_encoding: usize,
     pub(crate) window: u32,
+    pub(crate) credentials_elsewhere: bool,
 }
 
 /// A client's certificate and key, in PEM.
@@ -102,6 +103,7 @@ impl ConnectOptions {
             max_decoding: 256 * MEBIBYTE,
             max_encoding: 256 * MEBIBYTE,
             window: 4 * 1024 * 1024,
+            credentials_elsewhere: false,
         }
     }
 
@@ -199,16 +201,35 @@ impl ConnectOptions {
         self
     }
 
+    /// Whether other hosts that a server names as the places of a result are told the credentials, headers, cookies and the client's
+    /// certificate, as its own host is. Default: no; such a place is asked with the result's ticket alone. Say yes for a cluster
+    /// whose nodes want to know who asks. A place without TLS is never gone to from a server with TLS, whatever is said here.
+    #[must_use]
+    pub fn credentials_elsewhere(mut self, allow: bool) -> Self {
+        self.credentials_elsewhere = allow;
+        self
+    }
+
     /// The endpoint.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The same way to another place: what a result's locations ask for.
-    pub(crate) fn elsewhere(&self, endpoint: Endpoint) -> Self {
-        let server_name = self.server_name.clone().filter(|_| endpoint.host() == self.endpoint.host());
-        Self { endpoint, server_name, ..self.clone() }
+    /// The way to another place, which a result's locations name. The server chooses it, so it is not trusted with more than it
+    /// has to know.
+    pub(crate) fn elsewhere(&self, endpoint: Endpoint) -> Result<Self> {
+        if self.endpoint.is_tls() && !endpoint.is_tls() {
+            return Err(Error::protocol(format!("the location {endpoint} of a result is without TLS")));
+        }
+        let same_host = endpoint.host().eq_ignore_ascii_case(self.endpoint.host());
+        let server_name = self.server_name.clone().filter(|_| same_host);
+        let there = Self { endpoint, server_name, ..self.clone() };
+        if same_host || self.credentials_elsewhere {
+            return Ok(there);
+        }
+        let (headers, cookies) = (Vec::new(), BTreeMap::new());
+        Ok(Self { auth: Auth::Nobody, identity: None, headers, cookies, ..there })
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
@@ -224,6 +245,17 @@ impl ConnectOptions {
                 self.window,
                 i32::MAX
             )));
+        }
+        for (name, value) in &self.cookies {
+            // As a header has it; the value is a secret.
+            if HeaderValue::try_from(format!("{name}={value}")).is_err()
+                || name.contains(['=', ';'])
+                || value.contains(';')
+            {
+                return Err(Error::config(format!(
+                    "the cookie {name:?} holds characters that no cookie may have: control characters, or ';'"
+                )));
+            }
         }
         Ok(())
     }
@@ -278,11 +310,44 @@ mod tests {
             options().connect_timeout(Duration::ZERO),
             options().keep_alive(Some(Duration::ZERO), Duration::from_secs(1)),
             options().read_ahead(10),
+            options().cookie("sid", "a\nb"),
+            options().cookie("s;id", "a"),
         ] {
             assert!(matches!(wrong.validate(), Err(Error::Config { .. })), "{wrong:?}");
         }
         let error = options().header("bad name", "x").unwrap_err().to_string();
         assert!(error.contains("bad name"), "{error}");
         assert!(!options().header("x-key", "secret\n").unwrap_err().to_string().contains("secret"));
+    }
+
+    #[test]
+    fn another_place_hears_only_what_it_must() {
+        let home = |url: &str| {
+            let options = ConnectOptions::new(url).unwrap().basic("me", "hush").cookie("sid", "hush");
+            options.header("x-key", "hush").unwrap().identity("certificate", "key").server_name("lake")
+        };
+        let is_told = |options: &ConnectOptions| {
+            let told = [
+                !matches!(options.auth, Auth::Nobody),
+                !options.headers.is_empty(),
+                !options.cookies.is_empty(),
+                options.identity.is_some(),
+            ];
+            assert!(told.iter().all(|each| *each == told[0]), "all or nothing: {told:?}");
+            told[0]
+        };
+        let secure = home("grpc+tls://lake:1");
+        let to = |place: &str| secure.elsewhere(place.parse().unwrap());
+        assert!(is_told(&to("grpc+tls://LAKE:2").unwrap()), "its own host");
+        let stranger = to("grpc+tls://other:1").unwrap();
+        assert!(!is_told(&stranger) && stranger.server_name.is_none());
+        let open = secure.clone().credentials_elsewhere(true);
+        assert!(is_told(&open.elsewhere("grpc+tls://other:1".parse().unwrap()).unwrap()));
+        for place in ["grpc://lake:1", "grpc://other:1"] {
+            assert!(to(place).is_err() && open.elsewhere(place.parse().unwrap()).is_err(), "{place}");
+        }
+        let plain = home("grpc://lake:1");
+        assert!(is_told(&plain.elsewhere("grpc://lake:2".parse().unwrap()).unwrap()));
+        assert!(!is_told(&plain.elsewhere("grpc://other:1".parse().unwrap()).unwrap()));
     }
 }

@@ -50,6 +50,7 @@ pub(crate) async fn put(
     params: Option<RecordBatch>,
     limits: &Limits,
 ) -> Result<Option<Bytes>> {
+    limits.check(Phase::Execute)?;
     let statement = Statement::begin(link);
     let answer = limits.run(Phase::Execute, async {
         let data = encode(command, params).await?;

@@ -27,7 +27,8 @@ pub(crate) struct Server {
     pub(crate) cancels_flights: Ability,
     pub(crate) cancels_queries: Ability,
     pub(crate) cancels_sessions: Ability,
-    pub(crate) closes_sessions: Ability,
+    /// Shared with the other places that its results are at.
+    pub(crate) closes_sessions: Arc<Ability>,
     pub(crate) tells_progress: Ability,
     pub(crate) begins_transactions: Ability,
 }
@@ -49,7 +50,7 @@ impl Server {
             cancels_flights: Ability::default(),
             cancels_queries: Ability::default(),
             cancels_sessions: Ability::default(),
-            closes_sessions: Ability::default(),
+            closes_sessions: Arc::default(),
             tells_progress: Ability::default(),
             begins_transactions: Ability::default(),
         })
@@ -68,13 +69,15 @@ pub(crate) fn statement(sql: &str, transaction_id: Option<Bytes>) -> Bytes {
 }
 
 /// Whether a server can do something. Found out by trying, since a server may list an action and still refuse it; and
-/// remembered, so that it is tried in vain once.
+/// remembered, so that it is tried in vain once, or twice where the first refusal leaves a doubt.
 #[derive(Debug, Default)]
 pub(crate) struct Ability(AtomicU8);
 
 const UNTRIED: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
+/// Refused once, in a way that may have been about what it was asked for.
+const DOUBTED: u8 = 3;
 
 impl Ability {
     /// Whether it is worth trying.
@@ -95,8 +98,22 @@ impl Ability {
     /// It did not. What has worked once is not given up for one refusal.
     pub(crate) fn refused(&self, status: &Status) {
         if is_unknown(status) {
-            let _ = self.0.compare_exchange(UNTRIED, NO, Ordering::Relaxed, Ordering::Relaxed);
+            for before in [UNTRIED, DOUBTED] {
+                let _ = self.0.compare_exchange(before, NO, Ordering::Relaxed, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// The same for an action on one object, which may have been the reason: unless the server says that it does not know the
+    /// action, a second refusal decides.
+    pub(crate) fn refused_for_one(&self, status: &Status) {
+        if status.code() != Code::Unimplemented
+            && is_unknown(status)
+            && self.0.compare_exchange(UNTRIED, DOUBTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            return;
+        }
+        self.refused(status);
     }
 
     /// The same for a method of the service itself, where one answer alone says that it is not there. Any other may be about the
@@ -136,6 +153,14 @@ mod tests {
         ability.method_refused(&Status::invalid_argument(""));
         assert!(ability.is_untried(), "that is about the statement");
         ability.method_refused(&Status::unimplemented(""));
+        assert!(!ability.may_be());
+        let ability = Ability::default();
+        for may_be in [true, false] {
+            ability.refused_for_one(&Status::invalid_argument(""));
+            assert_eq!(ability.may_be(), may_be, "once it may be about what was asked for");
+        }
+        let ability = Ability::default();
+        ability.refused_for_one(&Status::unimplemented(""));
         assert!(!ability.may_be());
         let ability = Ability::default();
         ability.refused(&Status::unavailable(""));

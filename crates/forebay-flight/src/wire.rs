@@ -18,16 +18,17 @@ use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tonic::body::Body;
 
 use crate::dress::Dress;
 use crate::error::{Error, Result};
+use crate::greeting::greeted;
 use crate::options::ConnectOptions;
 use crate::tls::Tls;
 
@@ -128,10 +129,10 @@ impl Wire {
                 .and_then(|()| watch(&socket))
                 .map_err(|error| unreachable(options, &error))?;
             match tls {
-                None => Self::over(TokioIo::new(socket), options, runtime, lifeline).await,
+                None => Self::over(socket, options, runtime, lifeline).await,
                 Some(tls) => {
                     let secured = tls.secure(socket).await.map_err(|error| unreachable(options, &error))?;
-                    Self::over(TokioIo::new(secured), options, runtime, lifeline).await
+                    Self::over(secured, options, runtime, lifeline).await
                 }
             }
         });
@@ -140,14 +141,15 @@ impl Wire {
     }
 
     async fn over<T>(
-        io: T,
+        socket: T,
         options: &ConnectOptions,
         runtime: &Arc<dyn Runtime>,
         lifeline: Lifeline,
     ) -> Result<Self>
     where
-        T: Read + Write + Unpin + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let (socket, greeting) = greeted(socket);
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -157,7 +159,8 @@ impl Wire {
             .keep_alive_interval(options.keep_alive)
             .keep_alive_timeout(options.keep_alive_timeout)
             .keep_alive_while_idle(true);
-        let (send, connection) = builder.handshake(io).await.map_err(|error| unreachable(options, &error))?;
+        let handshake = builder.handshake(TokioIo::new(socket)).await;
+        let (send, connection) = handshake.map_err(|error| unreachable(options, &error))?;
         let pulse = Pulse::new(lifeline);
         let beat = LastBeat(Arc::clone(&pulse));
         runtime.spawn(Box::pin(async move {
@@ -167,6 +170,9 @@ impl Wire {
                 tracing::debug!(%error, "connection ended");
             }
         }));
+        if greeting.await != Ok(true) {
+            return Err(unreachable(options, &"what answers there speaks no HTTP/2, or only within TLS"));
+        }
         let endpoint = &options.endpoint;
         let authority = Authority::try_from(endpoint.authority()).map_err(|_| {
             Error::config(format!("the endpoint's host is {:?}, which is none", endpoint.host()))

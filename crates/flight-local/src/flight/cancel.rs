@@ -1,12 +1,12 @@
 //! Cancellation: by `FlightInfo`, by ticket, by session and statement.
 
 use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, Any};
-use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
+use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo, Ticket};
 use prost::Message;
 use tonic::Status;
 
 use super::action::unreadable;
-use super::{Caller, Front};
+use super::{Caller, Front, catalog, command};
 use crate::handle::{Handle, Kind};
 use crate::messages::CancelStatement;
 use crate::session::Cancelled;
@@ -50,7 +50,17 @@ impl Front {
             handles.extend(Handle::read(&info.app_metadata, Kind::Statement).ok());
         }
         if handles.is_empty() {
-            return Err(Status::invalid_argument("there is no statement of this server in the FlightInfo"));
+            let mut tickets = info.endpoint.iter().filter_map(|endpoint| endpoint.ticket.as_ref());
+            let is_catalog = |ticket: &Ticket| {
+                command(&ticket.ticket).is_ok_and(|asked| catalog::schema(&asked).is_some())
+            };
+            return match tickets.any(is_catalog) {
+                // A question about the catalog runs nothing that could be stopped.
+                true => Ok(Cancelled::Nothing),
+                false => {
+                    Err(Status::invalid_argument("there is no statement of this server in the FlightInfo"))
+                }
+            };
         }
         let mut sum = Cancelled::Nothing;
         for handle in &handles {

@@ -1,6 +1,7 @@
 //! Updates, parameters and ingestion: what clients send.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -102,7 +103,7 @@ impl Front {
         });
         let feeding = async move {
             let mut decoder = FlightDataDecoder::new(data.map_err(FlightError::from));
-            while let Some(decoded) = decoder.try_next().await.map_err(Status::from)? {
+            while let Some(decoded) = contained(decoder.try_next()).await.map_err(Status::from)? {
                 let item = match decoded.payload {
                     DecodedPayload::Schema(schema) => Fed::Schema(schema),
                     DecodedPayload::RecordBatch(batch) => Fed::Batch(batch),
@@ -113,6 +114,7 @@ impl Front {
                     return Ok(());
                 }
             }
+            at_its_end().await;
             let (Ok(()) | Err(_)) = feed.send(Fed::End).await;
             Ok::<_, Status>(())
         };
@@ -137,6 +139,24 @@ async fn both<T>(
     .await
 }
 
+/// Decodes without panicking, which Arrow does on a body shorter than its header says. Not to be asked again after that.
+async fn contained<T>(decoding: impl Future<Output = Result<T, FlightError>>) -> Result<T, FlightError> {
+    let mut decoding = pin!(decoding);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| decoding.as_mut().poll(context)));
+        let unreadable =
+            || FlightError::DecodeError("a batch whose body is not what its header says".to_owned());
+        polled.unwrap_or_else(|_| Poll::Ready(Err(unreadable())))
+    })
+    .await
+}
+
+/// Comes back only if the caller has ended its stream. One that breaks it off looks the same to tonic; but hyper, once this has let
+/// go of the thread, drops the whole call.
+async fn at_its_end() {
+    tokio::task::yield_now().await;
+}
+
 fn counted(record_count: i64) -> PutResult {
     PutResult { app_metadata: DoPutUpdateResult { record_count }.encode_to_vec().into() }
 }
@@ -148,8 +168,9 @@ async fn batches(
     let data = data.try_filter(|message| std::future::ready(!message.data_header.is_empty()));
     let mut decoded = FlightRecordBatchStream::new_from_flight_data(data.map_err(FlightError::from).boxed());
     let mut batches = Vec::new();
-    while let Some(batch) = decoded.try_next().await.map_err(Status::from)? {
+    while let Some(batch) = contained(decoded.try_next()).await.map_err(Status::from)? {
         batches.push(batch);
     }
+    at_its_end().await;
     Ok(decoded.schema().is_some().then_some(batches))
 }

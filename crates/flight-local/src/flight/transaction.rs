@@ -9,6 +9,7 @@ use arrow_flight::sql::{
 use tonic::Status;
 
 use super::Front;
+use crate::error::Failure;
 use crate::handle::Kind;
 use crate::perform::aside;
 use crate::session::Session;
@@ -94,6 +95,10 @@ impl Front {
         self.shared.log(&sql);
         let transaction = session.clone();
         aside(&self.shared, session, move |connection| {
+            // Told apart from an action that is not known, which clients remember.
+            if begins.is_some() && !connection.is_autocommit() {
+                return Err(Failure::Untimely("a transaction or savepoint is open; end it first"));
+            }
             connection.execute_batch(&sql)?;
             if begins.is_some() {
                 transaction.set_transaction(begins);

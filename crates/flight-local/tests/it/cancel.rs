@@ -261,3 +261,16 @@ async fn a_server_that_cannot_cancel_runs_on_with_its_lock() {
     assert_eq!(code(query(&mut two, "SELECT 1").await), Code::ResourceExhausted);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_question_about_the_catalog_cannot_be_cancelled() {
+    let server = start(Config::default()).await;
+    let mut client = connect(&server).await;
+    let info = client.get_catalogs().await.unwrap();
+    let request = CancelFlightInfoRequest::new(info).encode_to_vec();
+    let answer = client.inner_mut().do_action(Action::new("CancelFlightInfo", request)).await.unwrap();
+    let body = answer.into_inner().try_next().await.unwrap().unwrap().body;
+    let result = CancelFlightInfoResult::decode(body).unwrap();
+    assert_eq!(result.status(), CancelStatus::NotCancellable);
+    server.stop().await;
+}

@@ -2,14 +2,17 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::sql::{
     Any, CommandStatementIngest, CommandStatementQuery, CommandStatementSubstraitPlan,
-    CommandStatementUpdate, ProstMessageExt,
+    CommandStatementUpdate, ProstMessageExt, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
 };
 use arrow_flight::{Action, FlightData, FlightDescriptor, Ticket};
 use flight_local::Config;
-use futures_util::stream;
+use futures_util::{TryStreamExt, stream};
 use prost::Message;
 use tonic::Code;
 
@@ -108,5 +111,36 @@ async fn many_come_and_go_and_nothing_is_left_of_them() {
     assert_eq!(counters.statements_started, counters.statements_finished + counters.statements_interrupted);
     let mut client = connect(&server).await;
     assert_eq!(number(&mut client, "SELECT 1").await, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_truncated_batch_is_refused_and_leaves_nothing() {
+    let server = start(Config::default()).await;
+    let mut client = connect(&server).await;
+    crate::client::update(&mut client, "CREATE TABLE t (a INTEGER)").await.unwrap();
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5));
+    let batch = RecordBatch::try_from_iter([("a", ids)]).unwrap();
+    let append = TableDefinitionOptions {
+        if_not_exist: TableNotExistOption::Fail.into(),
+        if_exists: TableExistsOption::Append.into(),
+    };
+    let command = CommandStatementIngest {
+        table: "t".to_owned(),
+        table_definition_options: Some(append),
+        ..CommandStatementIngest::default()
+    };
+    let descriptor = FlightDescriptor::new_cmd(command.as_any().encode_to_vec());
+    let mut data: Vec<FlightData> = FlightDataEncoderBuilder::new()
+        .with_flight_descriptor(Some(descriptor))
+        .build(stream::iter([Ok(batch)]))
+        .try_collect()
+        .await
+        .unwrap();
+    data[1].data_body = data[1].data_body.slice(..4);
+    let refused = client.inner_mut().do_put(stream::iter(data)).await.unwrap_err();
+    assert!(refused.message().contains("header"), "{refused}");
+    until(&server, |counters| counters.statements_running == 0).await;
+    assert_eq!(number(&mut client, "SELECT count(*) FROM t").await, 0);
     server.stop().await;
 }

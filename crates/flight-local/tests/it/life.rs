@@ -115,8 +115,8 @@ async fn every_call_can_be_dropped_at_every_await() {
     let mut client = connect(&server).await;
     assert_eq!(number(&mut client, "SELECT 1").await, 1);
     let address = server.address();
-    // A stop that was begun goes on, too.
-    assert_eq!(poll_times(server.stop(), 1), None);
+    // A stop that was begun goes on, too; on a busy machine it may be over before it is dropped.
+    let (None | Some(())) = poll_times(server.stop(), 1);
     while TcpStream::connect(address).is_ok() {
         pause(5).await;
     }

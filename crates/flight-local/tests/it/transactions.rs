@@ -72,7 +72,7 @@ async fn a_transaction_belongs_to_its_session_and_ends_once() {
     let id = one.begin_transaction().await.unwrap();
     let stolen = two.execute_update("CREATE TABLE t (n INT)".to_owned(), Some(id.clone())).await;
     assert_eq!(code(stolen), Code::InvalidArgument);
-    assert_eq!(code(one.begin_transaction().await), Code::InvalidArgument);
+    assert_eq!(code(one.begin_transaction().await), Code::FailedPrecondition);
     one.end_transaction(id.clone(), EndTransaction::Rollback).await.unwrap();
     assert_eq!(code(one.end_transaction(id.clone(), EndTransaction::Commit).await), Code::FailedPrecondition);
     assert_eq!(code(one.execute("SELECT 1".to_owned(), Some(id)).await), Code::FailedPrecondition);
@@ -118,5 +118,16 @@ async fn nothing_runs_outside_of_a_transaction_that_it_names() {
     assert_eq!(code(client.execute_update(insert, Some(id.clone())).await), Code::FailedPrecondition);
     assert_eq!(code(client.end_transaction(id, EndTransaction::Commit).await), Code::FailedPrecondition);
     assert_eq!(number(&mut client, "SELECT count(*) FROM t").await, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_transaction_is_refused_as_untimely() {
+    let server = start(Config::default()).await;
+    let mut client = connect(&server).await;
+    update(&mut client, "SAVEPOINT a").await.unwrap();
+    assert_eq!(code(client.begin_transaction().await), Code::FailedPrecondition);
+    update(&mut client, "RELEASE a").await.unwrap();
+    assert!(client.begin_transaction().await.is_ok());
     server.stop().await;
 }

@@ -38,6 +38,7 @@ pub(super) async fn poll(
             }
         };
         server.tells_progress.works();
+        statement.answered();
         if let Some(done) = answer.progress {
             progress.tell(done);
         }

@@ -1,5 +1,5 @@
 //! A thread with a runtime of its own, and waiting for what runs on it.
-#![allow(clippy::disallowed_methods, reason = "the one place where a thread is started")]
+#![allow(clippy::disallowed_methods, reason = "the one place where threads are started")]
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,6 +12,8 @@ use forebay::rt::{Runtime, Task, TokioRuntime};
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tracing::Instrument;
+use tracing::instrument::WithSubscriber;
 
 use crate::error::{Error, Result};
 
@@ -77,6 +79,24 @@ impl Engine {
             }
             parker.0.sleep();
         }
+    }
+
+    /// Runs `main` on a thread of its own, and `side` on the caller's, which `main` does not wait for.
+    pub(crate) fn beside<T: Send>(
+        &self,
+        main: impl Future<Output = Result<T>> + Send,
+        side: impl FnOnce(),
+    ) -> Result<T> {
+        // As if it ran here, to whoever listens.
+        let main = main.in_current_span().with_current_subscriber();
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("forebay-flight-ingest".to_owned());
+            let main = thread
+                .spawn_scoped(scope, || self.block_on(main))
+                .map_err(|error| Error::config(format!("no thread for the ingest: {error}")))?;
+            side();
+            main.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::pool::{AsyncFlightSQLPool, PoolStatus};
 use crate::query_options::QueryOptions;
 use crate::result::{QueryResult, UpdateResult};
 use crate::sync::engine::Engine;
-use crate::sync::pipe::{both, piped};
+use crate::sync::pipe::piped;
 use crate::sync::reader::QueryReader;
 use crate::sync::session::{Session, SessionHandle};
 
@@ -145,13 +145,14 @@ impl FlightSQLPool {
     }
 
     /// Loads batches into a table, as fast as the server takes them. They are asked for on this thread.
+    ///
+    /// The deadline, or a cancellation, stops the load on the server whatever the iterator does; this returns when the iterator lets it.
     pub fn ingest<B, E>(&self, ingest: Ingest, batches: B) -> Result<UpdateResult>
     where
         B: IntoIterator<Item = Result<RecordBatch, E>>,
         E: Into<BoxError>,
     {
-        let (stream, pump) = piped(batches);
-        self.block_on(both(self.inner.pool.ingest(ingest, stream), pump))
+        piped(&self.inner.engine, batches, |stream| self.inner.pool.ingest(ingest, stream))
     }
 
     /// Takes a session for one thread, for whatever needs several statements on the same.

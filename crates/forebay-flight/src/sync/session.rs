@@ -17,7 +17,7 @@ use crate::query_options::QueryOptions;
 use crate::result::{QueryResult, UpdateResult};
 use crate::session::AsyncSession;
 use crate::sync::engine::Engine;
-use crate::sync::pipe::{both, piped};
+use crate::sync::pipe::piped;
 use crate::sync::prepared::PreparedQuery;
 use crate::sync::reader::QueryReader;
 use crate::sync::transaction::Transaction;
@@ -118,14 +118,15 @@ impl Session {
     }
 
     /// Loads batches into a table, as fast as the server takes them. They are asked for on this thread.
+    ///
+    /// The deadline, or a cancellation, stops the load on the server whatever the iterator does; this returns when the iterator lets it.
     pub fn ingest<B, E>(&mut self, ingest: Ingest, batches: B) -> Result<UpdateResult>
     where
         B: IntoIterator<Item = Result<RecordBatch, E>>,
         E: Into<BoxError>,
     {
         let (session, engine) = self.parts();
-        let (stream, pump) = piped(batches);
-        engine.block_on(both(session.ingest(ingest, stream), pump))
+        piped(engine, batches, |stream| session.ingest(ingest, stream))
     }
 
     /// Prepares a statement. It is good for as long as this session is held.

@@ -95,6 +95,7 @@ async fn the_next_borrower_gets_a_clean_session() {
     let error =
         session.set_options([("colour".to_owned(), OptionValue::Text("blue".into()))]).await.unwrap_err();
     assert!(error.to_string().contains("colour (no such option)"), "{error}");
+    assert!(!error.is_harmless(), "others of the same call are set");
     drop(session);
     let mut session = pool.acquire_session().await.unwrap();
     assert_eq!(session.options().await.unwrap()["query_only"], OptionValue::Flag(false));

@@ -2,6 +2,7 @@
 
 mod basics;
 mod cancelling;
+mod distrust;
 mod drops;
 mod existing_client;
 mod fixture;
@@ -12,4 +13,5 @@ mod reaching;
 mod small_stacks;
 mod spans;
 mod streaming;
+mod threaded_input;
 mod watching;

@@ -1,0 +1,164 @@
+//! A server that answers as no good one would.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::RecordBatch;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::fixture::numbers;
+
+type Answer<T> = Result<Response<T>, Status>;
+type Flow<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// How it is odd.
+#[derive(Default)]
+pub(crate) struct Oddity {
+    /// Where it says that its results are.
+    pub(crate) locations: Vec<String>,
+    /// What it makes of the second message of a result, which is its first batch.
+    pub(crate) spoil: Option<fn(&mut FlightData)>,
+    /// It answers the first question about progress, and breaks off the second.
+    pub(crate) breaks_off_polling: bool,
+}
+
+/// One such server.
+#[derive(Clone, Default)]
+pub(crate) struct OddServer(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    oddity: Mutex<Oddity>,
+    statements: AtomicUsize,
+    secrets: Mutex<Vec<String>>,
+}
+
+impl OddServer {
+    /// Starts it, on a free port.
+    pub(crate) async fn start(oddity: Oddity) -> (Self, u16) {
+        let server = Self::default();
+        *server.0.oddity.lock() = oddity;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let incoming = stream::unfold(listener, async |listener| {
+            Some((listener.accept().await.map(|(socket, _)| socket), listener))
+        });
+        let service = FlightServiceServer::new(server.clone());
+        // It ends with the test's runtime.
+        #[allow(clippy::disallowed_methods, reason = "a server of its own")]
+        tokio::spawn(
+            tonic::transport::Server::builder().add_service(service).serve_with_incoming(Box::pin(incoming)),
+        );
+        (server, port)
+    }
+
+    /// How often it was sent a statement.
+    pub(crate) fn statements(&self) -> usize {
+        self.0.statements.load(Ordering::Relaxed)
+    }
+
+    /// Headers that it should not have got, if it is a stranger.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        self.0.secrets.lock().clone()
+    }
+
+    fn listen<T>(&self, request: &Request<T>) {
+        let known = ["authorization", "cookie", "x-key"];
+        let sent = known.iter().filter(|name| request.metadata().contains_key(**name));
+        self.0.secrets.lock().extend(sent.map(|name| (*name).to_owned()));
+    }
+}
+
+async fn encoded(batch: RecordBatch) -> Vec<FlightData> {
+    FlightDataEncoderBuilder::new().build(stream::iter([Ok(batch)])).try_collect().await.unwrap()
+}
+
+fn unknown<T>() -> Answer<T> {
+    Err(Status::unimplemented("not here"))
+}
+
+#[tonic::async_trait]
+impl FlightService for OddServer {
+    type HandshakeStream = Flow<HandshakeResponse>;
+    type ListFlightsStream = Flow<FlightInfo>;
+    type DoGetStream = Flow<FlightData>;
+    type DoPutStream = Flow<PutResult>;
+    type DoExchangeStream = Flow<FlightData>;
+    type DoActionStream = Flow<arrow_flight::Result>;
+    type ListActionsStream = Flow<ActionType>;
+
+    async fn handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Self::HandshakeStream> {
+        self.listen(&request);
+        unknown()
+    }
+
+    async fn list_flights(&self, _: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
+        unknown()
+    }
+
+    async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
+        self.listen(&request);
+        // The question whether a session answers is none of the caller's statements.
+        if !request.get_ref().cmd.windows(8).any(|text| text == b"SELECT 1") {
+            self.0.statements.fetch_add(1, Ordering::Relaxed);
+        }
+        let endpoint = FlightEndpoint::new().with_ticket(Ticket::new("all"));
+        let locations = self.0.oddity.lock().locations.clone();
+        let endpoint = locations.into_iter().fold(endpoint, FlightEndpoint::with_location);
+        Ok(Response::new(FlightInfo::new().with_endpoint(endpoint)))
+    }
+
+    async fn poll_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<PollInfo> {
+        if !self.0.oddity.lock().breaks_off_polling {
+            return unknown();
+        }
+        if request.get_ref().cmd == "again" {
+            return Err(Status::unavailable("broken off"));
+        }
+        self.0.statements.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(PollInfo::new().with_descriptor(FlightDescriptor::new_cmd("again"))))
+    }
+
+    async fn get_schema(&self, _: Request<FlightDescriptor>) -> Answer<SchemaResult> {
+        unknown()
+    }
+
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
+        self.listen(&request);
+        let mut messages = encoded(numbers([1, 2, 3])).await;
+        let spoil = self.0.oddity.lock().spoil;
+        if let Some(spoil) = spoil {
+            spoil(&mut messages[1]);
+        }
+        Ok(Response::new(stream::iter(messages.into_iter().map(Ok)).boxed()))
+    }
+
+    async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
+        unknown()
+    }
+
+    async fn do_exchange(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoExchangeStream> {
+        unknown()
+    }
+
+    async fn do_action(&self, _: Request<Action>) -> Answer<Self::DoActionStream> {
+        unknown()
+    }
+
+    async fn list_actions(&self, _: Request<Empty>) -> Answer<Self::ListActionsStream> {
+        unknown()
+    }
+}

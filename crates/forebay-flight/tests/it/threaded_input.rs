@@ -1,0 +1,53 @@
+//! Threads that load what comes slowly, or not at all.
+
+use std::convert::Infallible;
+
+use flight_local::Config;
+use forebay_flight::{Error, FlightSQLPool, Ingest, QueryOptions};
+
+use crate::fixture::{blocking_server, integers, numbers, small};
+
+/// Waits on this thread, as a slow iterator does, until nothing runs on the server.
+#[allow(clippy::disallowed_methods, reason = "the server keeps real time")]
+fn server_is_idle(server: &flight_local::FlightLocal) -> bool {
+    let is_idle = || server.counters().statements_running == 0;
+    (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        is_idle()
+    })
+}
+
+#[test]
+fn the_deadline_of_an_ingest_passes_while_its_iterator_blocks() {
+    let server = blocking_server(Config::default());
+    let pool = FlightSQLPool::new(&server.url(), small(1)).unwrap();
+    pool.update("CREATE TABLE t (a INTEGER)").unwrap();
+    let ingest = || Ingest::into_table("t").options(QueryOptions::new().with_timeout_ms(200));
+    let blocked = || {
+        let first = std::iter::once(Ok::<_, Infallible>(numbers([1])));
+        first.chain(std::iter::once_with(|| {
+            assert!(server_is_idle(&server), "the load has been stopped meanwhile");
+            Ok(numbers([2]))
+        }))
+    };
+    let error = pool.ingest(ingest(), blocked()).unwrap_err();
+    assert!(matches!(error, Error::QueryTimeout { .. }), "{error}");
+    let mut session = pool.acquire_session().unwrap();
+    let error = session.ingest(ingest(), blocked()).unwrap_err();
+    assert!(matches!(error, Error::QueryTimeout { .. }), "{error}");
+    assert_eq!(integers(&session.query("SELECT count(*) FROM t").unwrap()), [0]);
+}
+
+#[test]
+fn an_iterator_that_panics_loads_nothing() {
+    let server = blocking_server(Config::default());
+    let pool = FlightSQLPool::new(&server.url(), small(1)).unwrap();
+    pool.update("CREATE TABLE t (a INTEGER)").unwrap();
+    let batches = (0..2).map(|turn| {
+        assert_eq!(turn, 0, "the second batch is none");
+        Ok::<_, Infallible>(numbers([1]))
+    });
+    let load = std::panic::AssertUnwindSafe(|| pool.ingest(Ingest::into_table("t"), batches));
+    assert!(std::panic::catch_unwind(load).is_err());
+    assert_eq!(integers(&pool.query("SELECT count(*) FROM t").unwrap()), [0]);
+}
