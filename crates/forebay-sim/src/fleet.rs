@@ -223,7 +223,7 @@ impl Fleet {
             clippy::cast_precision_loss,
             reason = "a share of a count below a million"
         )]
-        let most = (most as f64 * fraction) as usize;
+        let most = ((most as f64 * fraction) as usize).max(1);
         self.world.books.lock().judge.resized(place, most);
         service.reservoir.resize(most).expect("less of what was checked");
         self.world.recount(place);
