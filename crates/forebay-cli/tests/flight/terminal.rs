@@ -67,7 +67,7 @@ impl Terminal {
     /// A shell that is ready.
     pub(crate) fn at_prompt(server: &Server) -> Self {
         let mut terminal = Self::open(server, &[]);
-        terminal.expect("sql> ");
+        terminal.prompt();
         terminal
     }
 
@@ -98,9 +98,16 @@ impl Terminal {
         }
     }
 
+    /// Waits for the next prompt at which keys are read: the shell says so ahead of it. A prompt is drawn more than once, and what is
+    /// pressed in between, while the terminal changes hands, is lost.
+    pub(crate) fn prompt(&mut self) {
+        self.expect("\u{1b}[?2004h");
+        self.expect("sql> ");
+    }
+
     /// At the next prompt, leaves. What is pressed before there is one is lost.
     pub(crate) fn leave(&mut self) {
-        self.expect("sql> ");
+        self.prompt();
         self.press(CTRL_D);
         assert_eq!(self.end(), 0);
     }

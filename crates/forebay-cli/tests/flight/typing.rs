@@ -46,11 +46,11 @@ fn ctrl_c_stops_the_statement_on_the_server_and_the_shell_goes_on() {
         let mut terminal = Terminal::at_prompt(&server);
         terminal.enter("CREATE TEMP TABLE kept (n INTEGER); INSERT INTO kept VALUES (7);");
         terminal.expect("1 row changed");
-        terminal.expect("sql> ");
+        terminal.prompt();
         // The first query finds out whether the server tells.
         terminal.enter("SELECT n + 1 AS first FROM kept;");
         terminal.expect("│     8 │");
-        terminal.expect("sql> ");
+        terminal.prompt();
         let polls = server.counters().poll_flight_info;
         terminal.enter(LONG);
         runs(&server);
@@ -58,7 +58,7 @@ fn ctrl_c_stops_the_statement_on_the_server_and_the_shell_goes_on() {
         assert_eq!(server.counters().poll_flight_info > polls, poll_flight_info == Support::Known);
         terminal.press(CTRL_C);
         terminal.expect("Cancelled.");
-        terminal.expect("sql> ");
+        terminal.prompt();
         until("it has stopped", || server.counters().statements_running == 0);
         until("nothing is computed any more", || is_at_rest(&server));
         assert_eq!(server.counters().statements_interrupted, 1);
@@ -102,13 +102,13 @@ fn from_a_server_that_cannot_be_stopped_the_user_is_free_all_the_same() {
     runs(&server);
     terminal.press(CTRL_C);
     terminal.expect("Cancelled.");
-    terminal.expect("sql> ");
+    terminal.prompt();
     // The session is not to be had; who waits for it can think better of it.
     terminal.enter("SELECT 1;");
     terminal.expect(" s  (Ctrl-C cancels)");
     terminal.press(CTRL_C);
     terminal.expect("hint: if the server does not stop, \\c starts over");
-    terminal.expect("sql> ");
+    terminal.prompt();
     terminal.enter("\\c");
     terminal.expect("This is a new session.");
     terminal.enter("SELECT 6 * 7 AS answer;");
@@ -125,7 +125,7 @@ fn at_the_prompt_ctrl_c_clears_and_ctrl_d_leaves() {
     terminal.press("ending");
     for _ in 0..3 {
         terminal.press(CTRL_C);
-        terminal.expect("sql> ");
+        terminal.prompt();
     }
     terminal.enter("SELECT 6 *");
     terminal.enter(" 7 AS answer; SELECT 'and' || ' more' AS text;");
@@ -149,12 +149,12 @@ fn a_mistake_is_told_and_a_lost_session_replaced() {
     terminal.expect("Arrow is binary");
     terminal.enter("CREATE TEMP TABLE t (n INTEGER);");
     terminal.expect("done");
-    terminal.expect("sql> ");
+    terminal.prompt();
     server.runtime.block_on(server.local.reboot(Duration::ZERO)).unwrap();
     terminal.enter("SELECT 1;");
     terminal.expect("the session is lost");
     terminal.expect("warning: this is a new session: transaction, temporary tables and settings");
-    terminal.expect("sql> ");
+    terminal.prompt();
     terminal.enter("SELECT count(*) FROM t;");
     terminal.expect("no such table: t");
     terminal.enter("SELECT 6 * 7 AS answer;");
@@ -166,7 +166,7 @@ fn a_mistake_is_told_and_a_lost_session_replaced() {
 fn a_table_is_as_wide_as_the_terminal_and_no_wider() {
     let server = Server::plain("width");
     let mut terminal = Terminal::with(&server, &[], 40, &[]);
-    terminal.expect("sql> ");
+    terminal.prompt();
     terminal.enter("SELECT 'a long text that has no room' AS a, 'another text without any room' AS b;");
     terminal.expect("│ a long text tha… │ another text wi… │");
     terminal.leave();
@@ -194,7 +194,7 @@ fn a_statement_that_fails_was_sent_once_and_progress_is_told_all_the_same() {
     let failing = "INSERT INTO t VALUES (1) RETURNING abs(-9223372036854775807 - n)";
     terminal.enter(&format!("{failing};"));
     terminal.expect("error: ");
-    terminal.expect("sql> ");
+    terminal.prompt();
     let sent = server.local.statements().iter().filter(|sql| sql.contains(failing)).count();
     assert_eq!(sent, 1, "{:?}", server.local.statements());
     terminal.enter("SELECT progress(1, 4), sleep_ms(600000);");
@@ -212,7 +212,7 @@ fn tab_completes_words_and_tables() {
     terminal.expect("done");
     terminal.enter("INSERT INTO orders_of_today VALUES (42);");
     terminal.expect("1 row changed");
-    terminal.expect("sql> ");
+    terminal.prompt();
     terminal.enter("SEL\t n AS answer FR\t orders\t;");
     terminal.expect("│     42 │");
     terminal.enter("\\d orders\t");
@@ -226,7 +226,7 @@ fn what_was_typed_is_remembered_for_the_user_alone() {
     let mut terminal = Terminal::at_prompt(&server);
     terminal.enter("SELECT 6 * 7\n AS answer;");
     terminal.expect("│     42 │");
-    terminal.expect("sql> ");
+    terminal.prompt();
     terminal.enter(" SELECT 'a secret, after a blank';");
     terminal.expect("(1 row)");
     terminal.leave();
@@ -244,7 +244,7 @@ fn what_was_typed_is_remembered_for_the_user_alone() {
 fn without_a_place_for_its_history_it_is_a_shell_all_the_same() {
     let server = Server::plain("no-history");
     let mut terminal = Terminal::with(&server, &[], 80, &[("XDG_STATE_HOME", "/dev/null/nowhere")]);
-    terminal.expect("sql> ");
+    terminal.prompt();
     terminal.enter("SELECT 6 * 7 AS answer;");
     terminal.expect("│     42 │");
     terminal.leave();
