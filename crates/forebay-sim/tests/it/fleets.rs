@@ -34,10 +34,10 @@ fn who_stands_still_goes_on_where_it_stood() {
 }
 
 #[test]
-fn who_shrinks_to_nothing_comes_back() {
+fn who_shrinks_to_one_comes_back() {
     let outcome = fleet("faults: [{kind: resize, at: 3m, service: a-1, fraction: 0, lasting: 1m}]");
     assert!(outcome.passed(), "{outcome}");
-    assert_eq!(outcome.recoveries[0].deficit, 20, "{outcome}");
+    assert_eq!(outcome.recoveries[0].deficit, 19, "{outcome}");
 }
 
 #[test]
