@@ -118,7 +118,7 @@ impl TokenCache {
     }
 
     /// The server let nobody in with `token`: if its keys are old, another will do. At most one in 10 s is given up so.
-    pub(crate) fn denied(&self, identity: &Identity, token: &Token) {
+    pub fn denied(&self, identity: &Identity, token: &Token) {
         let now = self.0.runtime.now();
         let given_up =
             self.0.state.lock().slots.get_mut(identity).is_some_and(|place| place.slot.deny(token, now));
