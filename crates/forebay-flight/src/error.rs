@@ -152,6 +152,11 @@ impl Error {
         }
     }
 
+    /// Whether the server says of a transaction that it is over, or that there is none such.
+    pub(crate) fn is_of_ended_transaction(&self) -> bool {
+        matches!(self, Self::Server { code: Code::FailedPrecondition | Code::NotFound, .. })
+    }
+
     /// Whether it is the server's own word that it did not carry out a statement, and not that something came between.
     pub(crate) fn is_refusal(&self) -> bool {
         use Code::{

@@ -197,9 +197,18 @@ impl AsyncSession {
                     let ended = link.act("EndTransaction", end_request(id, how), limits.remaining()).await;
                     ended.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
                 });
-                ended.await?;
-                self.transaction.replace(Open::No);
-                Ok(())
+                match ended.await {
+                    Ok(_) => {
+                        self.transaction.replace(Open::No);
+                        Ok(())
+                    }
+                    // An interrupted write may have undone all of it. Whether anything is open is seen to on return.
+                    Err(error) if error.is_of_ended_transaction() => {
+                        self.transaction.replace(Open::Perhaps);
+                        if how == EndTransaction::Rollback { Ok(()) } else { Err(error) }
+                    }
+                    Err(error) => Err(error),
+                }
             }
         }
     }

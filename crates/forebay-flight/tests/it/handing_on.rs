@@ -212,3 +212,27 @@ async fn a_dropped_prepare_leaves_no_statement() {
     assert!(counters().create_prepared_statement > 0);
     assert_eq!(counters().sessions_ever, 1);
 }
+
+#[tokio::test]
+async fn a_write_that_times_out_in_a_transaction_leaves_a_session_of_use() {
+    let server = server().await;
+    let pool = pool(&server, 1).await;
+    pool.update("CREATE TABLE t (n INTEGER)").await.unwrap();
+    let mut session = pool.acquire_session().await.unwrap();
+    for how in ["rollback", "commit"] {
+        session.begin_transaction().await.unwrap();
+        let options = QueryOptions::new().with_timeout_ms(200);
+        let write = "INSERT INTO t SELECT sleep_ms(60000)";
+        session.update_with_options(write, options).await.unwrap_err();
+        match how {
+            "rollback" => session.rollback().await.unwrap(),
+            _ => drop(session.commit().await.unwrap_err()),
+        }
+        session.query("SELECT 1").await.unwrap();
+    }
+    session.begin_transaction().await.unwrap();
+    session.update("INSERT INTO t VALUES (7)").await.unwrap();
+    session.commit().await.unwrap();
+    drop(session);
+    assert_eq!(integers(&pool.query("SELECT n FROM t").await.unwrap()), [7]);
+}
