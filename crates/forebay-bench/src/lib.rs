@@ -21,3 +21,8 @@ pub mod race;
 pub mod report;
 pub mod sim;
 pub mod twin_tables;
+
+/// The first page, so that what it shows is compiled and run: here, because this crate depends on all that it shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

@@ -69,11 +69,7 @@ pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
 #[cfg(feature = "tokio-postgres")]
 pub use wire::{Shape, Watch};
 
-/// The pages that show this crate, so that what they show is compiled and run.
+/// The page that shows this crate, so that what it shows is compiled and run.
 #[cfg(all(doctest, feature = "tokio-postgres"))]
-mod manual {
-    #[doc = include_str!("../../../docs/dsql.md")]
-    mod dsql {}
-    #[doc = include_str!("../../../README.md")]
-    mod readme {}
-}
+#[doc = include_str!("../../../docs/dsql.md")]
+mod manual {}
