@@ -25,8 +25,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use options::{Options, Usage};
-use shell::{Shell, say};
+use crate::access;
+use options::Options;
+use shell::Shell;
 
 /// Flight SQL: a shell for its servers.
 #[derive(Debug, Args)]
@@ -41,19 +42,10 @@ enum Subcommands {
     Sql(Box<Options>),
 }
 
-/// The exit status of bad usage, as clap has it.
-const USAGE: u8 = 2;
-
 impl Flight {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Subcommands::Sql(options) = self.command;
-        match sql(&options) {
-            Err(error) if error.is::<Usage>() => {
-                say(&format!("forebay: {error}"));
-                Ok(ExitCode::from(USAGE))
-            }
-            outcome => outcome,
-        }
+        access::told(sql(&options))
     }
 }
 

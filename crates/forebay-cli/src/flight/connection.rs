@@ -6,6 +6,7 @@ use forebay::rt::{self, Runtime};
 use forebay_flight::{AsyncSession, CancelHandle, Code, ConnectOptions, Error};
 
 use super::progress::Spinner;
+use crate::access;
 
 /// How long a server may take to stop a statement before the shell leaves without having seen it.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -81,9 +82,7 @@ impl Connection {
 /// What to do about an error beyond what it says itself.
 pub(crate) fn remedy(error: &Error) -> Option<&'static str> {
     match error {
-        Error::Server { code: Code::Unauthenticated, .. } => {
-            Some("log in with --user and --password-file, or with --token-file")
-        }
+        Error::Server { code: Code::Unauthenticated, .. } => Some(access::LOG_IN),
         Error::Server { code: Code::PermissionDenied, .. } => {
             Some("ask for the right, or log in as somebody who has it: --user, --token-file")
         }

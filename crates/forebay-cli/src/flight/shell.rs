@@ -12,11 +12,12 @@ use super::command::Command;
 use super::connection::Connection;
 use super::format::Format;
 use super::interrupts::Interrupts;
-use super::options::{Options, Usage};
+use super::options::Options;
 use super::out::Out;
 use super::outcome::Outcome;
 use super::running::Trouble;
 use super::splitter::{Piece, Splitter};
+use crate::access::Usage;
 
 mod conversation;
 mod statements;

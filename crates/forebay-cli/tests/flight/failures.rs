@@ -27,7 +27,7 @@ fn bad_usage_is_told_before_a_connection_is_made() {
         (&["--user", "me"], "--password-file"),
         (&["--token-file", no_such], "cannot read"),
         (&["--header", "x"], "NAME=VALUE"),
-        (&["--tls-roots", no_such], "cannot read"),
+        (&["--tls-roots", no_such], "write grpc+tls://"),
         (&["--output", "/no/such/directory/x"], "cannot write to /no/such/directory/x"),
     ] {
         let (status, problem) = said(&server, arguments);
@@ -35,8 +35,12 @@ fn bad_usage_is_told_before_a_connection_is_made() {
         assert!(problem.contains(expected), "{arguments:?}: {problem}");
     }
     let home = server.path("");
-    for (url, expected) in [("localhost", "grpc://host:port"), ("grpc://me:hush@localhost:1", "--user")] {
-        let output = command(url, &home, &["-c", "SELECT 1"]).output().unwrap();
+    for (url, flags, expected) in [
+        ("localhost", &[][..], "grpc://host:port"),
+        ("grpc://me:hush@localhost:1", &[], "--user"),
+        ("grpc+tls://localhost:1", &["--tls-roots", no_such], "cannot read"),
+    ] {
+        let output = command(url, &home, &["-c", "SELECT 1"]).args(flags).output().unwrap();
         let problem = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{problem}");
         assert!(problem.contains(expected) && !problem.contains("hush"), "{problem}");
