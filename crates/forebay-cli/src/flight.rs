@@ -18,6 +18,7 @@ mod splitter;
 mod statement;
 mod table;
 mod terminal;
+mod transaction;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;

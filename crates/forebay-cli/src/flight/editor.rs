@@ -61,8 +61,8 @@ impl Editor {
         }
     }
 
-    pub(crate) fn read(&mut self) -> anyhow::Result<Typed> {
-        match self.editor.readline("sql> ") {
+    pub(crate) fn read(&mut self, prompt: &str) -> anyhow::Result<Typed> {
+        match self.editor.readline(prompt) {
             Ok(text) => {
                 self.keep(&text);
                 Ok(Typed::Text(text))

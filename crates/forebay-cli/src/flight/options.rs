@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Where the server is: grpc://host:port or grpc+tls://host:port; or FLIGHT_SQL_URL.
     url: Option<String>,
     /// Run this, and leave. May be given several times.
-    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     pub(super) commands: Vec<String>,
     /// Run the statements of this file, and leave; - is stdin.
     #[arg(short, long, value_name = "FILE", conflicts_with = "commands")]

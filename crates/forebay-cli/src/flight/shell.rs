@@ -17,6 +17,7 @@ use super::out::Out;
 use super::outcome::Outcome;
 use super::running::Trouble;
 use super::splitter::{Piece, Splitter};
+use super::transaction::Transaction;
 use crate::access::Usage;
 
 mod conversation;
@@ -43,6 +44,7 @@ pub(crate) struct Shell {
     source: Option<String>,
     depth: usize,
     has_written_arrow: bool,
+    transaction: Transaction,
     /// The last statement was cancelled.
     was_cancelled: bool,
     /// The names for completion may be others now.
@@ -75,6 +77,7 @@ impl Shell {
             source: None,
             depth: 0,
             has_written_arrow: false,
+            transaction: Transaction::None,
             was_cancelled: false,
             names_are_old: true,
         })
@@ -169,6 +172,7 @@ impl Shell {
             }
             Command::Connect => {
                 self.connection.leave();
+                self.transaction = Transaction::None;
                 return match self.connect() {
                     Ok(()) => {
                         self.note("This is a new session.");

@@ -79,6 +79,23 @@ fn statements_come_from_arguments_files_and_stdin_in_one_session() {
 }
 
 #[test]
+fn what_begins_with_a_hyphen_is_sql_and_comments_alone_are_nothing() {
+    let server = Server::plain("hyphens");
+    for nothing in ["-- nothing to do", "--", "/* nothing */", "", " ;; -- really\n;"] {
+        assert_eq!(server.prints(&["-c", nothing]), "", "{nothing:?}");
+        assert_eq!(server.prints(&["-c", nothing, "--format", "csv"]), "", "{nothing:?}");
+        let output = server.run_with_stdin(&[], nothing);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{nothing:?}");
+    }
+    assert_eq!(server.counters().connections_ever, 0, "nothing was asked of the server");
+    let commented = "-- how many\nSELECT 1 AS n";
+    assert_eq!(server.prints(&["-c", commented, "--format", "csv"]), "n\n1\n");
+    let output = server.run(&["-c", "-1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("error: "), "it was sent: {}", text(&output.stderr));
+}
+
+#[test]
 fn the_shells_own_commands_tell_what_there_is() {
     let server = Server::plain("commands");
     let script =

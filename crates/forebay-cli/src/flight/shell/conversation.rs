@@ -19,7 +19,7 @@ impl Shell {
             if std::mem::take(&mut self.names_are_old) {
                 editor.offer(self.names());
             }
-            let text = match editor.read()? {
+            let text = match editor.read(self.transaction.prompt())? {
                 Typed::Text(text) => text,
                 Typed::Cleared => continue,
                 Typed::End => break,

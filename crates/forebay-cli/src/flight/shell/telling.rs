@@ -11,6 +11,7 @@ use crate::flight::out::is_reader_gone;
 use crate::flight::running::Trouble;
 use crate::flight::statement::Statement;
 use crate::flight::table::printable;
+use crate::flight::transaction::Transaction;
 
 impl Shell {
     /// Tells what went wrong, and sees to the session.
@@ -32,11 +33,25 @@ impl Shell {
                     _ => String::new(),
                 };
                 self.tell_failure_at(&at, &error);
-                if self.connection.forget_lost(&error) && self.is_interactive {
-                    self.start_over();
+                if self.connection.forget_lost(&error) {
+                    self.transaction = Transaction::None;
+                    if self.is_interactive {
+                        self.start_over();
+                    }
                 }
                 Outcome::Failed
             }
+        }
+    }
+
+    /// Whether the transaction is still open is not known, and whoever types on should know that. A shell that nobody types
+    /// into ends here, and whatever is open ends with it.
+    pub(super) fn tell_doubt(&self) {
+        if self.is_interactive {
+            say(
+                "warning: the server may have ended the transaction; each statement that follows would then be \
+                 committed by itself. ROLLBACK makes sure that none is open",
+            );
         }
     }
 
