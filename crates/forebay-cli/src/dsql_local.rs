@@ -24,7 +24,13 @@ use token::Token;
 /// Runs until SIGINT or SIGTERM, and removes its files then; only the template of an empty PostgreSQL (some 13 MB) stays in
 /// the directory for temporary files, for the next start with that engine. The manual page is docs/dsql-local.md.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  forebay dsql-local --port 5433
+  forebay dsql-local --port 5433 --control-port 5434 --print-env > dsql.env &    # and in any shell: . ./dsql.env
+  forebay dsql-local --engine postgres --speed 60 --fault conflict:p=0.1"
+)]
 pub(crate) struct DsqlLocal {
     #[command(subcommand)]
     command: Option<Subcommands>,

@@ -8,6 +8,7 @@ mod editor;
 mod format;
 mod history;
 mod interrupts;
+mod json;
 mod options;
 mod out;
 mod outcome;

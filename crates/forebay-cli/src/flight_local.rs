@@ -22,7 +22,13 @@ use tell::Tell;
 /// them and end with them. Statements can be interrupted by every means that Flight has. Runs until SIGINT or SIGTERM,
 /// and removes its files then. The manual page is docs/flight-local.md.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  forebay flight-local --port 4214
+  forebay flight-local --port 4214 --control --print-env > flight.env &    # and in any shell: . ./flight.env
+  forebay flight-local --tls --user ann --password-file secret --session-linger 15m"
+)]
 pub(crate) struct FlightLocalCommand {
     #[command(subcommand)]
     command: Option<Subcommands>,

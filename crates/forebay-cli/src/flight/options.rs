@@ -16,9 +16,12 @@ use crate::access::{self, Access, Trust, Usage, Who, secret, variable};
 ///
 /// Exit status: 0; 1 if a statement failed, and none after it was run; 2 for bad usage; 130 if interrupted.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Secrets come from files or from FLIGHT_SQL_USER, FLIGHT_SQL_PASSWORD and FLIGHT_SQL_TOKEN, never from the command line. The manual page is docs/flight-shell.md."
-)]
+#[command(after_help = "Examples:
+  forebay flight sql grpc://localhost:4214
+  forebay flight sql grpc://localhost:4214 -c 'SELECT 6 * 7 AS answer'
+  forebay flight sql grpc+tls://db.example.com:443 --user ann --password-file secret --format csv --file report.sql > report.csv
+
+Secrets come from files or from FLIGHT_SQL_USER, FLIGHT_SQL_PASSWORD and FLIGHT_SQL_TOKEN, never from the command line. The manual page is docs/flight-shell.md.")]
 pub(crate) struct Options {
     /// Where the server is: grpc://host:port or grpc+tls://host:port; or FLIGHT_SQL_URL.
     url: Option<String>,

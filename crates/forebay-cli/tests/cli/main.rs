@@ -114,6 +114,29 @@ fn an_interrupt_ends_it_early_and_still_tells() {
     assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
 }
 
+#[cfg(any(feature = "dsql-local", feature = "flight", feature = "flight-local"))]
+#[test]
+fn help_of_the_commands_that_need_it_shows_examples() {
+    let commands: &[&[&str]] = &[
+        #[cfg(feature = "flight")]
+        &["flight", "sql"],
+        #[cfg(feature = "flight-local")]
+        &["flight-local"],
+        #[cfg(feature = "flight-local")]
+        &["flight-local", "tell"],
+        #[cfg(feature = "dsql-local")]
+        &["dsql-local"],
+        #[cfg(feature = "dsql-local")]
+        &["dsql-local", "token"],
+    ];
+    for command in commands {
+        let help = forebay(&[*command, &["--help"]].concat());
+        let shown = text(&help.stdout).split_once("Example").map_or("", |(_, examples)| examples);
+        let call = format!("forebay {}", command.join(" "));
+        assert!(shown.contains(&call), "{}", text(&help.stdout));
+    }
+}
+
 /// What a command that was left out says to type.
 #[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
 fn remedy(arguments: &[&str]) -> String {

@@ -40,6 +40,47 @@ fn each_format_is_written_as_it_should_be() {
 }
 
 #[test]
+fn every_type_of_the_server_is_written_in_full() {
+    let server = Server::plain("types");
+    let script = "CREATE TABLE t (i BIGINT, b BOOLEAN, d DATE, at TIMESTAMP, x DOUBLE, s TEXT, raw BLOB);
+        INSERT INTO t VALUES
+        (9223372036854775807, 1, '2026-11-15', '2026-11-15 20:15:00.123456', 9e999, 'a,\"b\"\n', x'00ff'),
+        (-9223372036854775808, 0, '0001-01-01', '1969-12-31T23:59:59', 1e300, '', x''),
+        (NULL, NULL, NULL, NULL, NULL, NULL, NULL);";
+    server.run_with_stdin(&[], script);
+    let all = |format| server.prints(&["-c", "SELECT * FROM t", "--format", format]);
+    assert_eq!(
+        all("csv"),
+        "i,b,d,at,x,s,raw\n\
+         9223372036854775807,true,2026-11-15,2026-11-15T20:15:00.123456,inf,\"a,\"\"b\"\"\n\",00ff\n\
+         -9223372036854775808,false,0001-01-01,1969-12-31T23:59:59,1e300,\"\",\"\"\n\
+         ,,,,,,\n"
+    );
+    let expected = [
+        r#"{"i":9223372036854775807,"b":true,"d":"2026-11-15","at":"2026-11-15T20:15:00.123456","x":"Infinity","s":"a,\"b\"\n","raw":"00ff"}"#,
+        r#"{"i":-9223372036854775808,"b":false,"d":"0001-01-01","at":"1969-12-31T23:59:59","x":1e300,"s":"","raw":""}"#,
+        r#"{"i":null,"b":null,"d":null,"at":null,"x":null,"s":null,"raw":null}"#,
+        "",
+    ];
+    assert_eq!(all("json"), expected.join("\n"));
+    let table = "\
+┌──────────────────────┬───────┬────────────┬────────────────────────────┬───────┬────────┬──────┐
+│                    i │ b     │ d          │ at                         │     x │ s      │ raw  │
+├──────────────────────┼───────┼────────────┼────────────────────────────┼───────┼────────┼──────┤
+│  9223372036854775807 │ true  │ 2026-11-15 │ 2026-11-15T20:15:00.123456 │   inf │ a,\"b\"␊ │ 00ff │
+│ -9223372036854775808 │ false │ 0001-01-01 │ 1969-12-31T23:59:59        │ 1e300 │        │      │
+│                 NULL │ NULL  │ NULL       │ NULL                       │  NULL │ NULL   │ NULL │
+└──────────────────────┴───────┴────────────┴────────────────────────────┴───────┴────────┴──────┘
+(3 rows)
+";
+    assert_eq!(all("table"), table, "\n{}", all("table"));
+    let twice = ["-c", "SELECT 1 AS a, 2 AS a, 3 AS b", "--format"];
+    let write = |format| server.prints(&[&twice[..], &[format]].concat());
+    assert_eq!(write("json"), "{\"a\":1,\"a_2\":2,\"b\":3}\n");
+    assert_eq!(write("csv"), "a,a,b\n1,2,3\n");
+}
+
+#[test]
 fn results_go_to_a_file_and_notes_do_not() {
     let server = Server::plain("files");
     let path = server.path("out.csv");
