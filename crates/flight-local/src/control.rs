@@ -59,6 +59,7 @@ fn time(text: &str) -> Option<Duration> {
         "ms" => Some(Duration::from_millis(number)),
         "s" => Some(Duration::from_secs(number)),
         "m" => Some(Duration::from_secs(number.checked_mul(60)?)),
+        "h" => Some(Duration::from_secs(number.checked_mul(3_600)?)),
         "" if number == 0 => Some(Duration::ZERO),
         _ => None,
     }
@@ -100,6 +101,7 @@ mod tests {
     fn commands_are_read_or_refused_with_the_remedy() {
         assert_eq!("slow 250ms".parse(), Ok(Told::Slow(Duration::from_millis(250))));
         assert_eq!(" reboot  2m ".parse(), Ok(Told::Reboot(Duration::from_secs(120))));
+        assert_eq!("slow 1h".parse(), Ok(Told::Slow(Duration::from_secs(3_600))));
         assert_eq!("slow 0".parse(), Ok(Told::Slow(Duration::ZERO)));
         assert_eq!("reset-after 3".parse(), Ok(Told::ResetAfter(3)));
         assert_eq!("refuse 3s".parse(), Ok(Told::Refuse(Duration::from_secs(3))));

@@ -73,6 +73,7 @@ fn a_port_that_is_taken_is_told_with_the_remedy() {
     assert_eq!(refused.status.code(), Some(1));
     let problem = text(&refused.stderr);
     assert!(problem.contains(port) && problem.contains("choose another port"), "{problem}");
+    assert_eq!(problem.matches("in use").count(), 1, "once is enough: {problem}");
     stop(&mut child, "-TERM");
 }
 
@@ -88,6 +89,8 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         (vec!["--cert", &empty, "--key", &empty], "PEM"),
         (vec!["--cert", "/nowhere", "--key", "/nowhere"], "/nowhere"),
         (vec!["--refuse", "dance"], "possible values"),
+        (vec!["--listen", "192.0.2.1"], "an address of this machine"),
+        (vec!["--database", "Cargo.toml"], "a SQLite database"),
     ] {
         let refused = FLIGHT_LOCAL.run(&arguments);
         assert!(!refused.status.success());

@@ -172,7 +172,7 @@ impl Shell {
             }
             Command::Connect => {
                 self.connection.leave();
-                self.transaction = Transaction::None;
+                self.leave_transaction();
                 return match self.connect() {
                     Ok(()) => {
                         self.note("This is a new session.");
@@ -188,6 +188,7 @@ impl Shell {
 
     /// Ends the session.
     pub(crate) fn close(&mut self, outcome: Outcome) {
+        self.leave_transaction();
         let is_broken_off = self.was_cancelled || !matches!(outcome, Outcome::Done | Outcome::Left);
         let runtime = Arc::clone(&self.runtime);
         self.tokio.block_on(self.connection.close(&*runtime, is_broken_off));

@@ -120,6 +120,15 @@ fn statements_come_from_arguments_files_and_stdin_in_one_session() {
 }
 
 #[test]
+fn a_transaction_that_nobody_ended_is_told_of() {
+    let server = Server::plain("left-open");
+    let output = server.run(&["-c", "CREATE TABLE t (n INTEGER); BEGIN; INSERT INTO t VALUES (1)"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stderr).contains("what was not committed is undone"), "{}", text(&output.stderr));
+    assert_eq!(server.prints(&["-c", "SELECT count(*) AS n FROM t", "--format", "csv"]), "n\n0\n");
+}
+
+#[test]
 fn what_begins_with_a_hyphen_is_sql_and_comments_alone_are_nothing() {
     let server = Server::plain("hyphens");
     for nothing in ["-- nothing to do", "--", "/* nothing */", "", " ;; -- really\n;"] {

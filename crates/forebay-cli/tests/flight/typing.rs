@@ -118,6 +118,7 @@ fn the_prompt_tells_of_a_transaction_and_ctrl_c_leaves_doubt_about_it() {
     terminal.enter("BEGIN;");
     terminal.prompt_with("sql*> ");
     terminal.enter("\\c");
+    terminal.expect("warning: the transaction was left open");
     terminal.expect("This is a new session.");
     terminal.leave();
     assert_eq!(server.prints(&["-c", "SELECT n FROM t", "--format", "csv"]), "n\n2\n");
@@ -166,6 +167,24 @@ fn at_the_prompt_ctrl_c_clears_and_ctrl_d_leaves() {
     terminal.expect("Time: ");
     terminal.leave();
     assert_eq!(server.counters().sessions_open, 0);
+}
+
+#[test]
+fn beginners_find_help_and_the_way_out() {
+    let server = Server::plain("beginners");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("help");
+    terminal.expect("Statements end with a semicolon.");
+    terminal.prompt();
+    terminal.enter("SELECT 'a");
+    terminal.expect("' is still open");
+    terminal.enter("b' AS text");
+    terminal.expect("; ends the statement");
+    terminal.enter(";");
+    terminal.expect("a␊b");
+    terminal.prompt();
+    terminal.enter("quit");
+    assert_eq!(terminal.end(), 0);
 }
 
 #[test]

@@ -55,6 +55,13 @@ impl Shell {
         }
     }
 
+    /// Its session ends, and a transaction with it. Whoever forgot to commit should not have to find out later.
+    pub(super) fn leave_transaction(&mut self) {
+        if std::mem::take(&mut self.transaction) == Transaction::Open {
+            say("warning: the transaction was left open: what was not committed is undone");
+        }
+    }
+
     pub(super) fn tell_failure(&self, error: &Error) {
         self.tell_failure_at("", error);
     }
