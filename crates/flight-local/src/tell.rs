@@ -1,5 +1,6 @@
 //! Telling a running server something, from another process.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
@@ -142,10 +143,7 @@ pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, T
     };
     let mut endpoint =
         Endpoint::from_shared(format!("{scheme}://{rest}")).map_err(|_| address())?.connect_timeout(PATIENCE);
-    let unreachable = |error: &dyn std::error::Error| TellError::Unreachable {
-        url: url.to_owned(),
-        reason: error.source().map_or_else(|| error.to_string(), ToString::to_string),
-    };
+    let unreachable = |error: &dyn Error| TellError::Unreachable { url: url.to_owned(), reason: root(error) };
     if scheme == "https" {
         endpoint = endpoint.tls_config(access.tls()).map_err(|error| unreachable(&error))?;
     }
@@ -156,6 +154,8 @@ pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, T
         request.metadata_mut().insert("authorization", header);
     }
     let refused = |status: tonic::Status| match status.code() {
+        // Of the transport's own making: no server said it.
+        _ if status.source().is_some() => unreachable(&status),
         Code::Unauthenticated => TellError::Unknown(status.message().to_owned()),
         _ => TellError::Refused(status.message().to_owned()),
     };
@@ -163,4 +163,13 @@ pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, T
         FlightServiceClient::new(channel).do_action(request).await.map_err(refused)?.into_inner();
     let answer = answers.message().await.map_err(refused)?;
     Ok(answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default())
+}
+
+/// What is at the bottom of an error: the layers above say only that there was one.
+fn root(error: &dyn Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
 }

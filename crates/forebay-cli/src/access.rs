@@ -86,6 +86,14 @@ pub(crate) struct Access {
 /// What to do if the server does not know the caller.
 pub(crate) const LOG_IN: &str = "log in with --user and --password-file, or with --token-file";
 
+/// What to do if the server cannot be reached.
+pub(crate) const REACH: &str =
+    "is the server there, and the URL right? grpc+tls:// is for servers with TLS, grpc:// for those without";
+
+/// What to do if TLS ends with a certificate that one side does not like.
+pub(crate) const TRUST: &str = "--tls-roots FILE, or FLIGHT_SQL_CA_FILE, says whom to trust; --tls-certificate and --tls-key \
+                                are for servers that want to see a certificate of the client's";
+
 /// Who to be.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Who {

@@ -59,7 +59,7 @@ fn sql(options: &Options) -> anyhow::Result<ExitCode> {
         _ if is_interactive => shell.converse()?,
         Some(path) if path != Path::new("-") => shell.file(path),
         _ if !options.commands.is_empty() => shell.commands(&options.commands),
-        _ => shell.text(io::stdin().lock()),
+        _ => shell.stdin(),
     };
     shell.close(outcome);
     Ok(outcome.status())

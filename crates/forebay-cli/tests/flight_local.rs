@@ -60,6 +60,7 @@ fn a_person_is_told_in_words() {
         FLIGHT_LOCAL.start(&place, "Ctrl-C", &["--further-listeners", "1", "--like", "swanlake"]);
     assert!(said.starts_with("listening on grpc://127.0.0.1:"), "{said}");
     assert!(said.contains("\nand on       grpc://127.0.0.1:") && said.contains("Ctrl-C"), "{said}");
+    assert_eq!(said.contains("forebay flight sql grpc://127.0.0.1:"), cfg!(feature = "flight"), "{said}");
     stop(&mut child, "-INT");
 }
 
@@ -140,7 +141,7 @@ fn whoever_tells_nobody_or_the_wrong_thing_is_told_so() {
         text(&output.stderr).to_owned()
     };
     assert!(tell(&["counters"]).contains("FLIGHT_SQL_URL"));
-    assert!(tell(&["--url", url, "counters"]).contains("does not know flight-local.tell"));
+    assert!(tell(&["--url", url, "counters"]).contains("start it with --control"));
     assert!(tell(&["--url", "nowhere", "counters"]).contains("grpc://"));
     assert!(tell(&["--url", "grpc://127.0.0.1:1", "counters"]).contains("cannot reach"));
     stop(&mut child, "-TERM");
@@ -180,7 +181,7 @@ fn whoever_tells_logs_in_as_the_shell_does() {
     assert_eq!(tell(&["--token-file", &token], &[]), Ok(()));
     assert_eq!(tell(&[], &[("FLIGHT_SQL_USER", "ann"), ("FLIGHT_SQL_PASSWORD", "hush")]), Ok(()));
     assert_eq!(tell(&[], &[("FLIGHT_SQL_TOKEN", "hidden")]), Ok(()));
-    let roots = &server[1].1;
+    let (plain, roots) = (server[0].1.replacen("grpc+tls", "grpc", 1), &server[1].1);
     let token = [("FLIGHT_SQL_TOKEN", "hidden"), ("FLIGHT_SQL_CA_FILE", "")];
     assert_eq!(tell(&["--tls-roots", roots], &token), Ok(()));
     for (arguments, variables, status, said) in [
@@ -188,6 +189,7 @@ fn whoever_tells_logs_in_as_the_shell_does() {
         (&["--user", "ann", "--password-file", &guess], &[], 1, "log in"),
         (&["--user", "ann"], &[], 2, "no password"),
         (&[], &token, 1, "--tls-roots"),
+        (&["--url", &plain], &token[..1], 1, "grpc+tls:// is for servers with TLS"),
     ] {
         let (code, problem) = tell(arguments, variables).unwrap_err();
         assert!(code == Some(status) && problem.contains(said), "{arguments:?}: {code:?} {problem}");

@@ -89,9 +89,10 @@ pub(crate) fn remedy(error: &Error) -> Option<&'static str> {
         Error::Server { code: Code::ResourceExhausted, .. } => {
             Some("the server has no more room: try again later, or ask for less")
         }
-        Error::Transport { may_have_run: false, .. } => Some(
-            "is the server there, and the URL right? grpc+tls:// is for servers with TLS, grpc:// for those without",
-        ),
+        Error::Transport { may_have_run: false, .. } if error.to_string().contains("certificate") => {
+            Some(access::TRUST)
+        }
+        Error::Transport { may_have_run: false, .. } => Some(access::REACH),
         Error::QueryTimeout { .. } => Some("--timeout says how long a statement may take"),
         _ => None,
     }

@@ -1,7 +1,7 @@
 //! What the user asks for, one thing after another.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +93,12 @@ impl Shell {
             }
         }
         Outcome::Done
+    }
+
+    /// Runs the statements that come in by stdin.
+    pub(crate) fn stdin(&mut self) -> Outcome {
+        self.source = Some("stdin".to_owned());
+        self.text(io::stdin().lock())
     }
 
     /// Runs the statements of a file.

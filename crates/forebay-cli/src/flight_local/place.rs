@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use flight_local::FlightLocal;
+use forebay_sim::shell_word;
 use serde_json::{Value, json};
 
 use crate::foreground::Whereabouts;
@@ -50,13 +51,20 @@ impl Whereabouts for Place {
 
     fn prose(&self) -> String {
         let further: String = self.further.iter().map(|url| format!("and on       {url}\n")).collect();
-        let authority = match &self.authority {
-            Some(path) => format!("authority    {}\n", path.display()),
-            None => String::new(),
+        let (authority, trust) = match &self.authority {
+            Some(path) => {
+                let path = path.display().to_string();
+                (format!("authority    {path}\n"), format!(" --tls-roots {}", shell_word(&path)))
+            }
+            None => (String::new(), String::new()),
+        };
+        let url = &self.url;
+        let shell = match cfg!(feature = "flight") {
+            true => format!("try it with  forebay flight sql {url}{trust}\n"),
+            false => String::new(),
         };
         format!(
-            "listening on {}\n{further}{authority}stop it with Ctrl-C; --print-env prints what a client must export\n",
-            self.url
+            "listening on {url}\n{further}{authority}{shell}stop it with Ctrl-C; --print-env prints what a client must export\n"
         )
     }
 }

@@ -65,10 +65,11 @@ impl Tell {
 fn remedy(error: &TellError) -> Option<&'static str> {
     match error {
         TellError::Unknown(_) => Some(access::LOG_IN),
-        TellError::Unreachable { .. } => Some(
-            "is the server there, and the URL right? Of a server with TLS it begins with grpc+tls://, and --tls-roots or \
-             FLIGHT_SQL_CA_FILE says whom to trust",
-        ),
+        TellError::Refused(text) if text.contains("does not know") => {
+            Some("a server of flight-local listens to it if you start it with --control")
+        }
+        TellError::Unreachable { reason, .. } if reason.contains("certificate") => Some(access::TRUST),
+        TellError::Unreachable { .. } => Some(access::REACH),
         _ => None,
     }
 }

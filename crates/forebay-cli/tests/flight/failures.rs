@@ -63,6 +63,10 @@ fn a_statement_that_fails_is_the_last() {
         "{problem}"
     );
     assert_eq!(server.prints(&["-c", "\\dt", "--format", "csv"]), "catalog,schema,table,type\n");
+    let output = server.run_with_stdin(&[], "\n\nSELECT * FROM missing;\n");
+    assert!(text(&output.stderr).starts_with("error: stdin, line 3: "), "{}", text(&output.stderr));
+    let (_, problem) = said(&server, &["-c", "-- why\nSELECT * FROM missing"]);
+    assert!(problem.starts_with("error: line 2: "), "{problem}");
     for (arguments, expected) in [
         (
             &["-c", "SELECT 1", "-c", "SELECT 'open"][..],
@@ -119,9 +123,13 @@ fn a_token_and_tls_with_certificates_of_both_sides() {
     let trusting = [&select[..], &["--tls-roots", &roots]].concat();
     let known = [&trusting[..], &["--tls-certificate", &certificate, "--tls-key", &key]].concat();
     assert_eq!(server.prints(&known), "n\n1\n");
-    for (arguments, what) in [(&select[..], "an authority nobody knows"), (&trusting[..], "no certificate")] {
+    for (arguments, what, remedy) in [
+        (&select[..], "an authority nobody knows", "hint: --tls-roots FILE"),
+        (&trusting[..], "no certificate", ""),
+    ] {
         let (status, problem) = said(&server, arguments);
         assert_eq!(status, Some(1), "{what}: {problem}");
+        assert!(problem.contains(remedy), "{what}: {problem}");
         assert!(!problem.contains("hush"), "{problem}");
     }
 }

@@ -30,6 +30,7 @@ impl Shell {
             Trouble::Statement(error) => {
                 let at = match (&self.source, statement) {
                     (Some(source), Some(statement)) => format!("{source}, line {}: ", statement.line),
+                    (None, Some(statement)) if statement.line > 1 => format!("line {}: ", statement.line),
                     _ => String::new(),
                 };
                 self.tell_failure_at(&at, &error);
