@@ -94,6 +94,9 @@ impl Signals {
     }
 
     /// Waits for one of them.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the waiting; a signal that came meanwhile is heard by the next call.
     pub(crate) async fn either(&mut self) {
         let Self { interrupt, terminate } = self;
         std::future::poll_fn(|context| match (interrupt.poll_recv(context), terminate.poll_recv(context)) {

@@ -98,14 +98,14 @@ where
 {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let value = (self.0)(row);
-        let text = match value.into() {
-            wide if wide.is_nan() => "\"NaN\"".to_owned(),
-            f64::INFINITY => "\"Infinity\"".to_owned(),
-            f64::NEG_INFINITY => "\"-Infinity\"".to_owned(),
+        // A vector takes whatever is written to it.
+        let (Ok(()) | Err(_)) = match value.into() {
+            wide if wide.is_nan() => out.write_all(b"\"NaN\""),
+            f64::INFINITY => out.write_all(b"\"Infinity\""),
+            f64::NEG_INFINITY => out.write_all(b"\"-Infinity\""),
             // By its own type, or a narrow one would show digits that it does not have.
-            _ => format!("{value:?}"),
+            _ => write!(out, "{value:?}"),
         };
-        out.extend_from_slice(text.as_bytes());
     }
 }
 
