@@ -20,14 +20,14 @@ pub(crate) enum Told {
     Reset(u32),
     ResetAfter(u32),
     Internal(u32),
-    Refuse(bool),
+    Refuse(Duration),
     Reboot(Duration),
     Counters,
 }
 
 /// Shown to whoever says something else.
 const FORMS: &str =
-    "slow TIME, hang N, reset N, reset-after N, internal N, refuse on, refuse off, reboot TIME, counters";
+    "slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME, counters";
 
 impl FromStr for Told {
     type Err = String;
@@ -43,8 +43,7 @@ impl FromStr for Told {
             ["reset", text] => Ok(Self::Reset(number(text)?)),
             ["reset-after", text] => Ok(Self::ResetAfter(number(text)?)),
             ["internal", text] => Ok(Self::Internal(number(text)?)),
-            ["refuse", "on"] => Ok(Self::Refuse(true)),
-            ["refuse", "off"] => Ok(Self::Refuse(false)),
+            ["refuse", text] => Ok(Self::Refuse(time(text)?)),
             ["reboot", text] => Ok(Self::Reboot(time(text)?)),
             ["counters"] => Ok(Self::Counters),
             _ => Err(format!("it can be told: {FORMS}")),
@@ -60,6 +59,7 @@ fn time(text: &str) -> Option<Duration> {
         "ms" => Some(Duration::from_millis(number)),
         "s" => Some(Duration::from_secs(number)),
         "m" => Some(Duration::from_secs(number.checked_mul(60)?)),
+        "h" => Some(Duration::from_secs(number.checked_mul(3_600)?)),
         "" if number == 0 => Some(Duration::ZERO),
         _ => None,
     }
@@ -75,7 +75,8 @@ pub(crate) fn obey(shared: &Shared, line: u64, body: &[u8]) -> Result<String, St
         Told::Reset(n) => faults.reset_next(n),
         Told::ResetAfter(n) => faults.reset_after_next(n),
         Told::Internal(n) => faults.internal_next(n),
-        Told::Refuse(refuse) => faults.refuse_connections(refuse),
+        // For a time: whoever would call it off could not come in.
+        Told::Refuse(time) => faults.refuse_connections_for(time),
         Told::Reboot(down) => {
             let (done, _) = oneshot::channel();
             let wish = Reboot { down, spare: Some(line), done };
@@ -100,15 +101,17 @@ mod tests {
     fn commands_are_read_or_refused_with_the_remedy() {
         assert_eq!("slow 250ms".parse(), Ok(Told::Slow(Duration::from_millis(250))));
         assert_eq!(" reboot  2m ".parse(), Ok(Told::Reboot(Duration::from_secs(120))));
+        assert_eq!("slow 1h".parse(), Ok(Told::Slow(Duration::from_secs(3_600))));
         assert_eq!("slow 0".parse(), Ok(Told::Slow(Duration::ZERO)));
         assert_eq!("reset-after 3".parse(), Ok(Told::ResetAfter(3)));
-        assert_eq!("refuse off".parse(), Ok(Told::Refuse(false)));
+        assert_eq!("refuse 3s".parse(), Ok(Told::Refuse(Duration::from_secs(3))));
         for (text, word) in [
             ("dance", "hang N"),
             ("", "hang N"),
             ("hang many", "many"),
             ("slow 5", "5s"),
             ("slow ms", "250ms"),
+            ("refuse on", "on is no time"),
         ] {
             let error = text.parse::<Told>().unwrap_err();
             assert!(error.contains(word), "{text}: {error}");

@@ -68,7 +68,7 @@ impl Door {
         incoming: Incoming,
         shared: &Arc<Shared>,
     ) -> Result<Self, StartError> {
-        let problem = |source| StartError::Listen { address: wanted, source };
+        let problem = |reason| StartError::Listen { address: wanted, reason };
         let listener = bind(wanted).and_then(|socket| socket.listen(BACKLOG)).map_err(problem)?;
         let address = listener.local_addr().map_err(problem)?;
         let door = Self { address, incoming, shared: shared.clone(), accepting: Mutex::new(None) };

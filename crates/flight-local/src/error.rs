@@ -12,18 +12,18 @@ use tonic::Status;
 #[non_exhaustive]
 pub enum StartError {
     /// Somebody else has the address, or it is not this machine's.
-    #[error("cannot listen on {address}: {source}; choose another port, or 0 for a free one")]
+    #[error("cannot listen on {address}: {reason}; {}", elsewhere(reason))]
     Listen {
         /// Where it was to listen.
         address: SocketAddr,
         /// What the system said.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The certificate or the key is not what TLS needs.
     #[error("cannot use the certificate: {0}; give PEM text of a certificate chain and of its private key")]
     Certificate(String),
     /// SQLite cannot open the database.
-    #[error("cannot open the database {}: {reason}; give a file that this user may write", path.display())]
+    #[error("cannot open the database {}: {reason}; give a SQLite database, or a new file where this user may write", path.display())]
     Database {
         /// The file.
         path: PathBuf,
@@ -39,6 +39,14 @@ pub enum StartError {
     /// A setting that nothing could work with.
     #[error("{0}")]
     Setting(&'static str),
+}
+
+/// Where it could listen instead.
+fn elsewhere(reason: &std::io::Error) -> &'static str {
+    match reason.kind() {
+        std::io::ErrorKind::AddrNotAvailable => "choose an address of this machine, such as 127.0.0.1",
+        _ => "choose another port, or 0 for a free one",
+    }
 }
 
 /// Why a statement failed.

@@ -1,8 +1,12 @@
 //! What can be made to go wrong.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::outside;
 
 /// What can be made to go wrong, from now on. Clones are handles to the same server.
 ///
@@ -20,7 +24,31 @@ struct Plan {
     reset_before: AtomicU32,
     reset_after: AtomicU32,
     internal: AtomicU32,
-    refuse: AtomicBool,
+    refusal: Mutex<Refusal>,
+}
+
+/// How long new connections are refused.
+#[derive(Clone, Copy, Debug, Default)]
+enum Refusal {
+    #[default]
+    Never,
+    Until(Instant),
+    Always,
+}
+
+impl Refusal {
+    /// A time that no clock will show is no end.
+    fn lasting(time: Duration, now: Instant) -> Self {
+        now.checked_add(time).map_or(Self::Always, Self::Until)
+    }
+
+    fn holds(self, now: Instant) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Until(end) => now < end,
+            Self::Always => true,
+        }
+    }
 }
 
 /// What becomes of one statement.
@@ -65,11 +93,16 @@ impl Faults {
 
     /// New connections are reset, until told otherwise.
     pub fn refuse_connections(&self, refuse: bool) {
-        self.plan.refuse.store(refuse, Ordering::SeqCst);
+        *self.plan.refusal.lock() = if refuse { Refusal::Always } else { Refusal::Never };
+    }
+
+    /// New connections are reset for so long. Zero ends it.
+    pub fn refuse_connections_for(&self, time: Duration) {
+        *self.plan.refusal.lock() = Refusal::lasting(time, outside::now());
     }
 
     pub(crate) fn refuses_connections(&self) -> bool {
-        self.plan.refuse.load(Ordering::SeqCst)
+        self.plan.refusal.lock().holds(outside::now())
     }
 
     pub(crate) fn delay(&self) -> Duration {
@@ -108,5 +141,15 @@ mod tests {
         handle.hang_next(2);
         let taken: Vec<Fault> = (0..4).map(|_| faults.next()).collect();
         assert_eq!(taken, [Fault::Hang, Fault::Hang, Fault::Internal, Fault::None]);
+    }
+
+    #[test]
+    fn a_refusal_ends_by_itself() {
+        let now = outside::now();
+        let refusal = Refusal::lasting(Duration::from_secs(2), now);
+        assert!(refusal.holds(now) && refusal.holds(now + Duration::from_secs(1)));
+        assert!(!refusal.holds(now + Duration::from_secs(2)));
+        assert!(!Refusal::lasting(Duration::ZERO, now).holds(now));
+        assert!(Refusal::lasting(Duration::MAX, now).holds(now + Duration::from_secs(1 << 30)));
     }
 }

@@ -60,5 +60,5 @@ pub use counters::Counters;
 pub use error::StartError;
 pub use faults::Faults;
 pub use server::FlightLocal;
-pub use tell::{Access, TellError, tell};
+pub use tell::{Access, Login, TellError, tell};
 pub use tls::{SelfSigned, Tls};

@@ -3,11 +3,9 @@
 mod environment;
 mod token;
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,8 +13,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use dsql_local::{
     Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Rules, Speed, TokenClock, duration,
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::foreground::{self, Form};
+use crate::output;
 use environment::Environment;
 use token::Token;
 
@@ -25,7 +24,13 @@ use token::Token;
 /// Runs until SIGINT or SIGTERM, and removes its files then; only the template of an empty PostgreSQL (some 13 MB) stays in
 /// the directory for temporary files, for the next start with that engine. The manual page is docs/dsql-local.md.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  forebay dsql-local --port 5433
+  forebay dsql-local --port 5433 --control-port 5434 --print-env > dsql.env &    # and in any shell: . ./dsql.env
+  forebay dsql-local --engine postgres --speed 60 --fault conflict:p=0.1"
+)]
 pub(crate) struct DsqlLocal {
     #[command(subcommand)]
     command: Option<Subcommands>,
@@ -96,12 +101,8 @@ struct Serve {
     /// The port to control it by, on 127.0.0.1; 0 takes a free one.
     #[arg(long, value_name = "PORT")]
     control_port: Option<u16>,
-    /// Print what a client must export, for a shell to evaluate.
-    #[arg(long)]
-    print_env: bool,
-    /// Print one line of JSON about where it is, for programs.
-    #[arg(long, conflicts_with = "print_env")]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     /// Where to write the certificate of its authority; removed at the end.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
@@ -221,30 +222,16 @@ impl DsqlLocal {
 impl Serve {
     fn run(self) -> anyhow::Result<ExitCode> {
         self.check()?;
-        let (print_env, json) = (self.print_env, self.json);
+        let form = self.form;
         let keys = self.keys.read()?;
         let key = keys.first().cloned().context("no key to sign with")?;
-        raise_descriptors(self.figures.connections)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            // Before anything is made that a signal would leave behind.
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut terminate = signal(SignalKind::terminate())?;
-            let cluster = Cluster::start(self.config(keys))?;
-            let environment = Environment::of(&cluster, &key);
-            let text = match (print_env, json) {
-                (true, _) => environment.shell(),
-                (_, true) => environment.json(),
-                _ => environment.prose(),
-            };
-            {
-                let mut out = std::io::stdout().lock();
-                out.write_all(text.as_bytes())?;
-                out.flush()?;
-            }
-            either(&mut interrupt, &mut terminate).await;
+        raise_descriptors(self.figures.connections);
+        foreground::run(async |mut signals| {
+            let cluster = Cluster::start(self.config(keys)?)?;
+            form.tell(&Environment::of(&cluster, &key))?;
+            signals.either().await;
             cluster.stop();
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         })
     }
 
@@ -268,7 +255,7 @@ impl Serve {
         }
     }
 
-    fn config(self, credentials: Vec<Credentials>) -> Config {
+    fn config(self, credentials: Vec<Credentials>) -> anyhow::Result<Config> {
         let Figures { connections, rate, burst, session_life, transaction_life, refuse, refusal_costs } =
             self.figures;
         let refuse = match refuse {
@@ -287,7 +274,7 @@ impl Serve {
             RuleSet::Today => Rules::Today,
             RuleSet::Spec => Rules::Spec,
         };
-        Config {
+        Ok(Config {
             engine,
             rules,
             region: self.place.region(),
@@ -309,19 +296,19 @@ impl Serve {
             token_skew: self.token_skew,
             seed: self.seed,
             faults: self.faults,
-            notice: Some(say),
-            ca_file: self.ca_file,
+            notice: Some(output::say),
+            ca_file: self.ca_file.map(std::path::absolute).transpose()?,
             login_timeout: self.login_timeout,
             login_limit: self.login_limit,
             write_timeout: self.write_timeout,
             result_limit: self.result_limit,
             ..Config::default()
-        }
+        })
     }
 }
 
 /// As many descriptors as this process may have; says so if connections will need more.
-fn raise_descriptors(connections: u32) -> anyhow::Result<()> {
+fn raise_descriptors(connections: u32) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // The limit that may not be raised is the one that counts, whether or not the other one could be.
@@ -329,24 +316,6 @@ fn raise_descriptors(connections: u32) -> anyhow::Result<()> {
     if let Some(maximum) = maximum.filter(|maximum| *maximum < u64::from(connections) + 100) {
         let advice =
             format!("raise it (ulimit -Hn {}), or allow fewer (--connections)", u64::from(connections) + 100);
-        writeln!(
-            std::io::stderr(),
-            "forebay: {maximum} descriptors are too few for {connections} connections: {advice}"
-        )?;
+        output::say(&format!("{maximum} descriptors are too few for {connections} connections: {advice}"));
     }
-    Ok(())
-}
-
-/// Tells whoever runs it. If nobody listens, nobody is told.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "forebay: {text}");
-}
-
-/// Waits for one of two signals.
-async fn either(one: &mut Signal, other: &mut Signal) {
-    std::future::poll_fn(|context| match (one.poll_recv(context), other.poll_recv(context)) {
-        (Poll::Pending, Poll::Pending) => Poll::Pending,
-        _ => Poll::Ready(()),
-    })
-    .await;
 }

@@ -202,8 +202,7 @@ pub(crate) fn run(
     match outcome {
         Ok(Ok(status)) => Ok(status),
         Ok(Err(error)) => {
-            // If even this cannot be written, the exit status still tells.
-            let _ = writeln!(io::stderr(), "forebay: {error:#}");
+            crate::output::say(&format!("{error:#}"));
             Ok(ExitCode::from(FAILED))
         }
         Err(ending) => {

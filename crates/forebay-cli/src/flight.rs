@@ -8,6 +8,7 @@ mod editor;
 mod format;
 mod history;
 mod interrupts;
+mod json;
 mod options;
 mod out;
 mod outcome;
@@ -18,6 +19,7 @@ mod splitter;
 mod statement;
 mod table;
 mod terminal;
+mod transaction;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -25,8 +27,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use options::{Options, Usage};
-use shell::{Shell, say};
+use crate::access;
+use options::Options;
+use shell::Shell;
 
 /// Flight SQL: a shell for its servers.
 #[derive(Debug, Args)]
@@ -41,19 +44,10 @@ enum Subcommands {
     Sql(Box<Options>),
 }
 
-/// The exit status of bad usage, as clap has it.
-const USAGE: u8 = 2;
-
 impl Flight {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Subcommands::Sql(options) = self.command;
-        match sql(&options) {
-            Err(error) if error.is::<Usage>() => {
-                say(&format!("forebay: {error}"));
-                Ok(ExitCode::from(USAGE))
-            }
-            outcome => outcome,
-        }
+        access::told(sql(&options))
     }
 }
 
@@ -65,7 +59,7 @@ fn sql(options: &Options) -> anyhow::Result<ExitCode> {
         _ if is_interactive => shell.converse()?,
         Some(path) if path != Path::new("-") => shell.file(path),
         _ if !options.commands.is_empty() => shell.commands(&options.commands),
-        _ => shell.text(io::stdin().lock()),
+        _ => shell.stdin(),
     };
     shell.close(outcome);
     Ok(outcome.status())

@@ -3,18 +3,16 @@
 mod place;
 mod tell;
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use flight_local::{Actions, Auth, Config, FlightLocal, SessionKey, Support, Tls};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::foreground::{self, Form};
 use place::Place;
 use tell::Tell;
 
@@ -24,7 +22,13 @@ use tell::Tell;
 /// them and end with them. Statements can be interrupted by every means that Flight has. Runs until SIGINT or SIGTERM,
 /// and removes its files then. The manual page is docs/flight-local.md.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  forebay flight-local --port 4214
+  forebay flight-local --port 4214 --control --print-env > flight.env &    # and in any shell: . ./flight.env
+  forebay flight-local --tls --user ann --password-file secret --session-linger 15m"
+)]
 pub(crate) struct FlightLocalCommand {
     #[command(subcommand)]
     command: Option<Subcommands>,
@@ -54,12 +58,8 @@ struct Serve {
     /// The address to listen on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
-    /// Print what a client must export, for a shell to evaluate.
-    #[arg(long)]
-    print_env: bool,
-    /// Print one line of JSON about where it is, for programs.
-    #[arg(long, conflicts_with = "print_env")]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     /// A SQLite database to serve. Default: a private one, which is removed at the end.
     #[arg(long, value_name = "FILE")]
     database: Option<PathBuf>,
@@ -189,29 +189,15 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 impl Serve {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let (print_env, json) = (self.print_env, self.json);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            // Before anything is made that a signal would leave behind.
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut terminate = signal(SignalKind::terminate())?;
+        foreground::run(async |mut signals| {
             let (config, authority) = self.config()?;
             let server = FlightLocal::start(config).await?;
             self.habits.begin(&server);
             let place = Place::new(&server, authority, self.security.ca_file.as_deref())?;
-            let text = match (print_env, json) {
-                (true, _) => place.shell(),
-                (_, true) => place.json(),
-                _ => place.prose(),
-            };
-            {
-                let mut out = std::io::stdout().lock();
-                out.write_all(text.as_bytes())?;
-                out.flush()?;
-            }
-            either(&mut interrupt, &mut terminate).await;
+            self.form.tell(&place)?;
+            signals.either().await;
             server.stop().await;
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         })
     }
 
@@ -312,13 +298,4 @@ impl Habits {
         faults.reset_next(self.reset_next);
         faults.internal_next(self.internal_next);
     }
-}
-
-/// Waits for one of two signals.
-async fn either(one: &mut Signal, other: &mut Signal) {
-    std::future::poll_fn(|context| match (one.poll_recv(context), other.poll_recv(context)) {
-        (Poll::Pending, Poll::Pending) => Poll::Pending,
-        _ => Poll::Ready(()),
-    })
-    .await;
 }

@@ -1,42 +1,31 @@
 //! The `forebay` command.
 
-#[cfg(not(feature = "aws"))]
-mod aws_absent;
+#[cfg(any(feature = "flight", feature = "flight-local"))]
+mod access;
 mod demo;
 #[cfg(feature = "dsql-local")]
-mod dsql_local;
-#[cfg(not(feature = "dsql-local"))]
-#[path = "dsql_local_absent.rs"]
 mod dsql_local;
 mod ending;
 #[cfg(feature = "aws")]
 mod fleet;
 #[cfg(feature = "flight")]
 mod flight;
-#[cfg(not(feature = "flight"))]
-#[path = "flight_absent.rs"]
-mod flight;
 #[cfg(feature = "flight-local")]
 mod flight_local;
-#[cfg(not(feature = "flight-local"))]
-#[path = "flight_local_absent.rs"]
-mod flight_local;
+#[cfg(any(feature = "dsql-local", feature = "flight-local"))]
+mod foreground;
 #[cfg(feature = "aws")]
 mod lease;
+#[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
+mod left_out;
 #[cfg(feature = "aws")]
 mod limiter;
 mod output;
 mod sim;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-#[cfg(not(feature = "aws"))]
-use aws_absent::{Lease, Limiter};
-#[cfg(feature = "aws")]
-use {lease::Lease, limiter::Limiter};
 
 /// A reservoir of ready connections, for databases that ration them.
 #[derive(Debug, Parser)]
@@ -50,11 +39,19 @@ struct Forebay {
 enum Command {
     Demo(demo::Demo),
     Sim(sim::Sim),
+    #[cfg(feature = "dsql-local")]
     DsqlLocal(Box<dsql_local::DsqlLocal>),
+    #[cfg(feature = "flight")]
     Flight(flight::Flight),
+    #[cfg(feature = "flight-local")]
     FlightLocal(Box<flight_local::FlightLocalCommand>),
-    Lease(Lease),
-    Limiter(Limiter),
+    #[cfg(feature = "aws")]
+    Lease(lease::Lease),
+    #[cfg(feature = "aws")]
+    Limiter(limiter::Limiter),
+    #[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
+    #[command(flatten)]
+    LeftOut(left_out::LeftOut),
 }
 
 fn main() -> ExitCode {
@@ -62,15 +59,26 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Demo(demo) => demo.run(),
         Command::Sim(sim) => sim.run(),
+        #[cfg(feature = "dsql-local")]
         Command::DsqlLocal(dsql_local) => dsql_local.run(),
+        #[cfg(feature = "flight")]
         Command::Flight(flight) => flight.run(),
+        #[cfg(feature = "flight-local")]
         Command::FlightLocal(flight_local) => flight_local.run(),
+        #[cfg(feature = "aws")]
         Command::Lease(lease) => lease.run(),
+        #[cfg(feature = "aws")]
         Command::Limiter(limiter) => limiter.run(),
+        #[cfg(not(all(
+            feature = "aws",
+            feature = "dsql-local",
+            feature = "flight",
+            feature = "flight-local"
+        )))]
+        Command::LeftOut(left_out) => left_out.run(),
     };
     outcome.unwrap_or_else(|error| {
-        // If even this cannot be written, the exit status still tells.
-        let _ = writeln!(io::stderr(), "forebay: {error:#}");
+        output::say(&format!("{error:#}"));
         ExitCode::FAILURE
     })
 }

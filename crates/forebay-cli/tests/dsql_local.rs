@@ -1,93 +1,35 @@
 //! `forebay dsql-local` as its users meet it.
 
-use std::io::{BufRead, BufReader, Read};
+mod serving;
+
+use std::fs;
+use std::io::Read;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::{env, fs};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.arg("dsql-local").args(arguments);
-    command
-}
+use serving::{Place, Server, stop, text};
 
-fn run(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the command starts")
-}
+const DSQL_LOCAL: Server = Server("dsql-local");
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("the output is text")
-}
-
-/// A directory of its own, removed at the end.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("forebay-cli-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("a new directory");
-        Self(path)
-    }
-
-    fn credentials(&self) -> String {
-        let path = self.0.join("credentials");
-        fs::write(&path, "[default]\naws_access_key_id = AKIDTEST\naws_secret_access_key = it's secret\n")
-            .unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    fn entries(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
-/// A server that makes its files in `place`, and what it says first.
+/// With a control port, which is the last thing it tells.
 fn start(place: &Place, arguments: &[&str]) -> (Child, String) {
-    let mut child = command(arguments)
-        .env("TMPDIR", &place.0)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut output = BufReader::new(child.stdout.take().expect("its output"));
-    let mut said = String::new();
-    // The control port is the last thing it tells.
-    while !said.contains("DSQL_LOCAL_CONTROL") {
-        assert!(output.read_line(&mut said).expect("it is read") > 0, "it ended: {said}");
-    }
-    (child, said)
-}
-
-fn stop(child: &mut Child, signal: &str) {
-    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
-    assert!(sent.success());
-    let status = child.wait().expect("it ends");
-    assert_eq!(status.code(), Some(0), "{signal}");
+    let arguments = [arguments, &["--control-port", "0"]].concat();
+    DSQL_LOCAL.start(place, "DSQL_LOCAL_CONTROL", &arguments)
 }
 
 #[test]
 fn it_starts_prints_what_to_export_and_leaves_nothing_behind() {
     for signal in ["-INT", "-TERM"] {
         let place = Place::new(signal);
-        let file = place.credentials();
-        let (mut child, said) = start(
-            &place,
-            &["--port", "0", "--credentials-file", &file, "--print-env", "--control-port", "0"],
+        let file = place.write(
+            "credentials",
+            "[default]\naws_access_key_id = AKIDTEST\naws_secret_access_key = it's secret\n",
         );
+        let (mut child, said) = start(&place, &["--port", "0", "--credentials-file", &file, "--print-env"]);
         // What a shell makes of it.
         let script = format!(
             "{said}\nprintf '%s\\n' \"$AWS_ACCESS_KEY_ID\" \"$AWS_SECRET_ACCESS_KEY\" \"$PGPORT\" \"$PGSSLROOTCERT\""
@@ -116,7 +58,7 @@ fn a_postgresql_of_its_own_is_gone_with_it_even_if_it_is_killed() {
         let place = Place::new(&format!("postgres{signal}"));
         // PostgreSQL runs as another user if this is root.
         fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
-        let (mut child, said) = start(&place, &["--engine", "postgres", "--json", "--control-port", "0"]);
+        let (mut child, said) = start(&place, &["--engine", "postgres", "--json"]);
         let said: Value = serde_json::from_str(&said).expect("one object");
         let socket = said["DSQL_LOCAL_SOCKET"].as_str().expect("where its socket is");
         assert!(Path::new(socket).join(".s.PGSQL.5432").exists(), "{socket}");
@@ -141,9 +83,9 @@ fn a_postgresql_of_its_own_is_gone_with_it_even_if_it_is_killed() {
 fn json_tells_programs_where_it_is_and_the_authority_goes_where_it_is_told() {
     let place = Place::new("json");
     let ca = place.0.join("my-ca.pem");
-    let (mut child, said) =
-        start(&place, &["--json", "--control-port", "0", "--ca-file", ca.to_str().unwrap()]);
+    let (mut child, said) = start(&place, &["--json", "--ca-file", "my-ca.pem"]);
     let said: Value = serde_json::from_str(&said).expect("one object");
+    assert_eq!(said["PGSSLROOTCERT"], ca.to_str().unwrap(), "for clients anywhere");
     assert_eq!((&said["CLUSTER_ENDPOINT"], &said["REGION"]), (&"localhost".into(), &"us-east-1".into()));
     assert!(fs::read_to_string(&ca).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
     stop(&mut child, "-TERM");
@@ -154,7 +96,7 @@ fn json_tells_programs_where_it_is_and_the_authority_goes_where_it_is_told() {
 #[test]
 fn why_a_login_was_denied_is_said_on_stderr_and_counted() {
     let place = Place::new("denied");
-    let (mut child, said) = start(&place, &["--print-env", "--control-port", "0"]);
+    let (mut child, said) = start(&place, &["--print-env"]);
     let script =
         format!("{said}\nPGPASSWORD=hunter2 psql -c 'SELECT 1'; curl -sS $DSQL_LOCAL_CONTROL/counters");
     let client = Command::new("bash").args(["-c", &script]).output().expect("a shell");
@@ -169,7 +111,7 @@ fn why_a_login_was_denied_is_said_on_stderr_and_counted() {
 
 #[test]
 fn a_token_is_one_line() {
-    let token = run(&["token", "--role", "app", "--endpoint", "abc.dsql-fnh4.eu-west-1.on.aws"]);
+    let token = DSQL_LOCAL.run(&["token", "--role", "app", "--endpoint", "abc.dsql-fnh4.eu-west-1.on.aws"]);
     let token = text(&token.stdout);
     assert!(
         token.starts_with("abc.dsql-fnh4.eu-west-1.on.aws/?Action=DbConnect&") && token.lines().count() == 1,
@@ -199,20 +141,16 @@ fn bad_usage_is_a_clear_error() {
         (&["token", "--expires-in", "200h"], "at most a week"),
         (&["--listen", "192.0.2.1"], "cannot listen on 192.0.2.1:0"),
     ] {
-        let refused = run(arguments);
+        let refused = DSQL_LOCAL.run(arguments);
         let problem = text(&refused.stderr);
         assert!(!refused.status.success() && problem.contains(expected), "{arguments:?}: {problem}");
         assert!(refused.stdout.is_empty(), "{arguments:?}");
     }
 }
 
-fn manual() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dsql-local.md")).unwrap()
-}
-
 #[test]
 fn the_manual_page_knows_every_counter_and_its_faults_are_faults() {
-    let manual = manual();
+    let manual = DSQL_LOCAL.manual();
     for name in dsql_local::Counters::default().json().as_object().unwrap().keys() {
         assert!(manual.contains(&format!("`{name}`")), "{name}");
     }
@@ -227,24 +165,15 @@ fn the_manual_page_knows_every_counter_and_its_faults_are_faults() {
 
 #[test]
 fn the_manual_page_knows_every_flag() {
-    let manual = manual();
-    for arguments in [&["--help"][..], &["token", "--help"]] {
-        let help = run(arguments);
-        let flags = text(&help.stdout).split_whitespace().filter(|word| word.starts_with("--"));
-        for flag in flags.map(|flag| flag.trim_matches(|letter: char| !letter.is_ascii_lowercase())) {
-            assert!(manual.contains(&format!("`--{flag}")) || matches!(flag, "help"), "--{flag}");
-        }
-    }
+    DSQL_LOCAL.assert_manual_knows_flags(&[&["--help"], &["token", "--help"]]);
 }
 
 /// The commands of the manual page, as a reader would type them, against a server started as it says.
 #[test]
 fn the_manual_pages_commands_work() {
-    let manual = manual();
     let place = Place::new("manual");
-    let (mut child, said) = start(&place, &["--print-env", "--control-port", "0"]);
-    let blocks = manual.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    let tested: Vec<&str> = blocks.filter(|block| block.contains("$DSQL_LOCAL_CONTROL")).collect();
+    let (mut child, said) = start(&place, &["--print-env"]);
+    let tested = DSQL_LOCAL.commands_with("$DSQL_LOCAL_CONTROL");
     assert!(tested.len() >= 2, "the manual page shows how to use the control port");
     for block in tested {
         let script = format!("set -e\n{said}\n{block}");

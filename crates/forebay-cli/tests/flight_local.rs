@@ -1,83 +1,23 @@
 //! `forebay flight-local` as its users meet it.
 
-use std::io::{BufRead, BufReader};
+mod serving;
+
+use std::fs;
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::{env, fs};
+use std::process::Command;
 
 use serde_json::Value;
 
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.arg("flight-local").args(arguments);
-    command
-}
+use serving::{Place, Server, stop, text};
 
-fn run(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the command starts")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("the output is text")
-}
-
-/// A directory of its own, removed at the end.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("forebay-cli-flight-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("a new directory");
-        Self(path)
-    }
-
-    fn write(&self, name: &str, content: &str) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, content).expect("a new file");
-        path.to_str().expect("a name").to_owned()
-    }
-
-    fn entries(&self) -> usize {
-        fs::read_dir(&self.0).expect("it is there").count()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
-/// A server that makes its files in `place`, and the first `lines` that it says.
-fn start(place: &Place, lines: usize, arguments: &[&str]) -> (Child, String) {
-    let mut child = command(arguments)
-        .env("TMPDIR", &place.0)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut output = BufReader::new(child.stdout.take().expect("its output"));
-    let mut said = String::new();
-    for _ in 0..lines {
-        assert!(output.read_line(&mut said).expect("it is read") > 0, "it ended: {said}");
-    }
-    (child, said)
-}
-
-fn stop(child: &mut Child, signal: &str) {
-    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
-    assert!(sent.success());
-    let status = child.wait().expect("it ends");
-    assert_eq!(status.code(), Some(0), "{signal}");
-}
+const FLIGHT_LOCAL: Server = Server("flight-local");
 
 #[test]
 fn it_says_where_it_is_and_leaves_nothing_behind() {
     for (signal, form) in [("-INT", "--json"), ("-TERM", "--print-env")] {
-        let place = Place::new(signal);
-        let lines = if form == "--json" { 1 } else { 2 };
-        let (mut child, said) = start(&place, lines, &["--port", "0", "--tls", form]);
+        let place = Place::new(&format!("flight{signal}"));
+        let (mut child, said) =
+            FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_CA_FILE", &["--port", "0", "--tls", form]);
         let url = match form {
             "--json" => {
                 let said: Value = serde_json::from_str(&said).expect("one object");
@@ -96,35 +36,51 @@ fn it_says_where_it_is_and_leaves_nothing_behind() {
         TcpStream::connect(address).expect("it listens");
         stop(&mut child, signal);
         assert!(TcpStream::connect(address).is_err());
-        assert_eq!(place.entries(), 0);
+        assert!(place.entries().is_empty());
+    }
+}
+
+#[test]
+fn the_authority_is_found_from_any_directory() {
+    for form in ["--print-env", "--json"] {
+        let place = Place::new(&format!("flight-relative{form}"));
+        let (mut child, said) =
+            FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_CA_FILE", &["--tls", "--ca-file", "ca.pem", form]);
+        let path = place.0.join("ca.pem");
+        assert!(fs::exists(&path).unwrap() && said.contains(path.to_str().unwrap()), "{said}");
+        stop(&mut child, "-TERM");
+        assert!(place.entries().is_empty());
     }
 }
 
 #[test]
 fn a_person_is_told_in_words() {
-    let place = Place::new("words");
-    let (mut child, said) = start(&place, 3, &["--further-listeners", "1", "--like", "swanlake"]);
+    let place = Place::new("flight-words");
+    let (mut child, said) =
+        FLIGHT_LOCAL.start(&place, "Ctrl-C", &["--further-listeners", "1", "--like", "swanlake"]);
     assert!(said.starts_with("listening on grpc://127.0.0.1:"), "{said}");
     assert!(said.contains("\nand on       grpc://127.0.0.1:") && said.contains("Ctrl-C"), "{said}");
+    assert_eq!(said.contains("forebay flight sql grpc://127.0.0.1:"), cfg!(feature = "flight"), "{said}");
     stop(&mut child, "-INT");
 }
 
 #[test]
 fn a_port_that_is_taken_is_told_with_the_remedy() {
-    let place = Place::new("port");
-    let (mut child, said) = start(&place, 1, &["--json"]);
+    let place = Place::new("flight-port");
+    let (mut child, said) = FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_URL", &["--json"]);
     let said: Value = serde_json::from_str(&said).expect("one object");
     let port = said["FLIGHT_SQL_URL"].as_str().and_then(|url| url.rsplit(':').next()).expect("a port");
-    let refused = run(&["--port", port]);
+    let refused = FLIGHT_LOCAL.run(&["--port", port]);
     assert_eq!(refused.status.code(), Some(1));
     let problem = text(&refused.stderr);
     assert!(problem.contains(port) && problem.contains("choose another port"), "{problem}");
+    assert_eq!(problem.matches("in use").count(), 1, "once is enough: {problem}");
     stop(&mut child, "-TERM");
 }
 
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_made() {
-    let place = Place::new("refused");
+    let place = Place::new("flight-refused");
     let empty = place.write("empty", "");
     for (arguments, word) in [
         (vec!["--session-limit", "0"], "allow some"),
@@ -134,8 +90,10 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         (vec!["--cert", &empty, "--key", &empty], "PEM"),
         (vec!["--cert", "/nowhere", "--key", "/nowhere"], "/nowhere"),
         (vec!["--refuse", "dance"], "possible values"),
+        (vec!["--listen", "192.0.2.1"], "an address of this machine"),
+        (vec!["--database", "Cargo.toml"], "a SQLite database"),
     ] {
-        let refused = run(&arguments);
+        let refused = FLIGHT_LOCAL.run(&arguments);
         assert!(!refused.status.success());
         let problem = text(&refused.stderr);
         assert!(problem.contains(word), "{arguments:?}: {problem}");
@@ -143,33 +101,21 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     }
 }
 
-fn manual() -> String {
-    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/flight-local.md")).expect("the page")
-}
-
 #[test]
 fn the_manual_page_knows_every_counter_and_flag() {
-    let manual = manual();
+    let manual = FLIGHT_LOCAL.manual();
     for (name, _) in flight_local::Counters::default().named() {
         assert!(manual.contains(&format!("`{name}`")), "{name}");
     }
-    for arguments in [&["--help"][..], &["tell", "--help"]] {
-        let help = run(arguments);
-        let flags = text(&help.stdout).split_whitespace().filter(|word| word.starts_with("--"));
-        for flag in flags.map(|flag| flag.trim_matches(|letter: char| !letter.is_ascii_lowercase())) {
-            assert!(manual.contains(&format!("`--{flag}")) || matches!(flag, "help"), "--{flag}");
-        }
-    }
+    FLIGHT_LOCAL.assert_manual_knows_flags(&[&["--help"], &["tell", "--help"]]);
 }
 
 /// The commands of the manual page, as a reader would type them, against a server started as it says.
 #[test]
 fn the_manual_pages_commands_work() {
-    let manual = manual();
-    let place = Place::new("manual");
-    let (mut child, said) = start(&place, 2, &["--print-env", "--control"]);
-    let blocks = manual.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    let tested: Vec<&str> = blocks.filter(|block| block.contains("flight-local tell")).collect();
+    let place = Place::new("flight-manual");
+    let (mut child, said) = FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_URL", &["--print-env", "--control"]);
+    let tested = FLIGHT_LOCAL.commands_with("flight-local tell");
     assert_eq!(tested.len(), 1, "the manual page shows how to tell it something");
     for block in tested {
         let forebay = format!("forebay() {{ '{}' \"$@\"; }}", env!("CARGO_BIN_EXE_forebay"));
@@ -184,19 +130,69 @@ fn the_manual_pages_commands_work() {
 
 #[test]
 fn whoever_tells_nobody_or_the_wrong_thing_is_told_so() {
-    let place = Place::new("tell");
-    let (mut child, said) = start(&place, 1, &["--json"]);
+    let place = Place::new("flight-tell");
+    let (mut child, said) = FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_URL", &["--json"]);
     let said: Value = serde_json::from_str(&said).expect("one object");
     let url = said["FLIGHT_SQL_URL"].as_str().expect("a url");
     let tell = |arguments: &[&str]| {
-        let mut command = command(&["tell"]);
+        let mut command = FLIGHT_LOCAL.command(&["tell"]);
         let output = command.env_remove("FLIGHT_SQL_URL").args(arguments).output().expect("it starts");
         assert!(!output.status.success(), "{arguments:?}");
         text(&output.stderr).to_owned()
     };
     assert!(tell(&["counters"]).contains("FLIGHT_SQL_URL"));
-    assert!(tell(&["--url", url, "counters"]).contains("does not know flight-local.tell"));
+    assert!(tell(&["--url", url, "counters"]).contains("start it with --control"));
     assert!(tell(&["--url", "nowhere", "counters"]).contains("grpc://"));
     assert!(tell(&["--url", "grpc://127.0.0.1:1", "counters"]).contains("cannot reach"));
+    stop(&mut child, "-TERM");
+}
+
+#[test]
+fn whoever_tells_logs_in_as_the_shell_does() {
+    let place = Place::new("flight-login");
+    let (password, token) = (place.write("password", "hush\n"), place.write("token", "hidden\n"));
+    let guess = place.write("guess", "guess");
+    let flags = [
+        "--json",
+        "--control",
+        "--tls",
+        "--user",
+        "ann",
+        "--password-file",
+        &password,
+        "--token-file",
+        &token,
+    ];
+    let (mut child, said) = FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_URL", &flags);
+    let said: Value = serde_json::from_str(&said).expect("one object");
+    let variable = |name: &str| (name.to_owned(), said[name].as_str().expect("a variable").to_owned());
+    let server = [variable("FLIGHT_SQL_URL"), variable("FLIGHT_SQL_CA_FILE")];
+    let tell = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = FLIGHT_LOCAL.command(&["tell", "counters"]);
+        command.args(arguments).envs(server.iter().cloned()).envs(variables.iter().copied());
+        let output = command.output().expect("it starts");
+        let problem = text(&output.stderr).to_owned();
+        for secret in ["hush", "hidden", "guess"] {
+            assert!(!problem.contains(secret), "{problem}");
+        }
+        output.status.success().then_some(()).ok_or((output.status.code(), problem))
+    };
+    assert_eq!(tell(&["--user", "ann", "--password-file", &password], &[]), Ok(()));
+    assert_eq!(tell(&["--token-file", &token], &[]), Ok(()));
+    assert_eq!(tell(&[], &[("FLIGHT_SQL_USER", "ann"), ("FLIGHT_SQL_PASSWORD", "hush")]), Ok(()));
+    assert_eq!(tell(&[], &[("FLIGHT_SQL_TOKEN", "hidden")]), Ok(()));
+    let (plain, roots) = (server[0].1.replacen("grpc+tls", "grpc", 1), &server[1].1);
+    let token = [("FLIGHT_SQL_TOKEN", "hidden"), ("FLIGHT_SQL_CA_FILE", "")];
+    assert_eq!(tell(&["--tls-roots", roots], &token), Ok(()));
+    for (arguments, variables, status, said) in [
+        (&[][..], &[][..], 1, "log in with --user and --password-file, or with --token-file"),
+        (&["--user", "ann", "--password-file", &guess], &[], 1, "log in"),
+        (&["--user", "ann"], &[], 2, "no password"),
+        (&[], &token, 1, "--tls-roots"),
+        (&["--url", &plain], &token[..1], 1, "grpc+tls:// is for servers with TLS"),
+    ] {
+        let (code, problem) = tell(arguments, variables).unwrap_err();
+        assert!(code == Some(status) && problem.contains(said), "{arguments:?}: {code:?} {problem}");
+    }
     stop(&mut child, "-TERM");
 }

@@ -4,16 +4,14 @@ use std::net::SocketAddr;
 
 use dsql_local::{Cluster, Credentials};
 use forebay_sim::shell_word;
-use serde_json::json;
+
+use crate::foreground::Whereabouts;
 
 /// Names and values, in the order in which people want them.
 pub(super) struct Environment {
     variables: Vec<(&'static str, String)>,
     address: SocketAddr,
 }
-
-/// What only some servers have.
-const SOMETIMES: [&str; 4] = ["AWS_SESSION_TOKEN", "PGHOSTADDR", "DSQL_LOCAL_SOCKET", "DSQL_LOCAL_CONTROL"];
 
 impl Environment {
     pub(super) fn of(cluster: &Cluster, key: &Credentials) -> Self {
@@ -49,26 +47,18 @@ impl Environment {
         }
         Self { variables, address }
     }
+}
 
-    /// For a shell to evaluate.
-    pub(super) fn shell(&self) -> String {
-        let exports =
-            self.variables.iter().map(|(name, value)| format!("export {name}={}\n", shell_word(value)));
-        // Of another key or another server, and left over in the shell.
-        let absent = |name: &&&str| self.variables.iter().all(|(given, _)| given != *name);
-        let unset = SOMETIMES.iter().filter(absent).map(|name| format!("unset {name}\n"));
-        unset.chain(exports).collect()
+impl Whereabouts for Environment {
+    const SOMETIMES: &[&str] =
+        &["AWS_SESSION_TOKEN", "PGHOSTADDR", "DSQL_LOCAL_SOCKET", "DSQL_LOCAL_CONTROL"];
+
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        self.variables.clone()
     }
 
-    /// For programs: one line.
-    pub(super) fn json(&self) -> String {
-        let object: serde_json::Map<_, _> =
-            self.variables.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        format!("{}\n", serde_json::Value::Object(object))
-    }
-
-    /// For people; without the secret.
-    pub(super) fn prose(&self) -> String {
+    /// Without the secret.
+    fn prose(&self) -> String {
         let value = |name: &str| {
             self.variables.iter().find(|(own, _)| *own == name).map_or("", |(_, value)| value.as_str())
         };

@@ -16,6 +16,8 @@ use super::{Keys, Place, region_in};
 /// REGION and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN. The defaults are for what is not there either;
 /// region and key count only with CLUSTER_ENDPOINT, and not if --endpoint is given.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:
+  PGPASSWORD=$(forebay dsql-local token) psql")]
 pub(super) struct Token {
     #[command(flatten)]
     keys: Keys,

@@ -73,6 +73,15 @@ impl Command {
         }
     }
 
+    /// What beginners type, which is SQL nowhere.
+    pub(crate) fn said_in_words(text: &str) -> Option<Self> {
+        match text.trim().trim_end_matches(';').trim_end().to_ascii_lowercase().as_str() {
+            "help" => Some(Self::Help),
+            "exit" | "quit" => Some(Self::Quit),
+            _ => None,
+        }
+    }
+
     pub(crate) fn help() -> String {
         let mut help =
             String::from("Statements end with a semicolon. Ctrl-C cancels one, and clears a line.\n");
@@ -111,6 +120,16 @@ mod tests {
         for (name, ..) in COMMANDS {
             let is_known = !matches!(Command::parse(&name[1..]), Err(error) if error.contains("there is no"));
             assert!(is_known && Command::help().contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn some_are_understood_in_words() {
+        assert_eq!(Command::said_in_words("help"), Some(Command::Help));
+        assert_eq!(Command::said_in_words(" QUIT;\n"), Some(Command::Quit));
+        assert_eq!(Command::said_in_words("exit"), Some(Command::Quit));
+        for sql in ["", "quit now", "SELECT 1", "helper"] {
+            assert_eq!(Command::said_in_words(sql), None, "{sql}");
         }
     }
 

@@ -6,6 +6,7 @@ use forebay::rt::{self, Runtime};
 use forebay_flight::{AsyncSession, CancelHandle, Code, ConnectOptions, Error};
 
 use super::progress::Spinner;
+use crate::access;
 
 /// How long a server may take to stop a statement before the shell leaves without having seen it.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -81,18 +82,17 @@ impl Connection {
 /// What to do about an error beyond what it says itself.
 pub(crate) fn remedy(error: &Error) -> Option<&'static str> {
     match error {
-        Error::Server { code: Code::Unauthenticated, .. } => {
-            Some("log in with --user and --password-file, or with --token-file")
-        }
+        Error::Server { code: Code::Unauthenticated, .. } => Some(access::LOG_IN),
         Error::Server { code: Code::PermissionDenied, .. } => {
             Some("ask for the right, or log in as somebody who has it: --user, --token-file")
         }
         Error::Server { code: Code::ResourceExhausted, .. } => {
             Some("the server has no more room: try again later, or ask for less")
         }
-        Error::Transport { may_have_run: false, .. } => Some(
-            "is the server there, and the URL right? grpc+tls:// is for servers with TLS, grpc:// for those without",
-        ),
+        Error::Transport { may_have_run: false, .. } if error.to_string().contains("certificate") => {
+            Some(access::TRUST)
+        }
+        Error::Transport { may_have_run: false, .. } => Some(access::REACH),
         Error::QueryTimeout { .. } => Some("--timeout says how long a statement may take"),
         _ => None,
     }

@@ -1,5 +1,6 @@
 //! The line that the user types: history, completion, and more lines until a statement is complete.
 
+use std::borrow::Cow;
 use std::env;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -7,11 +8,12 @@ use std::path::PathBuf;
 use rustyline::completion::{Completer, FilenameCompleter};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
-use rustyline::hint::Hinter;
+use rustyline::hint::{Hint, Hinter};
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Behavior, CompletionType, Config, Context, Helper};
 
+use super::command::Command;
 use super::completion::complete;
 use super::history;
 use super::splitter::Splitter;
@@ -61,8 +63,8 @@ impl Editor {
         }
     }
 
-    pub(crate) fn read(&mut self) -> anyhow::Result<Typed> {
-        match self.editor.readline("sql> ") {
+    pub(crate) fn read(&mut self, prompt: &str) -> anyhow::Result<Typed> {
+        match self.editor.readline(prompt) {
             Ok(text) => {
                 self.keep(&text);
                 Ok(Typed::Text(text))
@@ -98,14 +100,55 @@ struct Help {
 }
 
 impl Helper for Help {}
-impl Highlighter for Help {}
+
+impl Highlighter for Help {
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        Cow::Owned(format!("\u{1b}[2m{hint}\u{1b}[m"))
+    }
+}
+
+/// What is still missing, on an empty line that goes on with a statement: such a line has no prompt.
+#[derive(Debug, PartialEq, Eq)]
+struct Missing(String);
+
+impl Missing {
+    fn of(text: &str) -> Option<Self> {
+        if !text.ends_with('\n') {
+            return None;
+        }
+        let mut splitter = Splitter::default();
+        splitter.feed(text);
+        Some(Self(match splitter.quote() {
+            Some(quote) => format!("  {quote} is still open"),
+            None => "  ; ends the statement".to_owned(),
+        }))
+    }
+}
+
+impl Hint for Missing {
+    fn display(&self) -> &str {
+        &self.0
+    }
+
+    /// It is to be read, not to be taken over.
+    fn completion(&self) -> Option<&str> {
+        None
+    }
+}
 
 impl Hinter for Help {
-    type Hint = String;
+    type Hint = Missing;
+
+    fn hint(&self, line: &str, _: usize, _: &Context<'_>) -> Option<Missing> {
+        Missing::of(line)
+    }
 }
 
 impl Validator for Help {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        if Command::said_in_words(context.input()).is_some() {
+            return Ok(ValidationResult::Valid(None));
+        }
         let mut splitter = Splitter::default();
         splitter.feed(context.input());
         Ok(if splitter.is_complete() { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
@@ -126,5 +169,19 @@ impl Completer for Help {
             return Ok((start, found.into_iter().map(|pair| pair.replacement).collect()));
         }
         Ok(complete(line, cursor, &self.names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_line_says_what_is_missing() {
+        let missing = |text: &str| Missing::of(text).map(|missing| missing.0.trim().to_owned());
+        assert_eq!(missing("SELECT 1"), None);
+        assert_eq!(missing("SELECT 1\n").as_deref(), Some("; ends the statement"));
+        assert_eq!(missing("SELECT 'a\n").as_deref(), Some("' is still open"));
+        assert_eq!(missing("SELECT \"a\n").as_deref(), Some("\" is still open"));
     }
 }

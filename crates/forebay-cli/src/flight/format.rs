@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use arrow_array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_ipc::writer::StreamWriter;
-use arrow_json::writer::{LineDelimited, Writer, WriterBuilder};
 use arrow_schema::{ArrowError, SchemaRef};
 use clap::ValueEnum;
 
+use super::json::Json;
 use super::table::Table;
 
 /// How results are written.
@@ -51,11 +51,7 @@ impl Format {
                 names(&mut out, schema)?;
                 Box::new(Csv(out))
             }
-            Self::Json => {
-                // All keys in all rows, so that the first tells what there is.
-                let writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
-                Box::new(Json(writer))
-            }
+            Self::Json => Box::new(Json::new(out, schema)),
             Self::Arrow => Box::new(Arrow(StreamWriter::try_new(out, schema).map_err(plain)?)),
         })
     }
@@ -83,7 +79,7 @@ pub(super) fn formatters<'a>(
 }
 
 /// An error of the writer's comes out as what it is, so that a reader who has gone can be told from a full disk.
-fn plain(error: ArrowError) -> anyhow::Error {
+pub(super) fn plain(error: ArrowError) -> anyhow::Error {
     match error {
         ArrowError::IoError(_, error) => error.into(),
         other => {
@@ -134,18 +130,6 @@ fn field_of(out: &mut impl Write, text: &str) -> io::Result<()> {
         write!(out, "\"{}\"", text.replace('"', "\"\""))
     } else {
         out.write_all(text.as_bytes())
-    }
-}
-
-struct Json<W: Write>(Writer<W, LineDelimited>);
-
-impl<W: Write> Sheet for Json<W> {
-    fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
-        self.0.write(batch).map_err(plain)
-    }
-
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.0.finish().map_err(plain)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the user asks for, one thing after another.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,13 @@ use super::command::Command;
 use super::connection::Connection;
 use super::format::Format;
 use super::interrupts::Interrupts;
-use super::options::{Options, Usage};
+use super::options::Options;
 use super::out::Out;
 use super::outcome::Outcome;
 use super::running::Trouble;
 use super::splitter::{Piece, Splitter};
+use super::transaction::Transaction;
+use crate::access::Usage;
 
 mod conversation;
 mod statements;
@@ -42,6 +44,7 @@ pub(crate) struct Shell {
     source: Option<String>,
     depth: usize,
     has_written_arrow: bool,
+    transaction: Transaction,
     /// The last statement was cancelled.
     was_cancelled: bool,
     /// The names for completion may be others now.
@@ -74,6 +77,7 @@ impl Shell {
             source: None,
             depth: 0,
             has_written_arrow: false,
+            transaction: Transaction::None,
             was_cancelled: false,
             names_are_old: true,
         })
@@ -89,6 +93,12 @@ impl Shell {
             }
         }
         Outcome::Done
+    }
+
+    /// Runs the statements that come in by stdin.
+    pub(crate) fn stdin(&mut self) -> Outcome {
+        self.source = Some("stdin".to_owned());
+        self.text(io::stdin().lock())
     }
 
     /// Runs the statements of a file.
@@ -168,6 +178,7 @@ impl Shell {
             }
             Command::Connect => {
                 self.connection.leave();
+                self.leave_transaction();
                 return match self.connect() {
                     Ok(()) => {
                         self.note("This is a new session.");
@@ -183,6 +194,7 @@ impl Shell {
 
     /// Ends the session.
     pub(crate) fn close(&mut self, outcome: Outcome) {
+        self.leave_transaction();
         let is_broken_off = self.was_cancelled || !matches!(outcome, Outcome::Done | Outcome::Left);
         let runtime = Arc::clone(&self.runtime);
         self.tokio.block_on(self.connection.close(&*runtime, is_broken_off));

@@ -1,5 +1,7 @@
 //! A statement, and what its words say about how to send it.
 
+use super::transaction::Effect;
+
 /// One statement of the user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
@@ -12,6 +14,7 @@ pub(crate) struct Statement {
     pub(crate) changes_rows: bool,
     /// It may have changed which tables there are.
     pub(crate) changes_names: bool,
+    pub(crate) effect: Effect,
 }
 
 /// Flight SQL has one call for what gives rows and another for what does not, and the caller must know.
@@ -84,6 +87,10 @@ pub(super) struct Words {
     blocks: usize,
     after_end: bool,
     count: usize,
+    /// The second word is TRANSACTION.
+    is_of_transaction: bool,
+    /// There is a TO, as of a savepoint.
+    has_to: bool,
 }
 
 impl Words {
@@ -104,6 +111,8 @@ impl Words {
             return;
         }
         self.returns |= word == "returning";
+        self.has_to |= word == "to";
+        self.is_of_transaction |= self.count == 2 && word == "transaction";
         match &self.verb {
             None if self.count == 1 && word == "with" => self.is_with = true,
             None if self.is_with && !AFTER_WITH.contains(&word.as_str()) => {}
@@ -139,7 +148,17 @@ impl Words {
         let verb = self.verb.as_deref().unwrap_or_default();
         let kind = if UPDATES.contains(&verb) && !self.returns { Kind::Update } else { Kind::Query };
         let (changes_rows, changes_names) = (CHANGING.contains(&verb), NAMING.contains(&verb));
-        Statement { text, line, kind, changes_rows, changes_names }
+        Statement { text, line, kind, changes_rows, changes_names, effect: self.effect(verb) }
+    }
+
+    fn effect(&self, verb: &str) -> Effect {
+        match verb {
+            "begin" => Effect::Begin,
+            "start" if self.is_of_transaction => Effect::Begin,
+            "commit" | "end" => Effect::Commit,
+            "abort" | "rollback" if !self.has_to => Effect::Rollback,
+            _ => Effect::None,
+        }
     }
 }
 
@@ -196,6 +215,26 @@ mod tests {
             assert!(statement(text).changes_names, "{text}");
         }
         assert!(!statement("SELECT 'create'").changes_names);
+    }
+
+    #[test]
+    fn what_begins_and_ends_a_transaction_is_known() {
+        for (text, effect) in [
+            ("BEGIN", Effect::Begin),
+            ("begin immediate transaction", Effect::Begin),
+            ("START TRANSACTION READ ONLY", Effect::Begin),
+            ("START SLAVE", Effect::None),
+            ("COMMIT", Effect::Commit),
+            ("-- all of it\nEND TRANSACTION", Effect::Commit),
+            ("ROLLBACK", Effect::Rollback),
+            ("ABORT", Effect::Rollback),
+            ("ROLLBACK TO SAVEPOINT a", Effect::None),
+            ("rollback transaction to a", Effect::None),
+            ("SELECT 'BEGIN'", Effect::None),
+            ("CREATE TRIGGER a AFTER INSERT ON t BEGIN DELETE FROM u; END", Effect::None),
+        ] {
+            assert_eq!(statement(text).effect, effect, "{text}");
+        }
     }
 
     #[test]

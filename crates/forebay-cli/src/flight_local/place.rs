@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use flight_local::FlightLocal;
 use forebay_sim::shell_word;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::foreground::Whereabouts;
 
 /// Where the server is. The authority's file goes with this.
 pub(super) struct Place {
@@ -25,52 +27,44 @@ impl Place {
             .map(|pem| {
                 let own =
                     || std::env::temp_dir().join(format!("flight-local-{port}-{}.pem", std::process::id()));
-                let path = file.map_or_else(own, Path::to_owned);
+                // Clients may be anywhere.
+                let path = std::path::absolute(file.map_or_else(own, Path::to_owned))?;
                 std::fs::write(&path, pem).with_context(|| format!("cannot write {}", path.display()))?;
                 anyhow::Ok(path)
             })
             .transpose()?;
         Ok(Self { url: server.url(), further: server.locations(), authority })
     }
+}
+
+impl Whereabouts for Place {
+    const SOMETIMES: &[&str] = &["FLIGHT_SQL_CA_FILE"];
 
     fn variables(&self) -> Vec<(&'static str, String)> {
         let authority = self.authority.iter().map(|path| ("FLIGHT_SQL_CA_FILE", path.display().to_string()));
         std::iter::once(("FLIGHT_SQL_URL", self.url.clone())).chain(authority).collect()
     }
 
-    /// For a shell to evaluate.
-    pub(super) fn shell(&self) -> String {
-        let unset = match self.authority {
-            // Of another server, and left over in the shell.
-            None => "unset FLIGHT_SQL_CA_FILE\n",
-            Some(_) => "",
-        };
-        let exports = self.variables().into_iter();
-        let exports = exports.map(|(name, value)| format!("export {name}={}\n", shell_word(&value)));
-        std::iter::once(unset.to_owned()).chain(exports).collect()
+    fn further(&self) -> Vec<(&'static str, Value)> {
+        if self.further.is_empty() { Vec::new() } else { vec![("further", json!(self.further))] }
     }
 
-    /// For programs: one line.
-    pub(super) fn json(&self) -> String {
-        let variables = self.variables().into_iter();
-        let mut object: serde_json::Map<_, _> =
-            variables.map(|(name, value)| (name.to_owned(), json!(value))).collect();
-        if !self.further.is_empty() {
-            object.insert("further".to_owned(), json!(self.further));
-        }
-        format!("{}\n", serde_json::Value::Object(object))
-    }
-
-    /// For people.
-    pub(super) fn prose(&self) -> String {
+    fn prose(&self) -> String {
         let further: String = self.further.iter().map(|url| format!("and on       {url}\n")).collect();
-        let authority = match &self.authority {
-            Some(path) => format!("authority    {}\n", path.display()),
-            None => String::new(),
+        let (authority, trust) = match &self.authority {
+            Some(path) => {
+                let path = path.display().to_string();
+                (format!("authority    {path}\n"), format!(" --tls-roots {}", shell_word(&path)))
+            }
+            None => (String::new(), String::new()),
+        };
+        let url = &self.url;
+        let shell = match cfg!(feature = "flight") {
+            true => format!("try it with  forebay flight sql {url}{trust}\n"),
+            false => String::new(),
         };
         format!(
-            "listening on {}\n{further}{authority}stop it with Ctrl-C; --print-env prints what a client must export\n",
-            self.url
+            "listening on {url}\n{further}{authority}{shell}stop it with Ctrl-C; --print-env prints what a client must export\n"
         )
     }
 }

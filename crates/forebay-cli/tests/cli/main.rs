@@ -114,41 +114,74 @@ fn an_interrupt_ends_it_early_and_still_tells() {
     assert_eq!(record["reservoir"]["failed_acquires"], 0, "{record:#}");
 }
 
+#[cfg(any(feature = "dsql-local", feature = "flight", feature = "flight-local"))]
+#[test]
+fn help_of_the_commands_that_need_it_shows_examples() {
+    let commands: &[&[&str]] = &[
+        #[cfg(feature = "flight")]
+        &["flight", "sql"],
+        #[cfg(feature = "flight-local")]
+        &["flight-local"],
+        #[cfg(feature = "flight-local")]
+        &["flight-local", "tell"],
+        #[cfg(feature = "dsql-local")]
+        &["dsql-local"],
+        #[cfg(feature = "dsql-local")]
+        &["dsql-local", "token"],
+    ];
+    for command in commands {
+        let help = forebay(&[*command, &["--help"]].concat());
+        let shown = text(&help.stdout).split_once("Example").map_or("", |(_, examples)| examples);
+        let call = format!("forebay {}", command.join(" "));
+        assert!(shown.contains(&call), "{}", text(&help.stdout));
+    }
+}
+
+/// What a command that was left out says to type.
+#[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
+fn remedy(arguments: &[&str]) -> String {
+    let refused = forebay(arguments);
+    assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
+    let problem = text(&refused.stderr);
+    let (_, typed) =
+        problem.split_once("was left out of this build; run: cargo run --release ").expect(problem);
+    typed.trim_end().to_owned()
+}
+
 #[cfg(not(feature = "dsql-local"))]
 #[test]
-fn what_was_left_out_says_how_to_get_it() {
-    let refused = forebay(&["dsql-local", "--port", "5433"]);
-    let problem = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(problem.contains("--features dsql-local -- dsql-local --port 5433"), "{problem}");
+fn dsql_local_was_left_out_and_says_how_to_get_it() {
+    let typed = remedy(&["dsql-local", "--port", "5433"]);
+    assert!(typed.ends_with("dsql-local -- dsql-local --port 5433"), "{typed}");
 }
 
 #[cfg(not(feature = "flight"))]
 #[test]
 fn flight_was_left_out_and_says_how_to_get_it() {
-    let refused = forebay(&["flight", "sql", "grpc://localhost:4214", "--json"]);
-    let problem = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(problem.contains("--features flight -- flight sql grpc://localhost:4214 --json"), "{problem}");
+    let typed = remedy(&["flight", "sql", "grpc://localhost:4214", "-c", "SELECT a FROM b"]);
+    assert!(typed.ends_with("flight -- flight sql grpc://localhost:4214 -c 'SELECT a FROM b'"), "{typed}");
 }
 
 #[cfg(not(feature = "flight-local"))]
 #[test]
 fn flight_local_was_left_out_and_says_how_to_get_it() {
-    let refused = forebay(&["flight-local", "--port", "4214"]);
-    let problem = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(problem.contains("--features flight-local -- flight-local --port 4214"), "{problem}");
+    let typed = remedy(&["flight-local", "--port", "4214"]);
+    assert!(typed.ends_with("flight-local -- flight-local --port 4214"), "{typed}");
 }
 
 #[cfg(not(feature = "aws"))]
 #[test]
-fn what_needs_aws_and_was_left_out_says_how_to_get_it() {
+fn what_needs_aws_was_left_out_and_says_how_to_get_it_beside_what_there_is() {
+    let features = [
+        ("dsql-local", cfg!(feature = "dsql-local")),
+        ("flight", cfg!(feature = "flight")),
+        ("flight-local", cfg!(feature = "flight-local")),
+        ("aws", true),
+    ];
+    let features: Vec<&str> =
+        features.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect();
     for arguments in [["lease", "status", "--table", "forebay"], ["limiter", "setup", "--table", "forebay"]] {
-        let refused = forebay(&arguments);
-        let problem = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(1));
-        let call = format!("--features aws -- {}", arguments.join(" "));
-        assert!(problem.contains(&call), "{problem}");
+        let expected = format!("--features {} -- {}", features.join(","), arguments.join(" "));
+        assert_eq!(remedy(&arguments), expected);
     }
 }

@@ -27,7 +27,7 @@ fn bad_usage_is_told_before_a_connection_is_made() {
         (&["--user", "me"], "--password-file"),
         (&["--token-file", no_such], "cannot read"),
         (&["--header", "x"], "NAME=VALUE"),
-        (&["--tls-roots", no_such], "cannot read"),
+        (&["--tls-roots", no_such], "write grpc+tls://"),
         (&["--output", "/no/such/directory/x"], "cannot write to /no/such/directory/x"),
     ] {
         let (status, problem) = said(&server, arguments);
@@ -35,8 +35,12 @@ fn bad_usage_is_told_before_a_connection_is_made() {
         assert!(problem.contains(expected), "{arguments:?}: {problem}");
     }
     let home = server.path("");
-    for (url, expected) in [("localhost", "grpc://host:port"), ("grpc://me:hush@localhost:1", "--user")] {
-        let output = command(url, &home, &["-c", "SELECT 1"]).output().unwrap();
+    for (url, flags, expected) in [
+        ("localhost", &[][..], "grpc://host:port"),
+        ("grpc://me:hush@localhost:1", &[], "--user"),
+        ("grpc+tls://localhost:1", &["--tls-roots", no_such], "cannot read"),
+    ] {
+        let output = command(url, &home, &["-c", "SELECT 1"]).args(flags).output().unwrap();
         let problem = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{problem}");
         assert!(problem.contains(expected) && !problem.contains("hush"), "{problem}");
@@ -59,6 +63,10 @@ fn a_statement_that_fails_is_the_last() {
         "{problem}"
     );
     assert_eq!(server.prints(&["-c", "\\dt", "--format", "csv"]), "catalog,schema,table,type\n");
+    let output = server.run_with_stdin(&[], "\n\nSELECT * FROM missing;\n");
+    assert!(text(&output.stderr).starts_with("error: stdin, line 3: "), "{}", text(&output.stderr));
+    let (_, problem) = said(&server, &["-c", "-- why\nSELECT * FROM missing"]);
+    assert!(problem.starts_with("error: line 2: "), "{problem}");
     for (arguments, expected) in [
         (
             &["-c", "SELECT 1", "-c", "SELECT 'open"][..],
@@ -115,9 +123,13 @@ fn a_token_and_tls_with_certificates_of_both_sides() {
     let trusting = [&select[..], &["--tls-roots", &roots]].concat();
     let known = [&trusting[..], &["--tls-certificate", &certificate, "--tls-key", &key]].concat();
     assert_eq!(server.prints(&known), "n\n1\n");
-    for (arguments, what) in [(&select[..], "an authority nobody knows"), (&trusting[..], "no certificate")] {
+    for (arguments, what, remedy) in [
+        (&select[..], "an authority nobody knows", "hint: --tls-roots FILE"),
+        (&trusting[..], "no certificate", ""),
+    ] {
         let (status, problem) = said(&server, arguments);
         assert_eq!(status, Some(1), "{what}: {problem}");
+        assert!(problem.contains(remedy), "{what}: {problem}");
         assert!(!problem.contains("hush"), "{problem}");
     }
 }

@@ -40,6 +40,47 @@ fn each_format_is_written_as_it_should_be() {
 }
 
 #[test]
+fn every_type_of_the_server_is_written_in_full() {
+    let server = Server::plain("types");
+    let script = "CREATE TABLE t (i BIGINT, b BOOLEAN, d DATE, at TIMESTAMP, x DOUBLE, s TEXT, raw BLOB);
+        INSERT INTO t VALUES
+        (9223372036854775807, 1, '2026-11-15', '2026-11-15 20:15:00.123456', 9e999, 'a,\"b\"\n', x'00ff'),
+        (-9223372036854775808, 0, '0001-01-01', '1969-12-31T23:59:59', 1e300, '', x''),
+        (NULL, NULL, NULL, NULL, NULL, NULL, NULL);";
+    server.run_with_stdin(&[], script);
+    let all = |format| server.prints(&["-c", "SELECT * FROM t", "--format", format]);
+    assert_eq!(
+        all("csv"),
+        "i,b,d,at,x,s,raw\n\
+         9223372036854775807,true,2026-11-15,2026-11-15T20:15:00.123456,inf,\"a,\"\"b\"\"\n\",00ff\n\
+         -9223372036854775808,false,0001-01-01,1969-12-31T23:59:59,1e300,\"\",\"\"\n\
+         ,,,,,,\n"
+    );
+    let expected = [
+        r#"{"i":9223372036854775807,"b":true,"d":"2026-11-15","at":"2026-11-15T20:15:00.123456","x":"Infinity","s":"a,\"b\"\n","raw":"00ff"}"#,
+        r#"{"i":-9223372036854775808,"b":false,"d":"0001-01-01","at":"1969-12-31T23:59:59","x":1e300,"s":"","raw":""}"#,
+        r#"{"i":null,"b":null,"d":null,"at":null,"x":null,"s":null,"raw":null}"#,
+        "",
+    ];
+    assert_eq!(all("json"), expected.join("\n"));
+    let table = "\
+┌──────────────────────┬───────┬────────────┬────────────────────────────┬───────┬────────┬──────┐
+│                    i │ b     │ d          │ at                         │     x │ s      │ raw  │
+├──────────────────────┼───────┼────────────┼────────────────────────────┼───────┼────────┼──────┤
+│  9223372036854775807 │ true  │ 2026-11-15 │ 2026-11-15T20:15:00.123456 │   inf │ a,\"b\"␊ │ 00ff │
+│ -9223372036854775808 │ false │ 0001-01-01 │ 1969-12-31T23:59:59        │ 1e300 │        │      │
+│                 NULL │ NULL  │ NULL       │ NULL                       │  NULL │ NULL   │ NULL │
+└──────────────────────┴───────┴────────────┴────────────────────────────┴───────┴────────┴──────┘
+(3 rows)
+";
+    assert_eq!(all("table"), table, "\n{}", all("table"));
+    let twice = ["-c", "SELECT 1 AS a, 2 AS a, 3 AS b", "--format"];
+    let write = |format| server.prints(&[&twice[..], &[format]].concat());
+    assert_eq!(write("json"), "{\"a\":1,\"a_2\":2,\"b\":3}\n");
+    assert_eq!(write("csv"), "a,a,b\n1,2,3\n");
+}
+
+#[test]
 fn results_go_to_a_file_and_notes_do_not() {
     let server = Server::plain("files");
     let path = server.path("out.csv");
@@ -76,6 +117,32 @@ fn statements_come_from_arguments_files_and_stdin_in_one_session() {
     let include = format!("\\i {file}");
     assert_eq!(server.prints(&["-c", &include]), expected);
     assert_eq!(server.counters().sessions_open, 0, "each is closed at the end");
+}
+
+#[test]
+fn a_transaction_that_nobody_ended_is_told_of() {
+    let server = Server::plain("left-open");
+    let output = server.run(&["-c", "CREATE TABLE t (n INTEGER); BEGIN; INSERT INTO t VALUES (1)"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stderr).contains("what was not committed is undone"), "{}", text(&output.stderr));
+    assert_eq!(server.prints(&["-c", "SELECT count(*) AS n FROM t", "--format", "csv"]), "n\n0\n");
+}
+
+#[test]
+fn what_begins_with_a_hyphen_is_sql_and_comments_alone_are_nothing() {
+    let server = Server::plain("hyphens");
+    for nothing in ["-- nothing to do", "--", "/* nothing */", "", " ;; -- really\n;"] {
+        assert_eq!(server.prints(&["-c", nothing]), "", "{nothing:?}");
+        assert_eq!(server.prints(&["-c", nothing, "--format", "csv"]), "", "{nothing:?}");
+        let output = server.run_with_stdin(&[], nothing);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{nothing:?}");
+    }
+    assert_eq!(server.counters().connections_ever, 0, "nothing was asked of the server");
+    let commented = "-- how many\nSELECT 1 AS n";
+    assert_eq!(server.prints(&["-c", commented, "--format", "csv"]), "n\n1\n");
+    let output = server.run(&["-c", "-1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("error: "), "it was sent: {}", text(&output.stderr));
 }
 
 #[test]

@@ -101,8 +101,13 @@ impl Terminal {
     /// Waits for the next prompt at which keys are read: the shell says so ahead of it. A prompt is drawn more than once, and what is
     /// pressed in between, while the terminal changes hands, is lost.
     pub(crate) fn prompt(&mut self) {
+        self.prompt_with("sql> ");
+    }
+
+    /// Likewise, for the prompt that looks like this.
+    pub(crate) fn prompt_with(&mut self, prompt: &str) {
         self.expect("\u{1b}[?2004h");
-        self.expect("sql> ");
+        self.expect(prompt);
     }
 
     /// At the next prompt, leaves. What is pressed before there is one is lost.

@@ -92,6 +92,39 @@ fn ctrl_c_stops_an_update_and_a_result_that_is_being_written() {
 }
 
 #[test]
+fn the_prompt_tells_of_a_transaction_and_ctrl_c_leaves_doubt_about_it() {
+    let server = Server::plain("transaction");
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("BEGIN;");
+    terminal.prompt_with("sql*> ");
+    terminal.enter("INSERT INTO t VALUES (1);");
+    terminal.prompt_with("sql*> ");
+    terminal.enter("SELECT * FROM missing;");
+    terminal.expect("no such table");
+    terminal.prompt_with("sql*> ");
+    terminal.enter("INSERT INTO t SELECT sleep_ms(600000);");
+    runs(&server);
+    terminal.press(CTRL_C);
+    terminal.expect("Cancelled.");
+    terminal.expect("warning: the server may have ended the transaction");
+    terminal.prompt_with("sql?> ");
+    // It has, and this is committed by itself.
+    terminal.enter("INSERT INTO t VALUES (2);");
+    terminal.prompt_with("sql?> ");
+    terminal.enter("ROLLBACK;");
+    terminal.expect("error: ");
+    terminal.prompt();
+    terminal.enter("BEGIN;");
+    terminal.prompt_with("sql*> ");
+    terminal.enter("\\c");
+    terminal.expect("warning: the transaction was left open");
+    terminal.expect("This is a new session.");
+    terminal.leave();
+    assert_eq!(server.prints(&["-c", "SELECT n FROM t", "--format", "csv"]), "n\n2\n");
+}
+
+#[test]
 fn from_a_server_that_cannot_be_stopped_the_user_is_free_all_the_same() {
     // It lists the actions and refuses them, and runs on when a call is dropped.
     let config =
@@ -134,6 +167,24 @@ fn at_the_prompt_ctrl_c_clears_and_ctrl_d_leaves() {
     terminal.expect("Time: ");
     terminal.leave();
     assert_eq!(server.counters().sessions_open, 0);
+}
+
+#[test]
+fn beginners_find_help_and_the_way_out() {
+    let server = Server::plain("beginners");
+    let mut terminal = Terminal::at_prompt(&server);
+    terminal.enter("help");
+    terminal.expect("Statements end with a semicolon.");
+    terminal.prompt();
+    terminal.enter("SELECT 'a");
+    terminal.expect("' is still open");
+    terminal.enter("b' AS text");
+    terminal.expect("; ends the statement");
+    terminal.enter(";");
+    terminal.expect("a␊b");
+    terminal.prompt();
+    terminal.enter("quit");
+    assert_eq!(terminal.end(), 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Outcome, Shell, say};
 use crate::flight::catalog;
+use crate::flight::command::Command;
 use crate::flight::editor::{Editor, Typed};
 
 impl Shell {
@@ -19,12 +20,16 @@ impl Shell {
             if std::mem::take(&mut self.names_are_old) {
                 editor.offer(self.names());
             }
-            let text = match editor.read()? {
+            let text = match editor.read(self.transaction.prompt())? {
                 Typed::Text(text) => text,
                 Typed::Cleared => continue,
                 Typed::End => break,
             };
-            match self.text(text.as_bytes()) {
+            let outcome = match Command::said_in_words(&text) {
+                Some(command) => self.command(command),
+                None => self.text(text.as_bytes()),
+            };
+            match outcome {
                 Outcome::Left | Outcome::Unread => break,
                 Outcome::Done | Outcome::Failed | Outcome::Interrupted => {}
             }

@@ -12,6 +12,7 @@ use crate::flight::progress::{Spinner, timing};
 use crate::flight::running::{self, Done, Manner, Trouble};
 use crate::flight::statement::{Kind, Statement};
 use crate::flight::terminal;
+use crate::flight::transaction::Transaction;
 
 impl Shell {
     pub(super) fn statement(&mut self, statement: &Statement) -> Outcome {
@@ -34,6 +35,12 @@ impl Shell {
         let elapsed = spinner.elapsed(runtime.now());
         drop(spinner);
         self.names_are_old |= statement.changes_names;
+        let before = self.transaction;
+        self.transaction = match &outcome {
+            Ok(_) => before.after(statement.effect),
+            Err(Trouble::Statement(error)) if !is_broken_off(error) => before.after_failed(statement.effect),
+            Err(_) => before.after_broken_off(statement.effect),
+        };
         match outcome {
             Ok(done) => {
                 self.was_cancelled = false;
@@ -45,7 +52,14 @@ impl Shell {
                 }
                 Outcome::Done
             }
-            Err(trouble) => self.trouble(trouble, Some(statement)),
+            Err(trouble) => {
+                let outcome = self.trouble(trouble, Some(statement));
+                // As it is now: a lost session has taken its transaction along.
+                if self.transaction == Transaction::Doubtful && self.transaction != before {
+                    self.tell_doubt();
+                }
+                outcome
+            }
         }
     }
 
@@ -101,6 +115,11 @@ impl Shell {
             cancel: CancelHandle::new(),
         }
     }
+}
+
+/// Whether the server may have been at work when nobody waited for it any more.
+fn is_broken_off(error: &Error) -> bool {
+    matches!(error, Error::Cancelled | Error::QueryTimeout { .. })
 }
 
 fn changed(statement: &Statement, count: Option<u64>) -> String {

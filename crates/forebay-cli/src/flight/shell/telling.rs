@@ -11,6 +11,7 @@ use crate::flight::out::is_reader_gone;
 use crate::flight::running::Trouble;
 use crate::flight::statement::Statement;
 use crate::flight::table::printable;
+use crate::flight::transaction::Transaction;
 
 impl Shell {
     /// Tells what went wrong, and sees to the session.
@@ -29,14 +30,36 @@ impl Shell {
             Trouble::Statement(error) => {
                 let at = match (&self.source, statement) {
                     (Some(source), Some(statement)) => format!("{source}, line {}: ", statement.line),
+                    (None, Some(statement)) if statement.line > 1 => format!("line {}: ", statement.line),
                     _ => String::new(),
                 };
                 self.tell_failure_at(&at, &error);
-                if self.connection.forget_lost(&error) && self.is_interactive {
-                    self.start_over();
+                if self.connection.forget_lost(&error) {
+                    self.transaction = Transaction::None;
+                    if self.is_interactive {
+                        self.start_over();
+                    }
                 }
                 Outcome::Failed
             }
+        }
+    }
+
+    /// Whether the transaction is still open is not known, and whoever types on should know that. A shell that nobody types
+    /// into ends here, and whatever is open ends with it.
+    pub(super) fn tell_doubt(&self) {
+        if self.is_interactive {
+            say(
+                "warning: the server may have ended the transaction; each statement that follows would then be \
+                 committed by itself. ROLLBACK makes sure that none is open",
+            );
+        }
+    }
+
+    /// Its session ends, and a transaction with it. Whoever forgot to commit should not have to find out later.
+    pub(super) fn leave_transaction(&mut self) {
+        if std::mem::take(&mut self.transaction) == Transaction::Open {
+            say("warning: the transaction was left open: what was not committed is undone");
         }
     }
 

@@ -1,0 +1,77 @@
+//! Whether a transaction is open, as far as statements tell: Flight SQL has no way to ask.
+
+/// What a statement does to the transaction of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Effect {
+    #[default]
+    None,
+    Begin,
+    Commit,
+    Rollback,
+}
+
+/// Whether a transaction is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Transaction {
+    #[default]
+    None,
+    Open,
+    /// A statement was broken off, and there are servers that undo all of the transaction then.
+    Doubtful,
+}
+
+impl Transaction {
+    /// After a statement that came to its end.
+    pub(crate) fn after(self, effect: Effect) -> Self {
+        match effect {
+            Effect::None => self,
+            Effect::Begin => Self::Open,
+            Effect::Commit | Effect::Rollback => Self::None,
+        }
+    }
+
+    /// After a statement that the server refused. There was nothing to undo if it was a rollback.
+    pub(crate) fn after_failed(self, effect: Effect) -> Self {
+        if effect == Effect::Rollback { Self::None } else { self }
+    }
+
+    /// After a statement that was broken off, done or not.
+    pub(crate) fn after_broken_off(self, effect: Effect) -> Self {
+        if self == Self::None && effect != Effect::Begin { Self::None } else { Self::Doubtful }
+    }
+
+    /// What the user types after.
+    pub(crate) fn prompt(self) -> &'static str {
+        match self {
+            Self::None => "sql> ",
+            Self::Open => "sql*> ",
+            Self::Doubtful => "sql?> ",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_open_from_its_beginning_to_its_end() {
+        let open = Transaction::None.after(Effect::Begin);
+        assert_eq!((open, open.after(Effect::None), open.after_failed(Effect::None)), (open, open, open));
+        assert_eq!(open.after(Effect::Commit), Transaction::None);
+        assert_eq!(open.after(Effect::Rollback), Transaction::None);
+        assert_eq!(open.after_failed(Effect::Commit), open);
+    }
+
+    #[test]
+    fn what_was_broken_off_leaves_doubt_until_it_is_settled() {
+        let doubtful = Transaction::Open.after_broken_off(Effect::None);
+        assert_eq!(doubtful, Transaction::Doubtful);
+        assert_eq!(Transaction::None.after_broken_off(Effect::Begin), doubtful);
+        assert_eq!(Transaction::None.after_broken_off(Effect::None), Transaction::None);
+        assert_eq!(doubtful.after(Effect::None), doubtful);
+        assert_eq!(doubtful.after_failed(Effect::Commit), doubtful);
+        assert_eq!(doubtful.after_failed(Effect::Rollback), Transaction::None);
+        assert_eq!(doubtful.after(Effect::Commit), Transaction::None);
+    }
+}
