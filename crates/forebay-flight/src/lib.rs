@@ -41,6 +41,7 @@ mod link;
 mod login;
 mod options;
 mod patience;
+mod phase;
 mod pool;
 mod pooled;
 mod prepared;

@@ -186,6 +186,7 @@ impl Link {
 
     /// Asks the session whether it answers, whatever it answers.
     pub(crate) async fn ping(&self) -> Result<()> {
+        self.is_used.store(true, Ordering::Relaxed);
         let info = self.info(self.server.healthcheck.clone(), None).await;
         for ticket in
             info.map_err(|status| self.judge(&status))?.endpoint.into_iter().filter_map(|end| end.ticket)
@@ -199,11 +200,12 @@ impl Link {
     /// What a failed call means for the caller, and for this connection.
     pub(crate) fn judge(&self, status: &Status) -> Error {
         let Some(source) = status.source() else {
+            let mut message = status.message().to_owned();
             if status.code() == Code::Unauthenticated {
                 // A new connection logs in anew.
                 self.is_refused.store(true, Ordering::Relaxed);
+                message = format!("{message}; {}", self.server.options.auth.remedy());
             }
-            let mut message = status.message().to_owned();
             if status.code() == Code::OutOfRange && message.contains("message length too large") {
                 message.push_str("; raise ConnectOptions::max_message_size, or ask for fewer rows at once");
             }

@@ -13,6 +13,17 @@ use crate::error::{Error, Result};
 use crate::options::Auth;
 use crate::wire::Wire;
 
+impl Auth {
+    /// What to do when the server does not let it in.
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Nobody => "no credentials were sent: set ConnectOptions::basic, bearer or token_provider",
+            Self::Basic { .. } => "check the user and the password of ConnectOptions::basic",
+            Self::Bearer(_) => "check the token of ConnectOptions::bearer or token_provider",
+        }
+    }
+}
+
 /// Dresses a new connection in its credentials.
 ///
 /// # Cancel safety
@@ -40,7 +51,8 @@ pub(crate) async fn login(wire: Wire, auth: &Auth) -> Result<Wire> {
                 // A server without a handshake may still read the password that comes with each call.
                 Err(status) if status.code() == Code::Unimplemented => Ok(wire),
                 Err(status) if status.source().is_none() => {
-                    Err(Error::Server { code: status.code(), message: status.message().to_owned() })
+                    let message = format!("{}; {}", status.message(), auth.remedy());
+                    Err(Error::Server { code: status.code(), message })
                 }
                 Err(status) => Err(Error::Transport {
                     message: format!("cannot log in: {}", Chain(&status)),

@@ -232,6 +232,12 @@ impl ConnectOptions {
         Ok(Self { auth: Auth::Nobody, identity: None, headers, cookies, ..there })
     }
 
+    /// How long all of an open may take: connecting, logging in and asking for a session have the timeout each, and then there is
+    /// some to spare.
+    pub(crate) fn opening(&self) -> Duration {
+        self.connect_timeout.saturating_mul(4)
+    }
+
     pub(crate) fn validate(&self) -> Result<()> {
         if self.connect_timeout.is_zero() {
             return Err(Error::config("connect_timeout is zero, but must be above it"));
