@@ -22,7 +22,7 @@ pub struct PoolConfig {
     pub acquire_timeout_ms: u64,
     /// Connections that nobody has used for so long are closed, down to `min_idle`, in milliseconds. Default 300,000; 0 keeps them.
     pub idle_ttl_ms: u64,
-    /// The query that shows whether a session answers. Default `SELECT 1`.
+    /// The query that shows whether a session answers: run once for each new connection, and when there is doubt. Default `SELECT 1`.
     pub healthcheck_sql: String,
     /// How long a statement may take, from the call to its last row, in milliseconds. Default: as long as it takes.
     pub default_query_timeout_ms: Option<u64>,
