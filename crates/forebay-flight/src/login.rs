@@ -9,20 +9,9 @@ use forebay::{BoxError, Chain};
 use futures_util::{TryStreamExt, stream};
 use tonic::{Code, Status};
 
+use crate::auth::Auth;
 use crate::error::{Error, Result};
-use crate::options::Auth;
 use crate::wire::Wire;
-
-impl Auth {
-    /// What to do when the server does not let it in.
-    pub(crate) fn remedy(&self) -> &'static str {
-        match self {
-            Self::Nobody => "no credentials were sent: set ConnectOptions::basic, bearer or token_provider",
-            Self::Basic { .. } => "check the user and the password of ConnectOptions::basic",
-            Self::Bearer(_) => "check the token of ConnectOptions::bearer or token_provider",
-        }
-    }
-}
 
 /// Dresses a new connection in its credentials.
 ///
@@ -30,7 +19,7 @@ impl Auth {
 /// Dropping it closes the connection.
 pub(crate) async fn login(wire: Wire, auth: &Auth) -> Result<Wire> {
     match auth {
-        Auth::Nobody => Ok(wire),
+        Auth::Nobody | Auth::Withheld => Ok(wire),
         Auth::Bearer(provider) => {
             let token = provider.token().await.map_err(|error: BoxError| Error::Transport {
                 message: format!("no token: {}", Chain(&*error)),
@@ -51,7 +40,12 @@ pub(crate) async fn login(wire: Wire, auth: &Auth) -> Result<Wire> {
                 // A server without a handshake may still read the password that comes with each call.
                 Err(status) if status.code() == Code::Unimplemented => Ok(wire),
                 Err(status) if status.source().is_none() => {
-                    let message = format!("{}; {}", status.message(), auth.remedy());
+                    let message = match status.code() {
+                        Code::Unauthenticated | Code::PermissionDenied => {
+                            format!("{}; {}", status.message(), auth.remedy())
+                        }
+                        _ => status.message().to_owned(),
+                    };
                     Err(Error::Server { code: status.code(), message })
                 }
                 Err(status) => Err(Error::Transport {
