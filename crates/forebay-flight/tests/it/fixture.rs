@@ -68,6 +68,18 @@ pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
     panic!("not within 5 s: {what}");
 }
 
+/// As [`eventually`], on this thread, which leaves the processor to others meanwhile.
+#[allow(clippy::disallowed_methods, reason = "the server keeps real time")]
+pub(crate) fn eventually_blocking(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not within 5 s: {what}");
+}
+
 #[allow(clippy::disallowed_methods, reason = "the server keeps real time")]
 pub(crate) async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
