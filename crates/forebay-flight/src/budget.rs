@@ -1,6 +1,7 @@
 //! How many sessions a pool may have on the server, and those that came out of quarantine.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use forebay::{BoxError, LeaseError, LeaseId, Leases, StoreFuture};
 use parking_lot::Mutex;
@@ -43,6 +44,14 @@ impl Budget {
         state.held.len() + state.recovered.len()
     }
 
+    /// Counts a session that the server may have and that no connection of the pool stands for, whatever the limit.
+    pub(crate) fn occupy(budget: &Arc<Self>) -> Occupied {
+        let mut state = budget.state.lock();
+        let id = state.number();
+        state.held.insert(id);
+        Occupied { budget: Arc::clone(budget), id }
+    }
+
     /// Keeps a session that answers again. Returns what it is called here.
     pub(crate) fn shelve(&self, session: AsyncSession) -> u64 {
         let mut state = self.state.lock();
@@ -82,6 +91,19 @@ impl Budget {
         let id = state.number();
         state.held.insert(id);
         Ok(LeaseId::new(id.to_string()))
+    }
+}
+
+/// A place in a budget, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Occupied {
+    budget: Arc<Budget>,
+    id: u64,
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        self.budget.state.lock().held.remove(&self.id);
     }
 }
 

@@ -22,7 +22,7 @@ pub struct PoolConfig {
     pub acquire_timeout_ms: u64,
     /// Connections that nobody has used for so long are closed, down to `min_idle`, in milliseconds. Default 300,000; 0 keeps them.
     pub idle_ttl_ms: u64,
-    /// The query that shows whether a session answers. Default `SELECT 1`.
+    /// The query that shows whether a session answers: run once for each new connection, and when there is doubt. Default `SELECT 1`.
     pub healthcheck_sql: String,
     /// How long a statement may take, from the call to its last row, in milliseconds. Default: as long as it takes.
     pub default_query_timeout_ms: Option<u64>,
@@ -69,6 +69,10 @@ impl PoolConfig {
         self.default_query_timeout_ms.map(Duration::from_millis)
     }
 
+    pub(crate) fn acquire_timeout(&self) -> Duration {
+        Duration::from_millis(self.acquire_timeout_ms)
+    }
+
     pub(crate) fn quarantine(&self) -> Duration {
         Duration::from_millis(self.quarantine_ms)
     }
@@ -99,9 +103,8 @@ impl PoolConfig {
             .max_open(self.max_size)
             .on_demand(self.min_idle)
             .unlimited_lifetime()
-            .acquire_timeout(Duration::from_millis(self.acquire_timeout_ms))
-            // Connecting and logging in have this each.
-            .open_timeout(options.connect_timeout.saturating_mul(3))
+            .acquire_timeout(self.acquire_timeout())
+            .open_timeout(options.opening())
             .close_timeout(self.quarantine() + self.linger() + FAREWELL)
             .longest_pause(LONGEST_PAUSE)
             .rate(RATE, burst)

@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::actions;
 use crate::budget::Budget;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::link::Link;
 use crate::server::Server;
 use crate::session::AsyncSession;
@@ -56,6 +56,48 @@ impl Connector {
 }
 
 impl Connector {
+    /// Connects, and sees that the server has a session for it. A server makes one with the first call, and may have none left:
+    /// a connection without a session would be lent again and again, and fail everybody's statements.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends what was begun, in the background.
+    async fn begin(&self, lifeline: Lifeline) -> Result<AsyncSession> {
+        let mut session = AsyncSession::open(&self.server, lifeline, self.default_timeout).await?;
+        let limit = self.server.options.connect_timeout;
+        let answer = rt::within(&*self.server.runtime, limit, session.link.ping()).await;
+        let why = match answer {
+            Some(Ok(())) => return Ok(session),
+            Some(Err(error)) if is_about_the_session(&error) => {
+                session.is_over = true;
+                return Err(error);
+            }
+            // Whatever it says of the statement, it is a session that says it.
+            Some(Err(Error::Server { .. })) => return Ok(session),
+            Some(Err(Error::Transport { message, .. } | Error::SessionLost { message, .. })) => message,
+            Some(Err(error)) => return Err(error),
+            None => format!("no answer within {limit:?}"),
+        };
+        // The server may have made one all the same: it counts until that is forgotten.
+        let (place, forgotten) = (Budget::occupy(&self.budget), self.forgotten(session));
+        self.server.runtime.spawn(Box::pin(async move {
+            forgotten.await;
+            drop(place);
+        }));
+        let message = format!("no session at {}: {why}", self.server.options.endpoint);
+        Err(Error::Transport { message, may_have_run: false })
+    }
+
+    /// Ends a session. Done when the server is believed to have forgotten it.
+    fn forgotten(&self, session: AsyncSession) -> impl Future<Output = ()> + Send + use<> {
+        let (closing, linger) = (self.closing.clone(), self.linger);
+        let runtime = Arc::clone(&self.server.runtime);
+        async move {
+            if !close(session).await && !linger.is_zero() {
+                unless(closing, runtime.sleep_until(runtime.now() + linger)).await;
+            }
+        }
+    }
+
     /// Keeps a session for the next open, for as long as an idle one is kept.
     fn shelve(&self, session: AsyncSession) {
         let (budget, runtime) = (Arc::clone(&self.budget), &self.server.runtime);
@@ -82,9 +124,7 @@ impl Connect for Connector {
             }
         }
         // Boxed, like all that a pool's care rarely does: its tasks are moved about before they run.
-        Box::pin(AsyncSession::open(&self.server, lifeline, self.default_timeout))
-            .await
-            .map_err(|error| OpenError::new(failure(&error), error))
+        Box::pin(self.begin(lifeline)).await.map_err(|error| OpenError::new(failure(&error), error))
     }
 
     fn is_usable(&self, session: &AsyncSession) -> bool {
@@ -109,12 +149,16 @@ impl Connect for Connector {
             true => Box::pin(self.quarantine(session)).await,
             false => Some(session),
         };
-        let Some(session) = session else { return };
-        if !Box::pin(close(session)).await && !self.linger.is_zero() {
-            let runtime = &self.server.runtime;
-            unless(self.closing.clone(), runtime.sleep_until(runtime.now() + self.linger)).await;
+        if let Some(session) = session {
+            Box::pin(self.forgotten(session)).await;
         }
     }
+}
+
+/// Whether the server says that it makes no session for this connection.
+fn is_about_the_session(error: &Error) -> bool {
+    use Code::{ResourceExhausted, Unauthenticated, Unavailable};
+    matches!(error, Error::Server { code: ResourceExhausted | Unauthenticated | Unavailable, .. })
 }
 
 /// Waits for `future` unless the pool closes.

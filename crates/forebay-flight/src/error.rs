@@ -4,32 +4,29 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{CheckoutError, OpenError};
+use forebay::{CheckoutError, Failure, OpenError};
 pub use tonic::Code;
+
+pub use crate::phase::Phase;
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed. Each kind asks for something else of the caller.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The pool had no connection in time; the statement was not sent. Try again, hold connections for less long, or
     /// raise `max_size`. If opens fail, `cause` says why.
-    #[error("no connection within {waited:?}{}", because(.cause))]
     PoolTimeout {
         /// How long the caller waited.
         waited: Duration,
         /// Why the last attempt to connect failed, if none has succeeded since.
-        #[source]
         cause: Option<Arc<OpenError>>,
     },
 
     /// The deadline passed. The server has been asked to stop, unless nothing was sent yet; a statement that changes something may have done so.
-    /// Give it more time, or ask for less.
-    #[error(
-        "no result within {after:?}, while {phase}: {}; allow it more time, or ask for less", given_up(*.phase)
-    )]
+    /// Give it more time, or ask for less; if it had no connection because connecting fails, its phase says why.
     QueryTimeout {
         /// The time the statement was given.
         after: Duration,
@@ -37,13 +34,15 @@ pub enum Error {
         phase: Phase,
     },
 
-    /// Somebody cancelled it, through a [`CancelHandle`](crate::CancelHandle).
-    #[error("cancelled by its caller")]
+    /// Somebody cancelled it, through a [`CancelHandle`](crate::CancelHandle). The server has been asked to stop; a statement that
+    /// changes something may have done so.
     Cancelled,
+
+    /// The same before anything was sent.
+    CancelledUnsent,
 
     /// The network failed, or the server broke off an answer. If `may_have_run` is false, try again. Otherwise the statement
     /// may have been carried out: try again only what can be done twice.
-    #[error("{message}{}", outcome(*.may_have_run))]
     Transport {
         /// What happened.
         message: String,
@@ -53,7 +52,6 @@ pub enum Error {
 
     /// The connection of a session is gone, and with it all that the session held: its transaction, temporary tables,
     /// settings and prepared statements. Take a new session and do the whole of it again.
-    #[error("the session is lost: {message}{}; start again with a new session", outcome(*.may_have_run))]
     SessionLost {
         /// What happened.
         message: String,
@@ -62,7 +60,6 @@ pub enum Error {
     },
 
     /// The server refused the statement, and the session is as it was. Mend the statement, or what `code` speaks of.
-    #[error("the server answered {}: {message}", name(*.code))]
     Server {
         /// What kind of refusal it is.
         code: Code,
@@ -71,7 +68,6 @@ pub enum Error {
     },
 
     /// An option makes no sense. Mend it; nothing was sent.
-    #[error("{message}")]
     Config {
         /// Which option, what it is, and what it may be.
         message: String,
@@ -79,36 +75,74 @@ pub enum Error {
 
     /// The batches to be ingested ended in an error, or differ in their columns. Mend their source; what was sent before may be
     /// stored.
-    #[error("the batches to ingest: {message}")]
     Input {
         /// What their source said.
         message: String,
     },
 
     /// The pool was drained or dropped. Do not try again.
-    #[error("the pool is closed")]
     Closed,
 }
 
-/// What a statement was doing when its time was up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Phase {
-    /// It had no connection yet: nothing was sent.
-    Acquire,
-    /// The server was at work on it.
-    Execute,
-    /// Its result was being read.
-    Fetch,
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PoolTimeout { waited, cause } => {
+                write!(f, "no connection within {waited:?}")?;
+                match cause {
+                    Some(cause) => because(f, cause),
+                    None => f.write_str(": all are in use; hold them for less long, or raise max_size"),
+                }
+            }
+            Self::QueryTimeout { after, phase } => {
+                write!(f, "no result within {after:?}, while {phase}: ")?;
+                match phase {
+                    Phase::Acquire { cause: Some(cause) } => {
+                        f.write_str("nothing was sent")?;
+                        because(f, cause)
+                    }
+                    Phase::Acquire { cause: None } => {
+                        f.write_str("nothing was sent; allow it more time, hold connections for less long, or raise max_size")
+                    }
+                    _ => {
+                        f.write_str("the statement is being cancelled; allow it more time, or ask for less")
+                    }
+                }
+            }
+            Self::Cancelled => f.write_str("cancelled by its caller"),
+            Self::CancelledUnsent => f.write_str("cancelled by its caller before anything was sent"),
+            Self::Transport { message, may_have_run } => write!(f, "{message}{}", outcome(*may_have_run)),
+            Self::SessionLost { message, may_have_run } => {
+                let outcome = outcome(*may_have_run);
+                write!(f, "the session is lost: {message}{outcome}; start again with a new session")
+            }
+            Self::Server { code, message } => write!(f, "the server answered {}: {message}", name(*code)),
+            Self::Config { message } => f.write_str(message),
+            Self::Input { message } => write!(f, "the batches to ingest: {message}"),
+            Self::Closed => f.write_str("the pool is closed"),
+        }
+    }
 }
 
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Acquire => "waiting for a connection",
-            Self::Execute => "waiting for the server",
-            Self::Fetch => "reading the result",
-        })
+/// Why there is no connection.
+fn because(f: &mut fmt::Formatter<'_>, cause: &OpenError) -> fmt::Result {
+    if cause.failure() == Failure::LeaseLimit {
+        return f.write_str(
+            ": the server may have as many sessions of this pool as session_budget allows, with those in quarantine and \
+             those that linger; wait for them to end, or raise session_budget",
+        );
+    }
+    write!(f, "; the last attempt to connect failed: {cause}")
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let (Self::PoolTimeout { cause, .. } | Self::QueryTimeout { phase: Phase::Acquire { cause }, .. }) =
+            self
+        else {
+            return None;
+        };
+        cause.as_deref().map(|cause| cause as _)
     }
 }
 
@@ -137,6 +171,11 @@ impl Error {
             Self::SessionLost { message, .. } => Self::SessionLost { message, may_have_run: true },
             // Of a place that the server named, not of an option of the caller's.
             Self::Config { message } => Self::protocol(message),
+            Self::CancelledUnsent => Self::Cancelled,
+            // Its credentials were good for the first call: that is no refused login.
+            Self::Server { code: Code::Unauthenticated, .. } => {
+                Self::Transport { message: self.to_string(), may_have_run: true }
+            }
             other => other,
         }
     }
@@ -145,10 +184,12 @@ impl Error {
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         match self {
-            Self::PoolTimeout { .. } | Self::Config { .. } | Self::Closed => true,
-            Self::QueryTimeout { phase, .. } => *phase == Phase::Acquire,
+            Self::PoolTimeout { .. } | Self::CancelledUnsent | Self::Config { .. } | Self::Closed => true,
+            Self::QueryTimeout { phase, .. } => phase.is_acquire(),
             Self::Transport { may_have_run, .. } | Self::SessionLost { may_have_run, .. } => !may_have_run,
-            Self::Cancelled | Self::Server { .. } | Self::Input { .. } => false,
+            // Who is not let in has nothing carried out.
+            Self::Server { code, .. } => *code == Code::Unauthenticated,
+            Self::Cancelled | Self::Input { .. } => false,
         }
     }
 
@@ -189,19 +230,8 @@ impl From<CheckoutError> for Error {
     }
 }
 
-fn because(cause: &Option<Arc<OpenError>>) -> String {
-    match cause {
-        Some(error) => format!("; the last attempt to connect failed: {error}"),
-        None => ": all are in use; hold them for less long, or raise max_size".to_owned(),
-    }
-}
-
 fn outcome(may_have_run: bool) -> &'static str {
     if may_have_run { " (the statement may have been carried out)" } else { " (the statement was not sent)" }
-}
-
-fn given_up(phase: Phase) -> &'static str {
-    if phase == Phase::Acquire { "nothing was sent" } else { "the statement is being cancelled" }
 }
 
 /// A code as gRPC writes it.
@@ -229,7 +259,7 @@ fn name(code: Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use forebay::Failure;
+    use forebay::LeaseError;
 
     use super::*;
 
@@ -238,14 +268,23 @@ mod tests {
         let refused = Arc::new(OpenError::new(Failure::Open, "connection refused"));
         let waited = Duration::from_secs(1);
         let timeout = |cause| Error::PoolTimeout { waited, cause }.to_string();
+        let overdue = |cause| Error::QueryTimeout { after: waited, phase: Phase::Acquire { cause } };
         assert_eq!(
             timeout(None),
             "no connection within 1s: all are in use; hold them for less long, or raise max_size"
         );
-        assert!(
-            timeout(Some(refused))
-                .ends_with("the last attempt to connect failed: connection_open: connection refused")
+        let told = "the last attempt to connect failed: connection_open: connection refused";
+        assert!(timeout(Some(Arc::clone(&refused))).ends_with(told));
+        let error = overdue(Some(refused));
+        assert_eq!(
+            error.to_string(),
+            format!("no result within 1s, while waiting for a connection: nothing was sent; {told}")
         );
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        assert_eq!(causes.map(ToString::to_string).last().as_deref(), Some("connection refused"));
+        assert!(std::error::Error::source(&overdue(None)).is_none());
+        let budget = Arc::new(OpenError::new(Failure::LeaseLimit, LeaseError::Limit { limit: 4 }));
+        assert!(timeout(Some(budget)).ends_with("or raise session_budget"));
         let lost = Error::SessionLost { message: "connection reset".into(), may_have_run: false };
         assert_eq!(
             lost.to_string(),
@@ -258,9 +297,14 @@ mod tests {
     #[test]
     fn what_was_never_sent_is_harmless() {
         let after = Duration::from_millis(5);
-        assert!(Error::QueryTimeout { after, phase: Phase::Acquire }.is_harmless());
+        assert!(Error::QueryTimeout { after, phase: Phase::ACQUIRE }.is_harmless());
         assert!(!Error::QueryTimeout { after, phase: Phase::Execute }.is_harmless());
-        assert!(!Error::Cancelled.is_harmless());
+        assert!(!Error::Cancelled.is_harmless() && Error::CancelledUnsent.is_harmless());
+        assert!(!Error::CancelledUnsent.after_answer().is_harmless());
+        let refused = |code| Error::Server { code, message: "who are you?".into() };
+        assert!(refused(Code::Unauthenticated).is_harmless() && !refused(Code::Internal).is_harmless());
+        let late = refused(Code::Unauthenticated).after_answer();
+        assert!(!late.is_harmless() && late.to_string().contains("who are you?"), "{late}");
         let lost = |may_have_run| Error::SessionLost { message: String::new(), may_have_run }.stateless();
         assert!(lost(false).is_harmless() && !lost(true).is_harmless());
         assert!(matches!(lost(true), Error::Transport { .. }));

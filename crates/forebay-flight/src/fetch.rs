@@ -193,7 +193,7 @@ impl Fetch {
                 return Poll::Ready(Ok(Item::End));
             }
             let phase = self.phase();
-            if let Poll::Ready(error) = self.watch.poll(context, phase) {
+            if let Poll::Ready(error) = self.watch.poll(context, &phase) {
                 return Poll::Ready(Err(self.fail(error)));
             }
             match &mut self.reading {

@@ -23,6 +23,7 @@
 pub mod metrics;
 
 mod actions;
+mod auth;
 mod budget;
 mod cancel;
 mod catalog;
@@ -41,6 +42,7 @@ mod link;
 mod login;
 mod options;
 mod patience;
+mod phase;
 mod pool;
 mod pooled;
 mod prepared;
@@ -57,13 +59,14 @@ mod transaction;
 mod wire;
 
 pub use actions::OptionValue;
+pub use auth::{TokenFuture, TokenProvider};
 pub use cancel::CancelHandle;
 pub use catalog::TableFilter;
 pub use config::PoolConfig;
 pub use endpoint::Endpoint;
 pub use error::{Code, Error, Phase, Result};
 pub use ingest::{Ingest, IngestProgress};
-pub use options::{ConnectOptions, TokenFuture, TokenProvider};
+pub use options::ConnectOptions;
 pub use pool::{AsyncFlightSQLPool, PoolStatus};
 pub use pooled::{AsyncSessionHandle, PooledConnection};
 pub use prepared::AsyncPreparedQuery;

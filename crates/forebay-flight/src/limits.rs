@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use forebay::Instant;
 use forebay::rt::{Runtime, Task};
+use forebay::{CheckoutError, Instant};
 
 use crate::cancel::CancelHandle;
 use crate::error::{Error, Phase, Result};
@@ -41,10 +41,25 @@ impl Limits {
         Error::QueryTimeout { after: self.timeout.map_or(Duration::ZERO, |(timeout, _)| timeout), phase }
     }
 
+    /// The error of one that got no connection.
+    pub(crate) fn unconnected(&self, error: CheckoutError) -> Error {
+        match Error::from(error) {
+            Error::PoolTimeout { cause, .. } if self.remaining() == Some(Duration::ZERO) => {
+                self.overdue(Phase::Acquire { cause })
+            }
+            other => other,
+        }
+    }
+
+    /// The same without the deadline, for what keeps that by itself.
+    pub(crate) fn without_deadline(&self) -> Self {
+        Self { timeout: None, ..self.clone() }
+    }
+
     /// Whether there is any time for it: to be asked before it is begun.
     pub(crate) fn check(&self, phase: Phase) -> Result<()> {
         if self.cancel.as_ref().is_some_and(CancelHandle::is_cancelled) {
-            return Err(Error::Cancelled);
+            return Err(Error::CancelledUnsent);
         }
         if self.remaining() == Some(Duration::ZERO) {
             return Err(self.overdue(phase));
@@ -58,13 +73,13 @@ impl Limits {
         if self.timeout.is_none() && self.cancel.is_none() {
             return future.await;
         }
-        self.check(phase)?;
+        self.check(phase.clone())?;
         let (mut watch, mut future) = (self.watch(), pin!(future));
         poll_fn(move |context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(output);
             }
-            watch.poll(context, phase).map(Err)
+            watch.poll(context, &phase).map(Err)
         })
         .await
     }
@@ -85,19 +100,19 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>, phase: Phase) -> Poll<Error> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>, phase: &Phase) -> Poll<Error> {
         if let Some(cancelled) = &mut self.cancelled
             && Pin::new(cancelled).poll(context).is_ready()
         {
             self.cancelled = None;
-            return Poll::Ready(Error::Cancelled);
+            return Poll::Ready(if phase.is_acquire() { Error::CancelledUnsent } else { Error::Cancelled });
         }
         if let Some((after, timer)) = &mut self.timer
             && Pin::new(timer).poll(context).is_ready()
         {
             let after = *after;
             self.timer = None;
-            return Poll::Ready(Error::QueryTimeout { after, phase });
+            return Poll::Ready(Error::QueryTimeout { after, phase: phase.clone() });
         }
         Poll::Pending
     }
@@ -140,10 +155,10 @@ mod tests {
             }
         }));
         time.run(async {
-            for _ in 0..2 {
-                let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
-                assert!(matches!(error, Error::Cancelled), "{error}");
-            }
+            let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
+            assert!(matches!(error, Error::Cancelled), "{error}");
+            let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
+            assert!(matches!(error, Error::CancelledUnsent), "{error}");
             assert!(limits.run(Phase::Execute, ready(Ok(7))).await.is_err(), "not even begun");
         });
     }

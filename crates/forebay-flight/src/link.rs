@@ -2,8 +2,6 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,6 +20,8 @@ use crate::limits::Limits;
 use crate::login::login;
 use crate::server::Server;
 use crate::wire::{Pulse, Unsent, Wire};
+
+mod errands;
 
 /// One connection: one session on the server.
 pub(crate) struct Link {
@@ -186,6 +186,7 @@ impl Link {
 
     /// Asks the session whether it answers, whatever it answers.
     pub(crate) async fn ping(&self) -> Result<()> {
+        self.is_used.store(true, Ordering::Relaxed);
         let info = self.info(self.server.healthcheck.clone(), None).await;
         for ticket in
             info.map_err(|status| self.judge(&status))?.endpoint.into_iter().filter_map(|end| end.ticket)
@@ -199,11 +200,12 @@ impl Link {
     /// What a failed call means for the caller, and for this connection.
     pub(crate) fn judge(&self, status: &Status) -> Error {
         let Some(source) = status.source() else {
+            let mut message = status.message().to_owned();
             if status.code() == Code::Unauthenticated {
                 // A new connection logs in anew.
                 self.is_refused.store(true, Ordering::Relaxed);
+                message = format!("{message}; {}", self.server.options.auth.remedy());
             }
-            let mut message = status.message().to_owned();
             if status.code() == Code::OutOfRange && message.contains("message length too large") {
                 message.push_str("; raise ConnectOptions::max_message_size, or ask for fewer rows at once");
             }
@@ -241,84 +243,10 @@ impl Link {
         };
         if timed_out { limits.overdue(phase) } else { error }
     }
-
-    // What goes on in the background.
-
-    /// Does `errand` in the background. It says whether the session is in order afterwards.
-    pub(crate) fn errand(self: &Arc<Self>, errand: impl Future<Output = bool> + Send + 'static) {
-        self.errands.fetch_add(1, Ordering::AcqRel);
-        let token = Errand { link: Arc::clone(self), well_done: false };
-        self.server.runtime.spawn(Box::pin(async move {
-            // The whole of it, or only its flag would move in here.
-            let mut token = token;
-            let link = Arc::clone(&token.link);
-            let _lane = link.lane.lock().await;
-            token.well_done = errand.await;
-        }));
-    }
-
-    /// Waits until nothing goes on in the background. Whether the session can be used then.
-    ///
-    /// # Cancel safety
-    /// Dropping it changes nothing.
-    pub(crate) async fn settled(&self) -> bool {
-        self.quiet(|link| link.errands.load(Ordering::Acquire) == 0).await;
-        !self.is_stuck()
-    }
-
-    /// As [`settled`](Self::settled), and no statement of a former borrower runs any more.
-    pub(crate) async fn deserted(&self) -> bool {
-        self.quiet(|link| {
-            link.errands.load(Ordering::Acquire) == 0 && link.running.load(Ordering::Acquire) == 0
-        })
-        .await;
-        !self.is_stuck()
-    }
-
-    async fn quiet(&self, is_quiet: impl Fn(&Self) -> bool) {
-        while !is_quiet(self) {
-            let mut done = pin!(self.errand_done.notified());
-            // Asked to be told before looking again, so that nothing ends in between.
-            done.as_mut().enable();
-            if is_quiet(self) {
-                return;
-            }
-            done.await;
-        }
-    }
-
-    /// Waits, for as long as the quarantine lasts, for a stuck session to answer. Whether it does.
-    ///
-    /// # Cancel safety
-    /// Dropping it leaves the session stuck.
-    pub(crate) async fn recover(&self) -> bool {
-        let answer = rt::within(&*self.server.runtime, self.server.quarantine, self.ping()).await;
-        let recovered = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
-        if recovered {
-            self.is_stuck.store(false, Ordering::Release);
-        }
-        recovered
-    }
 }
 
 /// A deadline is soon if it is nearer than clocks and networks are exact.
 const SOON: Duration = Duration::from_millis(20);
-
-/// An errand under way. If it ends early, the session is not in order.
-struct Errand {
-    link: Arc<Link>,
-    well_done: bool,
-}
-
-impl Drop for Errand {
-    fn drop(&mut self) {
-        if !self.well_done {
-            self.link.is_stuck.store(true, Ordering::Release);
-        }
-        self.link.errands.fetch_sub(1, Ordering::AcqRel);
-        self.link.errand_done.notify_waiters();
-    }
-}
 
 fn timed<T>(message: T, limit: Option<Duration>) -> Request<T> {
     let mut request = Request::new(message);

@@ -9,8 +9,8 @@ use forebay::{BoxError, Chain};
 use futures_util::{TryStreamExt, stream};
 use tonic::{Code, Status};
 
+use crate::auth::Auth;
 use crate::error::{Error, Result};
-use crate::options::Auth;
 use crate::wire::Wire;
 
 /// Dresses a new connection in its credentials.
@@ -19,7 +19,7 @@ use crate::wire::Wire;
 /// Dropping it closes the connection.
 pub(crate) async fn login(wire: Wire, auth: &Auth) -> Result<Wire> {
     match auth {
-        Auth::Nobody => Ok(wire),
+        Auth::Nobody | Auth::Withheld => Ok(wire),
         Auth::Bearer(provider) => {
             let token = provider.token().await.map_err(|error: BoxError| Error::Transport {
                 message: format!("no token: {}", Chain(&*error)),
@@ -40,7 +40,13 @@ pub(crate) async fn login(wire: Wire, auth: &Auth) -> Result<Wire> {
                 // A server without a handshake may still read the password that comes with each call.
                 Err(status) if status.code() == Code::Unimplemented => Ok(wire),
                 Err(status) if status.source().is_none() => {
-                    Err(Error::Server { code: status.code(), message: status.message().to_owned() })
+                    let message = match status.code() {
+                        Code::Unauthenticated | Code::PermissionDenied => {
+                            format!("{}; {}", status.message(), auth.remedy())
+                        }
+                        _ => status.message().to_owned(),
+                    };
+                    Err(Error::Server { code: status.code(), message })
                 }
                 Err(status) => Err(Error::Transport {
                     message: format!("cannot log in: {}", Chain(&status)),

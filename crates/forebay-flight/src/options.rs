@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::BoxError;
 use http::{HeaderName, HeaderValue};
 
+use crate::auth::{Auth, Fixed, TokenProvider};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 
@@ -51,32 +49,6 @@ pub struct ConnectOptions {
 pub(crate) struct Identity {
     pub(crate) certificates: Vec<u8>,
     pub(crate) key: Vec<u8>,
-}
-
-/// Who to be.
-#[derive(Clone)]
-pub(crate) enum Auth {
-    Nobody,
-    Basic { user: String, password: String },
-    Bearer(Arc<dyn TokenProvider>),
-}
-
-/// A token, or why there is none.
-pub type TokenFuture<'a> = Pin<Box<dyn Future<Output = Result<String, BoxError>> + Send + 'a>>;
-
-/// Gives a bearer token for each new connection, so that tokens may change while a pool lives.
-pub trait TokenProvider: Send + Sync + 'static {
-    /// A token that is good now.
-    fn token(&self) -> TokenFuture<'_>;
-}
-
-/// A token that never changes.
-struct Fixed(String);
-
-impl TokenProvider for Fixed {
-    fn token(&self) -> TokenFuture<'_> {
-        Box::pin(async { Ok(self.0.clone()) })
-    }
 }
 
 impl ConnectOptions {
@@ -229,7 +201,14 @@ impl ConnectOptions {
             return Ok(there);
         }
         let (headers, cookies) = (Vec::new(), BTreeMap::new());
-        Ok(Self { auth: Auth::Nobody, identity: None, headers, cookies, ..there })
+        let auth = if matches!(self.auth, Auth::Nobody) { Auth::Nobody } else { Auth::Withheld };
+        Ok(Self { auth, identity: None, headers, cookies, ..there })
+    }
+
+    /// How long all of an open may take: connecting, logging in and asking for a session have the timeout each, and then there is
+    /// some to spare.
+    pub(crate) fn opening(&self) -> Duration {
+        self.connect_timeout.saturating_mul(4)
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
@@ -272,7 +251,7 @@ impl TryFrom<&str> for ConnectOptions {
 impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let auth = match &self.auth {
-            Auth::Nobody => "none",
+            Auth::Nobody | Auth::Withheld => "none",
             Auth::Basic { .. } => "basic",
             Auth::Bearer(_) => "bearer",
         };
@@ -328,7 +307,7 @@ mod tests {
         };
         let is_told = |options: &ConnectOptions| {
             let told = [
-                !matches!(options.auth, Auth::Nobody),
+                !matches!(options.auth, Auth::Nobody | Auth::Withheld),
                 !options.headers.is_empty(),
                 !options.cookies.is_empty(),
                 options.identity.is_some(),
@@ -341,6 +320,7 @@ mod tests {
         assert!(is_told(&to("grpc+tls://LAKE:2").unwrap()), "its own host");
         let stranger = to("grpc+tls://other:1").unwrap();
         assert!(!is_told(&stranger) && stranger.server_name.is_none());
+        assert!(stranger.auth.remedy().contains("credentials_elsewhere"));
         let open = secure.clone().credentials_elsewhere(true);
         assert!(is_told(&open.elsewhere("grpc+tls://other:1".parse().unwrap()).unwrap()));
         for place in ["grpc://lake:1", "grpc://other:1"] {

@@ -119,7 +119,7 @@ impl AsyncFlightSQLPool {
     ) -> Result<Self> {
         let settings = config.reservoir(&options)?;
         let endpoint = options.endpoint.clone();
-        let longest = options.connect_timeout.saturating_mul(3);
+        let longest = options.opening();
         let server =
             Server::new(options, Arc::clone(&runtime), &config.healthcheck_sql, config.quarantine())?;
         let budget = Arc::new(Budget::new(config.session_budget()));
@@ -231,8 +231,18 @@ impl AsyncFlightSQLPool {
     }
 
     async fn borrow(&self, limits: &Limits) -> Result<Borrowed<'_>> {
-        let acquire = async { self.inner.reservoir.checkout().await.map_err(Error::from) };
-        let checkout = limits.run(Phase::Acquire, acquire).instrument(self.span("acquire")).await?;
+        limits.check(Phase::ACQUIRE)?;
+        let acquire = async {
+            let checkout = self.inner.reservoir.checkout();
+            let outcome = match limits.remaining() {
+                // The reservoir keeps this deadline, since it knows why there was no connection by then.
+                Some(left) => checkout.within(left.min(self.inner.config.acquire_timeout())),
+                None => checkout,
+            };
+            outcome.await.map_err(|error| limits.unconnected(error))
+        };
+        let cancellable = limits.without_deadline();
+        let checkout = cancellable.run(Phase::ACQUIRE, acquire).instrument(self.span("acquire")).await?;
         Ok(Borrowed::new(checkout, &self.inner.endpoint))
     }
 

@@ -116,6 +116,17 @@ impl AsyncSessionHandle {
     pub(crate) fn new(connection: PooledConnection) -> Self {
         Self { connection }
     }
+
+    /// Closes it when it comes back, instead of lending it again.
+    pub fn mark_bad(&mut self) {
+        self.connection.mark_bad();
+    }
+
+    /// How long ago it was opened.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.connection.age()
+    }
 }
 
 impl Deref for AsyncSessionHandle {

@@ -85,9 +85,9 @@ impl Ability {
         self.0.load(Ordering::Relaxed) != NO
     }
 
-    /// Whether it has not been tried yet.
-    pub(crate) fn is_untried(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == UNTRIED
+    /// Whether it has worked before.
+    pub(crate) fn has_worked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == YES
     }
 
     /// It worked.
@@ -116,6 +116,16 @@ impl Ability {
         self.refused(status);
     }
 
+    /// The same for `action`, for which there is another way. It is taken whenever the server does not let the action happen, and
+    /// from now on only if the server says that it does not know it: any other refusal may be about this one moment. Whether it
+    /// is to be taken now.
+    pub(crate) fn refused_for_now(&self, action: &str, status: &Status) -> bool {
+        if is_of_no_such(action, status) {
+            self.refused(status);
+        }
+        is_unknown(status) && !self.has_worked()
+    }
+
     /// The same for a method of the service itself, where one answer alone says that it is not there. Any other may be about the
     /// statement, which must not be sent once more for that.
     pub(crate) fn method_refused(&self, status: &Status) {
@@ -131,6 +141,31 @@ fn is_unknown(status: &Status) -> bool {
     std::error::Error::source(status).is_none()
         && matches!(status.code(), Code::Unimplemented | Code::InvalidArgument | Code::PermissionDenied)
 }
+
+/// Whether the server says that it has no such action. Words are looked at only where the code alone does not tell.
+fn is_of_no_such(action: &str, status: &Status) -> bool {
+    match status.code() {
+        Code::Unimplemented => true,
+        Code::InvalidArgument => {
+            let message = status.message().to_ascii_lowercase();
+            let names_it = message.contains(&action.to_ascii_lowercase()) || message.contains("action");
+            names_it && NO_SUCH.iter().any(|words| message.contains(words))
+        }
+        _ => false,
+    }
+}
+
+/// How servers say it; the first is arrow-rs's.
+const NO_SUCH: [&str; 8] = [
+    "the defined request is invalid",
+    "unknown",
+    "not know",
+    "unrecognized",
+    "unsupported",
+    "not supported",
+    "not implemented",
+    "no such",
+];
 
 #[cfg(test)]
 mod tests {
@@ -151,7 +186,7 @@ mod tests {
         }
         let ability = Ability::default();
         ability.method_refused(&Status::invalid_argument(""));
-        assert!(ability.is_untried(), "that is about the statement");
+        assert!(ability.may_be(), "that is about the statement");
         ability.method_refused(&Status::unimplemented(""));
         assert!(!ability.may_be());
         let ability = Ability::default();
@@ -164,6 +199,31 @@ mod tests {
         assert!(!ability.may_be());
         let ability = Ability::default();
         ability.refused(&Status::unavailable(""));
-        assert!(ability.may_be() && ability.is_untried(), "that says nothing about the action");
+        assert!(ability.may_be() && !ability.has_worked(), "that says nothing about the action");
+    }
+
+    #[test]
+    fn only_a_server_that_does_not_know_an_action_is_not_asked_again() {
+        const BEGIN: &str = "BeginTransaction";
+        for (status, again) in [
+            (Status::unimplemented(""), false),
+            (
+                Status::invalid_argument("do_action: The defined request is invalid: \"BeginTransaction\""),
+                false,
+            ),
+            (Status::invalid_argument("the server does not know BeginTransaction"), false),
+            (Status::invalid_argument("Unknown action type"), false),
+            (Status::invalid_argument("the isolation level is unknown"), true),
+            (Status::invalid_argument("too many transactions"), true),
+            (Status::permission_denied("not now"), true),
+        ] {
+            let ability = Ability::default();
+            assert!(ability.refused_for_now(BEGIN, &status), "this time by words: {status}");
+            assert_eq!(ability.may_be(), again, "{status}");
+        }
+        let ability = Ability::default();
+        assert!(!ability.refused_for_now(BEGIN, &Status::unavailable("")));
+        ability.works();
+        assert!(!ability.refused_for_now(BEGIN, &Status::invalid_argument("one is open")));
     }
 }

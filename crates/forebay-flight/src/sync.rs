@@ -5,6 +5,7 @@
 
 mod client;
 mod engine;
+mod handle;
 mod pipe;
 mod pool;
 mod prepared;
@@ -13,8 +14,9 @@ mod session;
 mod transaction;
 
 pub use client::FlightSQLClient;
+pub use handle::SessionHandle;
 pub use pool::FlightSQLPool;
 pub use prepared::PreparedQuery;
 pub use reader::QueryReader;
-pub use session::{Session, SessionHandle};
+pub use session::Session;
 pub use transaction::Transaction;

@@ -1,6 +1,7 @@
 //! TLS: whom to trust, and who to be.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
@@ -61,10 +62,37 @@ impl Tls {
         Ok(Some(Self { connector: TlsConnector::from(Arc::new(config)), name }))
     }
 
+    /// # Errors
+    /// What went wrong, with what to do about it.
+    ///
     /// # Cancel safety
     /// Dropping it closes the socket.
-    pub(crate) async fn secure(&self, socket: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
-        self.connector.connect(self.name.clone(), socket).await
+    pub(crate) async fn secure(&self, socket: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+        let secured = self.connector.connect(self.name.clone(), socket).await;
+        secured.map_err(|error| format!("{error}{}", remedy(&error)))
+    }
+}
+
+/// What to do about a handshake that failed, where that can be told.
+fn remedy(error: &io::Error) -> &'static str {
+    use rustls::CertificateError::{NotValidForName, NotValidForNameContext, UnknownIssuer};
+    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+    let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match told {
+        Some(InvalidMessage(_)) => "; what answers there speaks no TLS: grpc:// is for servers without it",
+        Some(InvalidCertificate(UnknownIssuer)) => {
+            "; if the server is to be trusted, give ConnectOptions::roots the authority that signed its certificate"
+        }
+        Some(InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            "; if the server is the right one, give ConnectOptions::server_name the name in its certificate"
+        }
+        Some(AlertReceived(_)) => {
+            "; the server ended it: it may want a client's certificate, ConnectOptions::identity"
+        }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "; it may be a server without TLS: grpc:// is for those"
+        }
+        _ => "",
     }
 }
 

@@ -145,11 +145,9 @@ impl AsyncSession {
                     return Ok(());
                 }
                 Err(status) => {
-                    let untried = server.begins_transactions.is_untried();
-                    server.begins_transactions.refused(&status);
                     let error = self.link.judge_within(&status, &limits, Phase::Execute);
                     self.is_altered = doubt;
-                    if !untried || server.begins_transactions.may_be() {
+                    if !server.begins_transactions.refused_for_now("BeginTransaction", &status) {
                         return Err(error);
                     }
                 }

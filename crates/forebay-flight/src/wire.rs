@@ -171,7 +171,13 @@ impl Wire {
             }
         }));
         if greeting.await != Ok(true) {
-            return Err(unreachable(options, &"what answers there speaks no HTTP/2, or only within TLS"));
+            let other = match options.endpoint.is_tls() {
+                true => "what answers there speaks no HTTP/2, and so no gRPC",
+                false => {
+                    "what answers there speaks no HTTP/2, or only within TLS: grpc+tls:// is for servers with TLS"
+                }
+            };
+            return Err(unreachable(options, &other));
         }
         let endpoint = &options.endpoint;
         let authority = Authority::try_from(endpoint.authority()).map_err(|_| {

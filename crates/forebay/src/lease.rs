@@ -1,4 +1,4 @@
-//! A place among the connections a whole fleet may hold.
+//! A place among the connections that may be held: by a whole fleet, or by whoever else counts them together.
 
 use std::fmt;
 use std::future::Future;
@@ -65,10 +65,10 @@ impl fmt::Debug for LeaseId {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// The fleet holds as many connections as it may. Somebody must close one first.
-    #[error("the fleet's limit of {limit} connections is reached")]
+    /// Those who share the leases hold as many as they may, together. Somebody must close a connection first.
+    #[error("all {limit} leases are held; a connection must be closed first, or the limit raised")]
     Limit {
-        /// How many the fleet may hold.
+        /// How many may be held.
         limit: u64,
     },
     /// The store did not answer, or not sensibly. Try again later.

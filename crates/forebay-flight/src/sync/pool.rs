@@ -8,6 +8,7 @@ use arrow_array::RecordBatch;
 use forebay::BoxError;
 
 use crate::config::PoolConfig;
+use crate::endpoint::Endpoint;
 use crate::error::Result;
 use crate::ingest::Ingest;
 use crate::options::ConnectOptions;
@@ -15,9 +16,9 @@ use crate::pool::{AsyncFlightSQLPool, PoolStatus};
 use crate::query_options::QueryOptions;
 use crate::result::{QueryResult, UpdateResult};
 use crate::sync::engine::Engine;
+use crate::sync::handle::SessionHandle;
 use crate::sync::pipe::piped;
 use crate::sync::reader::QueryReader;
-use crate::sync::session::{Session, SessionHandle};
 
 /// How long the good-bye of a dropped pool may take.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -146,7 +147,9 @@ impl FlightSQLPool {
 
     /// Loads batches into a table, as fast as the server takes them. They are asked for on this thread.
     ///
-    /// The deadline, or a cancellation, stops the load on the server whatever the iterator does; this returns when the iterator lets it.
+    /// The deadline, or a cancellation, stops the load on the server whatever the iterator does. This returns its error as soon as
+    /// the iterator has given its next batch, and not before: nothing can take a thread out of an iterator that blocks. One that
+    /// may block for long should look at the time itself, or at [`CancelHandle::is_cancelled`](crate::CancelHandle::is_cancelled).
     pub fn ingest<B, E>(&self, ingest: Ingest, batches: B) -> Result<UpdateResult>
     where
         B: IntoIterator<Item = Result<RecordBatch, E>>,
@@ -158,13 +161,30 @@ impl FlightSQLPool {
     /// Takes a session for one thread, for whatever needs several statements on the same.
     pub fn acquire_session(&self) -> Result<SessionHandle> {
         let handle = self.block_on(self.inner.pool.acquire_session())?;
-        Ok(SessionHandle(Session::pooled(handle, Arc::clone(&self.inner.engine))))
+        Ok(SessionHandle::new(handle, Arc::clone(&self.inner.engine)))
+    }
+
+    /// Takes a connection. [`acquire_session`](Self::acquire_session) is the same by another name.
+    pub fn acquire(&self) -> Result<SessionHandle> {
+        self.acquire_session()
     }
 
     /// What the pool looks like now.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         self.inner.pool.status()
+    }
+
+    /// The endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        self.inner.pool.endpoint()
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &PoolConfig {
+        self.inner.pool.config()
     }
 
     /// Serves no more callers, and waits, for at most `wait`, until every connection is back and closed. Returns whether they are.

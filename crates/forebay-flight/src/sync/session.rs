@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -23,7 +22,7 @@ use crate::sync::reader::QueryReader;
 use crate::sync::transaction::Transaction;
 
 /// One session on the server, for one thread at a time: what [`FlightSQLClient`](crate::FlightSQLClient) and
-/// [`SessionHandle`] deref to. Each method does what that of [`AsyncSession`] does, and blocks.
+/// [`SessionHandle`](crate::SessionHandle) deref to. Each method does what that of [`AsyncSession`] does, and blocks.
 ///
 /// # Errors
 /// See [`Error`](crate::Error).
@@ -52,6 +51,22 @@ impl Session {
         match self.session {
             Kind::Own(session) => Some((session, self.engine)),
             Kind::Pooled(_) => None,
+        }
+    }
+
+    /// What its pool lent, if it is of a pool.
+    pub(super) fn lent(&self) -> Option<&AsyncSessionHandle> {
+        match &self.session {
+            Kind::Own(_) => None,
+            Kind::Pooled(handle) => Some(handle),
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn lent_mut(&mut self) -> Option<&mut AsyncSessionHandle> {
+        match &mut self.session {
+            Kind::Own(_) => None,
+            Kind::Pooled(handle) => Some(handle),
         }
     }
 
@@ -119,7 +134,9 @@ impl Session {
 
     /// Loads batches into a table, as fast as the server takes them. They are asked for on this thread.
     ///
-    /// The deadline, or a cancellation, stops the load on the server whatever the iterator does; this returns when the iterator lets it.
+    /// The deadline, or a cancellation, stops the load on the server whatever the iterator does. This returns its error as soon as
+    /// the iterator has given its next batch, and not before: nothing can take a thread out of an iterator that blocks. One that
+    /// may block for long should look at the time itself, or at [`CancelHandle::is_cancelled`](crate::CancelHandle::is_cancelled).
     pub fn ingest<B, E>(&mut self, ingest: Ingest, batches: B) -> Result<UpdateResult>
     where
         B: IntoIterator<Item = Result<RecordBatch, E>>,
@@ -187,6 +204,29 @@ impl Session {
         engine.block_on(session.tables(filter))
     }
 
+    /// The types of tables.
+    pub fn table_types(&mut self) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.table_types())
+    }
+
+    /// The columns of a table's primary key.
+    pub fn primary_keys(
+        &mut self,
+        catalog: Option<&str>,
+        schema: Option<&str>,
+        table: &str,
+    ) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.primary_keys(catalog, schema, table))
+    }
+
+    /// What the server says of itself: all of it, or the entries with these numbers.
+    pub fn sql_info(&mut self, entries: &[u32]) -> Result<QueryResult> {
+        let (session, engine) = self.parts();
+        engine.block_on(session.sql_info(entries))
+    }
+
     /// Sets options of this session.
     pub fn set_options(&mut self, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<()> {
         let (session, engine) = self.parts();
@@ -222,24 +262,5 @@ impl fmt::Debug for Session {
             Kind::Pooled(handle) => handle,
         };
         f.debug_tuple("Session").field(session).finish()
-    }
-}
-
-/// A session of a pool, held by one thread. It derefs to [`Session`], and goes back when it is dropped; an open transaction
-/// is rolled back then, and one with changed settings or temporary tables is closed.
-#[derive(Debug)]
-pub struct SessionHandle(pub(super) Session);
-
-impl Deref for SessionHandle {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        &self.0
-    }
-}
-
-impl DerefMut for SessionHandle {
-    fn deref_mut(&mut self) -> &mut Session {
-        &mut self.0
     }
 }

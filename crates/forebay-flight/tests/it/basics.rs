@@ -123,6 +123,28 @@ fn threads_have_the_same() {
     client.close().unwrap();
 }
 
+#[test]
+fn threads_are_told_what_the_server_has() {
+    let server = blocking_server(Config::default());
+    let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();
+    client.update("CREATE TABLE people (name TEXT PRIMARY KEY)").unwrap();
+    assert_eq!(client.tables(TableFilter::default()).unwrap().row_count(), 1);
+    assert!(!client.catalogs().unwrap().is_empty() && !client.schemas(None, None).unwrap().is_empty());
+    assert!(!client.table_types().unwrap().is_empty());
+    assert_eq!(client.primary_keys(None, None, "people").unwrap().row_count(), 1);
+    assert!(!client.sql_info(&[]).unwrap().is_empty());
+    let pool = FlightSQLPool::new(&server.url(), crate::fixture::small(1)).unwrap();
+    assert_eq!((pool.endpoint().to_string(), pool.config().max_size), (server.url(), 1));
+    let mut session = pool.acquire().unwrap();
+    assert_eq!(session.primary_keys(None, None, "people").unwrap().row_count(), 1);
+    let before = server.counters().sessions_ever;
+    assert!(session.age() < std::time::Duration::from_secs(3_600));
+    session.mark_bad();
+    drop(session);
+    assert_eq!(integers(&pool.query("SELECT 7").unwrap()), [7]);
+    assert_eq!(server.counters().sessions_ever, before + 1, "the bad one was not lent again");
+}
+
 #[tokio::test]
 async fn a_server_tells_what_it_has() {
     let server = server().await;

@@ -8,7 +8,9 @@ use forebay_flight::{
     AsyncFlightSQLPool, AsyncSession, CancelHandle, Error, FlightSQLPool, Phase, PoolConfig, QueryOptions,
 };
 
-use crate::fixture::{blocking_server, eventually, integers, pause, pool, server, server_with, small};
+use crate::fixture::{
+    blocking_server, eventually, eventually_blocking, integers, pause, pool, server, server_with, small,
+};
 
 const MINUTE: &str = "SELECT sleep_ms(60000)";
 /// A minute of computing, not of sleeping.
@@ -130,7 +132,8 @@ async fn a_handle_stops_it_from_another_thread() {
     stopped(&server).await;
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
     let options = QueryOptions::new().with_cancel(cancel);
-    assert!(matches!(pool.query_with_options("SELECT 1", options).await, Err(Error::Cancelled)));
+    let error = pool.query_with_options("SELECT 1", options).await.unwrap_err();
+    assert!(matches!(error, Error::CancelledUnsent) && error.is_harmless(), "{error}");
 }
 
 #[test]
@@ -139,13 +142,15 @@ fn threads_can_stop_and_be_stopped() {
     let pool = FlightSQLPool::new(&server.url(), small(1)).unwrap();
     let error = pool.query_with_options(MINUTE, brief()).unwrap_err();
     assert!(is_timeout(&error), "{error}");
+    // Before another is begun, so that it is the one that is seen to run.
+    eventually_blocking("it is over", || {
+        pool.status().idle == 1 && server.counters().statements_running == 0
+    });
     let cancel = CancelHandle::new();
     std::thread::scope(|scope| {
         let options = QueryOptions::new().with_cancel(cancel.clone());
         let query = scope.spawn(|| pool.query_with_options(BUSY, options));
-        while server.counters().statements_running == 0 {
-            std::thread::yield_now();
-        }
+        eventually_blocking("it runs", || server.counters().statements_running > 0);
         cancel.cancel();
         assert!(matches!(query.join().unwrap(), Err(Error::Cancelled)));
     });
@@ -185,17 +190,38 @@ async fn each_rung_of_the_ladder_holds() {
     }
 }
 
+/// Lets a statement time out, so that its session is the last of so many in quarantine. On a busy machine the deadline may
+/// pass before the server has begun with it; then the session comes back, and it is tried again with more time: as often as this
+/// returns. Each try is over before the next: what the server refused in one is known in the next.
+async fn run_until_stuck(pool: &AsyncFlightSQLPool, sql: &str, stuck: usize) -> u64 {
+    let (mut time, mut tries) = (SHORT, 0);
+    while pool.status().closing < stuck {
+        assert!(time < Duration::from_secs(10), "no statement gets its session stuck");
+        tries += 1;
+        let mut session = pool.acquire_session().await.unwrap();
+        let options = QueryOptions::new().with_timeout(time);
+        assert!(is_timeout(&session.query_with_options(sql, options).await.unwrap_err()));
+        drop(session);
+        eventually("it is in quarantine, or back", || {
+            let status = pool.status();
+            status.closing == stuck || status.in_use + status.cleaning == 0
+        })
+        .await;
+        time *= 2;
+    }
+    tries - 1
+}
+
 #[tokio::test]
 async fn a_server_that_cannot_stop_costs_neither_time_nor_capacity() {
     for support in [Support::Unknown, Support::Refused] {
         let server = server_with(deaf(Actions::all(support))).await;
         let config = PoolConfig { session_budget: Some(6), quarantine_ms: 60_000, ..small(2) };
         let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
-        for _ in 0..4 {
-            let mut session = pool.acquire_session().await.unwrap();
-            assert!(is_timeout(&session.query_with_options(MINUTE, brief()).await.unwrap_err()));
+        let mut unheard = 0;
+        for stuck in 1..=4 {
+            unheard += run_until_stuck(&pool, MINUTE, stuck).await;
         }
-        eventually("four are in quarantine", || pool.status().closing == 4).await;
         // Both places of the pool are free for others.
         let (mut one, mut two) =
             (pool.acquire_session().await.unwrap(), pool.acquire_session().await.unwrap());
@@ -207,7 +233,12 @@ async fn a_server_that_cannot_stop_costs_neither_time_nor_capacity() {
             (2, 6, 6),
             "{status:?} {counters:?}"
         );
-        assert!(counters.cancel_flight_info <= 2 && counters.cancel_query <= 2, "remembered: {counters:?}");
+        // One that was not begun has no name yet: that is another question, and remembered by itself.
+        let questions = 2 + unheard.min(2);
+        assert!(
+            counters.cancel_flight_info <= 2 && counters.cancel_query <= questions,
+            "remembered: {counters:?}"
+        );
         drop((one, two));
         assert!(pool.drain(Duration::from_secs(5)).await, "what is in quarantine is not waited for");
     }
@@ -238,9 +269,11 @@ async fn a_session_budget_that_is_used_up_makes_callers_wait() {
         ..PoolConfig::default()
     };
     let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
-    assert!(is_timeout(&pool.query_with_options("SELECT sleep_ms(2500)", brief()).await.unwrap_err()));
+    run_until_stuck(&pool, "SELECT sleep_ms(2500)", 1).await;
     let error = pool.query("SELECT 7").await.unwrap_err();
     assert!(matches!(error, Error::PoolTimeout { .. }), "{error}");
+    let told = error.to_string();
+    assert!(told.contains("session_budget") && !told.contains("fleet"), "{told}");
     eventually("the statement has ended", || server.counters().statements_running == 0).await;
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
     assert_eq!(server.counters().sessions_ever, 1, "never a second session");
@@ -252,7 +285,7 @@ async fn the_deadline_covers_the_wait_for_a_connection() {
     let pool = pool(&server, 1).await;
     let held = pool.acquire_session().await.unwrap();
     let error = pool.query_with_options("SELECT 1", brief()).await.unwrap_err();
-    assert!(matches!(error, Error::QueryTimeout { phase: Phase::Acquire, .. }), "{error}");
+    assert!(matches!(error, Error::QueryTimeout { phase: Phase::Acquire { cause: None }, .. }), "{error}");
     assert!(error.is_harmless());
     drop(held);
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);

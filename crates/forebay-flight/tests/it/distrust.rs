@@ -138,7 +138,7 @@ async fn what_is_over_before_it_begins_is_not_sent() {
         let cancelled = QueryOptions::new().with_cancel(cancel.clone());
         let error =
             pool.update_with_options("CREATE TABLE t (a INTEGER)", cancelled.clone()).await.unwrap_err();
-        assert!(matches!(error, Error::Cancelled), "{error}");
+        assert!(matches!(error, Error::CancelledUnsent) && error.is_harmless(), "{error}");
         assert!(pool.query_with_options("SELECT 7", cancelled).await.is_err());
         let late = QueryOptions::new().with_timeout_ms(0);
         let error = pool.update_with_options("CREATE TABLE t (a INTEGER)", late).await.unwrap_err();
@@ -149,7 +149,8 @@ async fn what_is_over_before_it_begins_is_not_sent() {
         assert!(session.query_with_options("SELECT 7", options.clone()).await.is_err());
         assert!(session.update_with_options("CREATE TABLE t (a INTEGER)", options).await.is_err());
     }
-    assert!(server.statements().is_empty(), "{:?}", server.statements());
+    let asked = server.statements().into_iter().filter(|sql| sql != "SELECT 1").collect::<Vec<_>>();
+    assert!(asked.is_empty(), "{asked:?}");
     assert_eq!(server.counters().cancel_query, 0, "there is nothing to cancel");
 }
 
@@ -189,5 +190,5 @@ async fn a_port_that_speaks_no_http2_is_no_connection() {
     let server = server_with(Config { tls: Some(tls), ..Config::default() }).await;
     let plain = server.url().replace("grpc+tls", "grpc");
     let error = AsyncSession::connect(plain.as_str()).await.unwrap_err();
-    assert!(error.to_string().contains("TLS"), "{error}");
+    assert!(error.to_string().contains("grpc+tls:// is for servers with TLS"), "{error}");
 }

@@ -6,7 +6,7 @@ use flight_local::Config;
 use forebay::rt::{TokioRuntime, within};
 use forebay_flight::{AsyncFlightSQLPool, Error, FlightSQLPool, OptionValue, PoolConfig};
 
-use crate::fixture::{blocking_server, eventually, integers, pool, server, server_with, small};
+use crate::fixture::{blocking_server, eventually, integers, pool, server, server_with, small, warm_pool};
 
 /// A dropped future lost its place in the pool for ever.
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn the_next_borrower_gets_a_clean_session() {
 #[tokio::test]
 async fn an_insert_is_never_run_twice() {
     let server = server().await;
-    let pool = pool(&server, 2).await;
+    let pool = warm_pool(&server, 8).await;
     pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
     for sql in [
         "INSERT INTO t VALUES (1) RETURNING a",
@@ -137,7 +137,7 @@ async fn an_insert_is_never_run_twice() {
 #[tokio::test]
 async fn a_read_that_fails_on_the_way_is_repeated_once() {
     let server = server().await;
-    let pool = pool(&server, 4).await;
+    let pool = warm_pool(&server, 8).await;
     server.faults().reset_next(1);
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
     server.faults().reset_next(2);
@@ -159,7 +159,7 @@ async fn a_read_that_fails_on_the_way_is_repeated_once() {
 #[tokio::test]
 async fn bad_sql_costs_no_sessions() {
     let server = server_with(Config { session_limit: 3, ..Config::like_swanlake() }).await;
-    let config = PoolConfig { retry_on_failure: true, ..small(2) };
+    let config = PoolConfig { retry_on_failure: true, min_idle: 0, ..small(2) };
     let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
     for _ in 0..50 {
         assert!(matches!(pool.query("SELECT nonsense").await, Err(Error::Server { .. })));

@@ -32,6 +32,19 @@ pub(crate) async fn pool(server: &FlightLocal, max_size: usize) -> AsyncFlightSQ
     AsyncFlightSQLPool::new(&server.url(), small(max_size)).await.expect("the pool starts")
 }
 
+/// A pool with all of its sessions open, and no other opened while there is one: what the server is told to do to the next
+/// statement it does to a caller's, and not to a new session's first.
+pub(crate) async fn warm_pool(server: &FlightLocal, max_size: usize) -> AsyncFlightSQLPool {
+    let config = PoolConfig { min_idle: 0, ..small(max_size) };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config).await.expect("the pool starts");
+    let mut held = Vec::new();
+    for _ in 0..max_size {
+        held.push(pool.acquire_session().await.expect("there is a session"));
+    }
+    drop(held);
+    pool
+}
+
 /// The whole numbers of the first column.
 pub(crate) fn integers(result: &QueryResult) -> Vec<i64> {
     let column = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
@@ -51,6 +64,18 @@ pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
             return;
         }
         pause(Duration::from_millis(10)).await;
+    }
+    panic!("not within 5 s: {what}");
+}
+
+/// As [`eventually`], on this thread, which leaves the processor to others meanwhile.
+#[allow(clippy::disallowed_methods, reason = "the server keeps real time")]
+pub(crate) fn eventually_blocking(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
     panic!("not within 5 s: {what}");
 }

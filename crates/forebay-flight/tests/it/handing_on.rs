@@ -7,7 +7,7 @@ use forebay_flight::{AsyncFlightSQLPool, AsyncSession, Error, Ingest, QueryOptio
 use futures_util::stream;
 
 use crate::drops::dropped_after;
-use crate::fixture::{eventually, integers, numbers, pool, server, server_with};
+use crate::fixture::{eventually, integers, numbers, pool, server, server_with, warm_pool};
 
 /// A pool of one session, and two tables.
 async fn one() -> (FlightLocal, AsyncFlightSQLPool) {
@@ -168,7 +168,7 @@ async fn a_call_with_an_alias_is_not_run_twice() {
         [("SELECT 1, sleep_ms(1) AS x", 1), ("SELECT [sleep_ms](1)", 1), ("SELECT 1, 2 AS x", 2)]
     {
         let server = server_with(Config { log_statements: true, ..Config::default() }).await;
-        let pool = pool(&server, 2).await;
+        let pool = warm_pool(&server, 2).await;
         server.faults().reset_after_next(1);
         assert_eq!(pool.query(sql).await.is_ok(), times == 2, "{sql}");
         let run = server.statements().iter().filter(|statement| statement.as_str() == sql).count();

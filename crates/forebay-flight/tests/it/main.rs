@@ -10,6 +10,7 @@ mod handing_on;
 mod outages;
 mod plain;
 mod reaching;
+mod session_limits;
 mod small_stacks;
 mod spans;
 mod streaming;

@@ -5,9 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_flight::Action;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
-use arrow_flight::sql::{CommandStatementUpdate, SqlInfo};
+use arrow_flight::sql::{
+    ActionBeginTransactionRequest, ActionBeginTransactionResult, ActionEndTransactionRequest,
+    CommandStatementUpdate, SqlInfo,
+};
+use bytes::Bytes;
 use forebay_flight::{
     AsyncFlightSQLPool, AsyncSession, Code, ConnectOptions, Error, FlightSQLClient, PoolConfig, QueryOptions,
 };
@@ -19,6 +24,8 @@ use tonic::{Request, Status};
 #[derive(Clone, Default)]
 struct Plain {
     told: Arc<Mutex<Vec<(String, MetadataMap)>>>,
+    /// Its answers to `BeginTransaction`, the last first; without one it does not know it.
+    begins: Arc<Mutex<Vec<Result<Bytes, Status>>>>,
 }
 
 #[tonic::async_trait]
@@ -35,6 +42,23 @@ impl FlightSqlService for Plain {
             pending::<()>().await;
         }
         Ok(-1)
+    }
+
+    async fn do_action_begin_transaction(
+        &self,
+        _: ActionBeginTransactionRequest,
+        _: Request<Action>,
+    ) -> Result<ActionBeginTransactionResult, Status> {
+        let answer = self.begins.lock().pop().unwrap_or_else(|| Err(Status::unimplemented("not here")));
+        answer.map(|transaction_id| ActionBeginTransactionResult { transaction_id })
+    }
+
+    async fn do_action_end_transaction(
+        &self,
+        _: ActionEndTransactionRequest,
+        _: Request<Action>,
+    ) -> Result<(), Status> {
+        Ok(())
     }
 
     async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
@@ -71,6 +95,23 @@ async fn transactions_are_begun_by_words_where_there_is_no_action() {
     let expected = ["BEGIN", "INSERT", "COMMIT", "BEGIN", "INSERT", "COMMIT", "BEGIN", "ROLLBACK", "INSERT"];
     assert_eq!(plain.statements(), expected);
     session.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_refused_once_is_begun_by_words_once() {
+    let (plain, url) = Plain::start().await;
+    let busy = Status::invalid_argument("too many transactions");
+    *plain.begins.lock() =
+        vec![Ok(Bytes::from_static(b"it")), Err(Status::permission_denied("no")), Err(busy)];
+    let mut session = AsyncSession::connect(url.as_str()).await.unwrap();
+    for _ in 0..3 {
+        session.begin().await.unwrap().commit().await.unwrap();
+    }
+    assert_eq!(plain.statements(), ["BEGIN", "COMMIT", "BEGIN", "COMMIT"], "the third is the server's own");
+    // What has worked is not worked around any more.
+    plain.begins.lock().push(Err(Status::invalid_argument("one is open")));
+    let error = session.begin().await.unwrap_err();
+    assert!(matches!(error, Error::Server { code: Code::InvalidArgument, .. }), "{error}");
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use flight_local::{Auth, Config, SessionKey, Tls};
 use forebay_flight::{
-    AsyncFlightSQLPool, AsyncSession, Code, ConnectOptions, Error, FlightSQLClient, PoolConfig, TokenFuture,
-    TokenProvider,
+    AsyncFlightSQLPool, AsyncSession, Code, ConnectOptions, Error, FlightSQLClient, Phase, PoolConfig,
+    QueryOptions, TokenFuture, TokenProvider,
 };
 
 use crate::fixture::{integers, server, server_with, small};
@@ -35,6 +35,18 @@ async fn tls_trusts_whom_it_is_told_to() {
     assert!(matches!(&error, Error::Transport { message, .. } if message.contains("certificate")), "{error}");
     let other = Tls::self_signed().unwrap();
     assert!(AsyncSession::connect(options().roots(other.root_pem.as_str())).await.is_err());
+    assert!(error.to_string().contains("ConnectOptions::roots"), "{error}");
+    let named = options().roots(signed.root_pem.as_str()).server_name("elsewhere.example.com");
+    let error = AsyncSession::connect(named).await.unwrap_err();
+    assert!(error.to_string().contains("ConnectOptions::server_name"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_with_a_server_that_has_none_says_so() {
+    let server = server().await;
+    let error = AsyncSession::connect(server.url().replace("grpc", "grpc+tls").as_str()).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { may_have_run: false, .. }), "{error}");
+    assert!(error.to_string().contains("grpc:// is for"), "{error}");
 }
 
 #[tokio::test]
@@ -61,9 +73,20 @@ async fn a_password_becomes_a_token() {
     assert_eq!(server.counters().handshakes, 1);
     let error = AsyncFlightSQLPool::with_options(options().basic("me", "guess"), small(2)).await.unwrap_err();
     assert!(matches!(error, Error::Server { code: Code::Unauthenticated, .. }), "{error}");
-    let pool = AsyncFlightSQLPool::with_options(options(), small(2)).await.unwrap();
-    let error = pool.query("SELECT 7").await.unwrap_err();
+    assert!(
+        error.is_harmless() && error.to_string().contains("the password of ConnectOptions::basic"),
+        "{error}"
+    );
+    let error = AsyncFlightSQLPool::with_options(options(), small(2)).await.unwrap_err();
     assert!(matches!(error, Error::Server { code: Code::Unauthenticated, .. }), "{error}");
+    assert!(error.to_string().contains("set ConnectOptions::basic, bearer or token_provider"), "{error}");
+    // A session of one's own logs in with its first call, if it has nothing to shake hands with.
+    let mut session = AsyncSession::connect(options().bearer("guess")).await.unwrap();
+    let error = session.query("SELECT 7").await.unwrap_err();
+    assert!(
+        error.is_harmless() && error.to_string().contains("the token of ConnectOptions::bearer"),
+        "{error}"
+    );
 }
 
 /// Gives a token that has been revoked, and then a good one.
@@ -81,10 +104,9 @@ async fn a_refused_token_is_asked_for_anew() {
     let server = server_with(Config { auth: Some(Auth::bearer("good")), ..Config::default() }).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let options = ConnectOptions::new(&server.url()).unwrap().token_provider(Renewed(Arc::clone(&asked)));
-    let pool = AsyncFlightSQLPool::with_options(options, small(1)).await.unwrap();
-    let error = pool.query("SELECT 7").await.unwrap_err();
-    assert!(matches!(error, Error::Server { code: Code::Unauthenticated, .. }), "{error}");
-    assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7], "on a new connection");
+    let pool =
+        AsyncFlightSQLPool::with_options(options, PoolConfig { min_idle: 0, ..small(1) }).await.unwrap();
+    assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7], "on the second connection");
     assert_eq!(asked.load(Ordering::Relaxed), 2);
 }
 
@@ -129,6 +151,16 @@ async fn a_server_that_is_not_there_is_a_clear_error() {
     let error = pool.query("SELECT 1").await.unwrap_err();
     assert!(matches!(&error, Error::PoolTimeout { cause: Some(_), .. }), "{error}");
     assert!(error.to_string().contains("cannot connect"), "{error}");
+    // The same for one with a deadline of its own.
+    let options = QueryOptions::new().with_timeout_ms(100);
+    let error = pool.query_with_options("SELECT 1", options).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::QueryTimeout { phase: Phase::Acquire { cause: Some(_) }, .. }),
+        "{error:?}"
+    );
+    assert!(error.is_harmless() && error.to_string().contains("cannot connect"), "{error}");
+    let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+    assert!(causes.last().is_some_and(|last| last.is::<Error>()), "down to the connection's own: {error:?}");
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ fn giving_back_does_not_wait_for_the_store() {
 }
 
 #[test]
-fn at_the_fleets_limit_callers_are_told() {
+fn at_the_leases_limit_callers_are_told() {
     let world = World::with_lease_limit(2);
     let reservoir = world.start(config(3).low_watermark(1));
     world.time.advance(seconds(1));
@@ -63,7 +63,10 @@ fn at_the_fleets_limit_callers_are_told() {
     let held = [reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap()];
     let error = world.time.run(reservoir.checkout()).unwrap_err();
     assert!(matches!(error, CheckoutError::Empty { .. }), "{error}");
-    assert!(error.to_string().contains("the fleet's limit of 2 connections is reached"), "{error}");
+    assert!(
+        error.to_string().contains("all 2 leases are held; a connection must be closed first"),
+        "{error}"
+    );
     assert!(reservoir.status().counts.failures(Failure::LeaseLimit) > 0);
     drop(held);
 }
