@@ -34,12 +34,11 @@ pub enum Error {
         phase: Phase,
     },
 
-    /// Somebody cancelled it, through a [`CancelHandle`](crate::CancelHandle). The server has been asked to stop; a statement that
-    /// changes something may have done so.
-    Cancelled,
-
-    /// The same before anything was sent.
-    CancelledUnsent,
+    /// Somebody cancelled it, through a [`CancelHandle`](crate::CancelHandle). If anything was sent, the server has been asked to stop.
+    Cancelled {
+        /// Whether the statement may have reached the server: one that changes something may have done so.
+        may_have_run: bool,
+    },
 
     /// The network failed, or the server broke off an answer. If `may_have_run` is false, try again. Otherwise the statement
     /// may have been carried out: try again only what can be done twice.
@@ -109,8 +108,10 @@ impl fmt::Display for Error {
                     }
                 }
             }
-            Self::Cancelled => f.write_str("cancelled by its caller"),
-            Self::CancelledUnsent => f.write_str("cancelled by its caller before anything was sent"),
+            Self::Cancelled { may_have_run: true } => f.write_str("cancelled by its caller"),
+            Self::Cancelled { may_have_run: false } => {
+                f.write_str("cancelled by its caller before anything was sent")
+            }
             Self::Transport { message, may_have_run } => write!(f, "{message}{}", outcome(*may_have_run)),
             Self::SessionLost { message, may_have_run } => {
                 let outcome = outcome(*may_have_run);
@@ -171,7 +172,7 @@ impl Error {
             Self::SessionLost { message, .. } => Self::SessionLost { message, may_have_run: true },
             // Of a place that the server named, not of an option of the caller's.
             Self::Config { message } => Self::protocol(message),
-            Self::CancelledUnsent => Self::Cancelled,
+            Self::Cancelled { .. } => Self::Cancelled { may_have_run: true },
             // Its credentials were good for the first call: that is no refused login.
             Self::Server { code: Code::Unauthenticated, .. } => {
                 Self::Transport { message: self.to_string(), may_have_run: true }
@@ -184,12 +185,14 @@ impl Error {
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         match self {
-            Self::PoolTimeout { .. } | Self::CancelledUnsent | Self::Config { .. } | Self::Closed => true,
+            Self::PoolTimeout { .. } | Self::Config { .. } | Self::Closed => true,
             Self::QueryTimeout { phase, .. } => phase.is_acquire(),
-            Self::Transport { may_have_run, .. } | Self::SessionLost { may_have_run, .. } => !may_have_run,
+            Self::Cancelled { may_have_run }
+            | Self::Transport { may_have_run, .. }
+            | Self::SessionLost { may_have_run, .. } => !may_have_run,
             // Who is not let in has nothing carried out.
             Self::Server { code, .. } => *code == Code::Unauthenticated,
-            Self::Cancelled | Self::Input { .. } => false,
+            Self::Input { .. } => false,
         }
     }
 
@@ -299,8 +302,9 @@ mod tests {
         let after = Duration::from_millis(5);
         assert!(Error::QueryTimeout { after, phase: Phase::ACQUIRE }.is_harmless());
         assert!(!Error::QueryTimeout { after, phase: Phase::Execute }.is_harmless());
-        assert!(!Error::Cancelled.is_harmless() && Error::CancelledUnsent.is_harmless());
-        assert!(!Error::CancelledUnsent.after_answer().is_harmless());
+        let cancelled = |may_have_run| Error::Cancelled { may_have_run };
+        assert!(!cancelled(true).is_harmless() && cancelled(false).is_harmless());
+        assert!(!cancelled(false).after_answer().is_harmless());
         let refused = |code| Error::Server { code, message: "who are you?".into() };
         assert!(refused(Code::Unauthenticated).is_harmless() && !refused(Code::Internal).is_harmless());
         let late = refused(Code::Unauthenticated).after_answer();

@@ -59,7 +59,7 @@ impl Limits {
     /// Whether there is any time for it: to be asked before it is begun.
     pub(crate) fn check(&self, phase: Phase) -> Result<()> {
         if self.cancel.as_ref().is_some_and(CancelHandle::is_cancelled) {
-            return Err(Error::CancelledUnsent);
+            return Err(Error::Cancelled { may_have_run: false });
         }
         if self.remaining() == Some(Duration::ZERO) {
             return Err(self.overdue(phase));
@@ -105,7 +105,7 @@ impl Watch {
             && Pin::new(cancelled).poll(context).is_ready()
         {
             self.cancelled = None;
-            return Poll::Ready(if phase.is_acquire() { Error::CancelledUnsent } else { Error::Cancelled });
+            return Poll::Ready(Error::Cancelled { may_have_run: !phase.is_acquire() });
         }
         if let Some((after, timer)) = &mut self.timer
             && Pin::new(timer).poll(context).is_ready()
@@ -156,9 +156,9 @@ mod tests {
         }));
         time.run(async {
             let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
-            assert!(matches!(error, Error::Cancelled), "{error}");
+            assert!(matches!(error, Error::Cancelled { may_have_run: true }), "{error}");
             let error = limits.run(Phase::Execute, pending::<Result<()>>()).await.unwrap_err();
-            assert!(matches!(error, Error::CancelledUnsent), "{error}");
+            assert!(matches!(error, Error::Cancelled { may_have_run: false }), "{error}");
             assert!(limits.run(Phase::Execute, ready(Ok(7))).await.is_err(), "not even begun");
         });
     }

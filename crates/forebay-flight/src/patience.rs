@@ -65,6 +65,6 @@ mod tests {
             let refused = Error::Server { code, message: String::new() };
             assert!(Patience::new(true, 1).bear(refused, false).is_err());
         }
-        assert!(Patience::new(true, 1).bear(Error::Cancelled, false).is_err());
+        assert!(Patience::new(true, 1).bear(Error::Cancelled { may_have_run: true }, false).is_err());
     }
 }

@@ -90,7 +90,7 @@ impl Way {
                 })?;
                 let outcome = pool.query_with_options(ENDLESS, options).await;
                 let free = clock::nanos();
-                ensure!(matches!(outcome, Err(Error::Cancelled)), "not cancelled: {outcome:?}");
+                ensure!(matches!(outcome, Err(Error::Cancelled { .. })), "not cancelled: {outcome:?}");
                 let Ok(given_up) = canceller.join() else { bail!("the other thread has panicked") };
                 Ok((given_up, free))
             }

@@ -40,7 +40,8 @@ impl Connection {
             Some(session) => session,
             None => {
                 let connecting = AsyncSession::connect(self.options.clone());
-                let unless = || cancel.is_cancelled().then_some(Err(Error::Cancelled));
+                let unless =
+                    || cancel.is_cancelled().then_some(Err(Error::Cancelled { may_have_run: false }));
                 spinner.attend(runtime, connecting, unless).await?
             }
         };

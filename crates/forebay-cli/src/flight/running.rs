@@ -126,7 +126,7 @@ async fn write(
                 for from in (0..rows).step_by(slice) {
                     // A terminal takes its time: whoever has seen enough need not wait for the rest of a batch.
                     if manner.cancel.is_cancelled() {
-                        return Err(Error::Cancelled.into());
+                        return Err(Error::Cancelled { may_have_run: true }.into());
                     }
                     sheet.batch(&batch.slice(from, slice.min(rows - from)))?;
                     out.flush().map_err(anyhow::Error::from)?;

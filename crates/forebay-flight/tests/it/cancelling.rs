@@ -128,12 +128,12 @@ async fn a_handle_stops_it_from_another_thread() {
         std::thread::scope(|scope| scope.spawn(|| cancel.cancel()).join().unwrap());
         task.await.unwrap()
     });
-    assert!(matches!(outcome.await, Err(Error::Cancelled)));
+    assert!(matches!(outcome.await, Err(Error::Cancelled { may_have_run: true })));
     stopped(&server).await;
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
     let options = QueryOptions::new().with_cancel(cancel);
     let error = pool.query_with_options("SELECT 1", options).await.unwrap_err();
-    assert!(matches!(error, Error::CancelledUnsent) && error.is_harmless(), "{error}");
+    assert!(matches!(error, Error::Cancelled { may_have_run: false }) && error.is_harmless(), "{error}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn threads_can_stop_and_be_stopped() {
         let query = scope.spawn(|| pool.query_with_options(BUSY, options));
         eventually_blocking("it runs", || server.counters().statements_running > 0);
         cancel.cancel();
-        assert!(matches!(query.join().unwrap(), Err(Error::Cancelled)));
+        assert!(matches!(query.join().unwrap(), Err(Error::Cancelled { may_have_run: true })));
     });
     assert_eq!(integers(&pool.query("SELECT 7").unwrap()), [7]);
     let mut rows = pool.query_stream("SELECT * FROM prebuilt(rows => 100000000)").unwrap();

@@ -70,7 +70,7 @@ fn keep_dropping(
     let mut ends = Ends::default();
     while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
         match call(pool, &mut draws, cancel) {
-            Ok(true) | Err(Error::QueryTimeout { .. } | Error::Cancelled) => {}
+            Ok(true) | Err(Error::QueryTimeout { .. } | Error::Cancelled { .. }) => {}
             end => {
                 ends.note(end.map(drop));
                 left.fetch_add(1, Ordering::Relaxed);

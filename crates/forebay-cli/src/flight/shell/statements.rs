@@ -73,7 +73,8 @@ impl Shell {
         let mut spinner = Spinner::start(runtime.now());
         let answer = self.tokio.block_on(async {
             let session = self.connection.session(&*runtime, &mut spinner, &manner.cancel).await?;
-            let unless = || manner.cancel.is_cancelled().then_some(Err(Error::Cancelled));
+            let unless =
+                || manner.cancel.is_cancelled().then_some(Err(Error::Cancelled { may_have_run: true }));
             let asking = spinner.attend(&*runtime, catalog::ask(session, question), unless);
             match manner.timeout {
                 None => asking.await,
@@ -119,7 +120,7 @@ impl Shell {
 
 /// Whether the server may have been at work when nobody waited for it any more.
 fn is_broken_off(error: &Error) -> bool {
-    matches!(error, Error::Cancelled | Error::QueryTimeout { .. })
+    matches!(error, Error::Cancelled { .. } | Error::QueryTimeout { .. }) && !error.is_harmless()
 }
 
 fn changed(statement: &Statement, count: Option<u64>) -> String {

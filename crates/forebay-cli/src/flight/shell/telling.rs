@@ -19,7 +19,7 @@ impl Shell {
         match trouble {
             Trouble::Output(error) if is_reader_gone(&error) => Outcome::Unread,
             Trouble::Output(error) => self.fail(&format!("cannot write the result: {error:#}")),
-            Trouble::Statement(Error::Cancelled) => {
+            Trouble::Statement(Error::Cancelled { .. }) => {
                 say("Cancelled.");
                 // Once more, and not one statement was done in between: it may be the session that is stuck.
                 if std::mem::replace(&mut self.was_cancelled, true) && self.is_interactive {
