@@ -71,7 +71,8 @@ impl Rate {
         local: LocalLimit,
         draws: Draws,
     ) -> Self {
-        let state = Mutex::new(State::new(source, Share::new(rules.per_second, rules.burst), draws));
+        let share = Share::new(rules.per_second, rules.burst);
+        let state = Mutex::new(State::new(source, share, ledger.is_some(), draws));
         Self(Arc::new(Inner { rules, store, ledger, local, state, changed: Notify::new() }))
     }
 
@@ -160,6 +161,7 @@ impl Rate {
 
     fn look(&self, now: Instant) -> Told {
         let (slots, limit) = self.0.slots();
+        let spare = self.0.spare();
         let mut state = self.0.state.lock();
         let away = state.away.is_away();
         if !away && state.share.take(now, slots, limit) {
@@ -168,8 +170,8 @@ impl Rate {
         if let Some(at) = state.next_turn(now) {
             return Told::Turn(at);
         }
-        let ask = !state.asking && now >= state.ask_at;
-        if ask {
+        let share_will_do = !away && state.share_will_do(now, spare, slots, limit);
+        if !state.asking && now >= state.ask_at && !share_will_do {
             state.asking = true;
             self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
         }
@@ -177,7 +179,7 @@ impl Rate {
             (true, AwayPolicy::Local) => Told::Local,
             (true, _) => Told::Refused,
             (false, _) => {
-                let ask_at = if state.asking { Instant::NEVER } else { state.ask_at };
+                let ask_at = if state.asking || share_will_do { Instant::NEVER } else { state.ask_at };
                 Told::Wait(ask_at.min(state.share.next(now, slots, limit)))
             }
         }
@@ -196,6 +198,11 @@ impl Inner {
     /// Slots that a share goes by, and all there are.
     fn slots(&self) -> (u64, u64) {
         self.ledger.as_ref().map_or((0, 1), |ledger| ledger.safe_slots())
+    }
+
+    /// Slots that will be used soon, if a ledger tells.
+    fn spare(&self) -> Option<u32> {
+        self.ledger.as_ref().map(|ledger| ledger.spare())
     }
 
     /// Asks the table for permits for everyone who waits. It belongs to the limiter, not to a caller: what a caller who
@@ -217,8 +224,9 @@ impl Inner {
                 Err(error) => return self.failed(&mut self.state.lock(), &error),
             }
         }
-        let spare = self.ledger.as_ref().map(|ledger| ledger.spare());
-        let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare);
+        let (slots, limit) = self.slots();
+        let spare = self.spare();
+        let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare, slots, limit);
         loop {
             let (now, wall) = (self.store.runtime.now(), self.store.runtime.wall());
             let update = self.state.lock().source.ask(count, wall);
@@ -242,8 +250,10 @@ impl Inner {
                     let wait = last.since(now);
                     state.last_wait = wait;
                     if wait > LINE {
-                        // Whoever comes until then asks together with the others, when these have had their turns.
-                        state.ask_at = state.ask_at.max(last - wait / 8);
+                        // Whoever comes until then asks together with the others, when these have had their turns: a
+                        // little ahead, and instances that began together drift apart.
+                        let ahead = wait / 16 + state.draws.up_to(wait / 8);
+                        state.ask_at = state.ask_at.max(last - ahead);
                     }
                     for turn in turns {
                         let number = state.number();
