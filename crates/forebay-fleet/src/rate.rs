@@ -220,7 +220,16 @@ impl Inner {
         let unknown = self.state.lock().source.unknown(wall).map(str::to_owned);
         if let Some(key) = unknown {
             match self.store.get("look", &key).await {
-                Ok(item) => self.state.lock().source.saw(item.as_ref()),
+                Ok(item) => {
+                    let mut state = self.state.lock();
+                    state.source.saw(item.as_ref());
+                    let line = state.source.line(wall);
+                    if line > LINE {
+                        // A place in it can be asked for in a while: those who come together do not write together.
+                        state.ask_at = self.store.runtime.now() + state.draws.up_to(line / 4);
+                        return;
+                    }
+                }
                 Err(error) => return self.failed(&mut self.state.lock(), &error),
             }
         }
