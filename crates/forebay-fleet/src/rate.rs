@@ -89,7 +89,7 @@ impl Rate {
             let mut changed = pin!(inner.changed.notified());
             changed.as_mut().enable();
             let now = inner.store.runtime.now();
-            let until = match self.look(now) {
+            let until = match self.look(now, deadline) {
                 Told::Share => {
                     inner.store.telemetry.waited(now.since(began));
                     return Ok(self.share_permit());
@@ -159,7 +159,7 @@ impl Rate {
         }
     }
 
-    fn look(&self, now: Instant) -> Told {
+    fn look(&self, now: Instant, deadline: Instant) -> Told {
         let (slots, limit) = self.0.slots();
         let spare = self.0.spare();
         let mut state = self.0.state.lock();
@@ -167,11 +167,13 @@ impl Rate {
         if !away && state.share.take(now, slots, limit) {
             return Told::Share;
         }
-        if let Some(at) = state.next_turn(now) {
+        if let Some(at) = state.next_turn(now, deadline) {
             return Told::Turn(at);
         }
+        // Turns that are left come too late for this caller, and so would more of them.
+        let too_late = !state.turns.is_empty();
         let share_will_do = !away && state.share_will_do(now, spare, slots, limit);
-        if !state.asking && now >= state.ask_at && !share_will_do {
+        if !state.asking && now >= state.ask_at && !share_will_do && !too_late {
             state.asking = true;
             self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
         }
@@ -179,7 +181,8 @@ impl Rate {
             (true, AwayPolicy::Local) => Told::Local,
             (true, _) => Told::Refused,
             (false, _) => {
-                let ask_at = if state.asking || share_will_do { Instant::NEVER } else { state.ask_at };
+                let ask_at =
+                    if state.asking || share_will_do || too_late { Instant::NEVER } else { state.ask_at };
                 Told::Wait(ask_at.min(state.share.next(now, slots, limit)))
             }
         }

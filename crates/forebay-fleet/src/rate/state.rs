@@ -61,9 +61,10 @@ impl State {
         self.numbers
     }
 
-    /// The first turn that has not lapsed.
-    pub(super) fn next_turn(&mut self, now: Instant) -> Option<Instant> {
-        while let Some((at, _)) = self.turns.pop_first() {
+    /// The first turn that has not lapsed, if it comes by `deadline`.
+    pub(super) fn next_turn(&mut self, now: Instant, deadline: Instant) -> Option<Instant> {
+        while let Some((at, _)) = self.turns.first().copied().filter(|(at, _)| *at <= deadline) {
+            self.turns.pop_first();
             if now <= at + PERMIT_LIFE {
                 return Some(at);
             }
@@ -120,7 +121,7 @@ impl State {
             // One alone replaces one alone.
             0
         };
-        let count = waiting.saturating_add(coming).clamp(1, BATCH);
+        let count = waiting.saturating_add(coming).clamp(1, BATCH.min(self.source.most()));
         (self.last_batch, self.last_wait) = (Some((now, count)), line);
         if spare.is_some() {
             // This was for all we know of; those who come one by one ask together.

@@ -8,6 +8,7 @@ mod histories;
 mod ledger;
 mod machine;
 mod manual;
+mod rate;
 mod strict;
 mod support;
 mod world;
