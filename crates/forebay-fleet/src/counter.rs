@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use crate::away::{self, Away};
+use crate::item::Item;
 use crate::metrics::number;
 use crate::store::Store;
 use crate::table::{Cancelled, TableError, Write};
@@ -33,6 +34,8 @@ pub(crate) struct Rules {
     pub(crate) service: String,
     pub(crate) limit: u64,
     pub(crate) beat: Duration,
+    /// Others take a counter that was not written for so long for one that is not used.
+    pub(crate) lease: Duration,
     pub(crate) max_open: u64,
     pub(crate) policy: AwayPolicy,
 }
@@ -341,10 +344,11 @@ impl Counter {
         let mut state = self.state.lock();
         match state.held.get_mut(id) {
             Some(held) => {
-                if made {
-                    held.uncounted = None;
-                }
                 held.renew_at = now + if made { RENEW } else { CONFLICT.1 };
+                if made && held.uncounted.take().is_some() {
+                    // Its item shows when it was taken, and seems to have ended if that was long ago.
+                    held.renew_at = now;
+                }
             }
             // Released while it was being counted.
             None if counting => {
@@ -383,11 +387,26 @@ impl Counter {
     async fn look(&self) {
         let outcome = self.store.get("look", &key(&self.rules.endpoint)).await;
         self.heard(&outcome);
-        if let Ok(item) = outcome {
-            let active = item.and_then(|item| item.number("active")).unwrap_or(0);
-            let active = u64::try_from(active).unwrap_or(0);
-            self.state.lock().active = active;
-            self.store.telemetry.active.set(number(active));
+        let Ok(item) = outcome else { return };
+        let active = item.as_ref().and_then(|item| item.number("active")).unwrap_or(0);
+        let active = u64::try_from(active).unwrap_or(0);
+        self.state.lock().active = active;
+        self.store.telemetry.active.set(number(active));
+        if let Some(item) = item {
+            self.touch(&item).await;
+        }
+    }
+
+    /// A counter of leases that are held and neither taken nor given back must not look like one that nobody uses. One of those who
+    /// look says so, at least each half lease.
+    async fn touch(&self, counter: &Item) {
+        let wall = self.store.runtime.wall();
+        let quiet = (self.rules.lease / 2).saturating_sub(self.rules.beat);
+        let holds = self.state.lock().held.values().any(|held| held.uncounted.is_none());
+        if holds && !items::is_in_use(counter, wall, quiet) {
+            let outcome =
+                self.store.update("touch", &items::touch(&self.rules.endpoint, counter, wall)).await;
+            self.heard(&outcome);
         }
     }
 }

@@ -290,6 +290,7 @@ impl Counting {
             service: settings.service.clone(),
             limit: lease.limit,
             beat: lease.beat,
+            lease: lease.length,
             max_open: settings.max_open,
             policy: settings.away,
         };

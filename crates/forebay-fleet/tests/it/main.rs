@@ -8,6 +8,7 @@ mod histories;
 mod ledger;
 mod machine;
 mod manual;
+mod quiet;
 mod rate;
 mod strict;
 mod support;
