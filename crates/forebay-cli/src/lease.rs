@@ -67,8 +67,9 @@ struct Shown {
 
 /// Set the counter of mode counter to the leases that are held
 ///
-/// Leases of the dead are deleted; those that seem to be are watched for 100 seconds before, since clocks differ. It refuses while there are signs of peers that do not renew their leases: their
-/// connections outlive their items, so nobody can count them.
+/// Leases of the dead are deleted; those that seem to be are watched for 100 seconds before, since clocks differ. It refuses
+/// while there are signs of peers that do not renew their leases: their connections outlive their items, so nobody can count
+/// them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease reconcile --table forebay --endpoint abc.dsql.us-east-1.on.aws --yes"
