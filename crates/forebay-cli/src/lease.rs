@@ -84,11 +84,10 @@ struct Reconcile {
     consent: Consent,
 }
 
-/// Forget everything about a cluster: ledger, shared rate, and a counter that nobody uses
+/// Forget everything about a cluster: ledger, shared rate, and the counter unless it is in use
 ///
 /// Instances that live join anew with what they hold, within a beat or two. Until all have, more can be opened than the
-/// limit. After a change of the limit, this is how the ledger learns of it. A counter (mode counter) that is in use is kept: its
-/// instances would not count theirs anew.
+/// limit. After a change of the limit, this is how the ledger learns of it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease reset --table forebay --endpoint abc.dsql.us-east-1.on.aws"

@@ -266,15 +266,6 @@ fn other_mistakes_are_told_as_clearly() {
             ],
             "but must be above the beat, which is 30s",
         ),
-        (
-            &[
-                ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "1"),
-                ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
-                ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "300s"),
-            ],
-            "DSQL_DISTRIBUTED_CONN_LEASE_BEAT is \"300s\", but must be below the lease's length, which is 2m0s unless \
-             DSQL_DISTRIBUTED_CONN_LEASE_LENGTH is set",
-        ),
         (&[("DSQL_MAX_CONNS", "0")], "DSQL_MAX_CONNS is \"0\""),
     ] {
         let found = problems(variables);

@@ -113,14 +113,7 @@ impl Reading<'_> {
         let beat = self.positive(var::LEASE_BEAT, Duration::from_secs(30));
         let length = self.positive(var::LEASE_LENGTH, Duration::from_secs(120));
         if enabled && length <= beat {
-            if self.raw(var::LEASE_LENGTH).is_some() {
-                self.problem(var::LEASE_LENGTH, &format!("above the beat, which is {}", show(beat)));
-            } else {
-                let setting = var::LEASE_LENGTH.full_name(self.prefix);
-                let allowed =
-                    format!("below the lease's length, which is {} unless {setting} is set", show(length));
-                self.problem(var::LEASE_BEAT, &allowed);
-            }
+            self.problem(var::LEASE_LENGTH, &format!("above the beat, which is {}", show(beat)));
         }
         let modes = [("ledger", LeaseMode::Ledger), ("counter", LeaseMode::Counter)];
         let settings = LeaseSettings {
