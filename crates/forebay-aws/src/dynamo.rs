@@ -35,6 +35,7 @@ use aws_sdk_dynamodb::types::{
     Delete as DeletePart, Put as PutPart, ReturnValue, ReturnValuesOnConditionCheckFailure,
     TransactWriteItem, Update as UpdatePart,
 };
+use aws_types::service_config::ServiceConfigKey;
 use forebay::StoreFuture;
 use forebay_fleet::{Cursor, Delete, Item, KEY, Page, Returning, Table, TableError, Update, Write};
 
@@ -50,7 +51,8 @@ pub struct Place {
     pub region: Option<String>,
     /// The host of the cluster: the table is in its region, if nothing else names one.
     pub cluster: Option<String>,
-    /// The address of a DynamoDB that is not AWS's, such as `http://127.0.0.1:8000`.
+    /// The address of a DynamoDB that is not AWS's, such as `http://127.0.0.1:8000`, whatever the environment and the profile
+    /// say.
     pub endpoint_url: Option<String>,
 }
 
@@ -86,17 +88,14 @@ impl DynamoTable {
     /// Dropping it leaves nothing behind.
     pub async fn from_env(name: impl Into<String>, place: Place) -> Result<Self, PlaceError> {
         let sdk = sdk::loader().load().await;
+        let address = place.endpoint_url.or_else(|| address_for(&sdk));
         let region = place.region.map(Region::new).or_else(|| sdk.region().cloned());
         let region = region.or_else(|| place.cluster.and_then(|host| region_of(&host)));
         // Whoever runs a DynamoDB of their own does not care.
-        let region =
-            region.or_else(|| place.endpoint_url.is_some().then(|| Region::from_static("us-east-1")));
+        let region = region.or_else(|| address.is_some().then(|| Region::from_static("us-east-1")));
         let mut config = sdk.into_builder();
         config.set_region(region);
-        if place.endpoint_url.is_some() {
-            config.set_endpoint_url(place.endpoint_url);
-        }
-        Self::new(&config.build(), name)
+        Self::at(address, &config.build(), name.into())
     }
 
     /// The table called `name`, by the region, the credentials and the HTTP client of `sdk`.
@@ -104,21 +103,28 @@ impl DynamoTable {
     /// # Errors
     /// If there is no region, or the address is none.
     pub fn new(sdk: &SdkConfig, name: impl Into<String>) -> Result<Self, PlaceError> {
+        Self::at(address_for(sdk), sdk, name.into())
+    }
+
+    /// The table at this address, whatever `sdk` says; AWS's own without one.
+    fn at(address: Option<String>, sdk: &SdkConfig, name: String) -> Result<Self, PlaceError> {
         if sdk.region().is_none() {
             return Err(PlaceError::NoRegion);
         }
         // The SDK would refuse each call, or panic.
-        if let Some(url) = sdk.endpoint_url().filter(|url| !is_address(url)) {
-            return Err(PlaceError::Address(url.to_owned()));
+        if let Some(url) = address.as_ref().filter(|url| !is_address(url)) {
+            return Err(PlaceError::Address(url.clone()));
         }
         let mut config = Builder::from(sdk).retry_config(RetryConfig::disabled());
+        // The environment's address for DynamoDB would go before the one that `sdk` was given.
+        config.set_endpoint_url(address);
         if sdk.behavior_version().is_none() {
             config.set_behavior_version(Some(sdk::behavior()));
         }
         if sdk.http_client().is_none() {
             config.set_http_client(Some(sdk::https()));
         }
-        Ok(Self { client: Client::from_conf(config.build()), name: name.into() })
+        Ok(Self { client: Client::from_conf(config.build()), name })
     }
 
     /// Another table in the same place.
@@ -282,6 +288,14 @@ impl DynamoTable {
     {
         failure::failure(error, &self.name)
     }
+}
+
+/// The address that the SDK would go to: the environment's or the profile's for DynamoDB, or the one for all services.
+fn address_for(sdk: &SdkConfig) -> Option<String> {
+    let key =
+        ServiceConfigKey::builder().service_id("DynamoDB").env("AWS_ENDPOINT_URL").profile("endpoint_url");
+    let own = sdk.service_config().zip(key.build().ok()).and_then(|(config, key)| config.load_config(key));
+    own.or_else(|| sdk.endpoint_url().map(str::to_owned))
 }
 
 fn is_address(url: &str) -> bool {

@@ -88,7 +88,20 @@ impl<V: Variable> Target<V> {
 fn host(text: &str) -> Result<String, String> {
     let environment = EnvReader::new("DSQL").read([("CLUSTER_ENDPOINT", text)]);
     let endpoint = environment.map_err(|error| error.to_string())?.endpoint;
-    endpoint.ok_or_else(|| "it is empty".to_owned())
+    endpoint
+        .filter(|host| is_host(host))
+        .ok_or_else(|| "it is no host, such as abc.dsql.us-east-1.on.aws".to_owned())
+}
+
+/// Whether it can be the name or the address of a host. Nobody has joined under anything else, and a slip of the pen should not look
+/// like a fleet that is not there.
+fn is_host(host: &str) -> bool {
+    let label = |label: &str| {
+        let plain = label.chars().all(|one| one.is_ascii_alphanumeric() || one == '-' || one == '_');
+        plain && !label.is_empty() && !label.starts_with('-')
+    };
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    address.parse::<std::net::Ipv6Addr>().is_ok() || host.split('.').all(label)
 }
 
 /// How to be sure.

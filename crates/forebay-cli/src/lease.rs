@@ -67,8 +67,9 @@ struct Shown {
 
 /// Set the counter of mode counter to the leases that are held
 ///
-/// Leases of the dead are deleted. It refuses while there are signs of peers that do not renew their leases: their
-/// connections outlive their items, so nobody can count them.
+/// Leases of the dead are deleted; those that seem to be are watched for 100 seconds before, since clocks differ. It refuses
+/// while there are signs of peers that do not renew their leases: their connections outlive their items, so nobody can count
+/// them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease reconcile --table forebay --endpoint abc.dsql.us-east-1.on.aws --yes"
@@ -83,7 +84,7 @@ struct Reconcile {
     consent: Consent,
 }
 
-/// Forget everything about a cluster: ledger, counter and shared rate
+/// Forget everything about a cluster: ledger, shared rate, and the counter unless it is in use
 ///
 /// Instances that live join anew with what they hold, within a beat or two. Until all have, more can be opened than the
 /// limit. After a change of the limit, this is how the ledger learns of it.
@@ -155,7 +156,9 @@ impl Shown {
 impl Reconcile {
     fn run(&self) -> anyhow::Result<ExitCode> {
         let endpoint = self.target.endpoint();
-        let about = format!("This sets the counter of {endpoint}, and deletes the leases of the dead.");
+        let about = format!(
+            "This sets the counter of {endpoint}, and deletes the leases of the dead. Those that seem to be are watched for 100 s before."
+        );
         agreed(self.consent, &about, async |runtime| {
             let table = self.target.open().await?;
             let done = operator::reconcile(&table, runtime, endpoint, self.longest_session).await;
@@ -183,11 +186,16 @@ impl Reset {
         );
         agreed(self.consent, &about, async |runtime| {
             let table = self.target.open().await?;
-            operator::reset(&table, runtime, endpoint).await.map_err(|error| self.target.explained(error))?;
-            self.target
-                .way
-                .tell(&json!({ "reset": endpoint }), "forgotten; instances that live join anew\n")?;
-            Ok(ExitCode::SUCCESS)
+            let done = operator::reset(&table, runtime, endpoint).await;
+            let kept = done.map_err(|error| self.target.explained(error))?.counter_kept;
+            let mut text = "forgotten; instances that live join anew\n".to_owned();
+            if let Some(active) = kept {
+                text += &format!(
+                    "kept: the counter, which counts {active} and is in use; `forebay lease reconcile` mends it\n"
+                );
+            }
+            self.target.way.tell(&json!({ "reset": endpoint, "counter_kept": kept }), &text)?;
+            Ok(if kept.is_none() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
         })
     }
 }

@@ -5,7 +5,6 @@
 //! is renewed while its connection lives, a retry counts once, and a conflict is not taken for the limit.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use crate::table::{Cancelled, TableError, Write};
 
 mod claim;
 pub(crate) mod items;
+mod keeper;
 
 use claim::{Claim, Refusal, refusal};
 pub(crate) use items::{is_in_use, key};
@@ -33,6 +33,8 @@ pub(crate) struct Rules {
     pub(crate) service: String,
     pub(crate) limit: u64,
     pub(crate) beat: Duration,
+    /// Others take a counter that was not written for so long for one that is not used.
+    pub(crate) lease: Duration,
     pub(crate) max_open: u64,
     pub(crate) policy: AwayPolicy,
 }
@@ -277,118 +279,6 @@ impl Counter {
             _ => warn!(target: "forebay", lease = id, "Distributed connection lease: already released"),
         }
         Ok(())
-    }
-
-    /// Renews, counts what was taken while the table was away, gives back what nobody waited for, and looks at the count.
-    async fn keep(self: Arc<Self>) {
-        let mut look_at = self.now();
-        loop {
-            let now = self.now();
-            let (due, paused_until, done) = {
-                let state = self.state.lock();
-                let due = state.held.iter().min_by_key(|(_, held)| held.renew_at);
-                let done = state.leaving && state.held.is_empty() && state.doubtful.is_empty();
-                (
-                    due.map(|(id, held)| (id.clone(), held.renew_at, held.uncounted.clone())),
-                    state.paused_until,
-                    done,
-                )
-            };
-            if done {
-                self.left.send_replace(true);
-                return;
-            }
-            let doubtful = self.state.lock().doubtful.iter().map(|(id, at)| (*at, id.clone())).min();
-            if now < paused_until {
-                self.rest(paused_until).await;
-            } else if let Some((id, _, uncounted)) = due.clone().filter(|(_, at, _)| *at <= now) {
-                self.renew(&id, uncounted).await;
-            } else if let Some((_, id)) = doubtful.clone().filter(|(at, _)| *at <= now) {
-                self.settle(&id).await;
-            } else if look_at <= now {
-                look_at = now + self.rules.beat;
-                self.look().await;
-            } else {
-                let due = due.map_or(Instant::NEVER, |(_, at, _)| at);
-                let doubtful = doubtful.map_or(Instant::NEVER, |(at, _)| at);
-                self.rest(due.min(doubtful).min(look_at)).await;
-            }
-        }
-    }
-
-    async fn rest(&self, until: Instant) {
-        let nudged = pin!(self.nudged.notified());
-        rt::within(&*self.store.runtime, until.since(self.now()), nudged).await;
-    }
-
-    async fn renew(&self, id: &str, uncounted: Option<Arc<[Write]>>) {
-        let (endpoint, service, wall) =
-            (&*self.rules.endpoint, &*self.rules.service, self.store.runtime.wall());
-        let counting = uncounted.is_some();
-        let made = if let Some(writes) = uncounted {
-            let outcome = self.transact("acquire", &writes, &format!("l{}", &id[..30])).await;
-            outcome.as_ref().is_ok()
-                || outcome.is_err_and(|error| matches!(refusal(&error), Some(Refusal::Made)))
-        } else {
-            let mut outcome = self.store.update("renew", &items::renew(endpoint, id, wall)).await;
-            if matches!(outcome, Err(TableError::ConditionFailed(None))) && self.is_held(id) {
-                outcome = self.store.update("renew", &items::restore(endpoint, id, service, wall)).await;
-            }
-            self.heard(&outcome);
-            outcome.is_ok()
-        };
-        let now = self.now();
-        let mut state = self.state.lock();
-        match state.held.get_mut(id) {
-            Some(held) => {
-                if made {
-                    held.uncounted = None;
-                }
-                held.renew_at = now + if made { RENEW } else { CONFLICT.1 };
-            }
-            // Released while it was being counted.
-            None if counting => {
-                state.doubtful.insert(id.to_owned(), now + LATE);
-            }
-            None => {}
-        }
-        self.store.telemetry.beats.increment(u64::from(made));
-    }
-
-    fn is_held(&self, id: &str) -> bool {
-        self.state.lock().held.get(id).is_some_and(|held| held.release.is_none())
-    }
-
-    /// Gives back a lease that may never have been taken.
-    async fn settle(&self, id: &str) {
-        let writes = items::release(&self.rules.endpoint, id, self.store.runtime.wall());
-        // A token for each try: that there is an item is what keeps this from being done twice.
-        let token = format!("d{:016x}", self.state.lock().draws.bits());
-        let outcome = self.transact("release", &writes, &token).await;
-        let mut state = self.state.lock();
-        match outcome {
-            Err(TableError::Cancelled(reasons)) if !reasons.contains(&Cancelled::Conflict) => {
-                state.doubtful.remove(id);
-            }
-            Ok(()) => {
-                state.doubtful.remove(id);
-            }
-            Err(_) => {
-                let again = self.now() + CONFLICT.1;
-                state.doubtful.insert(id.to_owned(), again);
-            }
-        }
-    }
-
-    async fn look(&self) {
-        let outcome = self.store.get("look", &key(&self.rules.endpoint)).await;
-        self.heard(&outcome);
-        if let Ok(item) = outcome {
-            let active = item.and_then(|item| item.number("active")).unwrap_or(0);
-            let active = u64::try_from(active).unwrap_or(0);
-            self.state.lock().active = active;
-            self.store.telemetry.active.set(number(active));
-        }
     }
 }
 

@@ -13,8 +13,7 @@ use tracing::{info, warn};
 
 use crate::bucket::Bucket;
 use crate::counter::{self, Counter, CounterLeases};
-use crate::ledger::shard::{self, SHARDS, Shard};
-use crate::ledger::{self, BEAT_ORIGIN, Ledger, LedgerLeases};
+use crate::ledger::{self, Ledger, LedgerLeases};
 use crate::metrics::Telemetry;
 use crate::rate::{self, Rate, Source};
 use crate::settings::FleetSettings;
@@ -22,6 +21,7 @@ use crate::store::Store;
 use crate::table::{Table, TableError};
 use crate::window::Window;
 
+mod others;
 mod recall;
 
 use recall::RecalledLeases;
@@ -120,7 +120,7 @@ impl Fleet {
     /// Joins the fleet: leases and permits are to be had at once, or as soon as the table answers.
     ///
     /// # Errors
-    /// If others count in another mode, or the table cannot be used without an operator's help. A table that does not
+    /// If others count in another mode, or a table cannot be used without an operator's help. A table that does not
     /// answer is no error: the away policy holds until it does.
     ///
     /// # Cancel safety
@@ -133,12 +133,17 @@ impl Fleet {
     ) -> Result<Self, StartError> {
         let runtime: Arc<dyn Runtime> = Arc::new(runtime);
         let telemetry = Arc::new(Telemetry::new(&settings.metrics_prefix, &settings.service));
-        let store = |table| Store::new(table, Arc::clone(&runtime), Arc::clone(&telemetry));
-        let (leases, rates) = (store(tables.leases), store(tables.rate));
+        let rate_telemetry = Arc::new(telemetry.of_rate());
+        let store = |table, telemetry| Store::new(table, Arc::clone(&runtime), telemetry);
+        let (leases, rates) = (store(tables.leases, telemetry), store(tables.rate, rate_telemetry));
         let seed = seed.fork("fleet");
         let instance = instance_name(&settings.service, seed);
+        let mut answers = true;
         if let Some(lease) = &settings.leases {
-            no_other_mode(&settings.endpoint, lease, &leases).await?;
+            answers = others::of_leases(&settings.endpoint, lease, &leases).await?;
+        }
+        if let Some(rate) = settings.rate.as_ref().filter(|_| answers) {
+            others::of_rate(&settings.endpoint, rate, &rates).await?;
         }
         let counting = settings.leases.as_ref().map(|lease| match lease.mode {
             LeaseMode::Ledger => Counting::ledger(&settings, lease, &instance, leases, seed),
@@ -290,6 +295,7 @@ impl Counting {
             service: settings.service.clone(),
             limit: lease.limit,
             beat: lease.beat,
+            lease: lease.length,
             max_open: settings.max_open,
             policy: settings.away,
         };
@@ -326,43 +332,6 @@ fn instance_name(service: &str, seed: Seed) -> String {
         name.push(char::from(LETTERS[letter]));
     }
     name.to_lowercase()
-}
-
-/// Looks whether instances of this endpoint count in the other mode.
-async fn no_other_mode(endpoint: &str, lease: &LeaseSettings, store: &Store) -> Result<(), StartError> {
-    let wall = store.runtime.wall();
-    let usable = |outcome: Result<_, TableError>| match outcome {
-        Ok(item) => Ok(item),
-        Err(error) if error.remedy().is_some() => {
-            Err(StartError::Table { table: lease.table.clone(), error })
-        }
-        // The away policy holds; the ledger looks for a counter now and then, too.
-        Err(_) => Ok(None),
-    };
-    match lease.mode {
-        LeaseMode::Ledger => {
-            let counter = usable(store.get("look", &counter::key(endpoint)).await)?;
-            if counter.is_some_and(|item| counter::is_in_use(&item, wall, lease.length)) {
-                return Err(StartError::OtherMode { ours: "ledger", theirs: "counter", wait: lease.length });
-            }
-        }
-        LeaseMode::Counter => {
-            let now = wall.saturating_sub(BEAT_ORIGIN).as_secs();
-            for k in 0..SHARDS {
-                let item = usable(store.get("look", &shard::key(endpoint, k)).await)?;
-                let Some(shard) = item.as_ref().and_then(Shard::read) else { continue };
-                let age = |beat: i64| now.saturating_sub(u64::try_from(beat).unwrap_or(0));
-                if shard.entries.values().any(|entry| age(entry.beat) < shard.lease.as_secs()) {
-                    return Err(StartError::OtherMode {
-                        ours: "counter",
-                        theirs: "ledger",
-                        wait: shard.lease,
-                    });
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Debug for Fleet {

@@ -1,8 +1,10 @@
 //! Every metric of the fleet's budget, in one place.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, histogram};
+use parking_lot::Mutex;
 
 /// What kind of metric it is.
 pub use forebay::metrics::Kind;
@@ -53,7 +55,8 @@ metrics! {
     RATE_WAIT "rate_wait_milliseconds" Histogram None, "How long opens waited for a permit";
 }
 
-/// The metrics of one process's part of a fleet.
+/// The metrics of one process's part of a fleet, as one of the two sees them who share a table.
+#[derive(Clone)]
 pub(crate) struct Telemetry {
     prefix: String,
     service: SharedString,
@@ -65,7 +68,7 @@ pub(crate) struct Telemetry {
     pub(crate) conflicts: Counter,
     pub(crate) write_units: Counter,
     pub(crate) read_units: Counter,
-    pub(crate) degraded: Gauge,
+    pub(crate) degraded: Degraded,
     pub(crate) rate_denied: Counter,
     rate_wait: Histogram,
 }
@@ -88,12 +91,19 @@ impl Telemetry {
             conflicts: counter(CONFLICTS),
             write_units: counter(WRITE_UNITS),
             read_units: counter(READ_UNITS),
-            degraded: gauge(DEGRADED),
+            degraded: Degraded { gauge: gauge(DEGRADED), away: Arc::default(), part: 0 },
             rate_denied: counter(RATE_DENIED),
             rate_wait: histogram!(RATE_WAIT.full_name(prefix), labels()),
             prefix: prefix.to_owned(),
             service,
         }
+    }
+
+    /// The same for the rate, whose table may be another.
+    pub(crate) fn of_rate(&self) -> Self {
+        let mut rates = self.clone();
+        rates.degraded.part = 1;
+        rates
     }
 
     /// A call to the table took `took`, and there was a useful answer or not.
@@ -107,6 +117,23 @@ impl Telemetry {
 
     pub(crate) fn waited(&self, waited: Duration) {
         self.rate_wait.record(waited.as_secs_f64() * 1e3);
+    }
+}
+
+/// The gauge for tables that are away: leases and rate each know of theirs, and it shows 1 while either is.
+#[derive(Clone)]
+pub(crate) struct Degraded {
+    gauge: Gauge,
+    away: Arc<Mutex<[bool; 2]>>,
+    part: usize,
+}
+
+impl Degraded {
+    /// One's own table is away, or not.
+    pub(crate) fn set(&self, value: f64) {
+        let mut away = self.away.lock();
+        away[self.part] = value > 0.0;
+        self.gauge.set(if away.contains(&true) { 1.0 } else { 0.0 });
     }
 }
 

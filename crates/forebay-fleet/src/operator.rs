@@ -14,8 +14,10 @@ use crate::store::TIMEOUT;
 use crate::table::{Delete, Table, TableError, Update};
 
 mod reconcile;
+mod reset;
 
 pub use reconcile::{ReconcileError, Reconciled, reconcile};
+pub use reset::Reset;
 
 /// Everything the table says of one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -239,18 +241,22 @@ pub async fn resize(
 /// Forgets everything: the ledger, the counter and the shared rate of `endpoint`. Instances that live join anew with what
 /// they hold, under the limit they are set to. Until all have, within a beat or two, more can be opened than the limit.
 ///
+/// A counter that is in use is kept: instances in mode `counter` do not count theirs anew, and would open as many again.
+///
 /// # Errors
 /// What the table said instead.
 ///
 /// # Cancel safety
 /// Items deleted by then are gone; it can be run again.
-pub async fn reset(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) -> Result<(), TableError> {
+pub async fn reset(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) -> Result<Reset, TableError> {
+    let counter_kept = reset::counter_in_use(table, runtime, endpoint).await?;
+    let counter = counter_kept.is_none().then(|| items::key(endpoint));
     let keys = (0..SHARDS).map(|k| shard::key(endpoint, k));
-    for key in keys.chain([items::key(endpoint), bucket::key(endpoint)]) {
+    for key in keys.chain(counter).chain([bucket::key(endpoint)]) {
         let delete = Delete { key, when: Vec::new() };
         bounded(runtime, table.delete(&delete)).await?;
     }
-    Ok(())
+    Ok(Reset { counter_kept })
 }
 
 async fn get(table: &dyn Table, runtime: &dyn Runtime, key: &str) -> Result<Option<Item>, TableError> {

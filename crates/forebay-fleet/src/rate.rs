@@ -71,7 +71,8 @@ impl Rate {
         local: LocalLimit,
         draws: Draws,
     ) -> Self {
-        let state = Mutex::new(State::new(source, Share::new(rules.per_second, rules.burst), draws));
+        let share = Share::new(rules.per_second, rules.burst);
+        let state = Mutex::new(State::new(source, share, ledger.is_some(), draws));
         Self(Arc::new(Inner { rules, store, ledger, local, state, changed: Notify::new() }))
     }
 
@@ -88,7 +89,7 @@ impl Rate {
             let mut changed = pin!(inner.changed.notified());
             changed.as_mut().enable();
             let now = inner.store.runtime.now();
-            let until = match self.look(now) {
+            let until = match self.look(now, deadline) {
                 Told::Share => {
                     inner.store.telemetry.waited(now.since(began));
                     return Ok(self.share_permit());
@@ -158,18 +159,21 @@ impl Rate {
         }
     }
 
-    fn look(&self, now: Instant) -> Told {
+    fn look(&self, now: Instant, deadline: Instant) -> Told {
         let (slots, limit) = self.0.slots();
+        let spare = self.0.spare();
         let mut state = self.0.state.lock();
         let away = state.away.is_away();
         if !away && state.share.take(now, slots, limit) {
             return Told::Share;
         }
-        if let Some(at) = state.next_turn(now) {
+        if let Some(at) = state.next_turn(now, deadline) {
             return Told::Turn(at);
         }
-        let ask = !state.asking && now >= state.ask_at;
-        if ask {
+        // Turns that are left come too late for this caller, and so would more of them.
+        let too_late = !state.turns.is_empty();
+        let share_will_do = !away && state.share_will_do(now, spare, slots, limit);
+        if !state.asking && now >= state.ask_at && !share_will_do && !too_late {
             state.asking = true;
             self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
         }
@@ -177,7 +181,8 @@ impl Rate {
             (true, AwayPolicy::Local) => Told::Local,
             (true, _) => Told::Refused,
             (false, _) => {
-                let ask_at = if state.asking { Instant::NEVER } else { state.ask_at };
+                let ask_at =
+                    if state.asking || share_will_do || too_late { Instant::NEVER } else { state.ask_at };
                 Told::Wait(ask_at.min(state.share.next(now, slots, limit)))
             }
         }
@@ -198,6 +203,11 @@ impl Inner {
         self.ledger.as_ref().map_or((0, 1), |ledger| ledger.safe_slots())
     }
 
+    /// Slots that will be used soon, if a ledger tells.
+    fn spare(&self) -> Option<u32> {
+        self.ledger.as_ref().map(|ledger| ledger.spare())
+    }
+
     /// Asks the table for permits for everyone who waits. It belongs to the limiter, not to a caller: what a caller who
     /// gave up was waiting for is there for the next.
     async fn reserve(self: Arc<Self>) {
@@ -213,12 +223,22 @@ impl Inner {
         let unknown = self.state.lock().source.unknown(wall).map(str::to_owned);
         if let Some(key) = unknown {
             match self.store.get("look", &key).await {
-                Ok(item) => self.state.lock().source.saw(item.as_ref()),
+                Ok(item) => {
+                    let mut state = self.state.lock();
+                    state.source.saw(item.as_ref());
+                    let line = state.source.line(wall);
+                    if line > LINE {
+                        // A place in it can be asked for in a while: those who come together do not write together.
+                        state.ask_at = self.store.runtime.now() + state.draws.up_to(line / 4);
+                        return;
+                    }
+                }
                 Err(error) => return self.failed(&mut self.state.lock(), &error),
             }
         }
-        let spare = self.ledger.as_ref().map(|ledger| ledger.spare());
-        let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare);
+        let (slots, limit) = self.slots();
+        let spare = self.spare();
+        let mut count = self.state.lock().batch(self.store.runtime.now(), wall, spare, slots, limit);
         loop {
             let (now, wall) = (self.store.runtime.now(), self.store.runtime.wall());
             let update = self.state.lock().source.ask(count, wall);
@@ -242,8 +262,10 @@ impl Inner {
                     let wait = last.since(now);
                     state.last_wait = wait;
                     if wait > LINE {
-                        // Whoever comes until then asks together with the others, when these have had their turns.
-                        state.ask_at = state.ask_at.max(last - wait / 8);
+                        // Whoever comes until then asks together with the others, when these have had their turns: a
+                        // little ahead, and instances that began together drift apart.
+                        let ahead = wait / 16 + state.draws.up_to(wait / 8);
+                        state.ask_at = state.ask_at.max(last - ahead);
                     }
                     for turn in turns {
                         let number = state.number();

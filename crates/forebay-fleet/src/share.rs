@@ -48,7 +48,15 @@ impl Share {
     /// Permits to be had at `now`.
     pub(crate) fn ready(&mut self, now: Instant, slots: u64, limit: u64) -> u64 {
         self.save(now, slots, limit);
-        u64::try_from(self.saved / PERMIT).unwrap_or(u64::MAX)
+        whole(self.saved)
+    }
+
+    /// Permits that will have been to be had by `then`, each taken as it comes, if the slots stay as they are.
+    pub(crate) fn ready_by(&self, now: Instant, then: Instant, slots: u64, limit: u64) -> u64 {
+        let mut share = *self;
+        share.save(now, slots, limit);
+        let coming = then.since(now).as_nanos().saturating_mul(portion(self.per_second, slots, limit));
+        whole(share.saved.saturating_add(coming))
     }
 
     /// When there will be a permit, if the slots stay as they are.
@@ -68,6 +76,11 @@ impl Share {
         // Less slots, less saved: whoever has them now begins to save anew.
         self.saved = self.saved.saturating_add(gained).min(most(self.burst, slots, limit) * BILLION);
     }
+}
+
+/// Permits in what is saved.
+fn whole(saved: u128) -> u64 {
+    u64::try_from(saved / PERMIT).unwrap_or(u64::MAX)
 }
 
 /// What a share may save, in billionths of a permit: what its slots bring, and one at least, or it would be worth nothing.
@@ -103,6 +116,12 @@ mod tests {
         assert_eq!(share.next(at(0), 100, 1000), at(500), "a tenth of a fifth of 100 a second");
         assert!(!share.take(at(499), 100, 1000));
         assert!(share.take(at(500), 100, 1000));
+        let by = |then| share.ready_by(at(750), at(then), 100, 1000);
+        assert_eq!(
+            [750, 999, 1000, 1500, 60_000].map(by),
+            [0, 0, 1, 2, 119],
+            "without a ceiling, taken as they come"
+        );
         assert_eq!(share.ready(at(3_600_000), 100, 1000), 20);
         assert_eq!(share.ready(at(3_600_000), 50, 1000), 10, "half the slots, half of it");
         assert_eq!(share.ready(at(3_600_000), 0, 1000), 0, "no slots, no share");

@@ -166,9 +166,12 @@ pub enum TableError {
     /// No answer, or none that says what happened. It may have been applied, or may yet be.
     #[error("no answer: {0}")]
     Unknown(#[source] BoxError),
-    /// The credentials do not allow it: an operator must act.
+    /// The role may not do it: an operator must act.
     #[error("access denied: {0}")]
     Denied(String),
+    /// There are no credentials, or they have ended: an operator must act.
+    #[error("no valid credentials: {0}")]
+    Credentials(String),
     /// There is no such table: an operator must act.
     #[error("no such table: {0}")]
     NoTable(String),
@@ -190,7 +193,11 @@ impl TableError {
         match self {
             Self::ConditionFailed(_) | Self::Conflict | Self::Invalid(_) => true,
             Self::Cancelled(reasons) => !reasons.contains(&Cancelled::Throttled),
-            Self::Throttled | Self::Unknown(_) | Self::Denied(_) | Self::NoTable(_) => false,
+            Self::Throttled
+            | Self::Unknown(_)
+            | Self::Denied(_)
+            | Self::Credentials(_)
+            | Self::NoTable(_) => false,
         }
     }
 
@@ -199,6 +206,9 @@ impl TableError {
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Denied(_) => Some("grant this role the item actions on the table"),
+            Self::Credentials(_) => Some(
+                "give this process credentials that are valid now: a role, a profile (AWS_PROFILE), or keys",
+            ),
             Self::NoTable(_) => {
                 Some("create the table (`forebay lease setup`, `forebay limiter setup`), or mend its name")
             }

@@ -35,6 +35,11 @@ impl Window {
         self.per_second as f64
     }
 
+    /// Permits to ask for at a time, at most: a second that nobody has asked for has room for all its permits, and no more.
+    pub(crate) fn most(&self) -> u32 {
+        u32::try_from(self.per_second).unwrap_or(u32::MAX).max(1)
+    }
+
     /// The write that takes `count` permits of this second.
     pub(crate) fn ask(&self, count: u32, wall: Duration) -> Update {
         let most = i64::try_from(self.per_second).unwrap_or(i64::MAX) - i64::from(count);

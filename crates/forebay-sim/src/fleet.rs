@@ -117,7 +117,9 @@ impl Fleet {
         let process = world.time.process(self.clock(place));
         member.running = Some(Running { process: process.clone(), service: None });
         drop(member);
-        let birth = Birth { fleet: Arc::clone(self), place, incarnation, seed, process: process.clone() };
+        let alone = !world.reaches_table(place);
+        let birth =
+            Birth { fleet: Arc::clone(self), place, incarnation, alone, seed, process: process.clone() };
         if world.scenario.is_coordinated() {
             process.spawn(Box::pin(async move {
                 let part = birth.join().await;
@@ -308,6 +310,8 @@ struct Birth {
     fleet: Arc<Fleet>,
     place: usize,
     incarnation: u32,
+    /// It does not reach the table when it begins.
+    alone: bool,
     seed: Seed,
     process: VirtualProcess,
 }
@@ -323,8 +327,8 @@ impl Birth {
         let part = Part::start(settings, tables, self.process.clone(), self.seed).await;
         let part = part.expect("all count in one mode, and the table is there or away");
         let name = if counts_each { service } else { part.status().instance };
-        let alone = world.roll.lock().begun(self.place, name);
-        if alone {
+        let first = world.roll.lock().begun(self.place, name, self.alone);
+        if first {
             // Nobody has watched the dead so far.
             world.books.lock().judge.lost_a_watcher(world.now());
         }
@@ -333,7 +337,7 @@ impl Birth {
 
     /// Fills a reservoir, and lets callers come.
     fn serve(self, part: Option<Arc<Part>>) {
-        let Self { fleet, place, incarnation, seed, process } = self;
+        let Self { fleet, place, incarnation, seed, process, .. } = self;
         let world = &fleet.world;
         let service = &world.scenario.services[place];
         let limit: Arc<dyn Limit> = match part.as_ref().and_then(|part| part.limit()) {

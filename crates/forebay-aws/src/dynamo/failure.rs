@@ -19,7 +19,7 @@ where
         SdkError::ServiceError(told) => told,
         SdkError::ConstructionFailure(_) => return TableError::Invalid(story(error)),
         // There was nothing to sign it with, so it was never sent.
-        _ if lacks_credentials(error) => return TableError::Denied(story(error)),
+        _ if lacks_credentials(error) => return TableError::Credentials(story(error)),
         _ => return TableError::Unknown(story(error).into()),
     };
     let (code, status) = (told.err().code().unwrap_or("an error without a code"), told.raw().status());
@@ -33,15 +33,13 @@ where
         | "RequestLimitExceeded"
         | "Throttling"
         | "ThrottlingException" => TableError::Throttled,
-        "AccessDeniedException"
-        | "ExpiredTokenException"
+        "AccessDeniedException" | "NotAuthorized" | "OptInRequired" => TableError::Denied(said),
+        "ExpiredTokenException"
         | "IncompleteSignatureException"
         | "InvalidClientTokenId"
         | "InvalidSignatureException"
         | "MissingAuthenticationTokenException"
-        | "NotAuthorized"
-        | "OptInRequired"
-        | "UnrecognizedClientException" => TableError::Denied(said),
+        | "UnrecognizedClientException" => TableError::Credentials(said),
         "ResourceNotFoundException" => TableError::NoTable(table.to_owned()),
         // The same token is at work: what will come of it is not known yet.
         "TransactionInProgressException" => TableError::Unknown(said.into()),

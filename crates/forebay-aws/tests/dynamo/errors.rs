@@ -60,12 +60,22 @@ fn throttling_is_told() {
 
 #[test]
 fn a_lack_of_rights_is_told_with_the_reason() {
-    for code in ["AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"] {
-        let answer =
-            Answer::error(400, code, "User: arn:x is not authorized to perform: dynamodb:UpdateItem");
-        each(answer, |failure| {
-            let text = failure.to_string();
-            matches!(failure, TableError::Denied(_)) && text.contains("arn:x") && text.contains(code)
+    let answer = Answer::error(400, "AccessDeniedException", "User: arn:x may not dynamodb:UpdateItem");
+    each(answer, |failure| {
+        let (text, remedy) = (failure.to_string(), failure.remedy().unwrap());
+        matches!(failure, TableError::Denied(_))
+            && text.contains("arn:x")
+            && remedy.contains("grant this role")
+    });
+}
+
+#[test]
+fn credentials_that_are_not_valid_are_no_lack_of_rights() {
+    for code in ["UnrecognizedClientException", "ExpiredTokenException", "InvalidSignatureException"] {
+        each(Answer::error(400, code, "the security token"), |failure| {
+            let (text, remedy) = (failure.to_string(), failure.remedy().unwrap());
+            let told = text.contains(code) && text.contains("the security token");
+            matches!(failure, TableError::Credentials(_)) && told && remedy.contains("AWS_PROFILE")
         });
     }
 }
@@ -192,7 +202,10 @@ fn without_credentials_an_operator_must_act() {
         .build();
     let table = DynamoTable::new(&sdk, TABLE).unwrap();
     let failure = run(async { table.get("x").await }).unwrap_err();
-    assert!(matches!(&failure, TableError::Denied(why) if why.contains("there are none")), "{failure:?}");
+    assert!(
+        matches!(&failure, TableError::Credentials(why) if why.contains("there are none")),
+        "{failure:?}"
+    );
 }
 
 #[test]

@@ -118,7 +118,9 @@ fn what_is_missing_is_told_with_the_remedy() {
     let arguments = ["lease", "status", "--table", "forebay", "--endpoint", ENDPOINT];
     let no_keys = command_at("http://127.0.0.1:1", &arguments).output().unwrap();
     assert_eq!(no_keys.status.code(), Some(2));
-    assert!(text(&no_keys.stderr).contains("access denied"), "{}", text(&no_keys.stderr));
+    let why = text(&no_keys.stderr);
+    assert!(why.contains("no valid credentials") && why.contains("AWS_PROFILE"), "{why}");
+    assert!(!why.contains("grant"), "{why}");
 }
 
 #[test]
@@ -130,6 +132,24 @@ fn an_address_that_is_none_is_told() {
         assert_eq!(refused.status.code(), Some(2), "{url}: {}", text(&refused.stderr));
         let why = text(&refused.stderr);
         assert!(why.starts_with("forebay: ") && !why.contains("wJalrXUtnFEMI"), "{why}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_no_host_is_told() {
+    let server = DynamoDb::with_table();
+    for endpoint in ["not a host", "", "host#1", "-host", "https://", "a..b"] {
+        for command in ["lease", "limiter"] {
+            let arguments = [command, "status", "--table", "forebay", &format!("--endpoint={endpoint}")];
+            let refused = server.forebay(&arguments);
+            let why = text(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{endpoint}: {why}");
+            assert!(why.contains("abc.dsql.us-east-1.on.aws"), "{endpoint}: {why}");
+        }
+    }
+    for endpoint in ["127.0.0.1:5432", "[::1]:5432", "localhost", "https://ABC.dsql.us-east-1.on.aws/"] {
+        let shown = server.forebay(&["lease", "status", "--table", "forebay", "--endpoint", endpoint]);
+        assert!(shown.status.success(), "{endpoint}: {}", text(&shown.stderr));
     }
 }
 

@@ -67,6 +67,18 @@ fn nothing_is_changed_unless_someone_agrees() {
 }
 
 #[test]
+fn reset_keeps_a_counter_that_is_in_use() {
+    let server = DynamoDb::with_table();
+    server.crashed(4, "counter");
+    let kept = server.on_cluster(&["lease", "reset", "--yes"]);
+    let seen = text(&kept.stdout);
+    assert_eq!(kept.status.code(), Some(1), "{seen}");
+    assert!(seen.contains("kept: the counter, which counts 8") && seen.contains("lease reconcile"), "{seen}");
+    assert_eq!(server.record(&["lease", "status"], 0)["counter"]["active"], 8);
+    assert_eq!(server.record(&["lease", "reset", "--yes"], 1)["counter_kept"], 8);
+}
+
+#[test]
 fn reconcile_sets_a_counter_to_what_is_held() {
     let server = DynamoDb::with_table();
     server.crashed(4, "counter");

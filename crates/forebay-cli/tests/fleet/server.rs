@@ -40,6 +40,10 @@ impl DynamoDb {
         server
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     /// The time of day.
     pub(crate) fn wall(&self) -> Duration {
         TokioRuntime::new(self.runtime.handle().clone()).wall()
@@ -47,7 +51,7 @@ impl DynamoDb {
 
     /// The command, on its way to this.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = command_at(&format!("http://{}", self.address), arguments);
+        let mut command = command_at(&self.url(), arguments);
         command.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI");
         command
     }

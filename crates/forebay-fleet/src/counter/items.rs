@@ -1,12 +1,13 @@
 //! The two items of the specification, with its keys and attributes, and the writes that keep them in step.
 //!
-//! One attribute is ours: `renewed_ms`, on a lease that is renewed while it is held, and on the counter with the time of
-//! our own last write. Peers that do not know it ignore it; what lacks it, or shows another time, was written by such a peer.
+//! Two attributes are ours, and peers that do not know them ignore them. `renewed_ms` is on a lease that is renewed while it is
+//! held, and on the counter with the time of our own last write: what lacks it, or shows another time, was written by such a peer.
+//! `peer_ms` on the counter keeps the time of a peer's last write where our own sign of life takes its place.
 
 use std::time::Duration;
 
 use crate::expression::{Change, Condition};
-use crate::item::Item;
+use crate::item::{Item, Value};
 use crate::table::{Delete, Update, Write};
 
 /// How long a lease item lives without being renewed.
@@ -94,6 +95,34 @@ pub(crate) fn renew(endpoint: &str, id: &str, wall: Duration) -> Update {
         .when(Condition::an_item())
         .change(Change::set("ttl_epoch", expiry(wall)))
         .change(Change::set("renewed_ms", millis(wall)))
+}
+
+/// Says on the counter that leases are held, if it is as it was seen.
+pub(crate) fn touch(endpoint: &str, seen: &Item, wall: Duration) -> Update {
+    let now = millis(wall);
+    let touch = Update::of(key(endpoint))
+        .when(Condition::an_item())
+        .when(unchanged(seen, "updated_ms"))
+        .change(Change::set("updated_ms", now))
+        .change(Change::set("renewed_ms", now));
+    match peers_last_write(seen) {
+        Some(at) => touch.change(Change::set("peer_ms", at)),
+        None => touch,
+    }
+}
+
+/// When a peer that does not renew last wrote the counter, as far as it shows.
+pub(crate) fn peers_last_write(counter: &Item) -> Option<i64> {
+    let last = counter.number("updated_ms").filter(|at| counter.number("renewed_ms") != Some(*at));
+    last.max(counter.number("peer_ms"))
+}
+
+/// A number is as it was seen.
+pub(crate) fn unchanged(seen: &Item, name: &str) -> Condition {
+    match seen.number(name) {
+        Some(number) => Condition::Equals(name.into(), Value::Number(number)),
+        None => Condition::Missing(name.into()),
+    }
 }
 
 /// Makes the item of a lease anew: it has expired while the table was away, but the counter still counts it.

@@ -65,7 +65,7 @@ impl Source {
 
     pub(super) fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
         match self {
-            Self::Bucket(bucket) => bucket.granted(count, item),
+            Self::Bucket(bucket) => bucket.granted(count, wall, item),
             Self::Window(window) => window.granted(count, wall),
         }
     }
@@ -74,6 +74,14 @@ impl Source {
         match self {
             Self::Bucket(bucket) => bucket.refused(count, wall, item),
             Self::Window(window) => window.refused(wall, item),
+        }
+    }
+
+    /// Permits to ask for at a time, at most.
+    pub(super) fn most(&self) -> u32 {
+        match self {
+            Self::Bucket(bucket) => bucket.most(),
+            Self::Window(window) => window.most(),
         }
     }
 

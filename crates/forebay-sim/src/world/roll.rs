@@ -6,6 +6,9 @@ use std::time::Duration;
 use forebay::Instant;
 use forebay_fleet::{Item, Value};
 
+/// How long after it was lent a lease may be for a connection still on its way: as long as one waits for a permit, and a little.
+const ON_THE_WAY: Duration = Duration::from_secs(40);
+
 /// Everybody who is in the table, and what for.
 pub(crate) struct Roll {
     ledger: String,
@@ -25,6 +28,10 @@ struct Member {
     place: Option<usize>,
     slots: u64,
     died: Option<Instant>,
+    /// It began out of the table's reach, and lent on its own account until it could join.
+    alone: bool,
+    /// When it first knew that it is in the table.
+    joined: Option<Instant>,
     /// When its last renewal in each item was sent that it knows to be done.
     confirmed: BTreeMap<String, Instant>,
     /// It was cut off for so long that its slots may have been taken, and has had more than them since.
@@ -56,13 +63,13 @@ impl Roll {
         }
     }
 
-    /// An instance has begun, under this name. Returns whether there was nobody before.
-    pub(crate) fn begun(&mut self, place: usize, name: String) -> bool {
-        let alone = self.present.iter().all(Option::is_none);
+    /// An instance has begun, under this name; `alone`, if it did not reach the table then. Returns whether there was nobody before.
+    pub(crate) fn begun(&mut self, place: usize, name: String, alone: bool) -> bool {
+        let first = self.present.iter().all(Option::is_none);
         let member = self.members.entry(name.clone()).or_default();
-        (member.place, member.died) = (Some(place), None);
+        (member.place, member.died, member.alone) = (Some(place), None, alone);
         self.present[place] = Some(name);
-        alone
+        first
     }
 
     /// It is gone, without giving back what it has.
@@ -83,7 +90,10 @@ impl Roll {
         let Some(member) = self.members.get_mut(name) else { return };
         match renewed {
             _ if !is_in => drop(member.confirmed.remove(&key)),
-            Some(sent) => drop(member.confirmed.insert(key, sent)),
+            Some(sent) => {
+                member.joined.get_or_insert(sent);
+                member.confirmed.insert(key, sent);
+            }
             None => {}
         }
     }
@@ -173,7 +183,8 @@ impl Roll {
     }
 
     /// Whether the instance at `place`, which has so many sessions, is excused for having more than its slots: it has not
-    /// been able to renew one of them for as long as the others may have to wait before they take it, or not to join at all.
+    /// been able to renew one of them for as long as the others may have to wait before they take it, or not to join at all; or
+    /// what it lent before it could is still on its way.
     pub(crate) fn excuse(&mut self, place: usize, sessions: usize, now: Instant, lease: Duration) -> bool {
         let Some(name) = &self.present[place] else { return false };
         let Some(member) = self.members.get_mut(name) else { return false };
@@ -182,7 +193,8 @@ impl Roll {
             return true;
         }
         let late = |sent: &Instant| now.since(*sent) >= lease;
-        member.displaced |= member.confirmed.is_empty() || member.confirmed.values().any(late);
+        let lent_alone = member.alone && member.joined.is_none_or(|joined| now.since(joined) < ON_THE_WAY);
+        member.displaced |= lent_alone || member.confirmed.is_empty() || member.confirmed.values().any(late);
         member.displaced
     }
 
@@ -251,7 +263,7 @@ mod tests {
     #[test]
     fn who_holds_what_is_what_the_items_say() {
         let mut roll = Roll::new("host", 2);
-        assert!(roll.begun(0, "a".to_owned()), "nobody was there");
+        assert!(roll.begun(0, "a".to_owned(), false), "nobody was there");
         let written = roll.wrote("forebay_ledger#host#0", Some(&shard(3, &[("a", 5), ("b", 2)])));
         assert_eq!((written.places, roll.held_by(0), roll.held()), (vec![0], 5, 7));
         roll.died(0, at(9));
@@ -264,7 +276,7 @@ mod tests {
     #[test]
     fn only_who_could_not_renew_is_excused() {
         let mut roll = Roll::new("host", 1);
-        roll.begun(0, "a".to_owned());
+        roll.begun(0, "a".to_owned(), false);
         roll.wrote("forebay_ledger#host#0", Some(&shard(5, &[("a", 5)])));
         roll.confirmed(0, "forebay_ledger#host#0".to_owned(), Some(at(0)));
         roll.confirmed(0, "forebay_ledger#host#0".to_owned(), None);
@@ -273,5 +285,18 @@ mod tests {
         assert!(roll.excuse(0, 6, at(40), LEASE));
         assert_eq!(roll.displaced(|_| (6, 6)), 1);
         assert!(roll.excuse(0, 5, at(41), LEASE) && roll.displaced(|_| (6, 6)) == 0, "it has closed one");
+    }
+
+    #[test]
+    fn what_was_lent_before_joining_is_excused_until_it_is_open() {
+        for (alone, seconds, excused) in [(true, 39, true), (true, 40, false), (false, 1, false)] {
+            let mut roll = Roll::new("host", 1);
+            roll.begun(0, "a".to_owned(), alone);
+            roll.wrote("forebay_ledger#host#0", Some(&shard(10, &[("a", 0)])));
+            for sent in [0, 30] {
+                roll.confirmed(0, "forebay_ledger#host#0".to_owned(), Some(at(sent)));
+            }
+            assert_eq!(roll.excuse(0, 1, at(seconds), LEASE), excused, "{alone}, after {seconds} s");
+        }
     }
 }

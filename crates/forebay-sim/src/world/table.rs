@@ -182,7 +182,7 @@ impl World {
         self.cluster.lock().is_cut_off(place) || self.table.weather.lock().cut_off.contains(&place)
     }
 
-    fn reaches_table(&self, place: usize) -> bool {
+    pub(crate) fn reaches_table(&self, place: usize) -> bool {
         !self.table.is_away(place) && !self.cluster.lock().is_cut_off(place)
     }
 }

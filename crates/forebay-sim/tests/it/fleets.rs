@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay_sim::{Scenario, run, shipped};
+
 use super::{broken, parse, simulate};
 
 /// Four instances of twenty connections that coordinate, with load, and with these keys besides.
@@ -48,4 +50,25 @@ fn the_dead_are_reaped_once_somebody_can_see_to_it() {
     assert!(outcome.passed(), "{outcome}");
     let waited = outcome.recoveries.iter().filter_map(|recovery| recovery.took).max();
     assert!(waited > Some(Duration::from_secs(20)), "what they held was missing at first: {outcome}");
+}
+
+/// Whichever way chance has it, 200 instances that start within five seconds use what the cluster lets in, and do not crowd around
+/// the item that they share it through.
+#[test]
+fn a_cold_start_uses_the_bucket_and_spares_the_shared_item() {
+    let region = shipped().iter().find(|shipped| shipped.name == "region-10k").expect("it is shipped");
+    let settings = ["faults=[]", "duration=2m", "sampleEvery=1s", "services.0.startStep=25ms"];
+    let scenario =
+        Scenario::parse(region.name, region.text, &settings.map(str::to_owned)).expect("it makes sense");
+    for seed in [scenario.seed, 6, 12] {
+        let outcome = run(&scenario, seed, &mut ()).expect("nobody breaks it off");
+        let writes =
+            outcome.samples.windows(2).map(|pair| pair[1].table.rate_writes - pair[0].table.rate_writes);
+        let most = writes.max().expect("there are seconds");
+        assert!(most <= 50, "{most} writes in one second with seed {seed}");
+        let took = outcome.time_to_converge.expect("all are open in the end").as_secs_f64();
+        let let_in = 1000.0 + 100.0 * took;
+        assert!(10_000.0 >= 0.9 * let_in, "{took} s with seed {seed}");
+        assert_eq!(outcome.counts.refused, 0, "seed {seed}");
+    }
 }
