@@ -11,6 +11,8 @@ use super::server::Server;
 
 /// As this project's client has it: how far ahead a server may send decides how fast results stream.
 const WINDOW: u32 = 4 << 20;
+/// The same of its largest frame.
+const FRAME: u32 = 256 << 10;
 
 /// A client with a connection of its own. A clone shares the connection.
 #[derive(Clone, Debug)]
@@ -21,6 +23,7 @@ impl Bare {
         let channel = Endpoint::from_shared(format!("http://{address}"))?
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
+            .max_frame_size(FRAME)
             .connect()
             .await?;
         Ok(Self(FlightSqlServiceClient::new(channel)))
