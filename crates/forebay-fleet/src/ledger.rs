@@ -45,6 +45,7 @@ pub(crate) struct Ledger {
     /// Something has changed for the task.
     nudged: Notify,
     ceiling: watch::Sender<u64>,
+    number: watch::Sender<Option<u16>>,
     left: watch::Sender<bool>,
 }
 
@@ -70,6 +71,7 @@ impl Ledger {
             changed: Notify::new(),
             nudged: Notify::new(),
             ceiling: watch::Sender::new(ceiling),
+            number: watch::Sender::new(None),
             left: watch::Sender::new(false),
             store,
         });
@@ -136,13 +138,14 @@ impl Ledger {
         self.store.runtime.now()
     }
 
-    /// Brings gauges and the ceiling up to date.
+    /// Brings gauges, the ceiling and the number up to date.
     fn publish(&self) {
-        let (ceiling, slots, (active, limit), away) = {
+        let (ceiling, node, slots, (active, limit), away) = {
             let book = self.book.lock();
-            (book.ceiling(self.now()), book.slots(), book.totals(), book.away().is_away())
+            (book.ceiling(self.now()), book.node(), book.slots(), book.totals(), book.away().is_away())
         };
         self.ceiling.send_if_modified(|current| std::mem::replace(current, ceiling) != ceiling);
+        self.number.send_if_modified(|current| std::mem::replace(current, node) != node);
         let telemetry = &self.store.telemetry;
         telemetry.held.set(number(slots));
         telemetry.active.set(number(active));
@@ -177,6 +180,13 @@ impl Ledger {
                 Tale::Joined { shard, node, slots } => {
                     let instance = &self.rules.id;
                     info!(target: "forebay", instance, shard, node, slots, "Distributed connection lease: joined");
+                }
+                Tale::NoNumber => {
+                    warn!(target: "forebay", remedy = "run fewer instances, or give each a DSQL_NODE_ID of its own",
+                        "Distributed connection lease: all 1,024 numbers are taken, and this instance has none");
+                }
+                Tale::Renumbered { before, node } => {
+                    warn!(target: "forebay", before, node, "Distributed connection lease: our number was given to another instance");
                 }
                 Tale::Reaped { id: instance, slots } => {
                     telemetry.reaps.increment(1);
@@ -244,15 +254,22 @@ impl Ledger {
         self.ceiling.subscribe()
     }
 
-    /// Waits until the ledger knows its node number.
+    pub(crate) fn number(&self) -> watch::Receiver<Option<u16>> {
+        self.number.subscribe()
+    }
+
+    /// Waits until it has joined. Its node number; none if all are taken, or it has left.
     ///
     /// Cancel safe.
     pub(crate) async fn joined(&self) -> Option<u16> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let node = self.book.lock().node();
-            if node.is_some() || *self.left.borrow() {
+            let (is_in, node) = {
+                let book = self.book.lock();
+                (book.is_in(), book.node())
+            };
+            if is_in || *self.left.borrow() {
                 return node;
             }
             changed.await;

@@ -51,8 +51,8 @@ pub struct InstanceReport {
     pub shard: u8,
     /// Slots it holds there.
     pub slots: u64,
-    /// Its number.
-    pub node: u16,
+    /// Its number, in the entry that it made first. None in its others, and where all numbers were taken.
+    pub node: Option<u16>,
     /// How long ago it last said that it lives, by its own clock's time of day: good to a second or two.
     pub beat_age: Duration,
     /// How long it is believed without.
@@ -167,7 +167,7 @@ async fn counter_leases(
 }
 
 /// Takes out every entry of `instance`, as if it were dead: its slots are free at once. If it lives, it joins anew with
-/// what it holds. Returns how many slots that were.
+/// what it holds, and with the number it had, unless someone who joined before it was given that. Returns how many slots that were.
 ///
 /// # Errors
 /// What the table said instead; [`TableError::ConditionFailed`] if the instance was faster: it lives.
@@ -237,7 +237,8 @@ pub async fn resize(
 }
 
 /// Forgets everything: the ledger, the counter and the shared rate of `endpoint`. Instances that live join anew with what
-/// they hold, under the limit they are set to. Until all have, within a beat or two, more can be opened than the limit.
+/// they hold and the number they had, under the limit they are set to. Until all have, within a beat or two, more can be opened than
+/// the limit, and an instance that starts may be given the number of one that lives.
 ///
 /// # Errors
 /// What the table said instead.

@@ -107,7 +107,8 @@ impl Status {
             // The oldest beat is the one that others will act on.
             let Some(oldest) = entries.iter().max_by_key(|entry| entry.beat_age) else { continue };
             let late = if is_overdue(oldest) { "overdue: its slots are about to be freed" } else { "" };
-            let (node, age) = (entries[0].node, ago(oldest.beat_age));
+            let node = entries.iter().find_map(|entry| entry.node);
+            let (node, age) = (node.map_or("-".to_owned(), |node| node.to_string()), ago(oldest.beat_age));
             let line = format!("{name:<12} {slots:>6} {node:>6} {:>8}  {age:>10}  {late}", shards.join(","));
             writeln!(f, "{}", line.trim_end())?;
         }

@@ -73,6 +73,10 @@ pub(crate) struct Book {
     pub(super) away: Away,
     /// The shard we joined first; our node number is from there.
     pub(super) home: Option<u8>,
+    /// The home we lost, and our number there: ids that carry it are still about, so we go back for it.
+    pub(super) former: Option<(u8, Option<u16>)>,
+    /// What may be lent while nobody can be asked and we have no home: all, if we have never had one; then what we had there.
+    pub(super) alone: u64,
     /// A join without an answer, and when it was first sent.
     pub(super) joining: Option<(u8, Entry, Instant)>,
     /// The two shards to choose a home from, and since when we look.
@@ -126,12 +130,14 @@ impl Book {
     pub(crate) fn new(rules: Rules, mut draws: Draws) -> Self {
         let rotation = u8::try_from(draws.below(u64::from(SHARDS) + 1)).unwrap_or(0);
         Self {
+            alone: rules.max_open,
             rules,
             seats: BTreeMap::new(),
             watch: Watch::default(),
             draws,
             away: Away::default(),
             home: None,
+            former: None,
             joining: None,
             candidates: None,
             redraws: 0,
@@ -238,8 +244,8 @@ impl Book {
     pub(crate) fn may_hold(&self, now: Instant) -> u64 {
         match self.rules.policy {
             AwayPolicy::Strict => self.ceiling(now),
-            // Nobody has heard of us yet, and nobody can be asked: we count for ourselves.
-            AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.rules.max_open,
+            // Nobody has heard of us yet, or we were taken for dead, and nobody can be asked: we count for ourselves.
+            AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.alone,
             _ => self.slots(),
         }
         .min(self.cap.unwrap_or(u64::MAX))
@@ -264,7 +270,12 @@ impl Book {
 
     /// Our number in the fleet.
     pub(crate) fn node(&self) -> Option<u16> {
-        Some(self.seats.get(&self.home?)?.entry.node)
+        self.seats.get(&self.home?)?.entry.node
+    }
+
+    /// Whether we are in the fleet, with a number or without.
+    pub(crate) fn is_in(&self) -> bool {
+        self.home.is_some()
     }
 
     /// Slots in use in the whole fleet, and all there are, as far as is known.

@@ -86,8 +86,15 @@ pub(crate) enum Taken {
 pub(crate) enum Tale {
     Joined {
         shard: u8,
-        node: u16,
+        node: Option<u16>,
         slots: u64,
+    },
+    /// All numbers are taken: we are in the fleet without one.
+    NoNumber,
+    /// Our number was lost, and someone else has it: ours is another one now.
+    Renumbered {
+        before: u16,
+        node: Option<u16>,
     },
     Beaten,
     Conflict,

@@ -159,7 +159,7 @@ mod tests {
     const BEAT: Duration = Duration::from_secs(30);
 
     fn shard(beats: &[(&str, i64)]) -> Shard {
-        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0, want: 0, elsewhere: 0 };
+        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: Some(0), want: 0, elsewhere: 0 };
         let entries = beats.iter().map(|(id, beat)| ((*id).to_owned(), entry(*beat))).collect();
         Shard { entries, ..Shard::unwritten(80, 0, LEASE) }
     }
