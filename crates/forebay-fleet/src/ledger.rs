@@ -345,7 +345,10 @@ impl Leases for LedgerLeases {
                         }
                         return Ok(LeaseId::new(format!("{}-{number}", ledger.rules.id)));
                     }
-                    Taken::Full => return Err(LeaseError::Limit { limit: ledger.rules.limit }),
+                    Taken::Full => {
+                        ledger.nudged.notify_one();
+                        return Err(LeaseError::Limit { limit: ledger.rules.limit });
+                    }
                     Taken::Away(why) => return Err(LeaseError::Unavailable(why.into())),
                     Taken::Wait if waiting.is_none() => waiting = Some(Waiting::begin(ledger)),
                     Taken::Wait => changed.await,

@@ -96,6 +96,8 @@ pub(crate) struct Book {
     pub(super) cap: Option<u64>,
     /// Looks of a beat are under way; when they are done, we compare.
     pub(super) looking: bool,
+    /// When we last compared.
+    pub(super) compared: Instant,
     /// When slots were last missing.
     pub(super) lacked: Option<Instant>,
     /// Leases that are out.
@@ -148,6 +150,7 @@ impl Book {
             level: None,
             cap: None,
             looking: false,
+            compared: Instant::ZERO,
             lacked: None,
             out: BTreeSet::new(),
             next_lease: 0,

@@ -52,8 +52,11 @@ impl Book {
             None if self.leaving => return Act::Wait(beat),
             None => return self.next_home(now, wall),
         };
-        if self.short() == 0 || self.leaving {
-            self.fruitless = 0;
+        let searches = self.short() > 0 && !self.leaving;
+        if !searches {
+            if !self.is_hungry(now) {
+                self.fruitless = 0;
+            }
             self.searching = None;
         } else if now >= self.full_until
             && let Some(call) = self.search(now, wall)
@@ -63,6 +66,11 @@ impl Book {
         if let Some((k, id, entry)) = self.doomed.pop_front() {
             return Act::Call(Call::Reap(k, id, entry));
         }
+        let doubt = self.next_doubt();
+        if doubt <= now && !self.looking && !self.leaving {
+            (self.looked, self.looking) = (Some(0), true);
+            return Act::Call(Call::Look(home));
+        }
         if let Some(call) = self.next_look(home, now) {
             return Act::Call(call);
         }
@@ -70,8 +78,8 @@ impl Book {
             self.compare(now);
             return self.next(now, wall);
         }
-        let search = if self.short() > 0 && !self.leaving { self.full_until } else { Instant::NEVER };
-        Act::Wait(beat.min(search))
+        let search = if searches { self.full_until } else { Instant::NEVER };
+        Act::Wait(beat.min(search).min(if self.leaving { Instant::NEVER } else { doubt }))
     }
 
     fn next_leave(&mut self, now: Instant) -> Act {
@@ -279,7 +287,8 @@ impl Book {
     /// After a beat: the shards that nobody else may be looking at, and one more, so that each knows of all in time.
     fn next_look(&mut self, home: u8, now: Instant) -> Option<Call> {
         if let Some(read) = self.looked {
-            match self.watch.next_look(home, read, now, self.rules.beat, self.seats.len()) {
+            let all = self.is_scarce(now);
+            match self.watch.next_look(home, read, now, self.rules.beat, self.seats.len(), all) {
                 Some(k) => {
                     self.looked = Some(read + 1);
                     return Some(Call::Look(k));

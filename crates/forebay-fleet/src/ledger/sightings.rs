@@ -86,7 +86,7 @@ impl Watch {
 
     /// Which shard to read next, after `read` others, for someone at home in `home`: onward round the ring until there is
     /// one where someone lives. So whoever died alone in a shard is seen by those who live before it. Of instances with `seats`
-    /// entries each there are fewer than of entries, and so each looks at more.
+    /// entries each there are fewer than of entries, and so each looks at more; or at `all`.
     pub(crate) fn next_look(
         &self,
         home: u8,
@@ -94,6 +94,7 @@ impl Watch {
         now: Instant,
         beat: Duration,
         seats: usize,
+        all: bool,
     ) -> Option<u8> {
         let k = (home + read + 1) % SHARDS;
         if k == home || read + 1 >= SHARDS {
@@ -101,7 +102,7 @@ impl Watch {
         }
         let least = LOOKS * seats.max(1) / self.population(now, beat).max(1);
         let far_enough = usize::from(read) >= least.max(1);
-        (!far_enough || !self.met_life(home, read, now, beat)).then_some(k)
+        (all || !far_enough || !self.met_life(home, read, now, beat)).then_some(k)
     }
 
     /// Whether one of the `read` shards after `home` has someone living there.
@@ -112,6 +113,12 @@ impl Watch {
     /// Every entry, as far as is known.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
         self.views.iter().flat_map(|view| &view.sightings).map(|(id, (entry, _))| (id, entry))
+    }
+
+    /// Whether someone wants more than it has, in a shard seen since `at`.
+    pub(crate) fn wants(&self, at: Instant) -> bool {
+        let seen = self.views.iter().filter(|view| view.seen_since(at));
+        seen.flat_map(|view| view.sightings.values()).any(|(entry, _)| entry.want > 0)
     }
 
     /// What each instance has and wants in the shards seen since `at`, and how many slots those shards have; none if nobody
@@ -183,7 +190,7 @@ mod tests {
         let mut watch = Watch::default();
         let looks = |watch: &Watch, now| {
             let mut read = 0;
-            while watch.next_look(6, read, now, BEAT, 1).is_some() {
+            while watch.next_look(6, read, now, BEAT, 1, false).is_some() {
                 read += 1;
             }
             read

@@ -4,6 +4,7 @@ mod cancellation;
 mod conformance;
 mod costs;
 mod counter;
+mod fairness;
 mod histories;
 mod ledger;
 mod lost;
