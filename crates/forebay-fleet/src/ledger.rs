@@ -62,7 +62,10 @@ pub(crate) struct Holding {
 
 impl Ledger {
     /// Starts the tasks that keep it. They end when [`leave`](Self::leave) is done.
-    pub(crate) fn start(rules: Rules, store: Store, draws: Draws) -> Arc<Self> {
+    pub(crate) fn start(mut rules: Rules, store: Store, draws: Draws) -> Arc<Self> {
+        // The table has whole seconds: with less, others would take us for dead before we do.
+        let seconds = rules.lease.as_secs() + u64::from(rules.lease.subsec_nanos() > 0);
+        rules.lease = Duration::from_secs(seconds.max(1));
         let book = Book::new(rules.clone(), draws);
         let ceiling = book.ceiling(store.runtime.now());
         let ledger = Arc::new(Self {
@@ -345,9 +348,11 @@ impl Leases for LedgerLeases {
                         }
                         return Ok(LeaseId::new(format!("{}-{number}", ledger.rules.id)));
                     }
-                    Taken::Full => {
+                    Taken::Full => return Err(LeaseError::Limit { limit: ledger.holding().limit }),
+                    Taken::Fair(share) => {
+                        // Whether it still would not be is looked into ahead of the next beat.
                         ledger.nudged.notify_one();
-                        return Err(LeaseError::Limit { limit: ledger.rules.limit });
+                        return Err(LeaseError::Share { share, limit: ledger.holding().limit });
                     }
                     Taken::Away(why) => return Err(LeaseError::Unavailable(why.into())),
                     Taken::Wait if waiting.is_none() => waiting = Some(Waiting::begin(ledger)),

@@ -23,6 +23,9 @@ pub use reconcile::{ReconcileError, Reconciled, reconcile};
 pub struct Survey {
     /// The shards of the ledger that are there, with their numbers.
     pub shards: Vec<(u8, ShardReport)>,
+    /// Items that are in the place of a shard and are none: something has written what it should not. Nobody can join there, nor
+    /// is it known what they hold.
+    pub broken: Vec<u8>,
     /// Every entry of the ledger.
     pub instances: Vec<InstanceReport>,
     /// The counter of mode `counter`, if there is one.
@@ -82,15 +85,16 @@ impl Survey {
     /// Slots held, and all there are in the shards that are there.
     #[must_use]
     pub fn totals(&self) -> (u64, u64) {
-        let held = self.instances.iter().map(|instance| instance.slots).sum();
-        (held, self.shards.iter().map(|(_, shard)| shard.capacity).sum())
+        let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
+        let held = sum(&mut self.instances.iter().map(|instance| instance.slots));
+        (held, sum(&mut self.shards.iter().map(|(_, shard)| shard.capacity)))
     }
 
-    /// Whether every shard adds up, and the counter counts just the leases there are.
+    /// Whether every shard can be read and adds up, and the counter counts just the leases there are.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         let counter = self.counter.is_none_or(|counter| counter.drift() == 0);
-        counter && self.shards.iter().all(|(_, shard)| shard.drift == 0)
+        counter && self.broken.is_empty() && self.shards.iter().all(|(_, shard)| shard.drift == 0)
     }
 }
 
@@ -107,9 +111,13 @@ pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) ->
     let beats = wall.saturating_sub(BEAT_ORIGIN);
     for k in 0..SHARDS {
         let item = get(table, runtime, &shard::key(endpoint, k)).await?;
-        let Some(shard) = item.as_ref().and_then(Shard::read) else { continue };
-        let held: u64 = shard.entries.values().map(|entry| entry.slots).sum();
-        let drift = signed(shard.free + held) - signed(shard.capacity);
+        let Some(item) = item else { continue };
+        let Some(shard) = Shard::read(&item) else {
+            survey.broken.push(k);
+            continue;
+        };
+        let held = shard.entries.values().fold(0, |held: u64, entry| held.saturating_add(entry.slots));
+        let drift = signed(shard.free.saturating_add(held)) - signed(shard.capacity);
         survey.shards.push((k, ShardReport { capacity: shard.capacity, free: shard.free, drift }));
         survey.instances.extend(shard.entries.iter().map(|(instance, entry)| InstanceReport {
             instance: instance.clone(),

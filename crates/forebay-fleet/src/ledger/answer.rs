@@ -6,7 +6,7 @@ use forebay::Instant;
 
 use super::book::{Book, Seat};
 use super::call::{Call, Tale};
-use super::shard::{self, Entry, SHARDS, Shard};
+use super::shard::{Entry, SHARDS, Shard};
 use crate::away;
 use crate::counter;
 use crate::item::Item;
@@ -105,15 +105,15 @@ impl Book {
                 Shard { free: 0, written: true, ..unwritten }
             }
         };
-        if shard.capacity != shard::capacity(self.rules.limit, k) {
-            let (ours, theirs) = (shard::capacity(self.rules.limit, k), shard.capacity);
-            self.tell_once(k, "limit", Tale::LimitDiffers { ours, theirs });
-        }
         if shard.lease != self.rules.lease {
             let (ours, theirs) = (self.rules.lease, shard.lease);
-            self.tell_once(k, "lease", Tale::LeaseDiffers { ours, theirs });
+            self.tell_once(0, "lease", Tale::LeaseDiffers { ours, theirs });
         }
         let dead = self.watch.saw(k, shard, now);
+        let (ours, theirs) = (self.rules.limit, self.totals().1);
+        if theirs != ours && self.watch.is_complete() {
+            self.tell_once(0, "limit", Tale::LimitDiffers { ours, theirs });
+        }
         let seated = self.seats.contains_key(&k);
         for (id, entry) in dead {
             let listed = self.doomed.iter().any(|(shard, doomed, _)| *shard == k && *doomed == id);

@@ -197,11 +197,13 @@ impl Book {
             return Taken::Away("the table is away, and every slot is in use");
         }
         let searched = round.is_some_and(|round| round < self.rounds) || now < self.full_until;
-        if searched || self.cap.is_some_and(|cap| self.held() >= cap) {
-            self.lacked = Some(now);
-            return Taken::Full;
-        }
-        Taken::Wait
+        let refused = match self.cap {
+            Some(cap) if self.held() >= cap => Taken::Fair(cap),
+            _ if searched => Taken::Full,
+            _ => return Taken::Wait,
+        };
+        self.lacked = Some(now);
+        refused
     }
 
     /// Takes a lease back; nothing happens if it is back already.
@@ -304,7 +306,7 @@ impl Book {
         self.tales.push(tale);
     }
 
-    /// Tells this once for each shard.
+    /// Tells this once, or once for each shard.
     pub(super) fn tell_once(&mut self, k: u8, what: &'static str, tale: Tale) {
         if self.told.insert((k, what)) {
             self.tell(tale);

@@ -77,6 +77,8 @@ pub(crate) enum Taken {
     Wait,
     /// The fleet's limit is reached.
     Full,
+    /// More than this would not be fair: others lack some.
+    Fair(u64),
     /// The store is away, or we are leaving.
     Away(&'static str),
 }

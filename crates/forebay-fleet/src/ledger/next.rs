@@ -63,6 +63,10 @@ impl Book {
         {
             return Act::Call(call);
         }
+        // Whoever looks at the table is to see all there is; and one who makes all of them gives all the same limit.
+        if let Some(k) = self.watch.unwritten().filter(|_| !self.leaving) {
+            return Act::Call(Call::Create(k));
+        }
         if let Some((k, id, entry)) = self.doomed.pop_front() {
             return Act::Call(Call::Reap(k, id, entry));
         }

@@ -68,6 +68,16 @@ impl Watch {
         self.views[usize::from(k)].seen.as_ref().map(|(shard, _)| shard)
     }
 
+    /// A shard that was looked at, and was not there.
+    pub(crate) fn unwritten(&self) -> Option<u8> {
+        (0..SHARDS).find(|k| self.shard(*k).is_some_and(|shard| !shard.written))
+    }
+
+    /// Whether all have been seen.
+    pub(crate) fn is_complete(&self) -> bool {
+        (0..SHARDS).all(|k| self.shard(k).is_some_and(|shard| shard.written))
+    }
+
     /// Whether it was seen at `at` or later.
     pub(crate) fn seen_since(&self, k: u8, at: Instant) -> bool {
         self.views[usize::from(k)].seen_since(at)
@@ -152,8 +162,11 @@ impl Watch {
     /// Slots in use, and all there are, as far as is known: a shard that nobody has written is free.
     pub(crate) fn totals(&self, limit: u64) -> (u64, u64) {
         (0..SHARDS).fold((0, 0), |(used, all), k| match self.shard(k) {
-            Some(shard) => (used + shard.capacity.saturating_sub(shard.free), all + shard.capacity),
-            None => (used, all + super::shard::capacity(limit, k)),
+            Some(shard) => {
+                let used_here = shard.capacity.saturating_sub(shard.free);
+                (used.saturating_add(used_here), all.saturating_add(shard.capacity))
+            }
+            None => (used, all.saturating_add(super::shard::capacity(limit, k))),
         })
     }
 }

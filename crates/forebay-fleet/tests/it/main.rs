@@ -13,4 +13,5 @@ mod manual;
 mod numbers;
 mod strict;
 mod support;
+mod survey;
 mod world;
