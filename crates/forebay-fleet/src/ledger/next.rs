@@ -262,10 +262,10 @@ impl Book {
         // From home on, so that not everyone asks the same shard first.
         let start = self.home.unwrap_or(0);
         let ring = (0..SHARDS).map(|step| (start + step) % SHARDS);
-        // One more entry is one more write at every beat: for what is needed, and for no more than that.
+        // One more entry is one more write at every beat: for what is needed; for more than that where there is plenty.
         let need = self.short_of_need();
         for k in ring.clone().filter(|k| !self.seats.contains_key(k)) {
-            let more = self.portion(k, need);
+            let more = self.portion(k, want);
             if more > 0 {
                 let fresh = self.watch.seen_since(k, now - FRESH);
                 return Some(if fresh { self.join(k, more, wall) } else { Call::Look(k) });
