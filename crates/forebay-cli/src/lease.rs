@@ -86,8 +86,9 @@ struct Reconcile {
 
 /// Forget everything about a cluster: ledger, shared rate, and the counter unless it is in use
 ///
-/// Instances that live join anew with what they hold, within a beat or two. Until all have, more can be opened than the
-/// limit. After a change of the limit, this is how the ledger learns of it.
+/// Instances that live join anew with what they hold and the number they had, within a beat or two. Until all have, more can
+/// be opened than the limit, and an instance that starts may be given the number of one that lives: start none meanwhile, if
+/// ids carry it. After a change of the limit, this is how the ledger learns of it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease reset --table forebay --endpoint abc.dsql.us-east-1.on.aws"
@@ -101,7 +102,8 @@ struct Reset {
 
 /// Take one instance out of the ledger, as if it were dead: its slots are free at once
 ///
-/// An instance that lives joins anew with what it holds; until then the cluster may see more connections than the limit.
+/// An instance that lives joins anew with what it holds and the number it had, within a beat. Until then the cluster may see
+/// more connections than the limit, and one that starts may be given its number, which its ids still carry.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease evict his4k2pq --table forebay --endpoint abc.dsql.us-east-1.on.aws"
@@ -181,8 +183,9 @@ impl Reset {
     fn run(&self) -> anyhow::Result<ExitCode> {
         let endpoint = self.target.endpoint();
         let about = format!(
-            "This forgets who holds connections to {endpoint}. Until every instance has joined anew, the limit may be \
-             exceeded."
+            "This forgets who holds connections to {endpoint}. Until every instance has joined anew, in a minute or so, the \
+             limit may be exceeded, and an instance that starts may be given the number of one that lives, which its ids \
+             carry."
         );
         agreed(self.consent, &about, async |runtime| {
             let table = self.target.open().await?;
@@ -204,8 +207,9 @@ impl Evict {
     fn run(&self) -> anyhow::Result<ExitCode> {
         let (endpoint, instance) = (self.target.endpoint(), &self.instance);
         let about = format!(
-            "This frees the slots of {instance}. If it lives and holds connections to {endpoint}, the limit may be exceeded \
-             until it has joined anew."
+            "This frees the slots and the number of {instance}. If it lives and holds connections to {endpoint}, the limit \
+             may be exceeded until it has joined anew, and one that starts meanwhile may be given the number that its ids \
+             carry."
         );
         agreed(self.consent, &about, async |runtime| {
             let table = self.target.open().await?;

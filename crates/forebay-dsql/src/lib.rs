@@ -51,7 +51,7 @@ pub use dsql::Dsql;
 pub use dsql::SqlxDsql;
 pub use dsql::{Drained, DsqlPool, PoolMode, PoolStatus};
 pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
-pub use id::{ClockOutOfRange, Ids, Node};
+pub use id::{IdError, Ids, Node};
 pub use lent::Lent;
 pub use member::{JoinError, Member, MemberBuilder};
 pub use options::{Options, OptionsBuilder, Roots};

@@ -111,35 +111,42 @@ impl Member {
     /// The number of this process in its [ids](Ids): the ledger's, which is unique in the fleet, if there is one within
     /// `patience`; else that of the options; else one drawn by lot, with a warning.
     ///
-    /// A process that could not reach the table for a whole lease may have another number since: ask again after such a time.
+    /// A process that was taken out of the ledger, by an operator or because it could not reach the table for a whole lease, joins
+    /// anew with the same number, unless someone else has that by then: [ids](Self::ids) follow, a number that was kept does not.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn node(&self, patience: Duration) -> Node {
+        let numbered = self.numbered(patience).await;
+        Node::given_or_drawn(numbered.or(self.0.configured_node), &*self.0.runtime)
+    }
+
+    /// Ids that carry this process's [`node`](Self::node). If that is the ledger's, they follow it when it changes, and there
+    /// are none from when this process hears that it has lost it until it has one anew.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn ids(&self, patience: Duration) -> Ids {
         let Shared { fleet, configured_node, runtime, .. } = &*self.0;
-        let numbered = match fleet {
-            Some(fleet) => rt::within(&**runtime, patience, fleet.node()).await.flatten(),
-            None => None,
-        };
-        let numbered = numbered.and_then(Node::new);
-        if let (Some(numbered), Some(configured)) = (numbered, *configured_node)
-            && numbered != configured
-        {
+        match (self.numbered(patience).await, fleet.as_ref().and_then(Fleet::numbers)) {
+            (Some(node), Some(numbers)) => Ids::following(node, numbers, Arc::clone(runtime)),
+            _ => Ids::new(Node::given_or_drawn(*configured_node, &**runtime), Arc::clone(runtime)),
+        }
+    }
+
+    /// The number that the ledger has given, if it does so within `patience`.
+    async fn numbered(&self, patience: Duration) -> Option<Node> {
+        let Shared { fleet, configured_node, runtime, .. } = &*self.0;
+        let numbered = rt::within(&**runtime, patience, fleet.as_ref()?.node()).await.flatten();
+        let numbered = numbered.and_then(Node::new)?;
+        if let Some(configured) = configured_node.filter(|configured| *configured != numbered) {
             tracing::warn!(
                 node = numbered.number(),
                 configured = configured.number(),
                 "DSQL_NODE_ID is not used: ids carry the number that the ledger has given"
             );
         }
-        Node::given_or_drawn(numbered.or(*configured_node), &**runtime)
-    }
-
-    /// Ids that carry this process's [`node`](Self::node).
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    pub async fn ids(&self, patience: Duration) -> Ids {
-        Ids::new(self.node(patience).await, Arc::clone(&self.0.runtime))
+        Some(numbered)
     }
 
     /// Leaves the fleet: no more leases, and every slot back once all connections are closed. Drain the pools first. Waits

@@ -180,13 +180,24 @@ impl Fleet {
     }
 
     /// The number of this process, unique in the fleet while it is in it; waits until it has joined. None if the fleet
-    /// does not keep a ledger, or this process has left.
+    /// does not keep a ledger, all 1,024 numbers are taken, or this process has left.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn node(&self) -> Option<u16> {
         match self.counting.as_ref()? {
             Counting::Ledger(ledger, _) => ledger.0.joined().await,
+            Counting::Counter(_) => None,
+        }
+    }
+
+    /// The number of this process, now and as it changes: none before it has joined, nor from when it hears that it was taken out
+    /// of the ledger, until it has joined anew, with the same number if nobody else has it by then. None if the fleet does not
+    /// keep a ledger.
+    #[must_use]
+    pub fn numbers(&self) -> Option<watch::Receiver<Option<u16>>> {
+        match self.counting.as_ref()? {
+            Counting::Ledger(ledger, _) => Some(ledger.0.number()),
             Counting::Counter(_) => None,
         }
     }

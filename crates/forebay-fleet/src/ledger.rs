@@ -45,6 +45,7 @@ pub(crate) struct Ledger {
     /// Something has changed for the task.
     nudged: Notify,
     ceiling: watch::Sender<u64>,
+    number: watch::Sender<Option<u16>>,
     left: watch::Sender<bool>,
 }
 
@@ -61,7 +62,10 @@ pub(crate) struct Holding {
 
 impl Ledger {
     /// Starts the tasks that keep it. They end when [`leave`](Self::leave) is done.
-    pub(crate) fn start(rules: Rules, store: Store, draws: Draws) -> Arc<Self> {
+    pub(crate) fn start(mut rules: Rules, store: Store, draws: Draws) -> Arc<Self> {
+        // The table has whole seconds: with less, others would take us for dead before we do.
+        let seconds = rules.lease.as_secs() + u64::from(rules.lease.subsec_nanos() > 0);
+        rules.lease = Duration::from_secs(seconds.max(1));
         let book = Book::new(rules.clone(), draws);
         let ceiling = book.ceiling(store.runtime.now());
         let ledger = Arc::new(Self {
@@ -70,6 +74,7 @@ impl Ledger {
             changed: Notify::new(),
             nudged: Notify::new(),
             ceiling: watch::Sender::new(ceiling),
+            number: watch::Sender::new(None),
             left: watch::Sender::new(false),
             store,
         });
@@ -136,13 +141,14 @@ impl Ledger {
         self.store.runtime.now()
     }
 
-    /// Brings gauges and the ceiling up to date.
+    /// Brings gauges, the ceiling and the number up to date.
     fn publish(&self) {
-        let (ceiling, slots, (active, limit), away) = {
+        let (ceiling, node, slots, (active, limit), away) = {
             let book = self.book.lock();
-            (book.ceiling(self.now()), book.slots(), book.totals(), book.away().is_away())
+            (book.ceiling(self.now()), book.node(), book.slots(), book.totals(), book.away().is_away())
         };
         self.ceiling.send_if_modified(|current| std::mem::replace(current, ceiling) != ceiling);
+        self.number.send_if_modified(|current| std::mem::replace(current, node) != node);
         let telemetry = &self.store.telemetry;
         telemetry.held.set(number(slots));
         telemetry.active.set(number(active));
@@ -177,6 +183,13 @@ impl Ledger {
                 Tale::Joined { shard, node, slots } => {
                     let instance = &self.rules.id;
                     info!(target: "forebay", instance, shard, node, slots, "Distributed connection lease: joined");
+                }
+                Tale::NoNumber => {
+                    warn!(target: "forebay", remedy = "run fewer instances, or give each a DSQL_NODE_ID of its own",
+                        "Distributed connection lease: all 1,024 numbers are taken, and this instance has none");
+                }
+                Tale::Renumbered { before, node } => {
+                    warn!(target: "forebay", before, node, "Distributed connection lease: our number was given to another instance");
                 }
                 Tale::Reaped { id: instance, slots } => {
                     telemetry.reaps.increment(1);
@@ -244,15 +257,22 @@ impl Ledger {
         self.ceiling.subscribe()
     }
 
-    /// Waits until the ledger knows its node number.
+    pub(crate) fn number(&self) -> watch::Receiver<Option<u16>> {
+        self.number.subscribe()
+    }
+
+    /// Waits until it has joined. Its node number; none if all are taken, or it has left.
     ///
     /// Cancel safe.
     pub(crate) async fn joined(&self) -> Option<u16> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let node = self.book.lock().node();
-            if node.is_some() || *self.left.borrow() {
+            let (is_in, node) = {
+                let book = self.book.lock();
+                (book.is_in(), book.node())
+            };
+            if is_in || *self.left.borrow() {
                 return node;
             }
             changed.await;
@@ -328,7 +348,12 @@ impl Leases for LedgerLeases {
                         }
                         return Ok(LeaseId::new(format!("{}-{number}", ledger.rules.id)));
                     }
-                    Taken::Full => return Err(LeaseError::Limit { limit: ledger.rules.limit }),
+                    Taken::Full => return Err(LeaseError::Limit { limit: ledger.holding().limit }),
+                    Taken::Fair(share) => {
+                        // Whether it still would not be is looked into ahead of the next beat.
+                        ledger.nudged.notify_one();
+                        return Err(LeaseError::Share { share, limit: ledger.holding().limit });
+                    }
                     Taken::Away(why) => return Err(LeaseError::Unavailable(why.into())),
                     Taken::Wait if waiting.is_none() => waiting = Some(Waiting::begin(ledger)),
                     Taken::Wait => changed.await,

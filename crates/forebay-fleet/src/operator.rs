@@ -25,6 +25,9 @@ pub use reset::Reset;
 pub struct Survey {
     /// The shards of the ledger that are there, with their numbers.
     pub shards: Vec<(u8, ShardReport)>,
+    /// Items that are in the place of a shard and are none: something has written what it should not. Nobody can join there, nor
+    /// is it known what they hold.
+    pub broken: Vec<u8>,
     /// Every entry of the ledger.
     pub instances: Vec<InstanceReport>,
     /// The counter of mode `counter`, if there is one.
@@ -53,8 +56,8 @@ pub struct InstanceReport {
     pub shard: u8,
     /// Slots it holds there.
     pub slots: u64,
-    /// Its number.
-    pub node: u16,
+    /// Its number, in the entry that it made first. None in its others, and where all numbers were taken.
+    pub node: Option<u16>,
     /// How long ago it last said that it lives, by its own clock's time of day: good to a second or two.
     pub beat_age: Duration,
     /// How long it is believed without.
@@ -84,15 +87,16 @@ impl Survey {
     /// Slots held, and all there are in the shards that are there.
     #[must_use]
     pub fn totals(&self) -> (u64, u64) {
-        let held = self.instances.iter().map(|instance| instance.slots).sum();
-        (held, self.shards.iter().map(|(_, shard)| shard.capacity).sum())
+        let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
+        let held = sum(&mut self.instances.iter().map(|instance| instance.slots));
+        (held, sum(&mut self.shards.iter().map(|(_, shard)| shard.capacity)))
     }
 
-    /// Whether every shard adds up, and the counter counts just the leases there are.
+    /// Whether every shard can be read and adds up, and the counter counts just the leases there are.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         let counter = self.counter.is_none_or(|counter| counter.drift() == 0);
-        counter && self.shards.iter().all(|(_, shard)| shard.drift == 0)
+        counter && self.broken.is_empty() && self.shards.iter().all(|(_, shard)| shard.drift == 0)
     }
 }
 
@@ -109,9 +113,13 @@ pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) ->
     let beats = wall.saturating_sub(BEAT_ORIGIN);
     for k in 0..SHARDS {
         let item = get(table, runtime, &shard::key(endpoint, k)).await?;
-        let Some(shard) = item.as_ref().and_then(Shard::read) else { continue };
-        let held: u64 = shard.entries.values().map(|entry| entry.slots).sum();
-        let drift = signed(shard.free + held) - signed(shard.capacity);
+        let Some(item) = item else { continue };
+        let Some(shard) = Shard::read(&item) else {
+            survey.broken.push(k);
+            continue;
+        };
+        let held = shard.entries.values().fold(0, |held: u64, entry| held.saturating_add(entry.slots));
+        let drift = signed(shard.free.saturating_add(held)) - signed(shard.capacity);
         survey.shards.push((k, ShardReport { capacity: shard.capacity, free: shard.free, drift }));
         survey.instances.extend(shard.entries.iter().map(|(instance, entry)| InstanceReport {
             instance: instance.clone(),
@@ -169,7 +177,7 @@ async fn counter_leases(
 }
 
 /// Takes out every entry of `instance`, as if it were dead: its slots are free at once. If it lives, it joins anew with
-/// what it holds. Returns how many slots that were.
+/// what it holds, and with the number it had, unless someone who joined before it was given that. Returns how many slots that were.
 ///
 /// # Errors
 /// What the table said instead; [`TableError::ConditionFailed`] if the instance was faster: it lives.
@@ -239,7 +247,8 @@ pub async fn resize(
 }
 
 /// Forgets everything: the ledger, the counter and the shared rate of `endpoint`. Instances that live join anew with what
-/// they hold, under the limit they are set to. Until all have, within a beat or two, more can be opened than the limit.
+/// they hold and the number they had, under the limit they are set to. Until all have, within a beat or two, more can be opened than
+/// the limit, and an instance that starts may be given the number of one that lives.
 ///
 /// A counter that is in use is kept: instances in mode `counter` do not count theirs anew, and would open as many again.
 ///

@@ -71,6 +71,14 @@ pub enum LeaseError {
         /// How many may be held.
         limit: u64,
     },
+    /// This process holds its fair part of what the fleet may hold, and others lack some. It may have more when they do not.
+    #[error("this process has its share, {share}, of the fleet's {limit} connections, and others lack some")]
+    Share {
+        /// How many it may hold.
+        share: u64,
+        /// How many the fleet may hold.
+        limit: u64,
+    },
     /// The store did not answer, or not sensibly. Try again later.
     #[error("the lease store is unavailable: {0}")]
     Unavailable(#[source] BoxError),

@@ -73,6 +73,7 @@ impl Status {
             "capacity": capacity,
             "exact": self.is_exact(),
             "shards": shards,
+            "broken": self.survey.broken,
             "instances": self.survey.instances.iter().map(instance).collect::<Vec<_>>(),
             "counter": counter,
             "rate_reserved_seconds": self.survey.rate_reserved.map(|ahead| ahead.as_secs_f64()),
@@ -94,8 +95,14 @@ impl Status {
                 let (free, capacity) = (report.free, report.capacity);
                 writeln!(f, "  shard {shard}: capacity {capacity}, free {free}, drift {:+}", report.drift)?;
             }
-        } else {
+        } else if self.survey.broken.is_empty() {
             writeln!(f, "drift: none")?;
+        }
+        for shard in &self.survey.broken {
+            writeln!(
+                f,
+                "shard {shard}: not to be read; something has written what it should not: `forebay lease reset`"
+            )?;
         }
         if instances.is_empty() {
             return Ok(());
@@ -107,7 +114,8 @@ impl Status {
             // The oldest beat is the one that others will act on.
             let Some(oldest) = entries.iter().max_by_key(|entry| entry.beat_age) else { continue };
             let late = if is_overdue(oldest) { "overdue: its slots are about to be freed" } else { "" };
-            let (node, age) = (entries[0].node, ago(oldest.beat_age));
+            let node = entries.iter().find_map(|entry| entry.node);
+            let (node, age) = (node.map_or("-".to_owned(), |node| node.to_string()), ago(oldest.beat_age));
             let line = format!("{name:<12} {slots:>6} {node:>6} {:>8}  {age:>10}  {late}", shards.join(","));
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -118,10 +126,11 @@ impl Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.endpoint)?;
-        if self.survey.shards.is_empty() && self.survey.counter.is_none() {
+        let has_ledger = !self.survey.shards.is_empty() || !self.survey.broken.is_empty();
+        if !has_ledger && self.survey.counter.is_none() {
             writeln!(f, "nobody has joined yet")?;
         }
-        if !self.survey.shards.is_empty() {
+        if has_ledger {
             self.write_ledger(f)?;
         }
         if let Some(counter) = self.survey.counter {

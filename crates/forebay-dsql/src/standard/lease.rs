@@ -30,7 +30,7 @@ impl StandardLease {
     ) -> Result<Self, OpenError> {
         let id = leases.acquire().await.map_err(|error| {
             let failure = match error {
-                LeaseError::Limit { .. } => Failure::LeaseLimit,
+                LeaseError::Limit { .. } | LeaseError::Share { .. } => Failure::LeaseLimit,
                 _ => Failure::Lease,
             };
             OpenError::new(failure, error)

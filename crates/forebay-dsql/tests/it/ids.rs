@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay::Instant;
 use forebay::rt::{Runtime, Starved, Task, TokioRuntime, VirtualTime};
-use forebay_dsql::{ClockOutOfRange, Error, Ids, Node, Sessions, Timestamp};
+use forebay_dsql::{Error, IdError, Ids, Node, Sessions, Timestamp};
 
 use crate::plain::{Postgres, Sqlx, cluster};
 
@@ -105,10 +105,10 @@ fn generators_made_anew_and_on_many_threads_repeat_nothing() {
 fn a_clock_that_is_far_off_is_an_error_and_harms_no_later_id() {
     let dial = Dial::at(0);
     let ids = Ids::new(node(1003), dial.clone());
-    assert_eq!(ids.next(), Err(ClockOutOfRange));
+    assert_eq!(ids.next(), Err(IdError::ClockOutOfRange));
     for millis in [EPOCH + (1 << 41), u64::MAX] {
         dial.set(millis);
-        assert_eq!(ids.next(), Err(ClockOutOfRange), "{millis}");
+        assert_eq!(ids.next(), Err(IdError::ClockOutOfRange), "{millis}");
     }
     dial.set(EPOCH + (1 << 41) - 1);
     assert!(ids.next().unwrap() > 0);

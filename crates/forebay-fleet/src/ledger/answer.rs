@@ -6,7 +6,7 @@ use forebay::Instant;
 
 use super::book::{Book, Seat};
 use super::call::{Call, Tale};
-use super::shard::{self, Entry, SHARDS, Shard};
+use super::shard::{Entry, SHARDS, Shard};
 use crate::away;
 use crate::counter;
 use crate::item::Item;
@@ -105,15 +105,15 @@ impl Book {
                 Shard { free: 0, written: true, ..unwritten }
             }
         };
-        if shard.capacity != shard::capacity(self.rules.limit, k) {
-            let (ours, theirs) = (shard::capacity(self.rules.limit, k), shard.capacity);
-            self.tell_once(k, "limit", Tale::LimitDiffers { ours, theirs });
-        }
         if shard.lease != self.rules.lease {
             let (ours, theirs) = (self.rules.lease, shard.lease);
-            self.tell_once(k, "lease", Tale::LeaseDiffers { ours, theirs });
+            self.tell_once(0, "lease", Tale::LeaseDiffers { ours, theirs });
         }
         let dead = self.watch.saw(k, shard, now);
+        let (ours, theirs) = (self.rules.limit, self.totals().1);
+        if theirs != ours && self.watch.is_complete() {
+            self.tell_once(0, "limit", Tale::LimitDiffers { ours, theirs });
+        }
         let seated = self.seats.contains_key(&k);
         for (id, entry) in dead {
             let listed = self.doomed.iter().any(|(shard, doomed, _)| *shard == k && *doomed == id);
@@ -149,12 +149,14 @@ impl Book {
             self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.draws);
             return;
         }
-        self.outrun = 0;
         let shard = item.as_ref().and_then(Shard::read);
-        if shard.as_ref().is_some_and(|shard| shard.is_taken(entry.node, &self.rules.id)) {
+        let is_taken = |node| shard.as_ref().is_some_and(|shard| shard.is_taken(node, &self.rules.id));
+        if entry.node.is_some_and(is_taken) {
+            self.outrun = self.outrun.saturating_add(1);
             self.retreat = Some((k, *entry));
             return self.lost_a_race(k, item.as_ref(), now);
         }
+        self.outrun = 0;
         let (lease, capacity) = shard.map_or((self.rules.lease, 0), |shard| (shard.lease, shard.capacity));
         self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due: now });
         // The first beat comes at a random time, so that a fleet which starts together does not beat together.
@@ -164,6 +166,7 @@ impl Book {
         }
         if self.home.is_none() {
             self.home = Some(k);
+            self.number(entry.node);
             self.candidates = None;
             self.redraws = 0;
             self.joined_at = now;
@@ -213,7 +216,9 @@ impl Book {
 
     fn left(&mut self, k: u8, entry: &Entry, now: Instant, outcome: Result<Option<Item>, Option<Item>>) {
         let item = outcome.as_ref().unwrap_or_else(|found| found).as_ref();
-        self.retreat = None;
+        if self.retreat.take().is_some() && self.outrun > 0 {
+            self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.draws);
+        }
         match self.own_entry(item, k).filter(|own| own.epoch == entry.epoch) {
             Some(own) => {
                 if let Some(seat) = self.seats.get_mut(&k) {
@@ -222,9 +227,7 @@ impl Book {
             }
             None => {
                 self.seats.remove(&k);
-                if self.home == Some(k) {
-                    self.home = self.seats.keys().next().copied();
-                }
+                self.home = self.home.filter(|home| *home != k);
             }
         }
         self.looked_at(k, item, now);
@@ -232,10 +235,21 @@ impl Book {
 
     /// An entry of ours is gone. What is out stays out, and is counted when we join anew.
     fn lost(&mut self, k: u8) {
+        let held = self.slots();
         let Some(seat) = self.seats.remove(&k) else { return };
         self.tell(Tale::Lost { shard: k, slots: seat.entry.slots });
         if self.home == Some(k) {
-            self.home = self.seats.keys().next().copied();
+            self.home = None;
+            (self.former, self.alone) = (Some((k, seat.entry.node)), held);
+        }
+    }
+
+    /// We have a home, and this number there.
+    fn number(&mut self, node: Option<u16>) {
+        match self.former.take().and_then(|(_, before)| before) {
+            Some(before) if node != Some(before) => self.tell(Tale::Renumbered { before, node }),
+            None if node.is_none() => self.tell_once(0, "number", Tale::NoNumber),
+            _ => {}
         }
     }
 

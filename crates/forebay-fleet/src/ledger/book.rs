@@ -73,6 +73,10 @@ pub(crate) struct Book {
     pub(super) away: Away,
     /// The shard we joined first; our node number is from there.
     pub(super) home: Option<u8>,
+    /// The home we lost, and our number there: ids that carry it are still about, so we go back for it.
+    pub(super) former: Option<(u8, Option<u16>)>,
+    /// What may be lent while nobody can be asked and we have no home: all, if we have never had one; then what we had there.
+    pub(super) alone: u64,
     /// A join without an answer, and when it was first sent.
     pub(super) joining: Option<(u8, Entry, Instant)>,
     /// The two shards to choose a home from, and since when we look.
@@ -92,6 +96,8 @@ pub(crate) struct Book {
     pub(super) cap: Option<u64>,
     /// Looks of a beat are under way; when they are done, we compare.
     pub(super) looking: bool,
+    /// When we last compared.
+    pub(super) compared: Instant,
     /// When slots were last missing.
     pub(super) lacked: Option<Instant>,
     /// Leases that are out.
@@ -126,12 +132,14 @@ impl Book {
     pub(crate) fn new(rules: Rules, mut draws: Draws) -> Self {
         let rotation = u8::try_from(draws.below(u64::from(SHARDS) + 1)).unwrap_or(0);
         Self {
+            alone: rules.max_open,
             rules,
             seats: BTreeMap::new(),
             watch: Watch::default(),
             draws,
             away: Away::default(),
             home: None,
+            former: None,
             joining: None,
             candidates: None,
             redraws: 0,
@@ -142,6 +150,7 @@ impl Book {
             level: None,
             cap: None,
             looking: false,
+            compared: Instant::ZERO,
             lacked: None,
             out: BTreeSet::new(),
             next_lease: 0,
@@ -188,11 +197,13 @@ impl Book {
             return Taken::Away("the table is away, and every slot is in use");
         }
         let searched = round.is_some_and(|round| round < self.rounds) || now < self.full_until;
-        if searched || self.cap.is_some_and(|cap| self.held() >= cap) {
-            self.lacked = Some(now);
-            return Taken::Full;
-        }
-        Taken::Wait
+        let refused = match self.cap {
+            Some(cap) if self.held() >= cap => Taken::Fair(cap),
+            _ if searched => Taken::Full,
+            _ => return Taken::Wait,
+        };
+        self.lacked = Some(now);
+        refused
     }
 
     /// Takes a lease back; nothing happens if it is back already.
@@ -238,8 +249,8 @@ impl Book {
     pub(crate) fn may_hold(&self, now: Instant) -> u64 {
         match self.rules.policy {
             AwayPolicy::Strict => self.ceiling(now),
-            // Nobody has heard of us yet, and nobody can be asked: we count for ourselves.
-            AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.rules.max_open,
+            // Nobody has heard of us yet, or we were taken for dead, and nobody can be asked: we count for ourselves.
+            AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.alone,
             _ => self.slots(),
         }
         .min(self.cap.unwrap_or(u64::MAX))
@@ -264,7 +275,12 @@ impl Book {
 
     /// Our number in the fleet.
     pub(crate) fn node(&self) -> Option<u16> {
-        Some(self.seats.get(&self.home?)?.entry.node)
+        self.seats.get(&self.home?)?.entry.node
+    }
+
+    /// Whether we are in the fleet, with a number or without.
+    pub(crate) fn is_in(&self) -> bool {
+        self.home.is_some()
     }
 
     /// Slots in use in the whole fleet, and all there are, as far as is known.
@@ -290,7 +306,7 @@ impl Book {
         self.tales.push(tale);
     }
 
-    /// Tells this once for each shard.
+    /// Tells this once, or once for each shard.
     pub(super) fn tell_once(&mut self, k: u8, what: &'static str, tale: Tale) {
         if self.told.insert((k, what)) {
             self.tell(tale);

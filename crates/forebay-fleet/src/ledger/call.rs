@@ -77,6 +77,8 @@ pub(crate) enum Taken {
     Wait,
     /// The fleet's limit is reached.
     Full,
+    /// More than this would not be fair: others lack some.
+    Fair(u64),
     /// The store is away, or we are leaving.
     Away(&'static str),
 }
@@ -86,8 +88,15 @@ pub(crate) enum Taken {
 pub(crate) enum Tale {
     Joined {
         shard: u8,
-        node: u16,
+        node: Option<u16>,
         slots: u64,
+    },
+    /// All numbers are taken: we are in the fleet without one.
+    NoNumber,
+    /// Our number was lost, and someone else has it: ours is another one now.
+    Renumbered {
+        before: u16,
+        node: Option<u16>,
     },
     Beaten,
     Conflict,

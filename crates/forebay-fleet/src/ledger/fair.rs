@@ -10,20 +10,36 @@ use super::level::level;
 /// A reservoir that was told that there are no slots left asks again within ten seconds; one that does not needs no more.
 const HUNGER: Duration = Duration::from_secs(20);
 /// Of what we have beyond what is fair, this part goes at each beat: so that those who are to have it can keep up.
-const STEPS: u64 = 8;
+const STEPS: u64 = 3;
 
 impl Book {
     /// How many more slots we would take, if there were any, when we have got `more`. Who has most of what it wants does not say
     /// so: nobody would give it any, and it would be in every write.
     pub(super) fn want(&self, now: Instant, more: u64) -> u64 {
-        let is_short = self.lacked.is_some_and(|lacked| now.since(lacked) < HUNGER);
         let slots = self.slots() + more;
         let want = self.rules.max_open.saturating_sub(slots);
-        if is_short && want * 3 > slots { want } else { 0 }
+        if self.is_hungry(now) && want.saturating_mul(3) > slots { want } else { 0 }
+    }
+
+    /// Whether slots were missing of late.
+    pub(super) fn is_hungry(&self, now: Instant) -> bool {
+        self.lacked.is_some_and(|lacked| now.since(lacked) < HUNGER)
+    }
+
+    /// When to compare anew ahead of the next beat: if a caller was refused for the sake of others, who may have enough by now.
+    pub(super) fn next_doubt(&self) -> Instant {
+        let refused = self.cap.is_some() && self.lacked.is_some_and(|lacked| lacked > self.compared);
+        if refused { self.compared + self.rules.beat / 2 } else { Instant::NEVER }
+    }
+
+    /// Whether someone lacks slots: then each looks at all shards at every beat, so that all know alike what is fair.
+    pub(super) fn is_scarce(&self, now: Instant) -> bool {
+        self.level.is_some() || self.watch.wants(now - self.rules.beat * 2)
     }
 
     /// Compares with what others have and want, in the shards that were just seen.
     pub(super) fn compare(&mut self, now: Instant) {
+        self.compared = now;
         let just_seen = now - (self.rules.beat / 6).max(Duration::from_secs(1));
         let seen = self.watch.demands(just_seen, self.rules.beat);
         let level = seen.and_then(|(demands, capacity)| level(&demands, capacity));
@@ -53,6 +69,6 @@ impl Book {
         let beat = self.rules.beat.min(lease / 3);
         let idle = self.slots().saturating_sub(self.held());
         let age = if self.home.is_none() { Duration::ZERO } else { now.since(self.joined_at) };
-        if idle * 8 > capacity { beat.min(age.max(beat / 6)) } else { beat }
+        if idle.saturating_mul(8) > capacity { beat.min(age.max(beat / 6)) } else { beat }
     }
 }

@@ -15,6 +15,8 @@ pub(crate) const BEAT_ORIGIN: Duration = Duration::from_secs(1_767_225_600);
 const FULL: Duration = Duration::from_secs(1);
 /// How often other shards are tried for a home that has room for all of it.
 const REDRAWS: u32 = 3;
+/// How often a home that was lost is tried before another will do.
+const RETURNS: u32 = 4;
 /// A view of a shard that is this old is looked at anew before joining.
 const FRESH: Duration = Duration::from_secs(2);
 
@@ -37,11 +39,6 @@ impl Book {
         if let Some((k, seat, after)) = self.unanswered() {
             return Act::Call(Call::Renew(k, seat.entry, after));
         }
-        let home = match self.home {
-            Some(home) => home,
-            None if self.leaving => return Act::Wait(Instant::NEVER),
-            None => return self.next_home(now, wall),
-        };
         // One or two can wait for the next beat, which costs nothing more.
         let yields = self.unfair() >= (self.rules.block / 4).max(1);
         let due = self.seats.iter().filter(|(_, seat)| seat.due <= now || yields && seat.entry.slots > 0);
@@ -49,16 +46,34 @@ impl Book {
         if let Some((k, seat)) = due.map(|(k, seat)| (*k, *seat)) {
             return Act::Call(self.beat(k, seat, now, wall));
         }
-        if self.short() == 0 || self.leaving {
-            self.fruitless = 0;
+        let beat = self.seats.values().map(|seat| seat.due).min().unwrap_or(Instant::NEVER);
+        let home = match self.home {
+            Some(home) => home,
+            None if self.leaving => return Act::Wait(beat),
+            None => return self.next_home(now, wall),
+        };
+        let searches = self.short() > 0 && !self.leaving;
+        if !searches {
+            if !self.is_hungry(now) {
+                self.fruitless = 0;
+            }
             self.searching = None;
         } else if now >= self.full_until
             && let Some(call) = self.search(now, wall)
         {
             return Act::Call(call);
         }
+        // Whoever looks at the table is to see all there is; and one who makes all of them gives all the same limit.
+        if let Some(k) = self.watch.unwritten().filter(|_| !self.leaving) {
+            return Act::Call(Call::Create(k));
+        }
         if let Some((k, id, entry)) = self.doomed.pop_front() {
             return Act::Call(Call::Reap(k, id, entry));
+        }
+        let doubt = self.next_doubt();
+        if doubt <= now && !self.looking && !self.leaving {
+            (self.looked, self.looking) = (Some(0), true);
+            return Act::Call(Call::Look(home));
         }
         if let Some(call) = self.next_look(home, now) {
             return Act::Call(call);
@@ -67,9 +82,8 @@ impl Book {
             self.compare(now);
             return self.next(now, wall);
         }
-        let search = if self.short() > 0 && !self.leaving { self.full_until } else { Instant::NEVER };
-        let beat = self.seats.values().map(|seat| seat.due).min().unwrap_or(Instant::NEVER);
-        Act::Wait(beat.min(search))
+        let search = if searches { self.full_until } else { Instant::NEVER };
+        Act::Wait(beat.min(search).min(if self.leaving { Instant::NEVER } else { doubt }))
     }
 
     fn next_leave(&mut self, now: Instant) -> Act {
@@ -85,26 +99,31 @@ impl Book {
         self.seats.iter().find_map(|(k, seat)| Some((*k, *seat, seat.pending?.0)))
     }
 
-    /// Of two shards, the emptier: that keeps all about equally full without anyone knowing all.
+    /// Of two shards, the emptier: that keeps all about equally full without anyone knowing all. Whoever has lost its home goes
+    /// back there.
     fn next_home(&mut self, now: Instant, wall: Duration) -> Act {
+        let missing = self.rules.max_open.saturating_sub(self.slots());
+        let want = self.short().max(missing).max(self.rules.block);
+        if let Some((k, _)) = self.former.filter(|_| self.outrun < RETURNS) {
+            let fresh = self.watch.seen_since(k, now - FRESH);
+            return Act::Call(if fresh { self.join(k, want, wall) } else { Call::Look(k) });
+        }
         let (pair, since) = match self.candidates {
             Some(candidates) => candidates,
             None => {
-                let one = self.draws.below(u64::from(SHARDS));
-                let other = (one + 1 + self.draws.below(u64::from(SHARDS) - 1)) % u64::from(SHARDS);
-                let pair = [one, other].map(|k| u8::try_from(k).unwrap_or(0));
+                let pair = self.draw_two();
                 *self.candidates.insert((pair, now))
             }
         };
         if let Some(k) = pair.into_iter().find(|k| !self.watch.seen_since(*k, since)) {
             return Act::Call(Call::Look(k));
         }
+        let numbers = |k: &u8| self.watch.shard(*k).is_none_or(|shard| shard.free_node(*k, 0).is_some());
         let room = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.free);
         let crowd = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.entries.len());
-        let want = self.short().max(self.rules.max_open).max(self.rules.block);
         let [one, other] = pair;
-        let mut k = if room(&other) > room(&one) { other } else { one };
-        if room(&k) < want {
+        let mut k = if (numbers(&other), room(&other)) > (numbers(&one), room(&one)) { other } else { one };
+        if room(&k) < want || !numbers(&k) {
             // Part of it here and part elsewhere would be two entries to keep: two other shards first.
             if self.redraws < REDRAWS {
                 self.redraws += 1;
@@ -112,9 +131,20 @@ impl Book {
                 return self.next_home(now, wall);
             }
             let seen = (0..SHARDS).filter(|k| self.watch.seen_since(*k, now - FRESH));
-            k = seen.max_by_key(|k| (room(k), std::cmp::Reverse(crowd(k)))).unwrap_or(k);
+            let seen = seen.filter(|k| !self.seats.contains_key(k));
+            k = seen.max_by_key(|k| (numbers(k), room(k), std::cmp::Reverse(crowd(k)))).unwrap_or(k);
         }
         Act::Call(self.join(k, want, wall))
+    }
+
+    /// Two shards by lot, of those where we have no entry.
+    fn draw_two(&mut self) -> [u8; 2] {
+        let open: Vec<u8> = (0..SHARDS).filter(|k| !self.seats.contains_key(k)).collect();
+        let count = open.len().max(1) as u64;
+        let one = self.draws.below(count);
+        let other = (one + 1 + self.draws.below((count - 1).max(1))) % count;
+        let shard = |place| usize::try_from(place).ok().and_then(|place| open.get(place).copied());
+        [one, other].map(|place| shard(place).unwrap_or(0))
     }
 
     /// Joins shard `k`, which has been seen, with `want` slots or what is there.
@@ -125,12 +155,20 @@ impl Book {
             return Call::Create(k);
         }
         let beat = next_beat(0, wall);
-        let node = shard.free_node(k, self.draws.bits());
+        let node = if self.home.is_none() { self.number_of(&shard, k) } else { None };
         // What is missing may be in other shards.
         Call::Join(
             k,
             Entry { slots: want.min(shard.free), beat, epoch: shard.joins + 1, node, want: 0, elsewhere: 0 },
         )
+    }
+
+    /// Our number, if shard `k` becomes our home: the one we had there, if nobody else has it by now.
+    fn number_of(&mut self, shard: &Shard, k: u8) -> Option<u16> {
+        let before = self.former.filter(|(home, _)| *home == k).and_then(|(_, before)| before);
+        before
+            .filter(|node| !shard.is_taken(*node, &self.rules.id))
+            .or_else(|| shard.free_node(k, self.draws.bits()))
     }
 
     /// The next beat of an entry, which is the time to change its slots for nothing.
@@ -224,10 +262,10 @@ impl Book {
         // From home on, so that not everyone asks the same shard first.
         let start = self.home.unwrap_or(0);
         let ring = (0..SHARDS).map(|step| (start + step) % SHARDS);
-        // One more entry is one more write at every beat: for what is needed, and for no more than that.
+        // One more entry is one more write at every beat: for what is needed; for more than that where there is plenty.
         let need = self.short_of_need();
         for k in ring.clone().filter(|k| !self.seats.contains_key(k)) {
-            let more = self.portion(k, need);
+            let more = self.portion(k, want);
             if more > 0 {
                 let fresh = self.watch.seen_since(k, now - FRESH);
                 return Some(if fresh { self.join(k, more, wall) } else { Call::Look(k) });
@@ -253,7 +291,8 @@ impl Book {
     /// After a beat: the shards that nobody else may be looking at, and one more, so that each knows of all in time.
     fn next_look(&mut self, home: u8, now: Instant) -> Option<Call> {
         if let Some(read) = self.looked {
-            match self.watch.next_look(home, read, now, self.rules.beat, self.seats.len()) {
+            let all = self.is_scarce(now);
+            match self.watch.next_look(home, read, now, self.rules.beat, self.seats.len(), all) {
                 Some(k) => {
                     self.looked = Some(read + 1);
                     return Some(Call::Look(k));

@@ -9,7 +9,7 @@ use crate::table::Update;
 
 /// Items over which a fleet's entries are spread, so that no item grows past one write unit or one item's throughput.
 pub(crate) const SHARDS: u8 = 8;
-/// Node numbers of one shard.
+/// Node numbers of one shard: with eight of them, all that an id has room for.
 const NODES: u16 = 128;
 
 /// One shard, as it was last seen.
@@ -36,8 +36,8 @@ pub(crate) struct Entry {
     /// How many had joined when it did: never the same for two entries of one instance, so that a late write of a former entry
     /// meets nothing.
     pub(crate) epoch: i64,
-    /// Unique among the entries of all shards.
-    pub(crate) node: u16,
+    /// Unique among the entries of all shards; only the entry at home has one. None there, too, if all are taken.
+    pub(crate) node: Option<u16>,
     /// How many more slots its instance would take, had there been any when it last wrote. Only one of its entries says so.
     pub(crate) want: u64,
     /// If it would take more: how many its other entries have.
@@ -86,23 +86,23 @@ impl Shard {
     }
 
     /// A node number of shard `k` that is not taken, by a number drawn at random: so those who join together rarely choose the
-    /// same. With all taken, numbers are not unique any more.
-    pub(crate) fn free_node(&self, k: u8, drawn: u64) -> u16 {
+    /// same. None if all are taken.
+    pub(crate) fn free_node(&self, k: u8, drawn: u64) -> Option<u16> {
         let first = u16::from(k) * NODES;
-        let taken = |node: &u16| self.entries.values().any(|entry| entry.node == *node);
+        let taken = |node: &u16| self.entries.values().any(|entry| entry.node == Some(*node));
         let free: Vec<u16> = (first..first + NODES).filter(|node| !taken(node)).collect();
         let place = usize::try_from(drawn % free.len().max(1) as u64).unwrap_or(0);
-        free.get(place).copied().unwrap_or(first)
+        free.get(place).copied()
     }
 
     /// Whether another entry than that of `id` has this node number.
     pub(crate) fn is_taken(&self, node: u16, id: &str) -> bool {
-        self.entries.iter().any(|(other, entry)| other != id && entry.node == node)
+        self.entries.iter().any(|(other, entry)| other != id && entry.node == Some(node))
     }
 
     /// Few slots are left: whoever has some to spare should give them back.
     pub(crate) fn is_tight(&self) -> bool {
-        self.free * 20 < self.capacity
+        self.free.saturating_mul(20) < self.capacity
     }
 
     /// Makes the item, if it is not there.
@@ -125,7 +125,7 @@ impl Entry {
             slots: u64::try_from(number("s")?).ok()?,
             beat: number("b")?,
             epoch: number("e")?,
-            node: u16::try_from(number("n")?).ok()?,
+            node: number("n").map(u16::try_from).transpose().ok()?,
             want: number("w").and_then(|want| u64::try_from(want).ok()).unwrap_or(0),
             elsewhere: number("o").and_then(|others| u64::try_from(others).ok()).unwrap_or(0),
         })
@@ -134,10 +134,11 @@ impl Entry {
     /// Names of one letter: a shard of 27 entries fits in a kilobyte, and so costs one unit to write. Nobody wants more for long,
     /// as a rule, and so nothing is written of those who do not.
     fn write(&self) -> Value {
-        let values =
-            [("s", signed(self.slots)), ("b", self.beat), ("e", self.epoch), ("n", i64::from(self.node))];
+        let values = [("s", signed(self.slots)), ("b", self.beat), ("e", self.epoch)];
+        let node = self.node.map(|node| ("n", i64::from(node)));
         let rare = [("w", signed(self.want)), ("o", signed(self.elsewhere))];
-        let values = values.into_iter().chain(rare.into_iter().filter(|(_, number)| *number > 0));
+        let rare = rare.into_iter().filter(|(_, number)| *number > 0);
+        let values = values.into_iter().chain(node).chain(rare);
         Value::Map(values.map(|(name, number)| (name.to_owned(), Value::Number(number))).collect())
     }
 
@@ -226,7 +227,7 @@ mod tests {
     fn every_write_keeps_the_sum_and_is_done_once() {
         let item = made(100, 0);
         assert_eq!(Shard::read(&item), Some(Shard { written: true, ..Shard::unwritten(100, 0, LEASE) }));
-        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: 0, want: 0, elsewhere: 0 };
+        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: Some(0), want: 0, elsewhere: 0 };
         let check = |item: &Item| {
             let shard = Shard::read(item).unwrap();
             assert_eq!(
@@ -268,9 +269,26 @@ mod tests {
         }
         assert!(item.size(&key(host, 7)) <= 1024, "{} bytes", item.size(&key(host, 7)));
         let shard = Shard::read(&item).unwrap();
-        let nodes: std::collections::BTreeSet<u16> = shard.entries.values().map(|entry| entry.node).collect();
+        let nodes: std::collections::BTreeSet<u16> =
+            shard.entries.values().filter_map(|entry| entry.node).collect();
         assert!(nodes.len() == 27 && nodes.iter().all(|node| (896..1024).contains(node)), "{nodes:?}");
         let (id, entry) = shard.entries.first_key_value().unwrap();
-        assert!(!shard.is_taken(entry.node, id) && shard.is_taken(entry.node, "other"));
+        let node = entry.node.unwrap();
+        assert!(!shard.is_taken(node, id) && shard.is_taken(node, "other"));
+    }
+
+    #[test]
+    fn a_shard_has_128_numbers_and_then_none() {
+        let mut shard = Shard::unwritten(10_000, 3, LEASE);
+        for number in 0..128 {
+            let node = shard.free_node(3, number * 77);
+            assert!(node.is_some_and(|node| (384..512).contains(&node)), "{node:?}");
+            let entry = Entry { slots: 0, beat: 1, epoch: 1, node, want: 0, elsewhere: 0 };
+            shard.entries.insert(number.to_string(), entry);
+        }
+        assert_eq!(shard.free_node(3, 5), None);
+        let entry = Entry { slots: 2, beat: 1, epoch: 1, node: None, want: 0, elsewhere: 0 };
+        let item = apply(&made(100, 3), &entry.join("host", 3, "a")).unwrap();
+        assert_eq!(Shard::read(&item).unwrap().entries["a"], entry, "an entry without a number is one, too");
     }
 }

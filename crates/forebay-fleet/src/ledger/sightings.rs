@@ -68,6 +68,16 @@ impl Watch {
         self.views[usize::from(k)].seen.as_ref().map(|(shard, _)| shard)
     }
 
+    /// A shard that was looked at, and was not there.
+    pub(crate) fn unwritten(&self) -> Option<u8> {
+        (0..SHARDS).find(|k| self.shard(*k).is_some_and(|shard| !shard.written))
+    }
+
+    /// Whether all have been seen.
+    pub(crate) fn is_complete(&self) -> bool {
+        (0..SHARDS).all(|k| self.shard(k).is_some_and(|shard| shard.written))
+    }
+
     /// Whether it was seen at `at` or later.
     pub(crate) fn seen_since(&self, k: u8, at: Instant) -> bool {
         self.views[usize::from(k)].seen_since(at)
@@ -86,7 +96,7 @@ impl Watch {
 
     /// Which shard to read next, after `read` others, for someone at home in `home`: onward round the ring until there is
     /// one where someone lives. So whoever died alone in a shard is seen by those who live before it. Of instances with `seats`
-    /// entries each there are fewer than of entries, and so each looks at more.
+    /// entries each there are fewer than of entries, and so each looks at more; or at `all`.
     pub(crate) fn next_look(
         &self,
         home: u8,
@@ -94,6 +104,7 @@ impl Watch {
         now: Instant,
         beat: Duration,
         seats: usize,
+        all: bool,
     ) -> Option<u8> {
         let k = (home + read + 1) % SHARDS;
         if k == home || read + 1 >= SHARDS {
@@ -101,7 +112,7 @@ impl Watch {
         }
         let least = LOOKS * seats.max(1) / self.population(now, beat).max(1);
         let far_enough = usize::from(read) >= least.max(1);
-        (!far_enough || !self.met_life(home, read, now, beat)).then_some(k)
+        (all || !far_enough || !self.met_life(home, read, now, beat)).then_some(k)
     }
 
     /// Whether one of the `read` shards after `home` has someone living there.
@@ -112,6 +123,12 @@ impl Watch {
     /// Every entry, as far as is known.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
         self.views.iter().flat_map(|view| &view.sightings).map(|(id, (entry, _))| (id, entry))
+    }
+
+    /// Whether someone wants more than it has, in a shard seen since `at`.
+    pub(crate) fn wants(&self, at: Instant) -> bool {
+        let seen = self.views.iter().filter(|view| view.seen_since(at));
+        seen.flat_map(|view| view.sightings.values()).any(|(entry, _)| entry.want > 0)
     }
 
     /// What each instance has and wants in the shards seen since `at`, and how many slots those shards have; none if nobody
@@ -145,8 +162,11 @@ impl Watch {
     /// Slots in use, and all there are, as far as is known: a shard that nobody has written is free.
     pub(crate) fn totals(&self, limit: u64) -> (u64, u64) {
         (0..SHARDS).fold((0, 0), |(used, all), k| match self.shard(k) {
-            Some(shard) => (used + shard.capacity.saturating_sub(shard.free), all + shard.capacity),
-            None => (used, all + super::shard::capacity(limit, k)),
+            Some(shard) => {
+                let used_here = shard.capacity.saturating_sub(shard.free);
+                (used.saturating_add(used_here), all.saturating_add(shard.capacity))
+            }
+            None => (used, all.saturating_add(super::shard::capacity(limit, k))),
         })
     }
 }
@@ -159,7 +179,7 @@ mod tests {
     const BEAT: Duration = Duration::from_secs(30);
 
     fn shard(beats: &[(&str, i64)]) -> Shard {
-        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: 0, want: 0, elsewhere: 0 };
+        let entry = |beat| Entry { slots: 1, beat, epoch: 1, node: Some(0), want: 0, elsewhere: 0 };
         let entries = beats.iter().map(|(id, beat)| ((*id).to_owned(), entry(*beat))).collect();
         Shard { entries, ..Shard::unwritten(80, 0, LEASE) }
     }
@@ -183,7 +203,7 @@ mod tests {
         let mut watch = Watch::default();
         let looks = |watch: &Watch, now| {
             let mut read = 0;
-            while watch.next_look(6, read, now, BEAT, 1).is_some() {
+            while watch.next_look(6, read, now, BEAT, 1, false).is_some() {
                 read += 1;
             }
             read

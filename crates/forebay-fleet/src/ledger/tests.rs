@@ -95,7 +95,7 @@ impl Desk {
         while numbers.len() < most {
             match self.book.take(self.now, None) {
                 Taken::Lease(number) => numbers.push(number),
-                Taken::Full | Taken::Away(_) => break,
+                Taken::Full | Taken::Fair(_) | Taken::Away(_) => break,
                 Taken::Wait => {
                     let round = self.book.wait(true);
                     self.pass(Duration::ZERO);

@@ -89,7 +89,7 @@ variables! {
     LEASE_BEAT "DISTRIBUTED_CONN_LEASE_BEAT" "duration" "30s" "lease_beat"
         "how often an instance says that it lives";
     LEASE_LENGTH "DISTRIBUTED_CONN_LEASE_LENGTH" "duration" "120s" "lease_length"
-        "how long it is believed; above the beat";
+        "how long it is believed; whole seconds, at least 5s, and above the beat";
     LEASE_BLOCK "DISTRIBUTED_CONN_LEASE_BLOCK" "number" "10" "lease_block"
         "slots taken and given back at a time";
     RATE_ENABLED "DISTRIBUTED_RATE_LIMITER_ENABLED" "boolean" "false" "fleet_rate"

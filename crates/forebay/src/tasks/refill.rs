@@ -96,7 +96,7 @@ impl<C: Connect> Opening<C> {
             });
             self.lease = Some(lease.map_err(|error| {
                 let failure = match error {
-                    LeaseError::Limit { .. } => Failure::LeaseLimit,
+                    LeaseError::Limit { .. } | LeaseError::Share { .. } => Failure::LeaseLimit,
                     LeaseError::Unavailable(_) => Failure::Lease,
                 };
                 OpenError::new(failure, error)

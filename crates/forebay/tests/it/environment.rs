@@ -266,6 +266,31 @@ fn other_mistakes_are_told_as_clearly() {
             ],
             "but must be above the beat, which is 30s",
         ),
+        (
+            &[
+                ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "1"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "300s"),
+            ],
+            "DSQL_DISTRIBUTED_CONN_LEASE_BEAT is \"300s\", but must be below the length of a lease, which is 2m",
+        ),
+        (
+            &[
+                ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "1"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "100ms"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "900ms"),
+            ],
+            "but must be whole seconds, at least 5s",
+        ),
+        (
+            &[
+                ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "1"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "119.5s"),
+            ],
+            "but must be whole seconds, at least 5s",
+        ),
         (&[("DSQL_MAX_CONNS", "0")], "DSQL_MAX_CONNS is \"0\""),
     ] {
         let found = problems(variables);

@@ -166,6 +166,54 @@ fn futures_that_are_dropped_leave_nothing_behind() {
     }
 }
 
+/// What was made with a number is still about when the ledger has forgotten who has it.
+#[test]
+fn ids_follow_the_number_in_the_ledger() {
+    let (time, table, host) = (VirtualTime::new(), MemoryTable::new(), "abc.dsql.us-east-1.on.aws");
+    let options = forebay_dsql::Options::builder(host)
+        .variable("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true")
+        .variable("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "table")
+        .build()
+        .unwrap();
+    let faulty = Arc::new(FaultyTable::new(table.clone(), time.clone(), Seed::new(1)));
+    let slow = Duration::from_millis(20);
+    faulty.set(Faults { latency: (slow, slow), ..Faults::default() });
+    let tables = Tables { leases: Arc::clone(&faulty) as _, rate: Arc::clone(&faulty) as _ };
+    let member = Member::builder(&options, Nobody).tables(tables).runtime(time.clone());
+    let member = time.run(member.join()).unwrap();
+    let ids = time.run(member.ids(PATIENCE));
+    let (first, node) = (ids.next().unwrap(), ids.node());
+    assert_eq!(u64::try_from(first).unwrap() >> 12 & 1023, u64::from(node.number()));
+
+    // Forgotten, and nobody else takes the number: it is the same again.
+    time.run(operator::reset(&table, &time, host)).unwrap();
+    let wait = || time.advance(Duration::from_millis(1));
+    while ids.next().is_ok() {
+        wait();
+    }
+    assert_eq!(ids.next(), Err(forebay_dsql::IdError::NoNumber), "another may have it");
+    while ids.next().is_err() {
+        wait();
+    }
+    assert_eq!((ids.node(), member.fleet_status().unwrap().node), (node, Some(node.number())));
+
+    // Someone else has it now.
+    let shard = format!("forebay_ledger#{host}#{}", node.number() / 128);
+    let mut item = table.item(&shard).unwrap();
+    let mut entries = item.map("inst").unwrap().clone();
+    let entry = entries.remove(&member.fleet_status().unwrap().instance).unwrap();
+    entries.insert("other".to_owned(), entry);
+    item = item.with("inst", forebay_fleet::Value::Map(entries));
+    table.put(&shard, item);
+    let before = ids.next().unwrap();
+    time.advance(Duration::from_secs(60));
+    let other = ids.node();
+    assert_ne!(other, node);
+    let after = ids.next().unwrap();
+    assert!(after > before && u64::try_from(after).unwrap() >> 12 & 1023 == u64::from(other.number()));
+    time.shut_down();
+}
+
 struct Nobody;
 
 impl Signer for Nobody {

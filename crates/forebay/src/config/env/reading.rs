@@ -112,8 +112,19 @@ impl Reading<'_> {
         let enabled = self.boolean(var::LEASE_ENABLED, false);
         let beat = self.positive(var::LEASE_BEAT, Duration::from_secs(30));
         let length = self.positive(var::LEASE_LENGTH, Duration::from_secs(120));
+        // Tables have whole seconds of it; and one call to a table may take five.
+        if enabled && (length < Duration::from_secs(5) || length.subsec_nanos() > 0) {
+            self.problem(var::LEASE_LENGTH, "whole seconds, at least 5s");
+        }
         if enabled && length <= beat {
-            self.problem(var::LEASE_LENGTH, &format!("above the beat, which is {}", show(beat)));
+            if self.raw(var::LEASE_LENGTH).is_some() {
+                self.problem(var::LEASE_LENGTH, &format!("above the beat, which is {}", show(beat)));
+            } else {
+                self.problem(
+                    var::LEASE_BEAT,
+                    &format!("below the length of a lease, which is {}", show(length)),
+                );
+            }
         }
         let modes = [("ledger", LeaseMode::Ledger), ("counter", LeaseMode::Counter)];
         let settings = LeaseSettings {

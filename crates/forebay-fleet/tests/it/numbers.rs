@@ -1,0 +1,122 @@
+//! Numbers of instances: there are 1,024, and nobody loses the one it has while it lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forebay::rt::{ProcessClock, VirtualTime};
+use forebay::{LeaseMode, Seed};
+use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Tables, Value, operator};
+
+use crate::support::{ENDPOINT, leases, seconds, settings};
+
+fn rules(limit: u64, max_open: u64) -> FleetSettings {
+    let mut settings = settings();
+    settings.leases = Some(leases(LeaseMode::Ledger, limit));
+    settings.max_open = max_open;
+    settings
+}
+
+fn start(time: &VirtualTime, table: &MemoryTable, settings: &FleetSettings, number: u64) -> Fleet {
+    let seed = Seed::new(number);
+    let table = FaultyTable::new(table.clone(), time.clone(), seed);
+    let latency = (Duration::from_millis(4), Duration::from_millis(8));
+    table.set(Faults { latency, ..Faults::default() });
+    let runtime = time.process(ProcessClock::default());
+    time.run(Fleet::start(settings.clone(), Tables::one(table), runtime, seed)).unwrap()
+}
+
+/// A shard with so many entries that have a number.
+fn crowd(k: i64, numbers: i64) -> Item {
+    let entry = |number: i64| {
+        let fields = [("s", 1), ("b", 1), ("e", number + 1), ("n", k * 128 + number)];
+        let fields = fields.map(|(name, value)| (name.to_owned(), Value::Number(value)));
+        (format!("x{k}{number}"), Value::Map(BTreeMap::from(fields)))
+    };
+    Item::new()
+        .with("capacity", 1250)
+        .with("free", 1250 - numbers)
+        .with("joins", numbers)
+        .with("lease", 120)
+        .with("inst", Value::Map((0..numbers).map(entry).collect()))
+}
+
+#[test]
+fn the_1025th_has_slots_and_no_number() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    for k in 0..8 {
+        table.put(&format!("forebay_ledger#{ENDPOINT}#{k}"), crowd(k, 128));
+    }
+    let fleet = start(&time, &table, &rules(10_000, 5), 1);
+    time.advance(seconds(60));
+    let status = fleet.status();
+    assert!(status.slots >= 5 && status.node.is_none(), "{status:?}");
+    assert_eq!(time.run(fleet.node()), None, "it waits for none");
+    assert!(table.bill().writes < 20, "{:?}", table.bill());
+    time.shut_down();
+}
+
+#[test]
+fn the_last_numbers_are_found() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    for k in 0..8 {
+        table.put(&format!("forebay_ledger#{ENDPOINT}#{k}"), crowd(k, if k == 5 { 126 } else { 128 }));
+    }
+    let fleets: Vec<Fleet> = (0..3).map(|number| start(&time, &table, &rules(10_000, 5), number)).collect();
+    time.advance(seconds(60));
+    let nodes: BTreeSet<Option<u16>> = fleets.iter().map(|fleet| fleet.status().node).collect();
+    assert_eq!(nodes, [None, Some(5 * 128 + 126), Some(5 * 128 + 127)].into());
+    assert!(fleets.iter().all(|fleet| fleet.status().slots >= 5));
+    assert!(table.bill().writes < 60, "{:?}", table.bill());
+    time.shut_down();
+}
+
+#[test]
+fn whoever_lives_keeps_its_number_after_a_reset_and_when_it_is_evicted() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let settings = rules(10_000, 20);
+    let fleets: Vec<Fleet> = (0..60).map(|number| start(&time, &table, &settings, number)).collect();
+    time.advance(seconds(60));
+    let numbers = || fleets.iter().map(|fleet| fleet.status().node.unwrap()).collect::<Vec<u16>>();
+    let before = numbers();
+    time.run(operator::reset(&table, &time, ENDPOINT)).unwrap();
+    time.advance(seconds(60));
+    assert_eq!(numbers(), before);
+    let evicted = fleets[0].status().instance;
+    time.run(operator::evict(&table, &time, ENDPOINT, &evicted)).unwrap();
+    time.advance(seconds(60));
+    assert_eq!(numbers(), before);
+    let newcomers = (100..120).map(|number| start(&time, &table, &settings, number));
+    let newcomers: Vec<Fleet> = newcomers.collect();
+    time.advance(seconds(10));
+    assert!(newcomers.iter().all(|fleet| !before.contains(&fleet.status().node.unwrap())));
+    time.shut_down();
+}
+
+#[test]
+fn an_instance_with_entries_in_several_shards_has_one_number() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let fleet = start(&time, &table, &rules(80, 60), 3);
+    let leases = fleet.leases().unwrap();
+    let held: Vec<_> = (0..60).map(|_| time.run(leases.acquire()).unwrap()).collect();
+    time.advance(seconds(60));
+    let survey = || time.run(operator::survey(&table, &time, ENDPOINT)).unwrap();
+    let numbers = || survey().instances.iter().filter_map(|entry| entry.node).collect::<Vec<u16>>();
+    let before = fleet.status();
+    assert!(survey().instances.len() >= 6, "{:?}", survey().instances);
+    assert_eq!(numbers(), [before.node.unwrap()]);
+    // Its home is lost, and nothing else.
+    let home = survey().instances.iter().find(|entry| entry.node.is_some()).unwrap().shard;
+    let item = table.item(&format!("forebay_ledger#{ENDPOINT}#{home}")).unwrap();
+    let capacity = item.number("capacity").unwrap();
+    table.put(
+        &format!("forebay_ledger#{ENDPOINT}#{home}"),
+        item.with("free", capacity).with("inst", Value::Map(BTreeMap::new())),
+    );
+    time.advance(seconds(60));
+    let after = fleet.status();
+    assert_eq!((after.node, after.leases), (before.node, 60));
+    assert!(after.slots >= 60 && numbers() == [before.node.unwrap()], "{after:?}");
+    assert!(survey().is_exact());
+    drop(held);
+    time.shut_down();
+}
