@@ -57,7 +57,7 @@ struct Setup {
 /// counter (mode counter) drifts when an instance crashes: see reconcile.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The exit status is 1 if there is drift.\n\nExample:\n  forebay lease status --table forebay \
+    after_help = "The exit status is 1 if there is drift, or a shard that cannot be read.\n\nExample:\n  forebay lease status --table forebay \
                         --endpoint abc.dsql.us-east-1.on.aws --json | jq .instances"
 )]
 struct Shown {

@@ -101,7 +101,7 @@ impl Status {
         for shard in &self.survey.broken {
             writeln!(
                 f,
-                "shard {shard}: not to be read; something has written what it should not: `forebay lease reset`"
+                "shard {shard} cannot be read; something has written what it should not: `forebay lease reset`"
             )?;
         }
         if instances.is_empty() {
@@ -163,4 +163,31 @@ fn ago(age: Duration) -> String {
 fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fleet::operator::ShardReport;
+
+    fn entry(shard: u8, node: Option<u16>) -> InstanceReport {
+        let (beat_age, lease) = (Duration::from_secs(3), Duration::from_secs(120));
+        InstanceReport { instance: "his4k2pq".to_owned(), shard, slots: 5, node, beat_age, lease }
+    }
+
+    #[test]
+    fn it_shows_the_number_at_home_and_what_cannot_be_read() {
+        let mut survey = Survey::default();
+        survey.shards = vec![(0, ShardReport { capacity: 50, free: 40, drift: 0 })];
+        survey.instances = vec![entry(0, None), entry(5, Some(700))];
+        let mut status = Status { endpoint: "host".to_owned(), survey };
+        let text = status.to_string();
+        let line = text.lines().find(|line| line.starts_with("his4k2pq")).unwrap();
+        assert_eq!(line.split_whitespace().take(4).collect::<Vec<_>>(), ["his4k2pq", "10", "700", "0,5"]);
+        assert!(status.is_exact() && text.contains("drift: none"), "{text}");
+        status.survey.broken = vec![3];
+        let text = status.to_string();
+        assert!(!status.is_exact() && text.contains("shard 3 cannot be read"), "{text}");
+        assert!(!text.contains("drift: none") && status.record()["broken"] == json!([3]), "{text}");
+    }
 }
