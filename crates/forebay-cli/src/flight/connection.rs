@@ -76,6 +76,7 @@ impl Connection {
             // Whatever it answers, it has answered.
             let _ = rt::within(runtime, FAREWELL, session.ping()).await;
         }
+        // Whoever leaves has no use for the reason why the server did not hear of it.
         let _ = session.close().await;
     }
 }
