@@ -28,6 +28,7 @@ mod sandbox;
 mod script;
 mod server;
 mod shape;
+mod stoppable;
 mod transaction;
 mod turns;
 
@@ -266,9 +267,9 @@ impl PostgresSession {
             let backend = self.inner.backend(&self.role, &self.settings).await?;
             let (inner, settings) = (self.inner.clone(), self.settings.clone());
             let transaction = Transaction::new(inner.clone(), backend, settings, self.epoch);
-            let (pid, mark) = (transaction.pid(), transaction.mark());
-            let holder = Holder { mark, transaction: Arc::new(AsyncMutex::new(Some(transaction))) };
-            let holder = Arc::new(holder);
+            let (pid, mark, stoppable) = (transaction.pid(), transaction.mark(), transaction.stoppable());
+            let transaction = Arc::new(AsyncMutex::new(Some(transaction)));
+            let holder = Arc::new(Holder { mark, stoppable, transaction });
             inner.turns.enter(pid, holder.clone());
             self.open = Some(Open { pid, holder, inner });
         }

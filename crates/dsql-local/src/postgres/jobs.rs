@@ -87,7 +87,7 @@ impl Inner {
     }
 
     /// Runs the jobs that are not over, one after the other.
-    async fn run_jobs(&self, which: &str) -> Result<(), SqlError> {
+    async fn run_jobs(self: &Arc<Self>, which: &str) -> Result<(), SqlError> {
         let _turn = self.jobs.turn.lock().await;
         let mut superuser = self.backend(&Role::superuser(), &[]).await?;
         let find = format!(
@@ -121,7 +121,7 @@ impl Inner {
     }
 
     /// As whoever owns the table: it may run what that one has written.
-    async fn run_job(&self, owner: &str, command: &str) -> Result<(), SqlError> {
+    async fn run_job(self: &Arc<Self>, owner: &str, command: &str) -> Result<(), SqlError> {
         let mut backend = Backend::connect(self.server.directory(), Role::owner(owner)).await?;
         backend.run("SET lock_timeout = 0").await?;
         // Whoever writes holds the table against it.

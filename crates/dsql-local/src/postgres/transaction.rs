@@ -11,6 +11,7 @@ use super::commits::Mark;
 use super::journal::Journal;
 use super::replay::replay;
 use super::sandbox::Sandbox;
+use super::stoppable::Stoppable;
 use super::{Inner, catalog, writes};
 use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
@@ -42,6 +43,7 @@ enum Hold {
 pub(super) struct Transaction {
     inner: Arc<Inner>,
     backend: Backend,
+    stoppable: Stoppable,
     settings: Vec<Setting>,
     /// What they were when it began: they are so again when all is undone.
     settings_before: Vec<Setting>,
@@ -67,6 +69,7 @@ impl Transaction {
         Self {
             inner,
             backend,
+            stoppable: Stoppable::default(),
             settings_before: settings.clone(),
             settings,
             mark,
@@ -88,6 +91,10 @@ impl Transaction {
 
     pub(super) fn mark(&self) -> Mark {
         self.mark
+    }
+
+    pub(super) fn stoppable(&self) -> Stoppable {
+        self.stoppable.clone()
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -139,7 +146,7 @@ impl Transaction {
         }
         // If it was undone, so were its settings.
         self.backend.settle(&self.settings).await?;
-        match self.backend.describe(statement, types).await {
+        match self.stoppable.during(self.backend.describe(statement, types)).await {
             Err(error) if is_dislodged(&error) => {}
             described => return described,
         }
@@ -192,7 +199,7 @@ impl Transaction {
             self.detach().await?;
         }
         if matches!(self.hold, Hold::All) {
-            match self.attempt(call, rows).await {
+            match self.stoppable().during(self.attempt(call, rows)).await {
                 Err(error) if is_dislodged(&error) => self.detach().await?,
                 Err(error) if self.is_conflict(&error) => self.doom(call, error).await?,
                 outcome => return outcome,
@@ -260,7 +267,7 @@ impl Transaction {
             // What only reads wants no row of anybody's, and may take its time: others shall have the turn.
             self.restore().await?;
             self.backend.run(DO_NOT_WAIT).await?;
-            match self.attempt(call, rows).await {
+            match self.stoppable().during(self.attempt(call, rows)).await {
                 Err(error) if is_dislodged(&error) => self.detach().await?,
                 outcome => return outcome,
             }

@@ -18,8 +18,9 @@ use super::backend::Backend;
 use super::commits::Mark;
 use super::request::Request;
 use super::roles::Role;
+use super::stoppable::Stoppable;
 use super::transaction::Transaction;
-use crate::clock::{pause, within};
+use crate::clock::pause;
 use crate::error::SqlError;
 use crate::race::{self, First};
 use crate::tasks::Tasks;
@@ -32,6 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(2);
 pub(super) struct Holder {
     /// When it began.
     pub(super) mark: Mark,
+    pub(super) stoppable: Stoppable,
     /// None once it is over. Locked while a statement of it runs.
     pub(super) transaction: Arc<AsyncMutex<Option<Transaction>>>,
 }
@@ -64,7 +66,7 @@ impl Turns {
     }
 
     /// Does `work` on a connection, and makes everybody let go that it has to wait for. Only with the turn.
-    pub(super) async fn insist<T>(&self, inner: &Inner, pid: i32, work: impl Future<Output = T>) -> T {
+    pub(super) async fn insist<T>(&self, inner: &Arc<Inner>, pid: i32, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
             match race::first(&mut work, pause(PATIENCE)).await {
@@ -81,15 +83,13 @@ impl Turns {
         }
     }
 
-    async fn dislodge(&self, inner: &Inner, pid: i32) {
+    async fn dislodge(&self, inner: &Arc<Inner>, pid: i32) {
         let Some(holder) = self.holders.lock().get(&pid).cloned() else { return };
-        let lock = || holder.transaction.clone().lock_owned();
-        let mut held = match within(PATIENCE, lock()).await {
-            Some(held) => held,
-            None => {
-                // Its statement is begun anew later. If it has just ended, there is nothing to cancel.
-                drop(self.watch(inner, &format!("SELECT pg_cancel_backend({pid})")).await);
-                lock().await
+        let mut lock = pin!(holder.transaction.clone().lock_owned());
+        let mut held = loop {
+            match race::first(&mut lock, pause(PATIENCE)).await {
+                First::Left(held) => break held,
+                First::Right(()) => stop(inner.clone(), holder.clone(), pid).await,
             }
         };
         // Begun, it is also ended: whoever insists may be gone before that.
@@ -126,4 +126,14 @@ impl Turns {
         backend.ask(Request::query(sql), take).await?;
         Ok(rows)
     }
+}
+
+/// Stops a holder's statement, which is begun anew later.
+async fn stop(inner: Arc<Inner>, holder: Arc<Holder>, pid: i32) {
+    let stopped = async move {
+        let word = format!("SELECT pg_cancel_backend({pid})");
+        // If it cannot be told, it ends when it ends.
+        holder.stoppable.stop(async { drop(inner.turns.watch(&inner, &word).await) }).await;
+    };
+    Tasks::here().finish(stopped).await;
 }

@@ -101,7 +101,7 @@ impl Transaction {
                 _ => {}
             }
         }
-        match self.play(call, rows, "").await {
+        match self.stoppable().during(self.play(call, rows, "")).await {
             Err(error) if is_dislodged(&error) => self.detach().await?,
             outcome => return outcome,
         }
