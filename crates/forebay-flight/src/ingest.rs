@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use arrow_array::RecordBatch;
 use arrow_flight::encode::{FlightDataEncoder, FlightDataEncoderBuilder};
@@ -239,8 +240,7 @@ where
     let data = Outgoing { encoder, tell: Some(tell) };
     let judge = |status: Status| link.judge_within(&status, limits, Phase::Execute);
     let mut answer = pin!(async {
-        let answers = link.put(data, limits.remaining()).await.map_err(judge)?;
-        let answer = put::first(answers).await.map_err(judge)?;
+        let answer = link.put(data, limits.remaining()).await.map_err(judge)?;
         put::updated(&answer.ok_or_else(|| Error::protocol("an ingest without a result"))?)
     });
     poll_fn(|context| {
@@ -272,17 +272,19 @@ impl Stream for Outgoing {
         if self.tell.is_none() {
             return Poll::Pending;
         }
-        let error = match ready!(self.encoder.poll_next_unpin(context)) {
-            Some(Ok(data)) => return Poll::Ready(Some(data)),
-            None => return Poll::Ready(None),
-            Some(Err(FlightError::ExternalError(error))) => {
-                Error::Input { message: Chain(&*error).to_string() }
-            }
-            Some(Err(error)) => Error::Input { message: error.to_string() },
+        // This is polled where the connection is served, which must survive what callers do.
+        let polled = catch_unwind(AssertUnwindSafe(|| self.encoder.poll_next_unpin(context)));
+        let message = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(None)) => return Poll::Ready(None),
+            Ok(Poll::Ready(Some(Ok(data)))) => return Poll::Ready(Some(data)),
+            Ok(Poll::Ready(Some(Err(FlightError::ExternalError(error))))) => Chain(&*error).to_string(),
+            Ok(Poll::Ready(Some(Err(error)))) => error.to_string(),
+            Err(_) => "their stream panicked".to_owned(),
         };
         if let Some(tell) = self.tell.take() {
             // Whoever no longer listens has given up already.
-            let _ = tell.send(error);
+            let _ = tell.send(Error::Input { message });
         }
         Poll::Pending
     }

@@ -56,6 +56,7 @@ mod stream;
 mod sync;
 mod tls;
 mod transaction;
+mod valve;
 mod wire;
 
 pub use actions::OptionValue;

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{Action, FlightData, FlightDescriptor, FlightInfo, PollInfo, PutResult, Ticket};
+use arrow_flight::{Action, FlightData, FlightDescriptor, FlightInfo, PollInfo, Ticket};
 use bytes::Bytes;
 use forebay::rt;
 use forebay::{Chain, Lifeline};
-use futures_util::Stream;
+use futures_util::{Stream, TryStreamExt};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::error::{Error, Result};
@@ -22,6 +23,7 @@ use crate::server::Server;
 use crate::wire::{Pulse, Unsent, Wire};
 
 mod errands;
+mod upload;
 
 /// One connection: one session on the server.
 pub(crate) struct Link {
@@ -161,14 +163,6 @@ impl Link {
         Ok(self.client.clone().do_get(timed(ticket, limit)).await?.into_inner())
     }
 
-    pub(crate) async fn put(
-        &self,
-        data: impl Stream<Item = FlightData> + Send + 'static,
-        limit: Option<Duration>,
-    ) -> Result<Streaming<PutResult>, Status> {
-        Ok(self.client.clone().do_put(timed(data, limit)).await?.into_inner())
-    }
-
     /// Runs an action to its end, and returns its first result.
     pub(crate) async fn act(
         &self,
@@ -177,11 +171,8 @@ impl Link {
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
         self.is_used.store(true, Ordering::Relaxed);
-        let mut results =
-            self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?.into_inner();
-        let first = results.message().await?.map(|result| result.body);
-        while results.message().await?.is_some() {}
-        Ok(first)
+        let results = self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?;
+        Ok(first(results.into_inner()).await?.map(|result| result.body))
     }
 
     /// Asks the session whether it answers, whatever it answers.
@@ -191,8 +182,8 @@ impl Link {
         for ticket in
             info.map_err(|status| self.judge(&status))?.endpoint.into_iter().filter_map(|end| end.ticket)
         {
-            let mut data = self.get(ticket, None).await.map_err(|status| self.judge(&status))?;
-            while data.message().await.map_err(|status| self.judge(&status))?.is_some() {}
+            let data = self.get(ticket, None).await.map_err(|status| self.judge(&status))?;
+            first(data).await.map_err(|status| self.judge(&status))?;
         }
         Ok(())
     }
@@ -245,6 +236,16 @@ impl Link {
     }
 }
 
+/// The first of the server's answers, when the last has come.
+async fn first<T>(mut answers: impl Stream<Item = Result<T, Status>> + Unpin) -> Result<Option<T>, Status> {
+    let first = answers.try_next().await?;
+    while answers.try_next().await?.is_some() {
+        // Deadlines are looked at in between, however many there are.
+        yield_now().await;
+    }
+    Ok(first)
+}
+
 /// A deadline is soon if it is nearer than clocks and networks are exact.
 const SOON: Duration = Duration::from_millis(20);
 
@@ -268,7 +269,22 @@ impl fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use futures_util::stream;
+
     use super::*;
+
+    #[test]
+    fn a_flood_of_answers_does_not_keep_others_waiting() {
+        let mut flood = pin!(first(stream::iter((0..1_000).map(Ok))));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(flood.as_mut().poll(&mut context).is_pending());
+        let mut polls =
+            (0..).map(|_| flood.as_mut().poll(&mut context)).skip_while(|polled| polled.is_pending());
+        assert!(matches!(polls.next(), Some(std::task::Poll::Ready(Ok(Some(0))))));
+    }
 
     #[test]
     fn the_server_is_told_the_deadline() {

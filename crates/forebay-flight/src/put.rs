@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::sql::{CommandStatementUpdate, DoPutUpdateResult, ProstMessageExt};
-use arrow_flight::{FlightData, FlightDescriptor, PutResult};
+use arrow_flight::{FlightData, FlightDescriptor};
 use bytes::Bytes;
 use futures_util::{TryStreamExt, stream};
 use prost::Message;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use crate::error::{Error, Phase, Result};
 use crate::fetch::close_if_answered;
@@ -55,8 +55,7 @@ pub(crate) async fn put(
     let answer = limits.run(Phase::Execute, async {
         let data = encode(command, params).await?;
         let judge = |status: Status| link.judge_within(&status, limits, Phase::Execute);
-        let answers = link.put(stream::iter(data), limits.remaining()).await.map_err(judge)?;
-        first(answers).await.map_err(judge)
+        link.put(stream::iter(data), limits.remaining()).await.map_err(judge)
     });
     match answer.await {
         Ok(answer) => {
@@ -68,13 +67,6 @@ pub(crate) async fn put(
             Err(error)
         }
     }
-}
-
-/// The first answer, when the last has come.
-pub(crate) async fn first(mut answers: Streaming<PutResult>) -> Result<Option<Bytes>, Status> {
-    let first = answers.message().await?.map(|answer| answer.app_metadata);
-    while answers.message().await?.is_some() {}
-    Ok(first)
 }
 
 async fn encode(command: Bytes, params: Option<RecordBatch>) -> Result<Vec<FlightData>> {

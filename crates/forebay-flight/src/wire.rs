@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::greeting::greeted;
 use crate::options::ConnectOptions;
 use crate::tls::Tls;
+use crate::valve::Valve;
 
 /// How long the other host may be silent before it is asked, and how long it may owe an acknowledgement.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -242,6 +243,9 @@ impl tower_service::Service<Request<Body>> for Wire {
             Err(error) => return Box::pin(std::future::ready(Err(error.into()))),
         }
         self.dress.put_on(request.headers_mut());
+        if let Some(valve) = request.extensions_mut().remove::<Valve>() {
+            request = request.map(|body| valve.through(body));
+        }
         let answer = self.send.try_send_request(request);
         let dress = Arc::clone(&self.dress);
         Box::pin(async move {

@@ -14,6 +14,7 @@ use crate::fixture::{eventually, integers, pool, server_with, small};
 use odd_server::{OddServer, Oddity};
 
 mod odd_server;
+mod uploads;
 
 /// Nobody listens there.
 const NOWHERE: &str = "grpc://127.0.0.1:1";

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::RecordBatch;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::sql::DoPutUpdateResult;
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
-use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
+use prost::Message;
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -30,6 +32,31 @@ pub(crate) struct Oddity {
     pub(crate) spoil: Option<fn(&mut FlightData)>,
     /// It answers the first question about progress, and breaks off the second.
     pub(crate) breaks_off_polling: bool,
+    /// What it does with data that it is sent.
+    pub(crate) upload: Option<Upload>,
+}
+
+/// How it takes data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upload {
+    /// Answers when it has all of it.
+    Late,
+    /// Answers when all is there, but begins its answer at once.
+    Early,
+    /// Begins its answer at once, and reads nothing.
+    Never,
+    /// Answers again and again.
+    Endless,
+}
+
+/// What it was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) messages: usize,
+    /// Uploads that came to their end.
+    pub(crate) ended: usize,
+    /// Uploads that broke off.
+    pub(crate) broken: usize,
 }
 
 /// One such server.
@@ -41,6 +68,7 @@ struct State {
     oddity: Mutex<Oddity>,
     statements: AtomicUsize,
     secrets: Mutex<Vec<String>>,
+    taken: Mutex<Taken>,
 }
 
 impl OddServer {
@@ -72,11 +100,37 @@ impl OddServer {
         self.0.secrets.lock().clone()
     }
 
+    pub(crate) fn taken(&self) -> Taken {
+        *self.0.taken.lock()
+    }
+
+    async fn take(self, mut data: Streaming<FlightData>) -> Result<PutResult, Status> {
+        loop {
+            let message = data.message().await;
+            let mut taken = self.0.taken.lock();
+            match message {
+                Ok(Some(_)) => taken.messages += 1,
+                Ok(None) => {
+                    taken.ended += 1;
+                    return Ok(updated());
+                }
+                Err(status) => {
+                    taken.broken += 1;
+                    return Err(status);
+                }
+            }
+        }
+    }
+
     fn listen<T>(&self, request: &Request<T>) {
         let known = ["authorization", "cookie", "x-key"];
         let sent = known.iter().filter(|name| request.metadata().contains_key(**name));
         self.0.secrets.lock().extend(sent.map(|name| (*name).to_owned()));
     }
+}
+
+fn updated() -> PutResult {
+    PutResult { app_metadata: DoPutUpdateResult { record_count: 7 }.encode_to_vec().into() }
 }
 
 async fn encoded(batch: RecordBatch) -> Vec<FlightData> {
@@ -146,8 +200,20 @@ impl FlightService for OddServer {
         Ok(Response::new(stream::iter(messages.into_iter().map(Ok)).boxed()))
     }
 
-    async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
-        unknown()
+    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
+        let data = request.into_inner();
+        // A task of its own goes on when the call is over, so that what it reads then is seen.
+        #[allow(clippy::disallowed_methods, reason = "a server of its own")]
+        let take = |data| tokio::spawn(self.clone().take(data)).map(|taken| taken.unwrap());
+        let upload = self.0.oddity.lock().upload;
+        let answers = match upload {
+            None => return unknown(),
+            Some(Upload::Late) => stream::iter([take(data).await]).boxed(),
+            Some(Upload::Early) => stream::once(take(data)).boxed(),
+            Some(Upload::Never) => stream::pending().chain(stream::once(take(data))).boxed(),
+            Some(Upload::Endless) => stream::repeat_with(|| Ok(updated())).boxed(),
+        };
+        Ok(Response::new(answers))
     }
 
     async fn do_exchange(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoExchangeStream> {
