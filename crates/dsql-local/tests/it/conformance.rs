@@ -64,19 +64,30 @@ async fn the_table_holds() {
             let share: Vec<Row> = fitting.iter().skip(worker).step_by(*count).copied().cloned().collect();
             workers.push(tokio::spawn(async move {
                 let mut world = World::start(*rules).await;
-                let mut failures = BTreeMap::new();
+                let mut failed = Vec::new();
                 for row in share {
                     if let Err(failure) = world.run(&row).await {
-                        failures.insert(row.name.clone(), format!("{rules:?}, {failure}"));
+                        failed.push((*rules, row, failure));
                     }
                 }
-                failures
+                failed
             }));
         }
     }
-    let mut failures = BTreeMap::new();
+    let mut failed = Vec::new();
     for worker in workers {
-        failures.extend(worker.await.unwrap());
+        failed.extend(worker.await.unwrap());
+    }
+    let mut failures = BTreeMap::new();
+    for (rules, row, failure) in failed {
+        let failed = match failure.contains(run::LATE) {
+            // Once more without the others, whose load may have made the answer late.
+            true => World::start(rules).await.run(&row).await,
+            false => Err(failure),
+        };
+        if let Err(failure) = failed {
+            failures.insert(row.name.clone(), format!("{rules:?}, {failure}"));
+        }
     }
 
     let mut report = String::new();

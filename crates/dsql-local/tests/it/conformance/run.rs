@@ -18,10 +18,12 @@ use super::tree::Node;
 use crate::harness::{ENDPOINT, config, eventually, keys, socket};
 
 /// How long a step may take that is not about waiting.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// How long one may take that is. A wait for a lock has no end: half a second tells it from an answer, on a busy
-/// machine, too. The figures in the table are for measurements.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one may take that is. A wait for a lock has no end: half a second tells it from an answer, if not on the busiest of
+/// machines. The figures in the table are for measurements.
 pub(super) const MOMENT: Duration = Duration::from_millis(500);
+/// How a failure begins that is about nothing but time.
+pub(super) const LATE: &str = "no answer in";
 const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
 /// Takes away all that rows make.
@@ -325,5 +327,5 @@ pub(super) fn first_value(exchange: &Exchange) -> Option<String> {
 }
 
 pub(super) async fn limited<F: Future>(limit: Duration, future: F) -> Result<F::Output, String> {
-    timeout(limit, future).await.map_err(|_| format!("no answer in {limit:?}"))
+    timeout(limit, future).await.map_err(|_| format!("{LATE} {limit:?}"))
 }
