@@ -23,9 +23,11 @@ use crate::server::Ability;
 const ACTION: Duration = Duration::from_secs(1);
 /// How long a session may take to answer after the server has agreed to stop.
 const AGREED: Duration = Duration::from_secs(2);
-/// How long it may take if the server has not agreed: the abort alone may have done it. Short, since its place in the pool is
-/// taken for so long; one that answers later comes back out of quarantine.
+/// How long it may take at least if the server has not agreed: the abort alone may have done it. Short, since its place in the
+/// pool is taken for so long; one that answers later comes back out of quarantine.
 const HOPED: Duration = Duration::from_millis(100);
+/// A server that is slow to say whether it agrees is as slow to answer: it gets so many times as long.
+const SLOWNESS: u32 = 10;
 
 /// The body of a CancelQuery that means whatever runs in the caller's own session: updates have no `FlightInfo` to be called by,
 /// and a query has none before its first call is answered.
@@ -95,6 +97,7 @@ impl Drop for Statement {
 /// Whether the session answers in the end.
 async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
     let server = &link.server;
+    let asked = server.runtime.now();
     let mut agreed = false;
     if let Some(info) = info {
         if server.cancels_flights.may_be() {
@@ -106,7 +109,8 @@ async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
     } else if server.cancels_sessions.may_be() {
         agreed = noted(cancel_all_of_mine(link).await, &server.cancels_sessions);
     }
-    let limit = if agreed { AGREED } else { HOPED };
+    let slow = server.runtime.now().since(asked).saturating_mul(SLOWNESS);
+    let limit = if agreed { AGREED } else { slow.clamp(HOPED, AGREED) };
     let answer = rt::within(&*server.runtime, limit, link.ping()).await;
     let answers = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
     let mut closed = false;
