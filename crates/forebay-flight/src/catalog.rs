@@ -112,9 +112,9 @@ impl AsyncSession {
 
     async fn ask<C: ProstMessageExt>(&mut self, command: C) -> Result<QueryResult> {
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
+        let turn = self.ready(&limits).await?;
         let command = command.as_any().encode_to_vec().into();
-        let fetch = Fetch::ask(&self.link, command, limits).await?;
+        let fetch = Fetch::ask(turn, command, limits).await?;
         QueryStream::of_session(fetch).collect().await
     }
 }

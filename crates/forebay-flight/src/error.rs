@@ -211,6 +211,16 @@ impl Error {
         matches!(self, Self::Server { code, .. } if refusals.contains(code))
     }
 
+    /// Whether nobody knows if the server has carried it out, or will.
+    pub(crate) fn leaves_open(&self) -> bool {
+        match self {
+            Self::Server { code, .. } => {
+                matches!(code, Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable)
+            }
+            other => !other.is_harmless(),
+        }
+    }
+
     /// Whether the same read may succeed on another connection.
     pub(crate) fn is_of_the_way(&self) -> bool {
         match self {

@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use crate::error::{Code, Error, Phase, Result};
 use crate::ladder::Statement;
 use crate::limits::{Limits, Watch};
-use crate::link::Link;
+use crate::link::{Link, Turn};
 use crate::query_options::Progress;
 
 mod places;
@@ -79,22 +79,24 @@ impl Fetch {
     /// # Cancel safety
     /// Dropping it cancels the statement.
     pub(crate) async fn start(
-        link: &Arc<Link>,
+        turn: Turn,
         command: Bytes,
         limits: Limits,
         progress: Option<&Progress>,
     ) -> Result<Self> {
         limits.check(Phase::Execute)?;
-        Self::begin(Statement::begin(link), link, command, limits, progress).await
+        let link = Arc::clone(turn.link());
+        Self::begin(Statement::begin(turn), &link, command, limits, progress).await
     }
 
     /// The same for a question about the catalog: what answers it is no statement that could be cancelled by its name.
     ///
     /// # Cancel safety
     /// As [`start`](Self::start).
-    pub(crate) async fn ask(link: &Arc<Link>, command: Bytes, limits: Limits) -> Result<Self> {
+    pub(crate) async fn ask(turn: Turn, command: Bytes, limits: Limits) -> Result<Self> {
         limits.check(Phase::Execute)?;
-        Self::begin(Statement::nameless(link), link, command, limits, None).await
+        let link = Arc::clone(turn.link());
+        Self::begin(Statement::nameless(turn), &link, command, limits, None).await
     }
 
     async fn begin(

@@ -189,11 +189,11 @@ impl AsyncSession {
         S: Stream<Item = Result<RecordBatch, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.ready(limits).await?;
+        let turn = self.ready(limits).await?;
         self.is_altered |= ingest.temporary || is_temporary(&ingest.catalog, &ingest.schema, &ingest.table);
-        let command = ingest.command(self.transaction.id());
+        let command = ingest.command(self.link.transaction.id());
         limits.check(Phase::Execute)?;
-        let statement = Statement::begin(&self.link);
+        let statement = Statement::begin(turn);
         let sent = limits.run(Phase::Execute, send(&self.link, command, ingest.progress, batches, limits));
         match sent.await {
             Ok(loaded) => {

@@ -16,7 +16,7 @@ use tonic::Status;
 
 use crate::actions;
 use crate::error::Error;
-use crate::link::Link;
+use crate::link::{Link, Turn};
 use crate::server::Ability;
 
 /// How long one action may take.
@@ -36,7 +36,8 @@ const ALL_OF_MINE: &str = "type.googleapis.com/forebay.flight.CancelStatement";
 /// A statement that has begun. Unless it [ends](Self::over), it is cancelled when it is dropped, in the background.
 #[derive(Debug)]
 pub(crate) struct Statement {
-    link: Option<Arc<Link>>,
+    /// There until it is over.
+    turn: Option<Turn>,
     info: Option<FlightInfo>,
     /// Its `FlightInfo` is not the name of something that runs.
     is_nameless: bool,
@@ -45,15 +46,15 @@ pub(crate) struct Statement {
 
 impl Statement {
     /// It is about to be sent.
-    pub(crate) fn begin(link: &Arc<Link>) -> Self {
-        link.begin_statement();
-        Self { link: Some(Arc::clone(link)), info: None, is_nameless: false, is_answered: false }
+    pub(crate) fn begin(turn: Turn) -> Self {
+        turn.link().used();
+        Self { turn: Some(turn), info: None, is_nameless: false, is_answered: false }
     }
 
     /// The same for what is no statement of SQL. A server that is asked to cancel the `FlightInfo` of a catalog may refuse that as
     /// it refuses an action that it does not know.
-    pub(crate) fn nameless(link: &Arc<Link>) -> Self {
-        let mut statement = Self::begin(link);
+    pub(crate) fn nameless(turn: Turn) -> Self {
+        let mut statement = Self::begin(turn);
         statement.is_nameless = true;
         statement
     }
@@ -76,21 +77,18 @@ impl Statement {
 
     /// The server is done with it.
     pub(crate) fn over(mut self) {
-        if let Some(link) = self.link.take() {
-            link.end_statement();
-        }
+        self.turn = None;
     }
 }
 
 impl Drop for Statement {
     fn drop(&mut self) {
-        let Some(link) = self.link.take() else { return };
+        // Its turn ends after the errand has begun, so that the link is not at rest in between.
+        let Some(turn) = self.turn.take() else { return };
+        let (link, info) = (Arc::clone(turn.link()), self.info.take());
         if link.is_usable() {
-            let (info, climber) = (self.info.take(), Arc::clone(&link));
-            link.errand(async move { climb(&climber, info).await });
+            turn.link().errand(async move { climb(&link, info).await });
         }
-        // After the errand has begun, so that the link is not at rest in between.
-        link.end_statement();
     }
 }
 

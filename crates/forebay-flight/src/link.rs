@@ -19,9 +19,13 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::login::login;
 use crate::server::Server;
+use crate::transaction::Current;
 use crate::wire::{Pulse, Unsent, Wire};
 
 mod errands;
+mod turn;
+
+pub(crate) use turn::Turn;
 
 /// One connection: one session on the server.
 pub(crate) struct Link {
@@ -30,13 +34,15 @@ pub(crate) struct Link {
     pub(crate) server: Arc<Server>,
     /// The server may have made a session for it: it does so at the first call that needs one.
     is_used: AtomicBool,
-    /// Statements that have begun and not ended.
+    /// The transaction that is open.
+    pub(crate) transaction: Current,
+    /// Turns that are taken: statements, mostly, that have begun and not ended.
     running: AtomicUsize,
     /// Work that goes on in the background: cancelling, rolling back, closing what was prepared.
     errands: AtomicUsize,
     errand_done: Notify,
     /// One errand at a time, in the order they came: a rollback must not overtake the cancelling of its last statement.
-    lane: tokio::sync::Mutex<()>,
+    lane: Arc<tokio::sync::Mutex<()>>,
     /// A cancelled statement could not be seen to end.
     is_stuck: AtomicBool,
     /// The server refused to roll a transaction back: nobody but its holder should use the session any more.
@@ -70,10 +76,11 @@ impl Link {
             pulse,
             server: Arc::clone(server),
             is_used: AtomicBool::new(false),
+            transaction: Current::default(),
             running: AtomicUsize::new(0),
             errands: AtomicUsize::new(0),
             errand_done: Notify::new(),
-            lane: tokio::sync::Mutex::new(()),
+            lane: Arc::default(),
             is_stuck: AtomicBool::new(false),
             is_doubtful: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
@@ -92,9 +99,12 @@ impl Link {
 
     /// Whether nothing goes on over it.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
-            && self.errands.load(Ordering::Acquire) == 0
-            && !self.is_stuck()
+        self.running.load(Ordering::SeqCst) == 0 && self.is_in_order()
+    }
+
+    /// Whether nothing goes on in the background, and nothing is left to be done there.
+    fn is_in_order(&self) -> bool {
+        self.errands.load(Ordering::Acquire) == 0 && !self.is_stuck()
     }
 
     pub(crate) fn is_stuck(&self) -> bool {
@@ -119,22 +129,17 @@ impl Link {
     }
 
     pub(crate) fn tenancy(&self) -> u64 {
-        self.tenancy.load(Ordering::Acquire)
+        self.tenancy.load(Ordering::SeqCst)
     }
 
     /// Its borrower has given it back.
     pub(crate) fn end_tenancy(&self) {
-        self.tenancy.fetch_add(1, Ordering::AcqRel);
+        self.tenancy.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn begin_statement(&self) {
+    /// Something is about to be sent that the server makes a session for.
+    pub(crate) fn used(&self) {
         self.is_used.store(true, Ordering::Relaxed);
-        self.running.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn end_statement(&self) {
-        self.running.fetch_sub(1, Ordering::AcqRel);
-        self.errand_done.notify_waiters();
     }
 
     // What Flight SQL has to offer.
@@ -176,7 +181,7 @@ impl Link {
         body: impl Into<Bytes>,
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
-        self.is_used.store(true, Ordering::Relaxed);
+        self.used();
         let mut results =
             self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?.into_inner();
         let first = results.message().await?.map(|result| result.body);
@@ -186,7 +191,7 @@ impl Link {
 
     /// Asks the session whether it answers, whatever it answers.
     pub(crate) async fn ping(&self) -> Result<()> {
-        self.is_used.store(true, Ordering::Relaxed);
+        self.used();
         let info = self.info(self.server.healthcheck.clone(), None).await;
         for ticket in
             info.map_err(|status| self.judge(&status))?.endpoint.into_iter().filter_map(|end| end.ticket)

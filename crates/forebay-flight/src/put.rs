@@ -15,7 +15,7 @@ use crate::error::{Error, Phase, Result};
 use crate::fetch::close_if_answered;
 use crate::ladder::Statement;
 use crate::limits::Limits;
-use crate::link::Link;
+use crate::link::Turn;
 use crate::result::UpdateResult;
 
 /// The command that runs `sql` for what it changes.
@@ -28,12 +28,12 @@ pub(crate) fn statement(sql: &str) -> Bytes {
 /// # Cancel safety
 /// Dropping it cancels the statement.
 pub(crate) async fn update(
-    link: &Arc<Link>,
+    turn: Turn,
     command: Bytes,
     params: Option<RecordBatch>,
     limits: &Limits,
 ) -> Result<UpdateResult> {
-    let answer = put(link, command, params, limits).await?;
+    let answer = put(turn, command, params, limits).await?;
     let answer = answer.ok_or_else(|| Error::protocol("an update without a result"))?;
     updated(&answer)
 }
@@ -45,13 +45,14 @@ pub(crate) fn updated(answer: &Bytes) -> Result<UpdateResult> {
 
 /// Sends a command and its parameters, and returns the first answer.
 pub(crate) async fn put(
-    link: &Arc<Link>,
+    turn: Turn,
     command: Bytes,
     params: Option<RecordBatch>,
     limits: &Limits,
 ) -> Result<Option<Bytes>> {
     limits.check(Phase::Execute)?;
-    let statement = Statement::begin(link);
+    let link = Arc::clone(turn.link());
+    let statement = Statement::begin(turn);
     let answer = limits.run(Phase::Execute, async {
         let data = encode(command, params).await?;
         let judge = |status: Status| link.judge_within(&status, limits, Phase::Execute);

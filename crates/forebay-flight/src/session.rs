@@ -18,7 +18,6 @@ use crate::result::{QueryResult, UpdateResult};
 use crate::server::Server;
 use crate::sql::Traits;
 use crate::stream::QueryStream;
-use crate::transaction::Current;
 
 mod inner;
 
@@ -29,8 +28,6 @@ mod inner;
 /// [`SessionLost`](Error::SessionLost).
 pub struct AsyncSession {
     pub(crate) link: Arc<Link>,
-    /// The transaction that is open.
-    pub(crate) transaction: Current,
     /// Something of it would show to the next borrower.
     pub(crate) is_altered: bool,
     /// The server has been told that it ends.
@@ -87,7 +84,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let link = Link::open(server, lifeline).await?;
-        Ok(Self { link, transaction: Current::default(), is_altered: false, is_over: false, default_timeout })
+        Ok(Self { link, is_altered: false, is_over: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -114,7 +111,7 @@ impl AsyncSession {
         let limits = self.limits(options);
         let fetch = self.fetch(sql, traits, limits, progress.as_ref()).await?;
         let result = QueryStream::of_session(fetch).collect().await?;
-        self.transaction.conclude(traits);
+        self.link.transaction.conclude(traits);
         Ok(result)
     }
 
@@ -254,8 +251,8 @@ impl AsyncSession {
     /// Dropping it changes nothing.
     pub async fn ping(&mut self) -> Result<()> {
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
-        limits.run(Phase::Execute, Box::pin(self.link.ping())).await
+        let turn = self.ready(&limits).await?;
+        limits.run(Phase::Execute, Box::pin(turn.link().ping())).await
     }
 }
 
@@ -265,6 +262,8 @@ impl Drop for AsyncSession {
         if !self.is_over {
             crate::connector::part(&self.link);
         }
+        // What was prepared in it may still be held, and must not make the server begin another.
+        self.link.refuse();
     }
 }
 
@@ -272,7 +271,7 @@ impl fmt::Debug for AsyncSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncSession")
             .field("link", &self.link)
-            .field("transaction", &self.transaction)
+            .field("transaction", &self.link.transaction)
             .finish()
     }
 }
