@@ -45,7 +45,7 @@ pub(crate) struct Link {
     lane: Arc<tokio::sync::Mutex<()>>,
     /// A cancelled statement could not be seen to end.
     is_stuck: AtomicBool,
-    /// The server refused to roll a transaction back: nobody but its holder should use the session any more.
+    /// The server says that a transaction was over when it was to be rolled back: nobody but its holder should use the session any more.
     is_doubtful: AtomicBool,
     /// Not to be used again, though it lives.
     is_refused: AtomicBool,

@@ -9,7 +9,7 @@ use forebay::rt;
 use super::current::Open;
 use super::{end_request, name};
 use crate::actions;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::Limits;
 use crate::link::{Link, Turn};
 use crate::making::{Answer, Undoing};
@@ -42,9 +42,14 @@ impl Link {
         let Some(open) = self.transaction.abandoned() else { return true };
         match cleared(self, open).await {
             Ok(()) => {}
-            // It may have ended by itself, when a commit failed: but who knows?
-            Err(error @ Error::Server { .. }) if !error.leaves_open() => self.doubt(),
-            Err(_) => return false,
+            // The server says that it is over, as when a commit failed. Its holder may believe that; nobody else has to.
+            Err(error) if error.is_of_ended_transaction() => self.doubt(),
+            Err(error) => {
+                if error.is_refusal() {
+                    give_up(self);
+                }
+                return false;
+            }
         }
         self.transaction.set(Open::No);
         true
@@ -71,7 +76,7 @@ pub(super) fn unbegun(link: Arc<Link>, answer: Option<Answer>) -> Undoing {
     })
 }
 
-/// Ends a session with a transaction that nobody knows the name of, in the background.
+/// Ends a session with a transaction that cannot be undone, in the background.
 pub(super) fn give_up(link: &Arc<Link>) {
     let ending = Arc::clone(link);
     link.errand(async move {
@@ -95,9 +100,9 @@ async fn cleared(link: &Arc<Link>, open: Open) -> Result<()> {
         Open::No | Open::BySql | Open::Perhaps => by_words("ROLLBACK").await.map(drop),
     };
     match rolled_back {
-        Err(error) if error.is_refusal() => {
+        Err(refusal) if refusal.is_refusal() => {
             // There may be none. Where one can be begun and undone, none is open afterwards.
-            by_words("BEGIN").await?;
+            by_words("BEGIN").await.map_err(|error| if error.is_refusal() { refusal } else { error })?;
             by_words("ROLLBACK").await.map(drop)
         }
         rolled_back => rolled_back,
