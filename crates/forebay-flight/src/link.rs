@@ -181,7 +181,7 @@ impl Link {
         body: impl Into<Bytes>,
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
-        self.used();
+        self.is_used.store(true, Ordering::Relaxed);
         let mut results =
             self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?.into_inner();
         let first = results.message().await?.map(|result| result.body);
@@ -191,7 +191,7 @@ impl Link {
 
     /// Asks the session whether it answers, whatever it answers.
     pub(crate) async fn ping(&self) -> Result<()> {
-        self.used();
+        self.is_used.store(true, Ordering::Relaxed);
         let info = self.info(self.server.healthcheck.clone(), None).await;
         for ticket in
             info.map_err(|status| self.judge(&status))?.endpoint.into_iter().filter_map(|end| end.ticket)

@@ -158,12 +158,18 @@ impl AsyncPreparedQuery {
     }
 
     pub(crate) async fn read(&mut self, params: Option<RecordBatch>, limits: Limits) -> Result<QueryResult> {
-        if let Some(params) = params {
-            self.bind(params, &limits).await?;
-        }
-        let result = QueryStream::of_session(self.fetch(limits, None).await?).collect().await?;
+        let fetch = match params {
+            Some(params) => self.fetch_with_param(params, limits).await?,
+            None => self.fetch(limits, None).await?,
+        };
+        let result = QueryStream::of_session(fetch).collect().await?;
         self.link.transaction.conclude(self.traits);
         Ok(result)
+    }
+
+    pub(crate) async fn fetch_with_param(&mut self, params: RecordBatch, limits: Limits) -> Result<Fetch> {
+        self.bind(params, &limits).await?;
+        self.fetch(limits, None).await
     }
 
     pub(crate) async fn write(&self, params: Option<RecordBatch>, limits: &Limits) -> Result<UpdateResult> {

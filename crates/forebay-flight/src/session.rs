@@ -186,7 +186,7 @@ impl AsyncSession {
     /// As [`query`](Self::query).
     pub async fn query_with_param(&mut self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
         let limits = self.limits(QueryOptions::new());
-        self.read_with_param(sql, params, limits).await
+        self.prepare_within(sql, &limits).await?.read(Some(params), limits).await
     }
 
     /// Runs a statement once for each row of `batch`, with its columns as parameters.

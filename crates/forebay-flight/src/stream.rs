@@ -18,7 +18,8 @@ use crate::session::AsyncSession;
 /// The rows of a query, as the server sends them: in order, schema first, and no more ahead of the reader than
 /// [`read_ahead`](crate::ConnectOptions::read_ahead) allows.
 ///
-/// Dropping it before its end cancels the statement on the server. One of a pool holds its connection until then.
+/// Dropping it before its end cancels the statement on the server. One of a pool holds its connection until then. Its deadline is
+/// looked at whenever it is polled: what is not read on should be dropped.
 pub struct QueryStream<'a> {
     // Before the connection, and so dropped before it goes back.
     fetch: Fetch,

@@ -13,7 +13,7 @@ use crate::link::Turn;
 use crate::prepared::AsyncPreparedQuery;
 use crate::put;
 use crate::query_options::{Progress, QueryOptions};
-use crate::result::{QueryResult, UpdateResult};
+use crate::result::UpdateResult;
 use crate::server::statement;
 use crate::session::AsyncSession;
 use crate::sql::Traits;
@@ -82,22 +82,13 @@ impl AsyncSession {
         Ok(updated)
     }
 
-    pub(super) async fn prepare_within(&mut self, sql: &str, limits: &Limits) -> Result<AsyncPreparedQuery> {
+    pub(crate) async fn prepare_within(&mut self, sql: &str, limits: &Limits) -> Result<AsyncPreparedQuery> {
         let turn = self.ready(limits).await?;
         let traits = Traits::of(sql);
         // The transaction is noted whenever it is run.
         let was_altered = self.note(Traits { begins: false, ..traits });
         let prepared = AsyncPreparedQuery::prepare(turn, sql, traits, limits, self.default_timeout);
         prepared.await.map_err(|error| self.refused(traits, was_altered, error))
-    }
-
-    pub(crate) async fn read_with_param(
-        &mut self,
-        sql: &str,
-        params: RecordBatch,
-        limits: Limits,
-    ) -> Result<QueryResult> {
-        self.prepare_within(sql, &limits).await?.read(Some(params), limits).await
     }
 
     pub(crate) async fn update_with_param(

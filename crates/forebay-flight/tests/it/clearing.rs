@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use flight_local::{Actions, Config, FlightLocal, Support};
 use forebay::rt::{TokioRuntime, within};
-use forebay_flight::{AsyncFlightSQLPool, AsyncSession, Error, QueryOptions};
+use forebay_flight::{AsyncFlightSQLPool, AsyncSession, Error, FlightSQLClient, QueryOptions};
 
 use crate::drops::dropped_after;
-use crate::fixture::{eventually, integers, numbers, pause, pool, server, server_with};
+use crate::fixture::{
+    blocking_server, eventually, eventually_blocking, integers, numbers, pause, pool, server, server_with,
+};
 
 /// A table, and a pool to look at it from outside of any session that is tried.
 async fn watched(server: &FlightLocal) -> AsyncFlightSQLPool {
@@ -193,6 +195,21 @@ async fn a_rollback_does_not_overtake_the_cancelling_of_its_statement() {
     let mut session = given_up.await.unwrap();
     let answer = session.query_with_options("SELECT 7", QueryOptions::new().with_timeout_ms(4_000)).await;
     assert_eq!(integers(&answer.unwrap()), [7]);
+}
+
+#[test]
+fn what_was_prepared_ends_with_its_client() {
+    let server = blocking_server(Config::default());
+    let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();
+    let mut prepared = client.prepare("SELECT 1").unwrap();
+    assert_eq!(prepared.query().unwrap().row_count(), 1);
+    drop(client);
+    let error = prepared.query().unwrap_err();
+    assert!(matches!(error, Error::SessionLost { may_have_run: false, .. }), "{error}");
+    eventually_blocking("its session is closed", || server.counters().sessions_open == 0);
+    drop(prepared);
+    eventually_blocking("its connection is closed", || server.counters().connections_open == 0);
+    assert_eq!(server.counters().sessions_ever, 1);
 }
 
 #[tokio::test]
