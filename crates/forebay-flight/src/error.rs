@@ -66,7 +66,7 @@ pub enum Error {
         message: String,
     },
 
-    /// An option makes no sense. Mend it; nothing was sent.
+    /// An option makes no sense, or what was to be sent is larger than one allows. Mend it; nothing was sent.
     Config {
         /// Which option, what it is, and what it may be.
         message: String,

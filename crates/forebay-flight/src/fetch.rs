@@ -260,11 +260,14 @@ fn announced(schema: &Bytes) -> Result<SchemaRef> {
     Schema::try_from(IpcMessage(schema.clone())).map(Arc::new).map_err(Error::protocol)
 }
 
-/// A server that refuses a statement is done with it. `OUT_OF_RANGE` may be this side's, though: a message was too large.
+/// A server that refuses a statement is done with it. `OUT_OF_RANGE` may be this side's, though: a message was too large. What makes
+/// no sense was never sent.
 pub(crate) fn close_if_answered(statement: &mut Option<Statement>, error: &Error) {
-    if matches!(error, Error::Server { code, .. } if *code != Code::OutOfRange)
-        && let Some(statement) = statement.take()
-    {
+    let is_over = match error {
+        Error::Server { code, .. } => *code != Code::OutOfRange,
+        error => matches!(error, Error::Config { .. }),
+    };
+    if is_over && let Some(statement) = statement.take() {
         statement.over();
     }
 }

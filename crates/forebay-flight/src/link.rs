@@ -23,8 +23,10 @@ use crate::transaction::Current;
 use crate::wire::{Pulse, Unsent, Wire};
 
 mod errands;
+mod size;
 mod turn;
 
+pub(crate) use size::TooLarge;
 pub(crate) use turn::Turn;
 
 /// One connection: one session on the server.
@@ -145,7 +147,7 @@ impl Link {
     // What Flight SQL has to offer.
 
     pub(crate) async fn info(&self, command: Bytes, limit: Option<Duration>) -> Result<FlightInfo, Status> {
-        let request = timed(FlightDescriptor::new_cmd(command), limit);
+        let request = self.request(FlightDescriptor::new_cmd(command), limit)?;
         Ok(self.client.clone().get_flight_info(request).await?.into_inner())
     }
 
@@ -155,7 +157,8 @@ impl Link {
         descriptor: FlightDescriptor,
         limit: Option<Duration>,
     ) -> Result<PollInfo, Status> {
-        Ok(self.client.clone().poll_flight_info(timed(descriptor, limit)).await?.into_inner())
+        let request = self.request(descriptor, limit)?;
+        Ok(self.client.clone().poll_flight_info(request).await?.into_inner())
     }
 
     pub(crate) async fn get(
@@ -182,8 +185,8 @@ impl Link {
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
         self.is_used.store(true, Ordering::Relaxed);
-        let mut results =
-            self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?.into_inner();
+        let request = self.request(Action::new(kind, body), limit)?;
+        let mut results = self.client.clone().do_action(request).await?.into_inner();
         let first = results.message().await?.map(|result| result.body);
         while results.message().await?.is_some() {}
         Ok(first)
@@ -219,6 +222,9 @@ impl Link {
         let (mut unsent, mut reset) = (false, None);
         let mut cause = Some(source);
         while let Some(error) = cause {
+            if let Some(too_large) = error.downcast_ref::<TooLarge>() {
+                return Error::config(too_large.to_string());
+            }
             unsent |= error.is::<Unsent>();
             reset = reset.or_else(|| error.downcast_ref::<h2::Error>().filter(|error| error.is_reset()));
             cause = error.source();
