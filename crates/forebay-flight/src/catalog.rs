@@ -11,7 +11,6 @@ use crate::fetch::Fetch;
 use crate::query_options::QueryOptions;
 use crate::result::QueryResult;
 use crate::session::AsyncSession;
-use crate::stream::QueryStream;
 
 /// Which tables. Patterns are those of SQL's LIKE; what is not set matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,6 +114,6 @@ impl AsyncSession {
         let turn = self.ready(&limits).await?;
         let command = command.as_any().encode_to_vec().into();
         let fetch = Fetch::ask(turn, command, limits).await?;
-        QueryStream::of_session(fetch).collect().await
+        fetch.collect().await.map_err(|(error, _)| error)
     }
 }

@@ -13,6 +13,7 @@ use arrow_flight::error::FlightError;
 use arrow_flight::{FlightEndpoint, IpcMessage};
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
+use forebay::rt::Runtime;
 use futures_util::StreamExt;
 
 use crate::error::{Code, Error, Phase, Result};
@@ -20,6 +21,7 @@ use crate::ladder::Statement;
 use crate::limits::{Limits, Watch};
 use crate::link::{Link, Turn};
 use crate::query_options::Progress;
+use crate::result::QueryResult;
 
 mod places;
 mod progress;
@@ -147,6 +149,26 @@ impl Fetch {
 
     pub(crate) fn schema(&self) -> &SchemaRef {
         self.schema.as_ref().expect("started with its schema")
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.link.server.runtime
+    }
+
+    /// Reads all that is left. An error comes with whether a batch had been read before it.
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the statement.
+    pub(crate) async fn collect(mut self) -> Result<QueryResult, (Error, bool)> {
+        let mut batches = Vec::new();
+        while let Some(batch) = poll_fn(|context| self.poll_next(context)).await {
+            batches.push(batch.map_err(|error| (error, !batches.is_empty()))?);
+        }
+        Ok(QueryResult::new(self.schema().clone(), batches))
     }
 
     fn open_next(&mut self) {

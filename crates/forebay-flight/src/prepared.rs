@@ -162,7 +162,7 @@ impl AsyncPreparedQuery {
             Some(params) => self.fetch_with_param(params, limits).await?,
             None => self.fetch(limits, None).await?,
         };
-        let result = QueryStream::of_session(fetch).collect().await?;
+        let result = fetch.collect().await.map_err(|(error, _)| error)?;
         self.link.transaction.conclude(self.traits);
         Ok(result)
     }

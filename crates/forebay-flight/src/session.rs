@@ -110,7 +110,7 @@ impl AsyncSession {
         let progress = options.progress.clone();
         let limits = self.limits(options);
         let fetch = self.fetch(sql, traits, limits, progress.as_ref()).await?;
-        let result = QueryStream::of_session(fetch).collect().await?;
+        let result = fetch.collect().await.map_err(|(error, _)| error)?;
         self.link.transaction.conclude(traits);
         Ok(result)
     }

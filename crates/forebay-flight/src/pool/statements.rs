@@ -1,14 +1,11 @@
 //! What a pool does for callers who need no session of their own.
 
-use std::future::poll_fn;
-
 use arrow_array::RecordBatch;
 use forebay::BoxError;
 use futures_util::Stream;
 use tracing::Instrument;
 
 use crate::error::{Error, Result};
-use crate::fetch::Fetch;
 use crate::ingest::Ingest;
 use crate::limits::Limits;
 use crate::patience::Patience;
@@ -218,7 +215,7 @@ async fn read(
     progress: Option<&Progress>,
 ) -> Result<QueryResult, (Error, bool)> {
     let fetch = session.fetch(sql, traits, limits, progress).await.map_err(|error| (error, false))?;
-    collected(fetch).await
+    fetch.collect().await
 }
 
 /// The same, with parameters.
@@ -231,13 +228,5 @@ async fn read_with_param(
     let prepared = session.prepare_within(sql, &limits).await;
     let mut prepared = prepared.map_err(|error| (error, false))?;
     let fetch = prepared.fetch_with_param(params, limits).await.map_err(|error| (error, false))?;
-    collected(fetch).await
-}
-
-async fn collected(mut fetch: Fetch) -> Result<QueryResult, (Error, bool)> {
-    let mut batches = Vec::new();
-    while let Some(batch) = poll_fn(|context| fetch.poll_next(context)).await {
-        batches.push(batch.map_err(|error| (error, !batches.is_empty()))?);
-    }
-    Ok(QueryResult::new(fetch.schema().clone(), batches))
+    fetch.collect().await
 }
