@@ -83,7 +83,7 @@ impl Config {
     pub fn like_swanlake() -> Self {
         Self {
             session_linger: Duration::from_secs(15 * 60),
-            actions: Actions::all(Support::Unknown),
+            actions: Actions { begin_transaction: Support::Known, ..Actions::all(Support::Unknown) },
             interrupt_on_drop: false,
             internal_errors: true,
             zero_counts: true,
@@ -117,6 +117,8 @@ pub enum Support {
 /// What the server knows beyond plain statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actions {
+    /// Begins a transaction. Without it, there is SQL's own `BEGIN`.
+    pub begin_transaction: Support,
     /// Ends the session.
     pub close_session: Support,
     /// Changes the session's options.
@@ -136,6 +138,7 @@ impl Actions {
     #[must_use]
     pub fn all(support: Support) -> Self {
         Self {
+            begin_transaction: support,
             close_session: support,
             set_session_options: support,
             get_session_options: support,

@@ -29,7 +29,7 @@ impl Database {
         let (path, private) = match path {
             Some(path) => (path, None),
             None => {
-                let directory = tempfile::Builder::new().prefix("flight-local-").tempdir();
+                let directory = private_directory();
                 let directory = directory.map_err(|error| StartError::Database {
                     path: std::env::temp_dir(),
                     reason: error.to_string(),
@@ -58,6 +58,15 @@ impl Database {
     }
 }
 
+/// A new directory. Where files have owners it is nobody else's: what is served behind a password is not to be read beside it.
+fn private_directory() -> std::io::Result<TempDir> {
+    let mut directory = tempfile::Builder::new();
+    directory.prefix("flight-local-");
+    #[cfg(unix)]
+    directory.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    directory.tempdir()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +81,11 @@ mod tests {
         assert!(two.prepare("SELECT * FROM mine").is_err());
         let directory = database.private.as_ref().unwrap().path().to_owned();
         assert!(directory.exists());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        }
         drop((one, two, database));
         assert!(!directory.exists());
     }

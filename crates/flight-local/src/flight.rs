@@ -11,6 +11,7 @@ mod transaction;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::{Any, Command};
@@ -26,6 +27,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::{SessionKey, Support};
 use crate::counters::count;
+use crate::deadline;
 use crate::session::Session;
 use crate::sessions::COOKIE;
 use crate::shared::Shared;
@@ -48,6 +50,8 @@ pub(crate) struct Front {
 struct Caller {
     line: Arc<Line>,
     cookie: Option<String>,
+    /// How long the call may take.
+    time_left: Option<Duration>,
 }
 
 impl Front {
@@ -64,7 +68,8 @@ impl Front {
             None => extensions.get::<Arc<Line>>(),
         };
         let line = line.cloned().ok_or_else(|| Status::internal("a call without a connection"))?;
-        Ok(Caller { line, cookie: cookie(request.metadata()) })
+        let metadata = request.metadata();
+        Ok(Caller { line, cookie: cookie(metadata), time_left: deadline::time_left(metadata) })
     }
 
     fn session(&self, caller: &Caller) -> Result<Arc<Session>, Status> {

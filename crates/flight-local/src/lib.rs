@@ -28,6 +28,7 @@ mod config;
 mod control;
 mod counters;
 mod database;
+mod deadline;
 mod door;
 mod error;
 mod execute;

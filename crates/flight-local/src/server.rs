@@ -53,6 +53,11 @@ impl FlightLocal {
                 "with a session limit of 0 nobody could use the server; allow some",
             ));
         }
+        if config.endpoints_per_result == 0 || config.max_batch_rows == 0 {
+            return Err(StartError::Setting(
+                "a result has at least one endpoint, and a batch at least one row; take 1 or more",
+            ));
+        }
         if config.endpoints_per_result > PARTS || config.further_listeners > PARTS {
             return Err(StartError::Setting("more than 100 endpoints or listeners are no test; take fewer"));
         }

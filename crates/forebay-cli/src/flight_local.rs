@@ -174,6 +174,7 @@ enum Like {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Known {
+    BeginTransaction,
     CancelFlightInfo,
     CancelQuery,
     CloseSession,
@@ -278,6 +279,7 @@ impl Habits {
         let forgotten = self.forget.iter().map(|known| (known, Support::Unknown));
         for (known, support) in refused.chain(forgotten) {
             let place = match known {
+                Known::BeginTransaction => &mut actions.begin_transaction,
                 Known::CancelFlightInfo => &mut actions.cancel_flight_info,
                 Known::CancelQuery => &mut actions.cancel_query,
                 Known::CloseSession => &mut actions.close_session,

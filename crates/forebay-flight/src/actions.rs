@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 
-use crate::error::{Code, Error, Phase, Result};
+use crate::error::{Code, Error, Result};
 use crate::link::Link;
 use crate::query_options::QueryOptions;
 use crate::session::AsyncSession;
@@ -145,13 +145,8 @@ impl AsyncSession {
 
     async fn act(&mut self, kind: &str, request: Vec<u8>) -> Result<Bytes> {
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
-        let link = &self.link;
-        let answer = limits.run(Phase::Execute, async {
-            let answer = link.act(kind, request, limits.remaining()).await;
-            answer.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
-        });
-        answer.await?.ok_or_else(|| Error::protocol(format!("{kind} without a result")))
+        let answer = self.ready(&limits).await?.act(kind, request, &limits).await?;
+        answer.ok_or_else(|| Error::protocol(format!("{kind} without a result")))
     }
 }
 

@@ -11,7 +11,6 @@ use crate::fetch::Fetch;
 use crate::query_options::QueryOptions;
 use crate::result::QueryResult;
 use crate::session::AsyncSession;
-use crate::stream::QueryStream;
 
 /// Which tables. Patterns are those of SQL's LIKE; what is not set matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,9 +111,9 @@ impl AsyncSession {
 
     async fn ask<C: ProstMessageExt>(&mut self, command: C) -> Result<QueryResult> {
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
+        let turn = self.ready(&limits).await?;
         let command = command.as_any().encode_to_vec().into();
-        let fetch = Fetch::ask(&self.link, command, limits).await?;
-        QueryStream::of_session(fetch).collect().await
+        let fetch = Fetch::ask(turn, command, limits).await?;
+        fetch.collect().await.map_err(|(error, _)| error)
     }
 }

@@ -66,7 +66,7 @@ pub enum Error {
         message: String,
     },
 
-    /// An option makes no sense. Mend it; nothing was sent.
+    /// An option makes no sense, or what was to be sent is larger than one allows. Mend it; nothing was sent.
     Config {
         /// Which option, what it is, and what it may be.
         message: String,
@@ -209,6 +209,16 @@ impl Error {
         let refusals =
             [AlreadyExists, FailedPrecondition, Internal, InvalidArgument, NotFound, PermissionDenied];
         matches!(self, Self::Server { code, .. } if refusals.contains(code))
+    }
+
+    /// Whether nobody knows if the server has carried it out, or will.
+    pub(crate) fn leaves_open(&self) -> bool {
+        match self {
+            Self::Server { code, .. } => {
+                matches!(code, Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable)
+            }
+            other => !other.is_harmless(),
+        }
     }
 
     /// Whether the same read may succeed on another connection.

@@ -13,13 +13,15 @@ use arrow_flight::error::FlightError;
 use arrow_flight::{FlightEndpoint, IpcMessage};
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
+use forebay::rt::Runtime;
 use futures_util::StreamExt;
 
 use crate::error::{Code, Error, Phase, Result};
 use crate::ladder::Statement;
 use crate::limits::{Limits, Watch};
-use crate::link::Link;
+use crate::link::{Link, Turn};
 use crate::query_options::Progress;
+use crate::result::QueryResult;
 
 mod places;
 mod progress;
@@ -79,22 +81,24 @@ impl Fetch {
     /// # Cancel safety
     /// Dropping it cancels the statement.
     pub(crate) async fn start(
-        link: &Arc<Link>,
+        turn: Turn,
         command: Bytes,
         limits: Limits,
         progress: Option<&Progress>,
     ) -> Result<Self> {
         limits.check(Phase::Execute)?;
-        Self::begin(Statement::begin(link), link, command, limits, progress).await
+        let link = Arc::clone(turn.link());
+        Self::begin(Statement::begin(turn), &link, command, limits, progress).await
     }
 
     /// The same for a question about the catalog: what answers it is no statement that could be cancelled by its name.
     ///
     /// # Cancel safety
     /// As [`start`](Self::start).
-    pub(crate) async fn ask(link: &Arc<Link>, command: Bytes, limits: Limits) -> Result<Self> {
+    pub(crate) async fn ask(turn: Turn, command: Bytes, limits: Limits) -> Result<Self> {
         limits.check(Phase::Execute)?;
-        Self::begin(Statement::nameless(link), link, command, limits, None).await
+        let link = Arc::clone(turn.link());
+        Self::begin(Statement::nameless(turn), &link, command, limits, None).await
     }
 
     async fn begin(
@@ -145,6 +149,26 @@ impl Fetch {
 
     pub(crate) fn schema(&self) -> &SchemaRef {
         self.schema.as_ref().expect("started with its schema")
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.link.server.runtime
+    }
+
+    /// Reads all that is left. An error comes with whether a batch had been read before it.
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the statement.
+    pub(crate) async fn collect(mut self) -> Result<QueryResult, (Error, bool)> {
+        let mut batches = Vec::new();
+        while let Some(batch) = poll_fn(|context| self.poll_next(context)).await {
+            batches.push(batch.map_err(|error| (error, !batches.is_empty()))?);
+        }
+        Ok(QueryResult::new(self.schema().clone(), batches))
     }
 
     fn open_next(&mut self) {
@@ -258,11 +282,14 @@ fn announced(schema: &Bytes) -> Result<SchemaRef> {
     Schema::try_from(IpcMessage(schema.clone())).map(Arc::new).map_err(Error::protocol)
 }
 
-/// A server that refuses a statement is done with it. `OUT_OF_RANGE` may be this side's, though: a message was too large.
+/// A server that refuses a statement is done with it. `OUT_OF_RANGE` may be this side's, though: a message was too large. What makes
+/// no sense was never sent.
 pub(crate) fn close_if_answered(statement: &mut Option<Statement>, error: &Error) {
-    if matches!(error, Error::Server { code, .. } if *code != Code::OutOfRange)
-        && let Some(statement) = statement.take()
-    {
+    let is_over = match error {
+        Error::Server { code, .. } => *code != Code::OutOfRange,
+        error => matches!(error, Error::Config { .. }),
+    };
+    if is_over && let Some(statement) = statement.take() {
         statement.over();
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow_array::RecordBatch;
-use arrow_flight::encode::{FlightDataEncoder, FlightDataEncoderBuilder};
+use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::{
     CommandStatementIngest, ProstMessageExt, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
@@ -16,6 +16,7 @@ use arrow_flight::sql::{
 use arrow_flight::{FlightData, FlightDescriptor};
 use bytes::Bytes;
 use forebay::{BoxError, Chain};
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use prost::Message;
 use tokio::sync::oneshot;
@@ -25,7 +26,7 @@ use crate::error::{Error, Phase, Result};
 use crate::fetch::close_if_answered;
 use crate::ladder::Statement;
 use crate::limits::Limits;
-use crate::link::Link;
+use crate::link::{Link, TooLarge};
 use crate::put;
 use crate::query_options::QueryOptions;
 use crate::result::UpdateResult;
@@ -190,11 +191,11 @@ impl AsyncSession {
         S: Stream<Item = Result<RecordBatch, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.ready(limits).await?;
+        let turn = self.ready(limits).await?;
         self.is_altered |= ingest.temporary || is_temporary(&ingest.catalog, &ingest.schema, &ingest.table);
-        let command = ingest.command(self.transaction.id());
+        let command = ingest.command(self.link.transaction.id());
         limits.check(Phase::Execute)?;
-        let statement = Statement::begin(&self.link);
+        let statement = Statement::begin(turn);
         let sent = limits.run(Phase::Execute, send(&self.link, command, ingest.progress, batches, limits));
         match sent.await {
             Ok(loaded) => {
@@ -235,6 +236,13 @@ where
     let encoder = FlightDataEncoderBuilder::new()
         .with_flight_descriptor(Some(FlightDescriptor::new_cmd(command)))
         .build(batches);
+    let largest = link.largest();
+    let encoder = encoder.map(move |data| {
+        let data = data?;
+        TooLarge::check(&data, largest).map_err(|error| FlightError::ExternalError(error.into()))?;
+        Ok(data)
+    });
+    let encoder = encoder.boxed();
     let (tell, told) = oneshot::channel();
     let mut told = Some(told);
     let data = Outgoing { encoder, tell: Some(tell) };
@@ -260,7 +268,7 @@ where
 
 /// Encoded batches. When the input fails, it goes silent instead of ending, which the server would take for the end of the data.
 struct Outgoing {
-    encoder: FlightDataEncoder,
+    encoder: BoxStream<'static, Result<FlightData, FlightError>>,
     /// There until it has failed.
     tell: Option<oneshot::Sender<Error>>,
 }

@@ -16,16 +16,18 @@ use tonic::Status;
 
 use crate::actions;
 use crate::error::Error;
-use crate::link::Link;
+use crate::link::{Link, Turn};
 use crate::server::Ability;
 
 /// How long one action may take.
 const ACTION: Duration = Duration::from_secs(1);
-/// How long a session may take to answer after the server has agreed to stop.
-const AGREED: Duration = Duration::from_secs(2);
-/// How long it may take if the server has not agreed: the abort alone may have done it. Short, since its place in the pool is
-/// taken for so long; one that answers later comes back out of quarantine.
+/// How long a session may take to answer after the server has understood what it is to stop.
+const UNDERSTOOD: Duration = Duration::from_secs(2);
+/// How long it may take at least if the server has not understood: the abort alone may have done it. Short, since its place in the
+/// pool is taken for so long; one that answers later comes back out of quarantine.
 const HOPED: Duration = Duration::from_millis(100);
+/// A server that is slow to refuse is as slow to answer: it gets so many times as long.
+const SLOWNESS: u32 = 10;
 
 /// The body of a CancelQuery that means whatever runs in the caller's own session: updates have no `FlightInfo` to be called by,
 /// and a query has none before its first call is answered.
@@ -34,7 +36,8 @@ const ALL_OF_MINE: &str = "type.googleapis.com/forebay.flight.CancelStatement";
 /// A statement that has begun. Unless it [ends](Self::over), it is cancelled when it is dropped, in the background.
 #[derive(Debug)]
 pub(crate) struct Statement {
-    link: Option<Arc<Link>>,
+    /// There until it is over.
+    turn: Option<Turn>,
     info: Option<FlightInfo>,
     /// Its `FlightInfo` is not the name of something that runs.
     is_nameless: bool,
@@ -43,15 +46,15 @@ pub(crate) struct Statement {
 
 impl Statement {
     /// It is about to be sent.
-    pub(crate) fn begin(link: &Arc<Link>) -> Self {
-        link.begin_statement();
-        Self { link: Some(Arc::clone(link)), info: None, is_nameless: false, is_answered: false }
+    pub(crate) fn begin(turn: Turn) -> Self {
+        turn.link().used();
+        Self { turn: Some(turn), info: None, is_nameless: false, is_answered: false }
     }
 
     /// The same for what is no statement of SQL. A server that is asked to cancel the `FlightInfo` of a catalog may refuse that as
     /// it refuses an action that it does not know.
-    pub(crate) fn nameless(link: &Arc<Link>) -> Self {
-        let mut statement = Self::begin(link);
+    pub(crate) fn nameless(turn: Turn) -> Self {
+        let mut statement = Self::begin(turn);
         statement.is_nameless = true;
         statement
     }
@@ -74,39 +77,39 @@ impl Statement {
 
     /// The server is done with it.
     pub(crate) fn over(mut self) {
-        if let Some(link) = self.link.take() {
-            link.end_statement();
-        }
+        self.turn = None;
     }
 }
 
 impl Drop for Statement {
     fn drop(&mut self) {
-        let Some(link) = self.link.take() else { return };
+        // Its turn ends after the errand has begun, so that the link is not at rest in between.
+        let Some(turn) = self.turn.take() else { return };
+        let (link, info) = (Arc::clone(turn.link()), self.info.take());
         if link.is_usable() {
-            let (info, climber) = (self.info.take(), Arc::clone(&link));
-            link.errand(async move { climb(&climber, info).await });
+            turn.link().errand(async move { climb(&link, info).await });
         }
-        // After the errand has begun, so that the link is not at rest in between.
-        link.end_statement();
     }
 }
 
 /// Whether the session answers in the end.
 async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
     let server = &link.server;
-    let mut agreed = false;
+    let asked = server.runtime.now();
+    let mut stops = None;
     if let Some(info) = info {
         if server.cancels_flights.may_be() {
-            agreed = noted(cancel_flight_info(link, info.clone()).await, &server.cancels_flights);
+            stops = noted(cancel_flight_info(link, info.clone()).await, &server.cancels_flights);
         }
-        if !agreed && server.cancels_queries.may_be() {
-            agreed = noted(cancel_query(link, info).await, &server.cancels_queries);
+        if stops != Some(true) && server.cancels_queries.may_be() {
+            stops = noted(cancel_query(link, info).await, &server.cancels_queries).or(stops);
         }
     } else if server.cancels_sessions.may_be() {
-        agreed = noted(cancel_all_of_mine(link).await, &server.cancels_sessions);
+        stops = noted(cancel_all_of_mine(link).await, &server.cancels_sessions);
     }
-    let limit = if agreed { AGREED } else { HOPED };
+    let slow = server.runtime.now().since(asked).saturating_mul(SLOWNESS);
+    // One that has nothing to stop may have stopped it by then: the abort came first.
+    let limit = if stops.is_some() { UNDERSTOOD } else { slow.clamp(HOPED, UNDERSTOOD) };
     let answer = rt::within(&*server.runtime, limit, link.ping()).await;
     let answers = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
     let mut closed = false;
@@ -117,18 +120,18 @@ async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
             link.refuse();
         }
     }
-    tracing::debug!(endpoint = %server.options.endpoint, agreed, answers, closed, "statement cancelled");
+    tracing::debug!(endpoint = %server.options.endpoint, ?stops, answers, closed, "statement cancelled");
     answers
 }
 
-/// Whether the server agreed to stop; remembers what that says about it.
-fn noted(answer: Result<bool, Status>, ability: &Ability) -> bool {
-    match answer {
+/// Whether the server says that it stops it, if it understands the question; remembers what that says about it.
+fn noted(answer: Result<bool, Status>, ability: &Ability) -> Option<bool> {
+    match &answer {
         Ok(true) => ability.works(),
         Ok(false) => {}
-        Err(ref status) => ability.refused_for_one(status),
+        Err(status) => ability.refused_for_one(status),
     }
-    matches!(answer, Ok(true))
+    answer.ok()
 }
 
 async fn cancel_flight_info(link: &Link, info: FlightInfo) -> Result<bool, Status> {

@@ -40,6 +40,7 @@ mod ladder;
 mod limits;
 mod link;
 mod login;
+mod making;
 mod options;
 mod patience;
 mod phase;

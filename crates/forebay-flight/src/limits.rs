@@ -31,6 +31,11 @@ impl Limits {
         Self { runtime: Arc::clone(runtime), timeout, cancel }
     }
 
+    /// Whether there is anything that may end it early.
+    pub(crate) fn are_any(&self) -> bool {
+        self.timeout.is_some() || self.cancel.is_some()
+    }
+
     /// How much of its time is left, if that is limited.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.timeout.map(|(_, at)| at.since(self.runtime.now()))
@@ -70,7 +75,7 @@ impl Limits {
     /// Runs `future` until it is done, or the time is up, or somebody cancels it; whichever, it is dropped then. What is over before
     /// it begins is not begun.
     pub(crate) async fn run<T>(&self, phase: Phase, future: impl Future<Output = Result<T>>) -> Result<T> {
-        if self.timeout.is_none() && self.cancel.is_none() {
+        if !self.are_any() {
             return future.await;
         }
         self.check(phase.clone())?;

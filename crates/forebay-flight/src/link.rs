@@ -20,10 +20,16 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::login::login;
 use crate::server::Server;
+use crate::transaction::Current;
 use crate::wire::{Pulse, Unsent, Wire};
 
 mod errands;
+mod size;
+mod turn;
 mod upload;
+
+pub(crate) use size::TooLarge;
+pub(crate) use turn::Turn;
 
 /// One connection: one session on the server.
 pub(crate) struct Link {
@@ -32,16 +38,18 @@ pub(crate) struct Link {
     pub(crate) server: Arc<Server>,
     /// The server may have made a session for it: it does so at the first call that needs one.
     is_used: AtomicBool,
-    /// Statements that have begun and not ended.
+    /// The transaction that is open.
+    pub(crate) transaction: Current,
+    /// Turns that are taken: statements, mostly, that have begun and not ended.
     running: AtomicUsize,
     /// Work that goes on in the background: cancelling, rolling back, closing what was prepared.
     errands: AtomicUsize,
     errand_done: Notify,
     /// One errand at a time, in the order they came: a rollback must not overtake the cancelling of its last statement.
-    lane: tokio::sync::Mutex<()>,
+    lane: Arc<tokio::sync::Mutex<()>>,
     /// A cancelled statement could not be seen to end.
     is_stuck: AtomicBool,
-    /// The server refused to roll a transaction back: nobody but its holder should use the session any more.
+    /// The server says that a transaction was over when it was to be rolled back: nobody but its holder should use the session any more.
     is_doubtful: AtomicBool,
     /// Not to be used again, though it lives.
     is_refused: AtomicBool,
@@ -72,10 +80,11 @@ impl Link {
             pulse,
             server: Arc::clone(server),
             is_used: AtomicBool::new(false),
+            transaction: Current::default(),
             running: AtomicUsize::new(0),
             errands: AtomicUsize::new(0),
             errand_done: Notify::new(),
-            lane: tokio::sync::Mutex::new(()),
+            lane: Arc::default(),
             is_stuck: AtomicBool::new(false),
             is_doubtful: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
@@ -94,9 +103,12 @@ impl Link {
 
     /// Whether nothing goes on over it.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
-            && self.errands.load(Ordering::Acquire) == 0
-            && !self.is_stuck()
+        self.running.load(Ordering::SeqCst) == 0 && self.is_in_order()
+    }
+
+    /// Whether nothing goes on in the background, and nothing is left to be done there.
+    fn is_in_order(&self) -> bool {
+        self.errands.load(Ordering::Acquire) == 0 && !self.is_stuck()
     }
 
     pub(crate) fn is_stuck(&self) -> bool {
@@ -121,28 +133,23 @@ impl Link {
     }
 
     pub(crate) fn tenancy(&self) -> u64 {
-        self.tenancy.load(Ordering::Acquire)
+        self.tenancy.load(Ordering::SeqCst)
     }
 
     /// Its borrower has given it back.
     pub(crate) fn end_tenancy(&self) {
-        self.tenancy.fetch_add(1, Ordering::AcqRel);
+        self.tenancy.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn begin_statement(&self) {
+    /// Something is about to be sent that the server makes a session for.
+    pub(crate) fn used(&self) {
         self.is_used.store(true, Ordering::Relaxed);
-        self.running.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn end_statement(&self) {
-        self.running.fetch_sub(1, Ordering::AcqRel);
-        self.errand_done.notify_waiters();
     }
 
     // What Flight SQL has to offer.
 
     pub(crate) async fn info(&self, command: Bytes, limit: Option<Duration>) -> Result<FlightInfo, Status> {
-        let request = timed(FlightDescriptor::new_cmd(command), limit);
+        let request = self.request(FlightDescriptor::new_cmd(command), limit)?;
         Ok(self.client.clone().get_flight_info(request).await?.into_inner())
     }
 
@@ -152,7 +159,8 @@ impl Link {
         descriptor: FlightDescriptor,
         limit: Option<Duration>,
     ) -> Result<PollInfo, Status> {
-        Ok(self.client.clone().poll_flight_info(timed(descriptor, limit)).await?.into_inner())
+        let request = self.request(descriptor, limit)?;
+        Ok(self.client.clone().poll_flight_info(request).await?.into_inner())
     }
 
     pub(crate) async fn get(
@@ -171,7 +179,8 @@ impl Link {
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
         self.is_used.store(true, Ordering::Relaxed);
-        let results = self.client.clone().do_action(timed(Action::new(kind, body), limit)).await?;
+        let request = self.request(Action::new(kind, body), limit)?;
+        let results = self.client.clone().do_action(request).await?;
         Ok(first(results.into_inner()).await?.map(|result| result.body))
     }
 
@@ -205,6 +214,9 @@ impl Link {
         let (mut unsent, mut reset) = (false, None);
         let mut cause = Some(source);
         while let Some(error) = cause {
+            if let Some(too_large) = error.downcast_ref::<TooLarge>() {
+                return Error::config(too_large.to_string());
+            }
             unsent |= error.is::<Unsent>();
             reset = reset.or_else(|| error.downcast_ref::<h2::Error>().filter(|error| error.is_reset()));
             cause = error.source();

@@ -1,7 +1,6 @@
 //! Prepared statements.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,18 +15,17 @@ use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay::rt;
 use prost::Message;
-use tonic::Status;
 
 use crate::error::{Error, Phase, Result};
 use crate::fetch::Fetch;
 use crate::limits::Limits;
-use crate::link::Link;
+use crate::link::{Link, Turn};
+use crate::making::{Answer, Making, Undoing};
 use crate::put;
 use crate::query_options::{Progress, QueryOptions};
 use crate::result::{QueryResult, UpdateResult};
 use crate::sql::Traits;
 use crate::stream::QueryStream;
-use crate::transaction::Current;
 
 /// How long closing one in the background may take.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -40,7 +38,6 @@ pub struct AsyncPreparedQuery {
     tenancy: u64,
     /// What it does, to the session's transaction too.
     traits: Traits,
-    transaction: Current,
     handle: Bytes,
     dataset_schema: SchemaRef,
     parameter_schema: SchemaRef,
@@ -49,28 +46,25 @@ pub struct AsyncPreparedQuery {
 
 impl AsyncPreparedQuery {
     pub(crate) async fn prepare(
-        link: &Arc<Link>,
+        turn: Turn,
         sql: &str,
-        transaction: Current,
         traits: Traits,
         limits: &Limits,
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
-        let transaction_id = transaction.id();
+        let link = Arc::clone(turn.link());
+        let (tenancy, transaction_id) = (link.tenancy(), link.transaction.id());
         let request = ActionCreatePreparedStatementRequest { query: sql.to_owned(), transaction_id };
         let request = request.as_any().encode_to_vec();
-        let mut creating = Creating::begin(link, request, limits);
-        let answer = limits.run(Phase::Execute, async {
-            let answer = creating.answer().await;
-            answer.map_err(|status| link.judge_within(&status, limits, Phase::Execute))
-        });
+        let mut making = Making::new(turn, unprepared);
+        let answer = making.answer("CreatePreparedStatement", request, limits.remaining(), limits).await?;
+        let answer = answer.map_err(|status| link.judge_within(&status, limits, Phase::Execute))?;
         let prepared =
-            created(answer.await?).ok_or_else(|| Error::protocol("a prepared statement without a handle"))?;
+            created(answer).ok_or_else(|| Error::protocol("a prepared statement without a handle"))?;
         Ok(Self {
-            link: Arc::clone(link),
-            tenancy: link.tenancy(),
+            link,
+            tenancy,
             traits,
-            transaction,
             handle: prepared.prepared_statement_handle,
             dataset_schema: schema(prepared.dataset_schema)?,
             parameter_schema: schema(prepared.parameter_schema)?,
@@ -96,9 +90,9 @@ impl AsyncPreparedQuery {
     /// See [`Error`].
     ///
     /// # Cancel safety
-    /// Dropping it cancels the statement on the server, in the background.
+    /// Dropping it cancels the statement on the server, in the background; the next call waits for that.
     pub async fn query(&mut self) -> Result<QueryResult> {
-        let limits = self.limits(QueryOptions::new())?;
+        let limits = self.limits(QueryOptions::new());
         self.read(None, limits).await
     }
 
@@ -110,7 +104,7 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_param(&mut self, params: RecordBatch) -> Result<QueryResult> {
-        let limits = self.limits(QueryOptions::new())?;
+        let limits = self.limits(QueryOptions::new());
         self.read(Some(params), limits).await
     }
 
@@ -123,7 +117,7 @@ impl AsyncPreparedQuery {
     /// As [`query`](Self::query).
     pub async fn query_stream(&mut self, options: QueryOptions) -> Result<QueryStream<'_>> {
         let progress = options.progress.clone();
-        let limits = self.limits(options)?;
+        let limits = self.limits(options);
         Ok(QueryStream::of_session(self.fetch(limits, progress.as_ref()).await?))
     }
 
@@ -135,7 +129,7 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// Dropping it leaves open whether they are set.
     pub async fn set_parameters(&mut self, params: RecordBatch) -> Result<()> {
-        let limits = self.limits(QueryOptions::new())?;
+        let limits = self.limits(QueryOptions::new());
         self.bind(params, &limits).await
     }
 
@@ -147,7 +141,7 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// As [`query`](Self::query); it may have been carried out.
     pub async fn update(&mut self) -> Result<UpdateResult> {
-        let limits = self.limits(QueryOptions::new())?;
+        let limits = self.limits(QueryOptions::new());
         self.write(None, &limits).await
     }
 
@@ -159,35 +153,42 @@ impl AsyncPreparedQuery {
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_record_batch(&mut self, batch: RecordBatch) -> Result<UpdateResult> {
-        let limits = self.limits(QueryOptions::new())?;
+        let limits = self.limits(QueryOptions::new());
         self.write(Some(batch), &limits).await
     }
 
     pub(crate) async fn read(&mut self, params: Option<RecordBatch>, limits: Limits) -> Result<QueryResult> {
-        if let Some(params) = params {
-            self.bind(params, &limits).await?;
-        }
-        let result = QueryStream::of_session(self.fetch(limits, None).await?).collect().await?;
-        self.transaction.conclude(self.traits);
+        let fetch = match params {
+            Some(params) => self.fetch_with_param(params, limits).await?,
+            None => self.fetch(limits, None).await?,
+        };
+        let result = fetch.collect().await.map_err(|(error, _)| error)?;
+        self.link.transaction.conclude(self.traits);
         Ok(result)
+    }
+
+    pub(crate) async fn fetch_with_param(&mut self, params: RecordBatch, limits: Limits) -> Result<Fetch> {
+        self.bind(params, &limits).await?;
+        self.fetch(limits, None).await
     }
 
     pub(crate) async fn write(&self, params: Option<RecordBatch>, limits: &Limits) -> Result<UpdateResult> {
         let command = CommandPreparedStatementUpdate { prepared_statement_handle: self.handle.clone() };
-        self.transaction.note(self.traits);
-        let updated =
-            put::update(&self.link, command.as_any().encode_to_vec().into(), params, limits).await?;
-        self.transaction.conclude(self.traits);
+        let turn = self.ready(limits).await?;
+        self.link.transaction.note(self.traits);
+        let updated = put::update(turn, command.as_any().encode_to_vec().into(), params, limits).await?;
+        self.link.transaction.conclude(self.traits);
         Ok(updated)
     }
 
-    fn limits(&self, options: QueryOptions) -> Result<Limits> {
-        if self.link.tenancy() != self.tenancy || !self.link.is_usable() {
-            let message = "the session that this statement was prepared in is no longer held".to_owned();
-            return Err(Error::SessionLost { message, may_have_run: false });
-        }
+    fn limits(&self, options: QueryOptions) -> Limits {
         let timeout = options.timeout.or(self.default_timeout);
-        Ok(Limits::new(&self.link.server.runtime, timeout, options.cancel))
+        Limits::new(&self.link.server.runtime, timeout, options.cancel)
+    }
+
+    /// Waits for what still goes on from before in its session, which may be in other hands by then.
+    async fn ready(&self, limits: &Limits) -> Result<Turn> {
+        self.link.ready(self.tenancy, limits).await
     }
 
     fn command(&self) -> Bytes {
@@ -196,7 +197,8 @@ impl AsyncPreparedQuery {
     }
 
     async fn bind(&mut self, params: RecordBatch, limits: &Limits) -> Result<()> {
-        let answer = put::put(&self.link, self.command(), Some(params), limits).await?;
+        let turn = self.ready(limits).await?;
+        let answer = put::put(turn, self.command(), Some(params), limits).await?;
         // A server may give the statement with its parameters another name; older ones say nothing.
         let renamed = answer.and_then(|answer| DoPutPreparedStatementResult::decode(answer).ok());
         if let Some(handle) = renamed.and_then(|result| result.prepared_statement_handle) {
@@ -206,8 +208,9 @@ impl AsyncPreparedQuery {
     }
 
     async fn fetch(&self, limits: Limits, progress: Option<&Progress>) -> Result<Fetch> {
-        self.transaction.note(self.traits);
-        Fetch::start(&self.link, self.command(), limits, progress).await
+        let turn = self.ready(&limits).await?;
+        self.link.transaction.note(self.traits);
+        Fetch::start(turn, self.command(), limits, progress).await
     }
 }
 
@@ -218,45 +221,15 @@ fn schema(message: Bytes) -> Result<SchemaRef> {
     Schema::try_from(IpcMessage(message)).map(Arc::new).map_err(Error::protocol)
 }
 
-/// A statement that is being prepared. If nobody waits for it any more, it is closed when it is there.
-struct Creating {
-    link: Arc<Link>,
-    /// There until it is answered.
-    call: Option<Answer>,
-}
-
-type Answer = Pin<Box<dyn Future<Output = Result<Option<Bytes>, Status>> + Send>>;
-
-impl Creating {
-    fn begin(link: &Arc<Link>, request: Vec<u8>, limits: &Limits) -> Self {
-        let (link, limit) = (Arc::clone(link), limits.remaining());
-        let call = Box::pin({
-            let link = Arc::clone(&link);
-            async move { link.act("CreatePreparedStatement", request, limit).await }
-        });
-        Self { link, call: Some(call) }
-    }
-
-    async fn answer(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some(call) = &mut self.call else { return Ok(None) };
-        let answer = call.await;
-        self.call = None;
-        answer
-    }
-}
-
-impl Drop for Creating {
-    fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
-        let link = Arc::clone(&self.link);
-        self.link.errand(async move {
-            let Some(answer) = rt::within(&*link.server.runtime, CLOSE, call).await else { return false };
-            if let Some(prepared) = answer.ok().and_then(created) {
-                close(&link, prepared.prepared_statement_handle).await;
-            }
-            true
-        });
-    }
+/// Closes what was prepared when nobody waited for it any more.
+fn unprepared(link: Arc<Link>, answer: Option<Answer>) -> Undoing {
+    Box::pin(async move {
+        let Some(answer) = answer else { return false };
+        if let Some(prepared) = answer.ok().and_then(created) {
+            close(&link, prepared.prepared_statement_handle).await;
+        }
+        true
+    })
 }
 
 fn created(body: Option<Bytes>) -> Option<ActionCreatePreparedStatementResult> {

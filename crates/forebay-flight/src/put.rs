@@ -15,7 +15,7 @@ use crate::error::{Error, Phase, Result};
 use crate::fetch::close_if_answered;
 use crate::ladder::Statement;
 use crate::limits::Limits;
-use crate::link::Link;
+use crate::link::{TooLarge, Turn};
 use crate::result::UpdateResult;
 
 /// The command that runs `sql` for what it changes.
@@ -28,12 +28,12 @@ pub(crate) fn statement(sql: &str) -> Bytes {
 /// # Cancel safety
 /// Dropping it cancels the statement.
 pub(crate) async fn update(
-    link: &Arc<Link>,
+    turn: Turn,
     command: Bytes,
     params: Option<RecordBatch>,
     limits: &Limits,
 ) -> Result<UpdateResult> {
-    let answer = put(link, command, params, limits).await?;
+    let answer = put(turn, command, params, limits).await?;
     let answer = answer.ok_or_else(|| Error::protocol("an update without a result"))?;
     updated(&answer)
 }
@@ -45,15 +45,16 @@ pub(crate) fn updated(answer: &Bytes) -> Result<UpdateResult> {
 
 /// Sends a command and its parameters, and returns the first answer.
 pub(crate) async fn put(
-    link: &Arc<Link>,
+    turn: Turn,
     command: Bytes,
     params: Option<RecordBatch>,
     limits: &Limits,
 ) -> Result<Option<Bytes>> {
     limits.check(Phase::Execute)?;
-    let statement = Statement::begin(link);
+    let link = Arc::clone(turn.link());
+    let statement = Statement::begin(turn);
     let answer = limits.run(Phase::Execute, async {
-        let data = encode(command, params).await?;
+        let data = encode(command, params, link.largest()).await?;
         let judge = |status: Status| link.judge_within(&status, limits, Phase::Execute);
         link.put(stream::iter(data), limits.remaining()).await.map_err(judge)
     });
@@ -69,11 +70,19 @@ pub(crate) async fn put(
     }
 }
 
-async fn encode(command: Bytes, params: Option<RecordBatch>) -> Result<Vec<FlightData>> {
+async fn encode(command: Bytes, params: Option<RecordBatch>, largest: usize) -> Result<Vec<FlightData>> {
     let descriptor = FlightDescriptor::new_cmd(command);
-    let Some(params) = params else {
-        return Ok(vec![FlightData::new().with_descriptor(descriptor)]);
+    let data = match params {
+        Some(params) => encode_params(descriptor, params).await?,
+        None => vec![FlightData::new().with_descriptor(descriptor)],
     };
+    data.iter()
+        .try_for_each(|message| TooLarge::check(message, largest))
+        .map_err(|error| Error::config(error.to_string()))?;
+    Ok(data)
+}
+
+async fn encode_params(descriptor: FlightDescriptor, params: RecordBatch) -> Result<Vec<FlightData>> {
     FlightDataEncoderBuilder::new()
         .with_flight_descriptor(Some(descriptor))
         .with_schema(params.schema())

@@ -27,7 +27,10 @@ pub(crate) struct Progress(Arc<dyn Fn(f64) + Send + Sync>);
 
 impl Progress {
     pub(crate) fn tell(&self, done: f64) {
-        (self.0)(done);
+        // What is no number says nothing.
+        if !done.is_nan() {
+            (self.0)(done.clamp(0.0, 1.0));
+        }
     }
 }
 
@@ -78,5 +81,23 @@ impl QueryOptions {
     pub fn with_progress(mut self, progress: impl Fn(f64) + Send + Sync + 'static) -> Self {
         self.progress = Some(Progress(Arc::new(progress)));
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn progress_is_from_0_to_1_or_none() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let told_to = Arc::clone(&told);
+        let options = QueryOptions::new().with_progress(move |done| told_to.lock().push(done));
+        for done in [0.5, f64::NAN, -1.0, f64::INFINITY] {
+            options.progress.as_ref().unwrap().tell(done);
+        }
+        assert_eq!(*told.lock(), [0.5, 0.0, 1.0]);
     }
 }

@@ -36,7 +36,8 @@ impl QueryResult {
     /// How many rows there are.
     #[must_use]
     pub fn row_count(&self) -> usize {
-        self.batches.iter().map(RecordBatch::num_rows).sum()
+        // A batch without columns may claim any number of rows.
+        self.batches.iter().fold(0, |rows, batch| rows.saturating_add(batch.num_rows()))
     }
 
     /// Whether there are no rows.
@@ -70,5 +71,21 @@ impl UpdateResult {
     #[must_use]
     pub fn rows_affected(&self) -> Option<u64> {
         u64::try_from(self.record_count).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::RecordBatchOptions;
+    use arrow_schema::Schema;
+
+    use super::*;
+
+    #[test]
+    fn rows_without_columns_are_counted_as_far_as_that_goes() {
+        let schema = SchemaRef::new(Schema::empty());
+        let endless = RecordBatchOptions::new().with_row_count(Some(usize::MAX));
+        let batch = RecordBatch::try_new_with_options(schema.clone(), vec![], &endless).unwrap();
+        assert_eq!(QueryResult::new(schema, vec![batch.clone(), batch]).row_count(), usize::MAX);
     }
 }

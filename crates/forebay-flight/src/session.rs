@@ -18,7 +18,6 @@ use crate::result::{QueryResult, UpdateResult};
 use crate::server::Server;
 use crate::sql::Traits;
 use crate::stream::QueryStream;
-use crate::transaction::Current;
 
 mod inner;
 
@@ -29,8 +28,6 @@ mod inner;
 /// [`SessionLost`](Error::SessionLost).
 pub struct AsyncSession {
     pub(crate) link: Arc<Link>,
-    /// The transaction that is open.
-    pub(crate) transaction: Current,
     /// Something of it would show to the next borrower.
     pub(crate) is_altered: bool,
     /// The server has been told that it ends.
@@ -87,7 +84,7 @@ impl AsyncSession {
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
         let link = Link::open(server, lifeline).await?;
-        Ok(Self { link, transaction: Current::default(), is_altered: false, is_over: false, default_timeout })
+        Ok(Self { link, is_altered: false, is_over: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
@@ -113,8 +110,8 @@ impl AsyncSession {
         let progress = options.progress.clone();
         let limits = self.limits(options);
         let fetch = self.fetch(sql, traits, limits, progress.as_ref()).await?;
-        let result = QueryStream::of_session(fetch).collect().await?;
-        self.transaction.conclude(traits);
+        let result = fetch.collect().await.map_err(|(error, _)| error)?;
+        self.link.transaction.conclude(traits);
         Ok(result)
     }
 
@@ -189,7 +186,7 @@ impl AsyncSession {
     /// As [`query`](Self::query).
     pub async fn query_with_param(&mut self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
         let limits = self.limits(QueryOptions::new());
-        self.read_with_param(sql, params, limits).await
+        self.prepare_within(sql, &limits).await?.read(Some(params), limits).await
     }
 
     /// Runs a statement once for each row of `batch`, with its columns as parameters.
@@ -254,8 +251,8 @@ impl AsyncSession {
     /// Dropping it changes nothing.
     pub async fn ping(&mut self) -> Result<()> {
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
-        limits.run(Phase::Execute, Box::pin(self.link.ping())).await
+        let turn = self.ready(&limits).await?;
+        limits.run(Phase::Execute, Box::pin(turn.link().ping())).await
     }
 }
 
@@ -265,6 +262,8 @@ impl Drop for AsyncSession {
         if !self.is_over {
             crate::connector::part(&self.link);
         }
+        // What was prepared in it may still be held, and must not make the server begin another.
+        self.link.refuse();
     }
 }
 
@@ -272,7 +271,7 @@ impl fmt::Debug for AsyncSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncSession")
             .field("link", &self.link)
-            .field("transaction", &self.transaction)
+            .field("transaction", &self.link.transaction)
             .finish()
     }
 }

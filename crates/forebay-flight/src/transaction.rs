@@ -1,9 +1,7 @@
 //! Transactions of a session.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use arrow_flight::sql::{
     ActionBeginTransactionRequest, ActionBeginTransactionResult, ActionEndTransactionRequest, Any,
@@ -15,87 +13,15 @@ use prost::Message;
 use crate::error::{Error, Phase, Result};
 use crate::limits::Limits;
 use crate::link::Link;
-use crate::put;
+use crate::making::Making;
 use crate::query_options::QueryOptions;
 use crate::session::AsyncSession;
-use crate::sql::Traits;
 
-/// How long a rollback in the background may take.
-const ROLLBACK: Duration = Duration::from_secs(5);
+mod current;
+mod undoing;
 
-/// Whether a session has a transaction open, and whose words began it.
-#[derive(Clone, Default)]
-enum Open {
-    /// None.
-    #[default]
-    No,
-    /// One that the server has a name for.
-    Named(Bytes),
-    /// One that a statement began.
-    BySql,
-    /// The same, and a script should have ended it: but a server may have carried out a part of it only.
-    Perhaps,
-}
-
-/// The transaction of a session. What was prepared in the session may begin and end it too.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Current(Arc<Mutex<Open>>);
-
-impl Current {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether one may be open.
-    pub(crate) fn is_open(&self) -> bool {
-        !matches!(*self.open(), Open::No)
-    }
-
-    fn is_certain(&self) -> bool {
-        matches!(*self.open(), Open::Named(_) | Open::BySql)
-    }
-
-    pub(crate) fn id(&self) -> Option<Bytes> {
-        match &*self.open() {
-            Open::Named(id) => Some(id.clone()),
-            Open::No | Open::BySql | Open::Perhaps => None,
-        }
-    }
-
-    /// A statement is about to be sent.
-    pub(crate) fn note(&self, traits: Traits) {
-        let mut open = self.open();
-        if traits.begins && matches!(*open, Open::No | Open::Perhaps) {
-            *open = Open::BySql;
-        }
-    }
-
-    /// The statement has succeeded, to its end.
-    pub(crate) fn conclude(&self, traits: Traits) {
-        let mut open = self.open();
-        match *open {
-            Open::BySql | Open::Perhaps if traits.ends => *open = Open::No,
-            Open::BySql if traits.ends_last => *open = Open::Perhaps,
-            _ => {}
-        }
-    }
-
-    fn replace(&self, with: Open) -> Open {
-        std::mem::replace(&mut *self.open(), with)
-    }
-}
-
-impl fmt::Debug for Open {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::No => "No",
-            Self::Named(_) => "Named",
-            Self::BySql => "BySql",
-            Self::Perhaps => "Perhaps",
-        })
-    }
-}
+pub(crate) use current::Current;
+use current::Open;
 
 impl AsyncSession {
     /// Begins a transaction, which rolls back when it is dropped.
@@ -104,7 +30,8 @@ impl AsyncSession {
     /// See [`Error`]; [`Error::Config`] if one is open already.
     ///
     /// # Cancel safety
-    /// Dropping it may leave a transaction open, which is rolled back with the session's return, or its end.
+    /// Dropped before it is done, what it began is rolled back in the background; the next call waits for that. The same goes for one
+    /// that fails. Where that cannot be done, the session is lost.
     pub async fn begin(&mut self) -> Result<AsyncTransaction<'_>> {
         self.begin_transaction().await?;
         Ok(AsyncTransaction { session: self, is_open: true })
@@ -118,52 +45,69 @@ impl AsyncSession {
     /// # Cancel safety
     /// As [`begin`](Self::begin).
     pub async fn begin_transaction(&mut self) -> Result<()> {
-        if self.transaction.is_certain() {
+        if self.link.transaction.is_certain() {
             return Err(Error::config("a transaction is open already: commit it or roll it back first"));
         }
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
-        let server = Arc::clone(&self.link.server);
-        if server.begins_transactions.may_be() {
-            // If this is dropped, nobody knows its name: the session cannot be made clean.
-            let doubt = std::mem::replace(&mut self.is_altered, true);
-            let link = Arc::clone(&self.link);
-            let request = ActionBeginTransactionRequest {}.as_any().encode_to_vec();
-            let begun = limits.run(Phase::Execute, async {
-                Ok(link.act("BeginTransaction", request, limits.remaining()).await)
-            });
-            match begun.await? {
-                Ok(body) => {
-                    let id = body
-                        .and_then(|body| Any::decode(body).ok())
-                        .and_then(|any| any.unpack::<ActionBeginTransactionResult>().ok().flatten());
-                    let id =
-                        id.ok_or_else(|| Error::protocol("a transaction without a name"))?.transaction_id;
-                    self.is_altered = doubt;
-                    self.transaction.replace(Open::Named(id));
-                    server.begins_transactions.works();
-                    return Ok(());
+        let by_action = self.link.server.begins_transactions.may_be();
+        if by_action && self.begin_by_action(&limits).await? {
+            return Ok(());
+        }
+        self.begin_by_words(&limits).await
+    }
+
+    /// Whether the server has begun one. If not, it may know `BEGIN`.
+    async fn begin_by_action(&mut self, limits: &Limits) -> Result<bool> {
+        let turn = self.ready(limits).await?;
+        let (link, ability) = (&self.link, &self.link.server.begins_transactions);
+        let request = ActionBeginTransactionRequest {}.as_any().encode_to_vec();
+        // Without a deadline, for which the server might break off its answer: with the name in it, what came too late is undone.
+        let mut making = Making::new(turn, undoing::unbegun);
+        match making.answer("BeginTransaction", request, None, limits).await? {
+            Ok(body) => {
+                let Some(name) = name(body) else {
+                    undoing::give_up(link);
+                    return Err(Error::protocol("a transaction without a name"));
+                };
+                link.transaction.set(Open::Named(name));
+                ability.works();
+                Ok(true)
+            }
+            Err(status) => {
+                let error = link.judge_within(&status, limits, Phase::Execute);
+                if ability.refused_for_now("BeginTransaction", &status) {
+                    return Ok(false);
                 }
-                Err(status) => {
-                    let error = self.link.judge_within(&status, &limits, Phase::Execute);
-                    self.is_altered = doubt;
-                    if !server.begins_transactions.refused_for_now("BeginTransaction", &status) {
-                        return Err(error);
-                    }
+                if error.leaves_open() {
+                    undoing::give_up(link);
                 }
+                Err(error)
             }
         }
-        self.run_update("BEGIN", &limits).await.map(drop)
+    }
+
+    async fn begin_by_words(&mut self, limits: &Limits) -> Result<()> {
+        let turn = self.ready(limits).await?;
+        let before = self.link.transaction.open();
+        let unfinished = Unfinished::new(&self.link);
+        let begun = self.run_update_in(turn, "BEGIN", limits).await;
+        if let Err(error) = &begun
+            && !error.leaves_open()
+        {
+            self.link.transaction.set(before);
+        }
+        unfinished.known(&begun);
+        begun.map(drop)
     }
 
     /// Commits the transaction.
     ///
     /// # Errors
     /// See [`Error`]. After [`SessionLost`](Error::SessionLost), a timeout or a cancellation nobody knows whether it was committed: look
-    /// before you do it again.
+    /// before you do it again. The session has no transaction then.
     ///
     /// # Cancel safety
-    /// Dropping it leaves open whether it was committed.
+    /// Dropping it leaves open whether it was committed. If it was not, it is rolled back in the background; the next call waits for that.
     pub async fn commit(&mut self) -> Result<()> {
         self.end(EndTransaction::Commit).await
     }
@@ -171,96 +115,77 @@ impl AsyncSession {
     /// Undoes the transaction.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// See [`Error`]. After a timeout or a cancellation it is undone in the background; the next call waits for that.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it is done with the session's return.
+    /// Dropped before it is done, it is done in the background; the next call waits for that.
     pub async fn rollback(&mut self) -> Result<()> {
         self.end(EndTransaction::Rollback).await
     }
 
     async fn end(&mut self, how: EndTransaction) -> Result<()> {
         let limits = self.limits(QueryOptions::new());
-        self.ready(&limits).await?;
-        let open = self.transaction.open().clone();
-        match open {
+        let turn = self.ready(&limits).await?;
+        let open = self.link.transaction.open();
+        let unfinished = Unfinished::new(&self.link);
+        let ended = match open {
             Open::No => Err(Error::config("no transaction is open")),
             Open::BySql | Open::Perhaps => {
                 let sql = if how == EndTransaction::Commit { "COMMIT" } else { "ROLLBACK" };
-                self.run_update(sql, &limits).await.map(drop)
+                self.run_update_in(turn, sql, &limits).await.map(drop)
             }
-            Open::Named(id) => {
-                let link = Arc::clone(&self.link);
-                let ended = limits.run(Phase::Execute, async {
-                    let ended = link.act("EndTransaction", end_request(id, how), limits.remaining()).await;
-                    ended.map_err(|status| link.judge_within(&status, &limits, Phase::Execute))
-                });
-                match ended.await {
-                    Ok(_) => {
-                        self.transaction.replace(Open::No);
-                        Ok(())
-                    }
-                    // An interrupted write may have undone all of it. Whether anything is open is seen to on return.
-                    Err(error) if error.is_of_ended_transaction() => {
-                        self.transaction.replace(Open::Perhaps);
-                        if how == EndTransaction::Rollback { Ok(()) } else { Err(error) }
-                    }
-                    Err(error) => Err(error),
+            Open::Named(id) => match turn.act("EndTransaction", end_request(id, how), &limits).await {
+                Ok(_) => {
+                    self.link.transaction.set(Open::No);
+                    Ok(())
                 }
-            }
-        }
-    }
-
-    /// Leaves no transaction open, or fails.
-    pub(crate) async fn clear_transaction(&mut self) -> Result<()> {
-        let by_sql = self.transaction.id().is_none();
-        match self.rollback().await {
-            Err(error) if by_sql && error.is_refusal() => {
-                // There may be none. Where one can be begun and undone, none is open afterwards.
-                let limits = self.limits(QueryOptions::new());
-                self.run_update("BEGIN", &limits).await?;
-                self.rollback().await
-            }
-            rolled_back => rolled_back,
-        }
+                // An interrupted write may have undone all of it. Whether anything is open is seen to on return.
+                Err(error) if error.is_of_ended_transaction() => {
+                    self.link.transaction.set(Open::Perhaps);
+                    if how == EndTransaction::Rollback { Ok(()) } else { Err(error) }
+                }
+                Err(error) => Err(error),
+            },
+        };
+        unfinished.known(&ended);
+        ended
     }
 
     /// Rolls back in the background: its caller cannot wait.
     pub(crate) fn abandon_transaction(&mut self) {
-        let (open, link) = (self.transaction.replace(Open::No), Arc::clone(&self.link));
-        if matches!(open, Open::No) {
-            return;
-        }
-        self.link.errand(async move {
-            // A session that does not answer is not asked for more.
-            if link.is_stuck() {
-                return false;
-            }
-            match rolled_back(&link, open).await {
-                Ok(()) => true,
-                // It may have ended by itself, when a commit failed.
-                Err(Error::Server { .. }) => {
-                    link.doubt();
-                    true
-                }
-                Err(_) => false,
-            }
-        });
+        self.link.abandon_transaction();
     }
 }
 
-async fn rolled_back(link: &Arc<Link>, open: Open) -> Result<()> {
-    let limits = Limits::new(&link.server.runtime, Some(ROLLBACK), None);
-    let Open::Named(id) = open else {
-        return put::update(link, put::statement("ROLLBACK"), None, &limits).await.map(drop);
-    };
-    let request = end_request(id, EndTransaction::Rollback);
-    limits
-        .run(Phase::Execute, async {
-            let ended = link.act("EndTransaction", request, limits.remaining()).await;
-            ended.map(drop).map_err(|status| link.judge(&status))
-        })
-        .await
+/// A transaction that is being begun or ended. If nobody hears how that came out, it is let go of, so that nobody works in it
+/// without knowing.
+struct Unfinished(Option<Arc<Link>>);
+
+impl Unfinished {
+    fn new(link: &Arc<Link>) -> Self {
+        Self(Some(Arc::clone(link)))
+    }
+
+    /// This is how it came out, unless that leaves it open.
+    fn known<T>(mut self, outcome: &Result<T>) {
+        if !matches!(outcome, Err(error) if error.leaves_open()) {
+            self.0 = None;
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(link) = self.0.take() {
+            link.abandon_transaction();
+        }
+    }
+}
+
+/// The name of a transaction that the server has begun.
+fn name(body: Option<Bytes>) -> Option<Bytes> {
+    let begun: ActionBeginTransactionResult = Any::decode(body?).ok()?.unpack().ok()??;
+    Some(begun.transaction_id)
 }
 
 fn end_request(transaction_id: Bytes, how: EndTransaction) -> Vec<u8> {

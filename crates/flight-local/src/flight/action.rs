@@ -80,6 +80,7 @@ impl Front {
             }
             "BeginTransaction" => {
                 count(&tally.begin_transaction);
+                supported(known.begin_transaction, name)?;
                 Some(self.begin_transaction(&session).await?.as_any().encode_to_vec())
             }
             "EndTransaction" => {
@@ -127,7 +128,7 @@ impl Front {
         [
             ("CreatePreparedStatement", always, "Prepares a statement."),
             ("ClosePreparedStatement", always, "Forgets a prepared statement."),
-            ("BeginTransaction", always, "Begins a transaction."),
+            ("BeginTransaction", known.begin_transaction, "Begins a transaction."),
             ("EndTransaction", always, "Commits a transaction or rolls it back."),
             ("BeginSavepoint", always, "Begins a savepoint of a transaction."),
             ("EndSavepoint", always, "Releases a savepoint or rolls back to it."),

@@ -15,6 +15,7 @@ use tonic::{Response, Status};
 use super::{Caller, Flow, Front, catalog, command, unknown};
 use crate::cells::known_schema;
 use crate::counters::count;
+use crate::deadline;
 use crate::error::Failure;
 use crate::execute::{self, Order};
 use crate::handle::{Handle, Kind};
@@ -215,7 +216,13 @@ impl Front {
             return Ok(self.signed(Box::pin(stream::iter(messages)), &session));
         };
         let session = self.shared.sessions.named(&handle.session)?;
+        let limit = |run: &Arc<Run>| {
+            if let Some(time) = caller.time_left.filter(|_| self.shared.config.interrupt_on_drop) {
+                deadline::interrupt_after(time, run);
+            }
+        };
         if let Some(polled) = session.polled(handle.number) {
+            limit(&polled.run);
             let answer = polled.take().await;
             session.forget_polled(handle.number);
             return Ok(self.signed(Box::pin(answer?), &session));
@@ -240,6 +247,7 @@ impl Front {
                 return Ok(self.signed(Box::pin(stream::iter(schema.into_iter().chain(batches))), &session));
             }
         };
+        limit(&run);
         let line = caller.line.clone();
         let errand = Errand { session: session.clone(), run, number: handle.number, prepared, line, text };
         let answer = answer(&self.shared, errand, supply).await?;

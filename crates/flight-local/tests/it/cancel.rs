@@ -228,6 +228,27 @@ async fn by_its_deadline() {
 }
 
 #[tokio::test]
+async fn by_its_deadline_while_nobody_reads_on() {
+    let server = start(Config::default()).await;
+    let mut client = connect(&server).await;
+    let sql = "SELECT value FROM generate_series(1, 100000000000)";
+    let info = client.execute(sql.to_owned(), None).await.unwrap();
+    let mut request = Request::new(info.endpoint[0].ticket.clone().unwrap());
+    request.set_timeout(Duration::from_secs(2));
+    let mut unread = client.inner_mut().do_get(request).await.unwrap().into_inner();
+    until(&server, |counters| counters.statements_interrupted == 1).await;
+    has_stopped(&server).await;
+    let end = loop {
+        match unread.message().await {
+            Ok(Some(_)) => {}
+            end => break end,
+        }
+    };
+    assert_eq!(end.unwrap_err().code(), Code::Cancelled, "it does not look like its end");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn by_closing_the_connection_or_the_session() {
     let server = start(Config::default()).await;
     let (_, fetching) = begin(&server, ENDLESS).await;

@@ -63,6 +63,8 @@ async fn a_stop_interrupts_what_runs_and_frees_the_port() {
     assert!(TcpStream::connect(address).is_err());
     for config in [
         Config { session_limit: 0, ..Config::default() },
+        Config { endpoints_per_result: 0, ..Config::default() },
+        Config { max_batch_rows: 0, ..Config::default() },
         Config { endpoints_per_result: 101, ..Config::default() },
     ] {
         let nothing = FlightLocal::start(config).await.unwrap_err();

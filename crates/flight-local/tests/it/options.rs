@@ -93,10 +93,15 @@ async fn what_is_refused_is_listed_and_what_is_unknown_is_not() {
         let mut client = connect(&server).await;
         let actions = client.inner_mut().list_actions(Empty {}).await.unwrap().into_inner();
         let names: Vec<String> = actions.map_ok(|action| action.r#type).try_collect().await.unwrap();
-        assert!(names.iter().any(|name| name == "BeginTransaction"));
-        for name in
-            ["CloseSession", "SetSessionOptions", "GetSessionOptions", "CancelFlightInfo", "CancelQuery"]
-        {
+        assert!(names.iter().any(|name| name == "EndTransaction"));
+        for name in [
+            "BeginTransaction",
+            "CloseSession",
+            "SetSessionOptions",
+            "GetSessionOptions",
+            "CancelFlightInfo",
+            "CancelQuery",
+        ] {
             assert_eq!(names.iter().any(|listed| listed == name), listed, "{name}");
             let result: Result<CloseSessionResult, _> = act(&mut client, name, &CloseSessionRequest {}).await;
             assert_eq!(code(result), answer, "{name}");

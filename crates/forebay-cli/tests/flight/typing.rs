@@ -333,3 +333,17 @@ fn an_interrupt_ends_what_nobody_types_into_and_stops_the_server() {
     interrupt(child.id());
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
+
+#[test]
+fn an_interrupt_stops_the_server_also_while_nobody_reads_the_output() {
+    let server = Server::plain("unread");
+    let rows = "SELECT value FROM generate_series(1, 100000000000)";
+    let child = server.spawn(&["--format", "json", "-c", rows]);
+    runs(&server);
+    until("it waits for its reader", || is_at_rest(&server));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+    until("the server has stopped", || server.counters().statements_running == 0);
+    // The reader is back.
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+}

@@ -4,8 +4,11 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 
 use forebay::rt;
+use futures_util::future::maybe_done;
+use tokio::task::unconstrained;
 
 use super::Link;
 use crate::error::Error;
@@ -15,11 +18,14 @@ impl Link {
     pub(crate) fn errand(self: &Arc<Self>, errand: impl Future<Output = bool> + Send + 'static) {
         self.errands.fetch_add(1, Ordering::AcqRel);
         let token = Errand { link: Arc::clone(self), well_done: false };
+        let mut lane = Box::pin(maybe_done(unconstrained(Arc::clone(&self.lane).lock_owned())));
+        // In line from here on: a runtime need not begin tasks in the order they were spawned in.
+        let _ = lane.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         self.server.runtime.spawn(Box::pin(async move {
+            lane.as_mut().await;
+            let _lane = lane.as_mut().take_output();
             // The whole of it, or only its flag would move in here.
             let mut token = token;
-            let link = Arc::clone(&token.link);
-            let _lane = link.lane.lock().await;
             token.well_done = errand.await;
         }));
     }
@@ -36,7 +42,7 @@ impl Link {
     /// As [`settled`](Self::settled), and no statement of a former borrower runs any more.
     pub(crate) async fn deserted(&self) -> bool {
         self.quiet(|link| {
-            link.errands.load(Ordering::Acquire) == 0 && link.running.load(Ordering::Acquire) == 0
+            link.errands.load(Ordering::Acquire) == 0 && link.running.load(Ordering::SeqCst) == 0
         })
         .await;
         !self.is_stuck()
@@ -54,13 +60,20 @@ impl Link {
         }
     }
 
-    /// Waits, for as long as the quarantine lasts, for a stuck session to answer. Whether it does.
+    /// Waits, for as long as the quarantine lasts, for a stuck session to answer, and undoes what could not be undone before. Whether
+    /// it can be used then.
     ///
     /// # Cancel safety
     /// Dropping it leaves the session stuck.
-    pub(crate) async fn recover(&self) -> bool {
+    pub(crate) async fn recover(self: &Arc<Self>) -> bool {
+        // Whoever comes second finds it done.
+        let _lane = self.lane.lock().await;
+        if !self.is_stuck() || !self.is_usable() {
+            return !self.is_stuck();
+        }
         let answer = rt::within(&*self.server.runtime, self.server.quarantine, self.ping()).await;
-        let recovered = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
+        let answers = matches!(answer, Some(Ok(()) | Err(Error::Server { .. })));
+        let recovered = answers && self.undone().await;
         if recovered {
             self.is_stuck.store(false, Ordering::Release);
         }

@@ -1,7 +1,5 @@
 //! What a pool does for callers who need no session of their own.
 
-use std::future::poll_fn;
-
 use arrow_array::RecordBatch;
 use forebay::BoxError;
 use futures_util::Stream;
@@ -136,7 +134,8 @@ impl AsyncFlightSQLPool {
         }
     }
 
-    /// Runs a query with parameters, one row of them for each time it is to be run.
+    /// Runs a query with parameters, one row of them for each time it is to be run. One that is known to read only may be run once more,
+    /// as with [`query`](Self::query).
     ///
     /// # Errors
     /// See [`Error`](crate::Error).
@@ -144,10 +143,19 @@ impl AsyncFlightSQLPool {
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_param(&self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
-        let limits = self.limits(&QueryOptions::new());
-        let mut connection = self.borrow(&limits).await?;
-        let result = connection.read_with_param(sql, params, limits).instrument(self.span("query")).await;
-        result.map_err(Error::stateless)
+        let options = QueryOptions::new();
+        let limits = self.limits(&options);
+        let mut patience = self.patience(Traits::of(sql), &options);
+        loop {
+            let mut connection = self.borrow(&limits).await?;
+            let outcome = read_with_param(&mut connection, sql, params.clone(), limits.clone());
+            let (error, is_begun) = match outcome.instrument(self.span("query")).await {
+                Ok(result) => return Ok(result),
+                Err(failed) => failed,
+            };
+            drop(connection);
+            patience.bear(error.stateless(), is_begun)?;
+        }
     }
 
     /// Runs a statement once for each row of `batch`, with its columns as parameters.
@@ -159,9 +167,18 @@ impl AsyncFlightSQLPool {
     /// As [`update`](Self::update).
     pub async fn update_with_record_batch(&self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
         let limits = self.limits(&QueryOptions::new());
-        let mut connection = self.borrow(&limits).await?;
-        let updated = connection.update_with_param(sql, batch, limits).instrument(self.span("update")).await;
-        updated.map_err(Error::stateless)
+        let mut patience = Patience::new(false, self.config().max_size);
+        loop {
+            let mut connection = self.borrow(&limits).await?;
+            let updated = connection.update_with_param(sql, batch.clone(), limits.clone());
+            match updated.instrument(self.span("update")).await {
+                Ok(updated) => return Ok(updated),
+                Err(error) => {
+                    drop(connection);
+                    patience.bear(error.stateless(), true)?;
+                }
+            }
+        }
     }
 
     /// Loads batches into a table, as fast as the server takes them. All batches must have the first one's schema.
@@ -197,10 +214,19 @@ async fn read(
     limits: Limits,
     progress: Option<&Progress>,
 ) -> Result<QueryResult, (Error, bool)> {
-    let mut fetch = session.fetch(sql, traits, limits, progress).await.map_err(|error| (error, false))?;
-    let mut batches = Vec::new();
-    while let Some(batch) = poll_fn(|context| fetch.poll_next(context)).await {
-        batches.push(batch.map_err(|error| (error, !batches.is_empty()))?);
-    }
-    Ok(QueryResult::new(fetch.schema().clone(), batches))
+    let fetch = session.fetch(sql, traits, limits, progress).await.map_err(|error| (error, false))?;
+    fetch.collect().await
+}
+
+/// The same, with parameters.
+async fn read_with_param(
+    session: &mut AsyncSession,
+    sql: &str,
+    params: RecordBatch,
+    limits: Limits,
+) -> Result<QueryResult, (Error, bool)> {
+    let prepared = session.prepare_within(sql, &limits).await;
+    let mut prepared = prepared.map_err(|error| (error, false))?;
+    let fetch = prepared.fetch_with_param(params, limits).await.map_err(|error| (error, false))?;
+    fetch.collect().await
 }

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use forebay::BoxError;
 use prost::Message;
 
-use crate::error::{Error, Phase, Result};
+use crate::error::{Error, Result};
 use crate::fetch::Fetch;
 use crate::limits::Limits;
+use crate::link::Turn;
 use crate::prepared::AsyncPreparedQuery;
 use crate::put;
 use crate::query_options::{Progress, QueryOptions};
-use crate::result::{QueryResult, UpdateResult};
+use crate::result::UpdateResult;
 use crate::server::statement;
 use crate::session::AsyncSession;
 use crate::sql::Traits;
@@ -23,27 +24,14 @@ impl AsyncSession {
     }
 
     /// Waits for what still goes on from before.
-    pub(crate) async fn ready(&mut self, limits: &Limits) -> Result<()> {
-        if self.link.is_usable() && self.link.is_at_rest() {
-            return Ok(());
-        }
-        if !self.link.is_usable() {
-            return Err(lost("its connection is closed"));
-        }
-        let link = &self.link;
-        // Boxed, as it is rare and large: every call of the session has it in its future.
-        let in_order = Box::pin(async { Ok(link.settled().await || link.recover().await) });
-        if limits.run(Phase::Execute, in_order).await? {
-            Ok(())
-        } else {
-            Err(lost("the server is still at work on a statement that was cancelled"))
-        }
+    pub(crate) async fn ready(&mut self, limits: &Limits) -> Result<Turn> {
+        self.link.ready(self.link.tenancy(), limits).await
     }
 
     /// A statement is about to be sent: if nobody hears how it ends, it may have done all it could. Whether the session was
     /// altered before.
     fn note(&mut self, traits: Traits) -> bool {
-        self.transaction.note(traits);
+        self.link.transaction.note(traits);
         let was_altered = self.is_altered;
         self.is_altered |= traits.alters_session;
         was_altered
@@ -65,48 +53,42 @@ impl AsyncSession {
         limits: Limits,
         progress: Option<&Progress>,
     ) -> Result<Fetch> {
-        self.ready(&limits).await?;
+        let turn = self.ready(&limits).await?;
         let was_altered = self.note(traits);
-        let command = statement(sql, self.transaction.id());
-        let fetch = Fetch::start(&self.link, command, limits, progress).await;
+        let command = statement(sql, self.link.transaction.id());
+        let fetch = Fetch::start(turn, command, limits, progress).await;
         fetch.map_err(|error| self.refused(traits, was_altered, error))
     }
 
     pub(crate) async fn run_update(&mut self, sql: &str, limits: &Limits) -> Result<UpdateResult> {
-        self.ready(limits).await?;
+        let turn = self.ready(limits).await?;
+        self.run_update_in(turn, sql, limits).await
+    }
+
+    pub(crate) async fn run_update_in(
+        &mut self,
+        turn: Turn,
+        sql: &str,
+        limits: &Limits,
+    ) -> Result<UpdateResult> {
         let traits = Traits::of(sql);
         let was_altered = self.note(traits);
-        let command = CommandStatementUpdate { query: sql.to_owned(), transaction_id: self.transaction.id() };
+        let transaction_id = self.link.transaction.id();
+        let command = CommandStatementUpdate { query: sql.to_owned(), transaction_id };
         let command: Bytes = command.as_any().encode_to_vec().into();
-        let updated = put::update(&self.link, command, None, limits).await;
+        let updated = put::update(turn, command, None, limits).await;
         let updated = updated.map_err(|error| self.refused(traits, was_altered, error))?;
-        self.transaction.conclude(traits);
+        self.link.transaction.conclude(traits);
         Ok(updated)
     }
 
-    pub(super) async fn prepare_within(&mut self, sql: &str, limits: &Limits) -> Result<AsyncPreparedQuery> {
-        self.ready(limits).await?;
+    pub(crate) async fn prepare_within(&mut self, sql: &str, limits: &Limits) -> Result<AsyncPreparedQuery> {
+        let turn = self.ready(limits).await?;
         let traits = Traits::of(sql);
         // The transaction is noted whenever it is run.
         let was_altered = self.note(Traits { begins: false, ..traits });
-        let prepared = AsyncPreparedQuery::prepare(
-            &self.link,
-            sql,
-            self.transaction.clone(),
-            traits,
-            limits,
-            self.default_timeout,
-        );
+        let prepared = AsyncPreparedQuery::prepare(turn, sql, traits, limits, self.default_timeout);
         prepared.await.map_err(|error| self.refused(traits, was_altered, error))
-    }
-
-    pub(crate) async fn read_with_param(
-        &mut self,
-        sql: &str,
-        params: RecordBatch,
-        limits: Limits,
-    ) -> Result<QueryResult> {
-        self.prepare_within(sql, &limits).await?.read(Some(params), limits).await
     }
 
     pub(crate) async fn update_with_param(
@@ -123,23 +105,20 @@ impl AsyncSession {
         if !self.link.deserted().await {
             return Err("the server did not stop a statement that was cancelled".into());
         }
-        if self.link.is_doubtful() {
-            return Err("the server refused to roll back its transaction".into());
-        }
         if self.is_altered {
             return Err("its settings or temporary tables would show to the next borrower".into());
         }
-        if self.transaction.is_open() {
-            Box::pin(self.clear_transaction()).await?;
+        self.link.transaction.abandon();
+        if !Box::pin(self.link.undone()).await || self.link.is_doubtful() {
+            return Err("the server did not roll back its transaction".into());
         }
         Ok(())
     }
 
     pub(crate) fn is_clean(&self) -> bool {
-        self.link.is_at_rest() && !self.link.is_doubtful() && !self.is_altered && !self.transaction.is_open()
+        self.link.is_at_rest()
+            && !self.link.is_doubtful()
+            && !self.is_altered
+            && !self.link.transaction.is_open()
     }
-}
-
-fn lost(message: &str) -> Error {
-    Error::SessionLost { message: message.to_owned(), may_have_run: false }
 }

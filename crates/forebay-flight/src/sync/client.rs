@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use forebay::rt;
+use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 use crate::options::ConnectOptions;
@@ -73,10 +74,15 @@ impl FlightSQLClient {
 impl Drop for FlightSQLClient {
     fn drop(&mut self) {
         if let Some((session, engine)) = self.session.take().and_then(Session::into_own) {
+            // At once, also if what was prepared is still held and the thread goes on for it.
+            session.link.end_tenancy();
             let runtime = engine.runtime();
-            engine.at_end(async move {
+            let (gone, is_gone) = oneshot::channel::<()>();
+            engine.spawn(async move {
                 rt::within(&*runtime, FAREWELL, session.close()).await;
+                drop(gone);
             });
+            engine.at_end(async move { drop(is_gone.await) });
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::fixture::{
 const MINUTE: &str = "SELECT sleep_ms(60000)";
 /// A minute of computing, not of sleeping.
 const BUSY: &str = "SELECT count(*) FROM generate_series(1, 100000000000)";
+const MINUTE_OF_ROWS: &str = "SELECT value, sleep_ms(1) FROM generate_series(1, 1000000)";
 const MINUTE_OF_WRITING: &str = "INSERT INTO t SELECT sleep_ms(60000)";
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -103,8 +104,7 @@ async fn a_dropped_future_stops_the_server() {
 async fn a_dropped_stream_stops_the_server() {
     let server = server_with(Config { max_batch_rows: 10, ..Config::default() }).await;
     let pool = pool(&server, 1).await;
-    let mut stream =
-        pool.query_stream("SELECT value, sleep_ms(1) FROM generate_series(1, 1000000)").await.unwrap();
+    let mut stream = pool.query_stream(MINUTE_OF_ROWS).await.unwrap();
     assert_eq!(stream.schema().fields().len(), 2);
     assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
     assert_eq!(pool.status().in_use, 1);
@@ -112,6 +112,39 @@ async fn a_dropped_stream_stops_the_server() {
     stopped(&server).await;
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
     assert_eq!(server.counters().sessions_ever, 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_is_given_up_in_time() {
+    let config = Config { max_batch_rows: 10, interrupt_on_drop: false, ..Config::default() };
+    let server = server_with(config).await;
+    let pool = pool(&server, 1).await;
+    for is_cancelled in [false, true] {
+        let (cancel, options) = (CancelHandle::new(), QueryOptions::new());
+        let options = match is_cancelled {
+            true => options.with_cancel(cancel.clone()),
+            false => options.with_timeout_ms(2_000),
+        };
+        let mut stream = pool.query_stream_with_options(MINUTE_OF_ROWS, options).await.unwrap();
+        stream.next().await.unwrap().unwrap();
+        cancel.cancel();
+        eventually("its connection is back", || pool.status().in_use == 0).await;
+        stopped(&server).await;
+        assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
+        let error = stream.next().await.unwrap().unwrap_err();
+        assert_eq!(matches!(error, Error::Cancelled { may_have_run: true }), is_cancelled, "{error}");
+        assert_eq!(is_timeout(&error), !is_cancelled, "{error}");
+        assert!(stream.next().await.is_none());
+    }
+    let mut session = AsyncSession::connect(server.url().as_str()).await.unwrap();
+    let cancel = CancelHandle::new();
+    let options = QueryOptions::new().with_cancel(cancel.clone());
+    let mut stream = session.query_stream_with_options(MINUTE_OF_ROWS, options).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    cancel.cancel();
+    stopped(&server).await;
+    drop(stream);
+    assert_eq!(integers(&session.query("SELECT 7").await.unwrap()), [7]);
 }
 
 #[tokio::test]

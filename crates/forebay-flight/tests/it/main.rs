@@ -2,6 +2,7 @@
 
 mod basics;
 mod cancelling;
+mod clearing;
 mod distrust;
 mod drops;
 mod existing_client;

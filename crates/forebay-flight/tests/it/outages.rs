@@ -7,7 +7,9 @@ use std::time::Duration;
 use flight_local::Config;
 use forebay_flight::{AsyncFlightSQLPool, AsyncSession, Error, FlightSQLPool, PoolConfig};
 
-use crate::fixture::{blocking_server, eventually, integers, pause, pool, server, server_with, small};
+use crate::fixture::{
+    blocking_server, eventually, integers, numbers, pause, pool, server, server_with, small, warm_pool,
+};
 
 const DOWN: Duration = Duration::from_millis(300);
 
@@ -138,4 +140,22 @@ async fn a_server_that_refuses_connections_is_waited_for() {
     server.faults().refuse_connections(false);
     eventually("there is a connection again", || pool.status().idle > 0).await;
     assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
+}
+
+#[tokio::test]
+async fn a_read_with_parameters_is_repeated_and_a_write_is_not() {
+    let server = server().await;
+    // One for each connection that is cut.
+    let pool = warm_pool(&server, 4).await;
+    pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
+    server.faults().reset_after_next(1);
+    assert_eq!(integers(&pool.query_with_param("SELECT ?", numbers([7])).await.unwrap()), [7]);
+    server.faults().reset_after_next(1);
+    let insert = "INSERT INTO t VALUES (?)";
+    let error = pool.update_with_record_batch(insert, numbers([1])).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { may_have_run: true, .. }), "{error}");
+    server.faults().reset_after_next(1);
+    let returning = "INSERT INTO t VALUES (?) RETURNING a";
+    assert!(pool.query_with_param(returning, numbers([2])).await.is_err());
+    assert_eq!(integers(&pool.query("SELECT a FROM t ORDER BY a").await.unwrap()), [1, 2]);
 }

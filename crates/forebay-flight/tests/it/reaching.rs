@@ -1,14 +1,17 @@
 //! Endpoints, TLS, credentials, headers, cookies, sizes.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arrow_array::{RecordBatch, StringArray};
 use flight_local::{Auth, Config, SessionKey, Tls};
 use forebay_flight::{
-    AsyncFlightSQLPool, AsyncSession, Code, ConnectOptions, Error, FlightSQLClient, Phase, PoolConfig,
-    QueryOptions, TokenFuture, TokenProvider,
+    AsyncFlightSQLPool, AsyncSession, Code, ConnectOptions, Error, FlightSQLClient, Ingest, Phase,
+    PoolConfig, QueryOptions, TokenFuture, TokenProvider,
 };
+use futures_util::stream;
 
 use crate::fixture::{integers, server, server_with, small};
 
@@ -134,6 +137,36 @@ async fn large_batches_pass_and_the_limit_is_told() {
     assert!(matches!(&error, Error::Server { code: Code::OutOfRange, .. }), "{error}");
     assert!(error.to_string().contains("max_message_size"), "{error}");
     assert_eq!(integers(&session.query("SELECT 7").await.unwrap()), [7]);
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_not_sent() {
+    let server = server_with(Config { log_statements: true, ..Config::default() }).await;
+    let options = ConnectOptions::new(&server.url()).unwrap().max_message_size(1_000_000, 1_000_000);
+    let pool = AsyncFlightSQLPool::with_options(options, small(1)).await.unwrap();
+    pool.update("CREATE TABLE t (a TEXT)").await.unwrap();
+    let large = "x".repeat(3_000_000);
+    let batch = RecordBatch::try_from_iter([("a", Arc::new(StringArray::from(vec![large.clone()])) as _)]);
+    let (batch, sql) = (batch.unwrap(), format!("SELECT '{large}'"));
+    let insert = "INSERT INTO t VALUES (?)";
+    let none = RecordBatch::new_empty(batch.schema());
+    for error in [
+        pool.query(&sql).await.unwrap_err(),
+        pool.query_with_options(&sql, QueryOptions::new().with_progress(|_| {})).await.unwrap_err(),
+        pool.update(&sql).await.unwrap_err(),
+        pool.query_with_param(&sql, none).await.unwrap_err(),
+        pool.query_with_param("SELECT ?", batch.clone()).await.unwrap_err(),
+        pool.update_with_record_batch(insert, batch.clone()).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Config { .. }) && error.is_harmless(), "{error}");
+        assert!(error.to_string().contains("max_message_size"), "{error}");
+    }
+    assert_eq!(server.counters().cancel_query, 0, "there is nothing to cancel");
+    let batches = stream::iter([Ok::<_, Infallible>(batch)]);
+    let error = pool.ingest(Ingest::into_table("t"), batches).await.unwrap_err();
+    assert!(matches!(&error, Error::Input { message } if message.contains("max_message_size")), "{error}");
+    assert_eq!(integers(&pool.query("SELECT count(*) FROM t").await.unwrap()), [0]);
+    assert!(server.statements().iter().all(|sql| !sql.contains("xxx")));
 }
 
 #[tokio::test]

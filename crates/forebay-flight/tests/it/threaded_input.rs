@@ -5,28 +5,21 @@ use std::convert::Infallible;
 use flight_local::Config;
 use forebay_flight::{Error, FlightSQLPool, Ingest, QueryOptions};
 
-use crate::fixture::{blocking_server, integers, numbers, small};
-
-/// Waits on this thread, as a slow iterator does, until nothing runs on the server.
-#[allow(clippy::disallowed_methods, reason = "the server keeps real time")]
-fn server_is_idle(server: &flight_local::FlightLocal) -> bool {
-    let is_idle = || server.counters().statements_running == 0;
-    (0..500).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        is_idle()
-    })
-}
+use crate::fixture::{blocking_server, eventually_blocking, integers, numbers, small};
 
 #[test]
 fn the_deadline_of_an_ingest_passes_while_its_iterator_blocks() {
     let server = blocking_server(Config::default());
     let pool = FlightSQLPool::new(&server.url(), small(1)).unwrap();
     pool.update("CREATE TABLE t (a INTEGER)").unwrap();
-    let ingest = || Ingest::into_table("t").options(QueryOptions::new().with_timeout_ms(200));
+    let ingest = || Ingest::into_table("t").options(QueryOptions::new().with_timeout_ms(500));
+    let ended = || server.counters().statements_finished + server.counters().statements_interrupted;
     let blocked = || {
+        // Since before the load, which may not have reached the server when its second batch is asked for.
+        let before = ended();
         let first = std::iter::once(Ok::<_, Infallible>(numbers([1])));
-        first.chain(std::iter::once_with(|| {
-            assert!(server_is_idle(&server), "the load has been stopped meanwhile");
+        first.chain(std::iter::once_with(move || {
+            eventually_blocking("the load has been stopped meanwhile", || ended() > before);
             Ok(numbers([2]))
         }))
     };

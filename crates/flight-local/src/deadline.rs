@@ -1,0 +1,58 @@
+//! How long a call may take, as gRPC tells it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::metadata::MetadataMap;
+
+use crate::outside;
+use crate::race::unless;
+use crate::run::Run;
+
+/// What is left of a call's time, if its caller has limited it.
+pub(crate) fn time_left(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = number.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number.saturating_mul(3_600)),
+        "M" => Duration::from_secs(number.saturating_mul(60)),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// Interrupts a statement when its caller's time is up. The transport itself looks at the time only until the first of the answer
+/// is there, and not at all while nobody reads the rest.
+pub(crate) fn interrupt_after(time: Duration, run: &Arc<Run>) {
+    let run = run.clone();
+    outside::spawn(async move {
+        if unless(run.ended(), outside::sleep(time)).await.is_none() {
+            run.cancel();
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_and_a_unit() {
+        let left = |text: &str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            time_left(&metadata)
+        };
+        assert_eq!(left("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(left("2H"), Some(Duration::from_secs(7_200)));
+        assert_eq!(left("99999999n"), Some(Duration::from_nanos(99_999_999)));
+        for nonsense in ["", "m", "1", "1d", "-1S", "1.5S"] {
+            assert_eq!(left(nonsense), None, "{nonsense}");
+        }
+        assert_eq!(time_left(&MetadataMap::new()), None);
+    }
+}
