@@ -60,6 +60,12 @@ impl Frames {
                 if self.heard {
                     listener.body(part);
                 }
+            } else if self.filled == TYPED
+                && let Some((header, rest)) = bytes.split_first_chunk()
+            {
+                // In one piece, as nearly all are.
+                bytes = rest;
+                self.begin(*header, listener)?;
             } else {
                 let missing = &mut self.header[self.filled..];
                 let (part, rest) = bytes.split_at(missing.len().min(bytes.len()));
@@ -69,17 +75,21 @@ impl Frames {
                 if self.filled < self.header.len() {
                     return Ok(());
                 }
-                let [kind, length @ ..] = self.header;
-                // The length counts itself.
-                let body = u32::from_be_bytes(length).checked_sub(4).ok_or(Garbage)?;
-                self.left = usize::try_from(body).map_err(|_| Garbage)?;
-                self.filled = TYPED;
-                self.heard = listener.begin(kind);
+                self.begin(self.header, listener)?;
             }
             if self.left == 0 {
                 listener.end();
             }
         }
+        Ok(())
+    }
+
+    fn begin(&mut self, [kind, length @ ..]: [u8; 5], listener: &mut impl Listener) -> Result<(), Garbage> {
+        // The length counts itself.
+        let body = u32::from_be_bytes(length).checked_sub(4).ok_or(Garbage)?;
+        self.left = usize::try_from(body).map_err(|_| Garbage)?;
+        self.filled = TYPED;
+        self.heard = listener.begin(kind);
         Ok(())
     }
 }

@@ -102,7 +102,11 @@ pub(super) struct Requests<'a>(&'a mut Ledger);
 impl Listener for Requests<'_> {
     fn begin(&mut self, kind: u8) -> bool {
         self.0.request = kind;
-        self.0.verbs = if kind == b'P' { Verbs::behind_a_name() } else { Verbs::default() };
+        match kind {
+            b'Q' => self.0.verbs = Verbs::default(),
+            b'P' => self.0.verbs = Verbs::behind_a_name(),
+            _ => {}
+        }
         match kind {
             // Close, Flush, Sync; the password, which belongs to the start-up; and the data of a COPY.
             b'C' | b'H' | b'S' | b'p' | b'd' | b'c' | b'f' => {}
