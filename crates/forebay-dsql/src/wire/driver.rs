@@ -16,6 +16,8 @@ pub(crate) struct Driver<F> {
     future: F,
     bell: Arc<Bell>,
     waker: Waker,
+    /// Whom the bell wakes: nearly always the same, and then it need not be told.
+    task: Waker,
 }
 
 struct Bell {
@@ -32,7 +34,7 @@ impl<F> Driver<F> {
         let bell = Arc::new(Bell { watch, task: Mutex::new(Waker::noop().clone()) });
         let waker = Waker::from(Arc::clone(&bell));
         let leash = Leash(Arc::clone(&bell));
-        (Self { future, bell, waker }, leash)
+        (Self { future, bell, waker, task: Waker::noop().clone() }, leash)
     }
 }
 
@@ -65,11 +67,9 @@ impl<F: Future + Unpin> Future for Driver<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        {
-            let mut task = this.bell.task.lock();
-            if !task.will_wake(context.waker()) {
-                task.clone_from(context.waker());
-            }
+        if !this.task.will_wake(context.waker()) {
+            this.task.clone_from(context.waker());
+            this.bell.task.lock().clone_from(context.waker());
         }
         let watch = &this.bell.watch;
         watch.activity.store(AT_WORK, Ordering::Release);

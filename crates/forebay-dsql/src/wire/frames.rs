@@ -63,9 +63,17 @@ impl Frames {
             } else if self.filled == TYPED
                 && let Some((header, rest)) = bytes.split_first_chunk()
             {
-                // In one piece, as nearly all are.
-                bytes = rest;
-                self.begin(*header, listener)?;
+                let (kind, length) = read(*header)?;
+                let heard = listener.begin(kind);
+                // In one piece, as nearly all are: there is nothing to remember.
+                let Some((body, behind)) = rest.split_at_checked(length) else {
+                    (self.left, self.heard, bytes) = (length, heard, rest);
+                    continue;
+                };
+                if heard {
+                    listener.body(body);
+                }
+                bytes = behind;
             } else {
                 let missing = &mut self.header[self.filled..];
                 let (part, rest) = bytes.split_at(missing.len().min(bytes.len()));
@@ -75,7 +83,10 @@ impl Frames {
                 if self.filled < self.header.len() {
                     return Ok(());
                 }
-                self.begin(self.header, listener)?;
+                self.filled = TYPED;
+                let (kind, length) = read(self.header)?;
+                self.left = length;
+                self.heard = listener.begin(kind);
             }
             if self.left == 0 {
                 listener.end();
@@ -83,13 +94,11 @@ impl Frames {
         }
         Ok(())
     }
+}
 
-    fn begin(&mut self, [kind, length @ ..]: [u8; 5], listener: &mut impl Listener) -> Result<(), Garbage> {
-        // The length counts itself.
-        let body = u32::from_be_bytes(length).checked_sub(4).ok_or(Garbage)?;
-        self.left = usize::try_from(body).map_err(|_| Garbage)?;
-        self.filled = TYPED;
-        self.heard = listener.begin(kind);
-        Ok(())
-    }
+/// The type of a frame, and how long its body is.
+fn read([kind, length @ ..]: [u8; 5]) -> Result<(u8, usize), Garbage> {
+    // The length counts itself.
+    let body = u32::from_be_bytes(length).checked_sub(4).ok_or(Garbage)?;
+    Ok((kind, usize::try_from(body).map_err(|_| Garbage)?))
 }
