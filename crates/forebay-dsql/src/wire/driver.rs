@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::{AT_REST, AT_WORK, CALLED, Watch};
+use super::{AT_WORK, CALLED, Watch};
 
 /// A driver's future. A client hands it requests through a queue, and the wire shows nothing of them until the driver
 /// has been polled: so this notes each call to the driver at once, on the thread that calls.
@@ -78,9 +78,7 @@ impl<F: Future + Unpin> Future for Driver<F> {
             return Poll::Ready(());
         }
         let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
-        // Called again in the meantime: then it will be polled again, and is not at rest before.
-        let _ = watch.activity.compare_exchange(AT_WORK, AT_REST, Ordering::AcqRel, Ordering::Acquire);
-        watch.changed.notify_waiters();
+        watch.come_to_rest();
         // Whatever it ends with, those who wait for an answer hear of it from their client.
         polled.map(drop)
     }

@@ -100,6 +100,7 @@ impl Ledger {
 pub(super) struct Requests<'a>(&'a mut Ledger);
 
 impl Listener for Requests<'_> {
+    #[inline]
     fn begin(&mut self, kind: u8) -> bool {
         self.0.request = kind;
         match kind {
@@ -121,6 +122,7 @@ impl Listener for Requests<'_> {
         self.0.verbs.extend(part);
     }
 
+    #[inline]
     fn end(&mut self) {
         let kind = self.0.request;
         match kind {
@@ -140,6 +142,7 @@ impl Listener for Requests<'_> {
 pub(super) struct Answers<'a>(&'a mut Ledger);
 
 impl Listener for Answers<'_> {
+    #[inline]
     fn begin(&mut self, kind: u8) -> bool {
         self.0.answer = Prefix::of(kind);
         match kind {
@@ -166,6 +169,7 @@ impl Listener for Answers<'_> {
         }
     }
 
+    #[inline]
     fn end(&mut self) {
         match self.0.answer.kind {
             b'Z' => {
