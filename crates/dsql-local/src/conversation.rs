@@ -17,7 +17,6 @@ use crate::engine::{Call, Description, Engine, Extent, Rows};
 use crate::error::SqlError;
 use crate::faults::Blow;
 use crate::race::{self, First};
-use crate::rules;
 use crate::sessions::{Ending, Phase};
 use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
@@ -48,7 +47,8 @@ pub(crate) struct Conversation<E: Engine, S> {
     wire: Wire<S>,
     transactions: Transactions<E>,
     statements: BTreeMap<String, Arc<Prepared>>,
-    portals: BTreeMap<String, Portal>,
+    /// Boxed: a map has room for several, and most sessions have one at a time.
+    portals: BTreeMap<String, Box<Portal>>,
     /// After an error, messages are skipped until the next Sync.
     skipping: bool,
     /// Whether a Sync is owed for messages that were answered.
@@ -312,7 +312,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     fn deallocate(&mut self, statement: &Statement) -> Result<Outcome, SqlError> {
-        rules::check(statement, self.shared.config.rules)?;
+        self.shared.verdicts.check(statement)?;
         let tag = match deallocated(statement) {
             Some(name) => {
                 // The one without a name cannot be named.

@@ -4,10 +4,12 @@ mod bounds;
 mod clauses;
 mod indexes;
 mod spec;
+mod verdicts;
 
 use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::Statement;
+pub(crate) use verdicts::Verdicts;
 
 /// Statements by their first words, and what is said about them. The texts follow PostgreSQL's names of parse nodes.
 const UNSUPPORTED: &[(&[&str], &str)] = &[
@@ -73,7 +75,7 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
 ///
 /// # Errors
 /// The refusal.
-pub(crate) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
+fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     match UNSUPPORTED.iter().find(|(words, _)| statement.begins(words)) {
         Some((_, message)) => Err(SqlError::unsupported(*message)),
         None if statement.text().eq_ignore_ascii_case("ANALYZE") => {

@@ -12,6 +12,7 @@ use crate::denials::Denials;
 use crate::error::Error;
 use crate::faults::{Delay, Fault, Faults};
 use crate::race::{self, First};
+use crate::rules::Verdicts;
 use crate::sessions::Sessions;
 use crate::tasks::Tasks;
 use crate::tls::Identity;
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<Clock>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) faults: Faults,
+    pub(crate) verdicts: Verdicts,
     pub(crate) tally: Tally,
     pub(crate) denials: Denials,
     pub(crate) identity: Identity,
@@ -40,6 +42,7 @@ impl Shared {
             identity: Identity::make(&config.endpoint)?,
             sessions: Arc::new(Sessions::new(config.limits, clock.now())),
             faults: Faults::new(config.seed),
+            verdicts: Verdicts::new(config.rules),
             tally: Tally::default(),
             denials: Denials::new(config.notice),
             gate: RwLock::new(gate),

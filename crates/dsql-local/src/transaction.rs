@@ -7,7 +7,6 @@ use crate::counters::count;
 use crate::engine::{Call, Column, Description, Engine, Extent, Rows, Session};
 use crate::error::SqlError;
 use crate::faults::Blow;
-use crate::rules;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
@@ -141,7 +140,7 @@ impl<E: Engine> Transactions<E> {
         types: &[u32],
     ) -> Result<Arc<Description>, SqlError> {
         self.check_state(statement)?;
-        rules::check(statement, self.shared.config.rules)?;
+        self.shared.verdicts.check(statement)?;
         match statement.kind() {
             Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
             Kind::Show => {
@@ -159,7 +158,10 @@ impl<E: Engine> Transactions<E> {
             count(&self.shared.tally.statements);
         }
         self.check_state(statement)?;
-        rules::check(statement, self.shared.config.rules)?;
+        // What was described was also judged then.
+        if call.description.is_none() {
+            self.shared.verdicts.check(statement)?;
+        }
         match statement.kind() {
             Kind::Empty => Ok(Outcome::default()),
             Kind::Begin => self.begin(statement).await,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
@@ -75,9 +75,16 @@ impl Postgres {
             // What is recalled ends here, whatever its caller is doing with it.
             let mut driver = driver;
             let mut recalled = pin!(lifeline.recalled());
-            poll_fn(|context| match recalled.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => Pin::new(&mut driver).poll(context),
+            let mut task = Waker::noop().clone();
+            poll_fn(|context| {
+                // Once it is known whom a recall wakes, a look at memory will do.
+                let recalled = if task.will_wake(context.waker()) {
+                    lifeline.is_recalled()
+                } else {
+                    task.clone_from(context.waker());
+                    recalled.as_mut().poll(context).is_ready()
+                };
+                if recalled { Poll::Ready(()) } else { Pin::new(&mut driver).poll(context) }
             })
             .await;
         }));

@@ -8,12 +8,13 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+mod awaited;
 mod driver;
 mod failure;
 mod frames;
@@ -22,6 +23,7 @@ mod ledger;
 mod tests;
 mod verb;
 
+use awaited::Awaited;
 pub(crate) use driver::{Driver, Leash};
 use failure::Failure;
 use frames::{Frames, Garbage};
@@ -67,6 +69,8 @@ pub struct Watch {
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
     fatal: AtomicU64,
     activity: AtomicU8,
+    /// How many wait for a change.
+    awaited: AtomicUsize,
     changed: Notify,
 }
 
@@ -92,7 +96,7 @@ impl Watch {
             return Shape::Broken;
         }
         // The order matters: a driver at rest has entered in the books all that it was told to do.
-        let at_rest = self.activity.load(Ordering::Acquire) == AT_REST;
+        let at_rest = self.activity.load(Ordering::SeqCst) == AT_REST;
         let books = self.books.load(Ordering::Acquire);
         if !at_rest || books & (UNANSWERED | UNDELIVERED) != 0 {
             Shape::Unanswered
@@ -114,20 +118,13 @@ impl Watch {
     /// Whether the driver is at rest and has passed on all that it has read. While it has not, it can do nothing else; that
     /// is for ever if nobody reads the rows of a stream. A broken connection has nothing to pass on.
     pub(crate) fn is_delivered(&self) -> bool {
-        let at_rest = self.activity.load(Ordering::Acquire) == AT_REST;
+        let at_rest = self.activity.load(Ordering::SeqCst) == AT_REST;
         self.is_broken() || (at_rest && self.books.load(Ordering::Acquire) & UNDELIVERED == 0)
     }
 
     /// Waits until it is so. Cancel safe.
     pub(crate) async fn delivered(&self) {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if self.is_delivered() {
-                return;
-            }
-            changed.await;
-        }
+        self.until(|| self.is_delivered().then_some(())).await;
     }
 
     /// Whether a COMMIT was sent and not answered. If the connection is broken as well, nobody can tell whether it
@@ -183,26 +180,36 @@ impl Watch {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn answered(&self) -> Shape {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            // Before the look, so that no change falls between.
-            changed.as_mut().enable();
-            match self.shape() {
-                Shape::Unanswered => changed.await,
-                shape => return shape,
-            }
-        }
+        self.until(|| Some(self.shape()).filter(|shape| *shape != Shape::Unanswered)).await
     }
 
     /// Waits until the socket is closed. Cancel safe.
     pub(crate) async fn ended(&self) {
+        self.until(|| self.ended.load(Ordering::Acquire).then_some(())).await;
+    }
+
+    /// Waits until `look` finds something. Cancel safe.
+    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        let _awaited = Awaited::new(&self.awaited);
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
+            // Before the look, so that no change falls between.
             changed.as_mut().enable();
-            if self.ended.load(Ordering::Acquire) {
-                return;
+            if let Some(found) = look() {
+                return found;
             }
             changed.await;
+        }
+    }
+
+    /// The driver has done all that it was told to do, unless it was called again in the meantime: then it will be polled
+    /// again, and is not at rest before.
+    fn come_to_rest(&self) {
+        let rest = self.activity.compare_exchange(AT_WORK, AT_REST, Ordering::SeqCst, Ordering::Relaxed);
+        // This happens at each step of a statement, and hardly ever does somebody wait for it. Either they are seen here,
+        // or they see the driver at rest: of all four, the two writes and the two looks, there is one order.
+        if rest.is_ok() && self.awaited.load(Ordering::SeqCst) > 0 {
+            self.changed.notify_waiters();
         }
     }
 

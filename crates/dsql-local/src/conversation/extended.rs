@@ -71,7 +71,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             return Err(full());
         }
         self.make_room(portal.len() + bound.held())?;
-        self.portals.insert(portal, bound);
+        self.portals.insert(portal, Box::new(bound));
         self.wire.replies.bound();
         Ok(())
     }
@@ -122,7 +122,8 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             deadline: Moment::MAX,
         };
         let progress = std::mem::take(&mut portal.progress);
-        if !matches!(progress, Progress::New) {
+        let resumed = !matches!(progress, Progress::New);
+        if resumed {
             self.transactions.check_alive()?;
         }
         let (mut rows, mut outcome) = match progress {
@@ -152,7 +153,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             return Ok(());
         }
         let count = self.deliver(&mut rows, limit);
-        if prepared.statement.kind() == Kind::Select {
+        if resumed && prepared.statement.kind() == Kind::Select {
             // Of the rows that came now, not of all of them.
             outcome.tag = prepared.statement.tag(count);
         }

@@ -22,6 +22,9 @@ pub(crate) enum Severity {
     Warning,
 }
 
+/// Room made for the first of them: enough for most answers.
+const ROOM: usize = 256;
+
 /// Messages yet to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Replies(pub(crate) BytesMut);
@@ -29,6 +32,9 @@ pub(crate) struct Replies(pub(crate) BytesMut);
 impl Replies {
     fn message(&mut self, tag: u8, body: impl FnOnce(&mut BytesMut)) {
         let Self(buffer) = self;
+        if buffer.capacity() == 0 {
+            buffer.reserve(ROOM);
+        }
         buffer.put_u8(tag);
         let start = buffer.len();
         buffer.put_u32(0);

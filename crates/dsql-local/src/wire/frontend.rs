@@ -186,11 +186,11 @@ impl Body {
     fn string(&mut self) -> Result<String, SqlError> {
         let end = self.0.iter().position(|byte| *byte == 0);
         let end = end.ok_or_else(|| SqlError::protocol("invalid string in message"))?;
-        let text = self.0.split_to(end);
-        self.0.advance(1);
-        let text = std::str::from_utf8(&text)
-            .map_err(|_| SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\""))?;
-        Ok(text.to_owned())
+        let text = std::str::from_utf8(&self.0[..end])
+            .map_err(|_| SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\""))?
+            .to_owned();
+        self.0.advance(end + 1);
+        Ok(text)
     }
 
     fn list<T>(

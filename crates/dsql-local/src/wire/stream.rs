@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::ready;
 use std::time::Duration;
@@ -82,8 +83,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(crate) async fn more(&mut self) -> Result<(), Broken> {
         let Self { stream, input, .. } = self;
         let count = poll_fn(|context| {
-            let mut chunk = [0; CHUNK];
-            let mut chunk = ReadBuf::new(&mut chunk);
+            let mut chunk = [MaybeUninit::uninit(); CHUNK];
+            let mut chunk = ReadBuf::uninit(&mut chunk);
             ready!(Pin::new(&mut *stream).poll_read(context, &mut chunk))?;
             input.extend_from_slice(chunk.filled());
             std::task::Poll::Ready(io::Result::Ok(chunk.filled().len()))

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::{AT_REST, AT_WORK, CALLED, Watch};
+use super::{AT_WORK, CALLED, Watch};
 
 /// A driver's future. A client hands it requests through a queue, and the wire shows nothing of them until the driver
 /// has been polled: so this notes each call to the driver at once, on the thread that calls.
@@ -16,6 +16,8 @@ pub(crate) struct Driver<F> {
     future: F,
     bell: Arc<Bell>,
     waker: Waker,
+    /// Whom the bell wakes: nearly always the same, and then it need not be told.
+    task: Waker,
 }
 
 struct Bell {
@@ -32,7 +34,7 @@ impl<F> Driver<F> {
         let bell = Arc::new(Bell { watch, task: Mutex::new(Waker::noop().clone()) });
         let waker = Waker::from(Arc::clone(&bell));
         let leash = Leash(Arc::clone(&bell));
-        (Self { future, bell, waker }, leash)
+        (Self { future, bell, waker, task: Waker::noop().clone() }, leash)
     }
 }
 
@@ -65,11 +67,9 @@ impl<F: Future + Unpin> Future for Driver<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        {
-            let mut task = this.bell.task.lock();
-            if !task.will_wake(context.waker()) {
-                task.clone_from(context.waker());
-            }
+        if !this.task.will_wake(context.waker()) {
+            this.task.clone_from(context.waker());
+            this.bell.task.lock().clone_from(context.waker());
         }
         let watch = &this.bell.watch;
         watch.activity.store(AT_WORK, Ordering::Release);
@@ -78,9 +78,7 @@ impl<F: Future + Unpin> Future for Driver<F> {
             return Poll::Ready(());
         }
         let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
-        // Called again in the meantime: then it will be polled again, and is not at rest before.
-        let _ = watch.activity.compare_exchange(AT_WORK, AT_REST, Ordering::AcqRel, Ordering::Acquire);
-        watch.changed.notify_waiters();
+        watch.come_to_rest();
         // Whatever it ends with, those who wait for an answer hear of it from their client.
         polled.map(drop)
     }

@@ -60,6 +60,20 @@ impl Frames {
                 if self.heard {
                     listener.body(part);
                 }
+            } else if self.filled == TYPED
+                && let Some((header, rest)) = bytes.split_first_chunk()
+            {
+                let (kind, length) = read(*header)?;
+                let heard = listener.begin(kind);
+                // In one piece, as nearly all are: there is nothing to remember.
+                let Some((body, behind)) = rest.split_at_checked(length) else {
+                    (self.left, self.heard, bytes) = (length, heard, rest);
+                    continue;
+                };
+                if heard {
+                    listener.body(body);
+                }
+                bytes = behind;
             } else {
                 let missing = &mut self.header[self.filled..];
                 let (part, rest) = bytes.split_at(missing.len().min(bytes.len()));
@@ -69,11 +83,9 @@ impl Frames {
                 if self.filled < self.header.len() {
                     return Ok(());
                 }
-                let [kind, length @ ..] = self.header;
-                // The length counts itself.
-                let body = u32::from_be_bytes(length).checked_sub(4).ok_or(Garbage)?;
-                self.left = usize::try_from(body).map_err(|_| Garbage)?;
                 self.filled = TYPED;
+                let (kind, length) = read(self.header)?;
+                self.left = length;
                 self.heard = listener.begin(kind);
             }
             if self.left == 0 {
@@ -82,4 +94,11 @@ impl Frames {
         }
         Ok(())
     }
+}
+
+/// The type of a frame, and how long its body is.
+fn read([kind, length @ ..]: [u8; 5]) -> Result<(u8, usize), Garbage> {
+    // The length counts itself.
+    let body = u32::from_be_bytes(length).checked_sub(4).ok_or(Garbage)?;
+    Ok((kind, usize::try_from(body).map_err(|_| Garbage)?))
 }

@@ -100,9 +100,14 @@ impl Ledger {
 pub(super) struct Requests<'a>(&'a mut Ledger);
 
 impl Listener for Requests<'_> {
+    #[inline]
     fn begin(&mut self, kind: u8) -> bool {
         self.0.request = kind;
-        self.0.verbs = if kind == b'P' { Verbs::behind_a_name() } else { Verbs::default() };
+        match kind {
+            b'Q' => self.0.verbs = Verbs::default(),
+            b'P' => self.0.verbs = Verbs::behind_a_name(),
+            _ => {}
+        }
         match kind {
             // Close, Flush, Sync; the password, which belongs to the start-up; and the data of a COPY.
             b'C' | b'H' | b'S' | b'p' | b'd' | b'c' | b'f' => {}
@@ -117,6 +122,7 @@ impl Listener for Requests<'_> {
         self.0.verbs.extend(part);
     }
 
+    #[inline]
     fn end(&mut self) {
         let kind = self.0.request;
         match kind {
@@ -136,6 +142,7 @@ impl Listener for Requests<'_> {
 pub(super) struct Answers<'a>(&'a mut Ledger);
 
 impl Listener for Answers<'_> {
+    #[inline]
     fn begin(&mut self, kind: u8) -> bool {
         self.0.answer = Prefix::of(kind);
         match kind {
@@ -162,6 +169,7 @@ impl Listener for Answers<'_> {
         }
     }
 
+    #[inline]
     fn end(&mut self) {
         match self.0.answer.kind {
             b'Z' => {

@@ -1,5 +1,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -389,4 +391,31 @@ proptest! {
             prop_assert_eq!(split.shape(), whole.shape());
         }
     }
+}
+
+#[test]
+fn who_waits_hears_when_the_driver_comes_to_rest_and_who_leaves_is_not_counted() {
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let context = &mut Context::from_waker(&waker);
+    let watch = Watch::default();
+    watch.activity.store(AT_WORK, Ordering::Release);
+    {
+        let mut given_up = pin!(watch.answered());
+        assert!(given_up.as_mut().poll(context).is_pending());
+        assert_eq!(watch.awaited.load(Ordering::Relaxed), 1);
+    }
+    assert_eq!(watch.awaited.load(Ordering::Relaxed), 0);
+    let mut waiting = pin!(watch.answered());
+    assert!(waiting.as_mut().poll(context).is_pending());
+    watch.come_to_rest();
+    assert!(woken.0.load(Ordering::Acquire));
+    assert_eq!(waiting.as_mut().poll(context), Poll::Ready(Shape::Clean));
+    assert_eq!(watch.awaited.load(Ordering::Relaxed), 0);
 }

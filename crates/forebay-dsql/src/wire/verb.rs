@@ -46,7 +46,8 @@ impl Verbs {
                 (Place::Blank, b'/') => Place::Slash,
                 (Place::Blank | Place::Rest, b';') => Place::Blank,
                 (Place::Blank, byte) if byte.is_ascii_whitespace() => Place::Blank,
-                (Place::Blank, byte) if byte.is_ascii_alphabetic() => {
+                // Other words commit nothing.
+                (Place::Blank, b'C' | b'c' | b'E' | b'e') => {
                     self.length = 0;
                     self.push(*byte)
                 }

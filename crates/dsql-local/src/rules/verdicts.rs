@@ -1,0 +1,82 @@
+//! What was let pass before: applications say the same few things time and again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::check;
+use crate::config::Rules;
+use crate::error::SqlError;
+use crate::statement::Statement;
+
+/// How many statements are remembered.
+const REMEMBERED: usize = 1_024;
+/// How long a text may be that is: clients choose that.
+const LONG: usize = 4 << 10;
+
+/// Judges statements by the rules of a cluster, which do not change while it runs.
+#[derive(Debug)]
+pub(crate) struct Verdicts {
+    rules: Rules,
+    /// Texts that broke none of them.
+    passed: Mutex<BTreeSet<Arc<str>>>,
+}
+
+impl Verdicts {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self { rules, passed: Mutex::default() }
+    }
+
+    /// Whether the service refuses a statement, and how.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn check(&self, statement: &Statement) -> Result<(), SqlError> {
+        let text = statement.text();
+        if text.len() > LONG {
+            return check(statement, self.rules);
+        }
+        if self.passed.lock().contains(text) {
+            return Ok(());
+        }
+        check(statement, self.rules)?;
+        let mut passed = self.passed.lock();
+        if passed.len() >= REMEMBERED {
+            passed.clear();
+        }
+        passed.insert(text.clone());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statement(sql: &str) -> Statement {
+        Statement::split(sql).remove(0)
+    }
+
+    #[test]
+    fn a_verdict_is_the_same_the_second_time() {
+        let verdicts = Verdicts::new(Rules::Today);
+        for _ in 0..2 {
+            verdicts.check(&statement("SELECT 1")).unwrap();
+            let refused = verdicts.check(&statement("TRUNCATE t")).unwrap_err();
+            assert_eq!(refused.to_string(), "0A000: unsupported statement: Truncate");
+        }
+        assert_eq!(verdicts.passed.lock().len(), 1);
+    }
+
+    #[test]
+    fn not_everything_is_remembered() {
+        let verdicts = Verdicts::new(Rules::Today);
+        for number in 0..=REMEMBERED {
+            verdicts.check(&statement(&format!("SELECT {number}"))).unwrap();
+        }
+        assert_eq!(verdicts.passed.lock().len(), 1);
+        verdicts.check(&statement(&format!("SELECT '{}'", "x".repeat(LONG)))).unwrap();
+        assert_eq!(verdicts.passed.lock().len(), 1);
+    }
+}
