@@ -1,5 +1,6 @@
 //! What an instance finds out about its tables and its peers before it joins, and soon after.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,4 +154,21 @@ fn other_modes_and_limits_of_the_rate_are_told_once() {
         assert_eq!(logs.count("another limit"), told + 1);
         time.shut_down();
     });
+}
+
+#[test]
+fn processes_with_one_seed_have_names_and_slots_of_their_own() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let start = || {
+        let fleet =
+            start(&time, both(LeaseMode::Ledger, RateMode::Bucket), Tables::one(table.clone())).unwrap();
+        time.advance(seconds(5));
+        fleet
+    };
+    let fleets = [start(), start(), start()];
+    let names: BTreeSet<String> = fleets.iter().map(|fleet| fleet.status().instance).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names.iter().all(|name| name.starts_with("hi") && name.len() == 8), "{names:?}");
+    assert!(fleets.iter().all(|fleet| fleet.status().slots > 0));
+    time.shut_down();
 }
