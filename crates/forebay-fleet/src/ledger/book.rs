@@ -182,8 +182,8 @@ impl Book {
             return Taken::Away("this process is leaving the fleet");
         }
         let away = self.away.is_away();
-        if away && self.rules.policy == AwayPolicy::Closed {
-            return Taken::Away("the table is away, and the policy is closed");
+        if away && self.rules.policy != AwayPolicy::Local {
+            return Taken::Away("the table is away, and the policy is to open nothing meanwhile");
         }
         if self.held() < self.may_hold(now) {
             let number = self.next_lease;
