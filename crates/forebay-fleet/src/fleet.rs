@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 use forebay::{
-    AwayPolicy, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings, Seed,
+    AwayPolicy, ConfigError, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings,
+    Seed,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -54,6 +55,9 @@ impl fmt::Debug for Tables {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Settings(#[from] ConfigError),
     /// Others count in the other way: two schemes on one endpoint would be two budgets.
     #[error(
         "instances of this endpoint count connections in mode {theirs}, and this one is set to {ours}: two modes would be two \
@@ -122,7 +126,7 @@ impl Fleet {
     /// Joins the fleet: leases and permits are to be had at once, or as soon as the table answers.
     ///
     /// # Errors
-    /// If others count in another mode, or a table cannot be used without an operator's help. A table that does not
+    /// If the settings make no sense, others count in another mode, or a table cannot be used without an operator's help. A table that does not
     /// answer is no error: the away policy holds until it does.
     ///
     /// # Cancel safety
@@ -133,6 +137,7 @@ impl Fleet {
         runtime: impl Runtime,
         seed: Seed,
     ) -> Result<Self, StartError> {
+        settings.validate()?;
         let runtime: Arc<dyn Runtime> = Arc::new(runtime);
         let telemetry = Arc::new(Telemetry::new(&settings.metrics_prefix, &settings.service));
         let rate_telemetry = Arc::new(telemetry.of_rate());

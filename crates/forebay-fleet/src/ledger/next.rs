@@ -255,7 +255,7 @@ impl Book {
         let block = self.rules.block.max(1);
         let whole = want.div_ceil(block).saturating_mul(block);
         // More than we were made for is for a moment; of a few that are left, others may need them.
-        let few = shard.free < 4 * block;
+        let few = shard.free / 4 < block;
         let most = if few { self.most().saturating_sub(self.slots()).max(want) } else { u64::MAX };
         whole.min(most).min(room)
     }
