@@ -1,11 +1,14 @@
 //! Tokens, signed with the SDK.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use aws_config::{Region, SdkConfig};
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sdk_dsql::auth_token::{AuthTokenGenerator, Config};
-use aws_smithy_async::time::SystemTimeSource;
+use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use forebay_dsql::{Action, Identity, SignFuture, Signed, Signer, Token, TokenError, TokenRequest};
 
 use crate::credentials::KeptCredentials;
@@ -14,8 +17,9 @@ use crate::sdk;
 /// A [`Signer`] that uses the SDK. Credentials are loaded once and kept, and only one load is under way at a time,
 /// however many identities sign and however long it takes: instance metadata services have been broken by less.
 pub struct SdkSigner {
+    /// With `credentials` as its provider.
     sdk: SdkConfig,
-    credentials: KeptCredentials,
+    credentials: Arc<KeptCredentials>,
 }
 
 impl SdkSigner {
@@ -31,18 +35,23 @@ impl SdkSigner {
     /// A signer with the credentials of `sdk`, by its time source, or the system's if it has none.
     #[must_use]
     pub fn new(sdk: SdkConfig) -> Self {
-        let sdk = match sdk.time_source() {
-            Some(_) => sdk,
-            None => sdk.into_builder().time_source(SystemTimeSource::new()).build(),
-        };
-        let credentials = KeptCredentials::new(sdk.credentials_provider());
+        let time = sdk.time_source().unwrap_or_else(|| SharedTimeSource::new(SystemTimeSource::new()));
+        let credentials = Arc::new(KeptCredentials::new(sdk.credentials_provider(), time.clone()));
+        let kept = Arc::clone(&credentials) as Arc<dyn ProvideCredentials>;
+        let provider = SharedCredentialsProvider::from(kept);
+        let sdk = sdk.into_builder().time_source(time).credentials_provider(provider).build();
         Self { sdk, credentials }
+    }
+
+    /// The SDK as this signer uses it: with the credentials that it keeps.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn sdk(&self) -> &SdkConfig {
+        &self.sdk
     }
 
     async fn sign_with_sdk(&self, request: &TokenRequest) -> Result<Signed, TokenError> {
         let TokenRequest { identity, life } = request;
-        let time = self.sdk.time_source().ok_or_else(|| TokenError::credentials("no time source"))?;
-        let credentials = self.credentials.at(time.now()).await?;
+        let credentials = self.credentials.good().await.map_err(explained)?;
         let config = Config::builder()
             .hostname(&identity.host)
             .region(Region::new(identity.region.clone()))
@@ -60,6 +69,15 @@ impl SdkSigner {
         let token = Token::new(token.map_err(TokenError::unavailable)?.as_str());
         let expiry = credentials.expiry().map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
         Ok(Signed { token, credentials_expire: expiry })
+    }
+}
+
+fn explained(error: CredentialsError) -> TokenError {
+    match error {
+        CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_) => {
+            TokenError::credentials(error)
+        }
+        error => TokenError::unavailable(error),
     }
 }
 
