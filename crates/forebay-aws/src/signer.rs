@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use aws_config::{Region, SdkConfig};
 use aws_credential_types::provider::error::CredentialsError;
@@ -55,8 +55,7 @@ impl SdkSigner {
         let config = Config::builder()
             .hostname(&identity.host)
             .region(Region::new(identity.region.clone()))
-            // Whole seconds, and within what a cluster takes.
-            .expires_in(life.as_secs().clamp(1, 604_800))
+            .expires_in(whole_seconds(*life))
             .credentials(credentials.clone())
             .build()
             .map_err(TokenError::credentials)?;
@@ -70,6 +69,13 @@ impl SdkSigner {
         let expiry = credentials.expiry().map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
         Ok(Signed { token, credentials_expire: expiry })
     }
+}
+
+/// For how long to sign a token that is to live for `life`: whole seconds, within what a cluster takes. Rather longer than shorter, or it
+/// would be used after its end.
+fn whole_seconds(life: Duration) -> u64 {
+    const WEEK: u64 = 604_800;
+    (life.as_secs() + u64::from(life.subsec_nanos() > 0)).clamp(1, WEEK)
 }
 
 fn explained(error: CredentialsError) -> TokenError {
