@@ -1,5 +1,6 @@
 //! Credentials, loaded one at a time and kept while they are good.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
-use forebay_dsql::TokenError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_smithy_async::time::SharedTimeSource;
 use tokio::sync::Mutex;
 
 /// New ones are asked for so long before the end: roles have theirs replaced five minutes before.
@@ -19,9 +20,10 @@ const ENDLESS: Duration = Duration::from_secs(15 * 60);
 /// A load that takes longer is given up, and another begun.
 const LONGEST_LOAD: Duration = Duration::from_secs(60);
 
-/// What a provider gave, while it is good.
+/// What a provider gave, while it is good. A provider itself: whatever else of this process uses the SDK loads none of its own.
 pub(crate) struct KeptCredentials {
     provider: Option<SharedCredentialsProvider>,
+    time: SharedTimeSource,
     /// Held while they are loaded: whoever else wants some waits, and finds them here.
     state: Mutex<State>,
     /// A token of theirs was denied: they may have been replaced.
@@ -76,8 +78,8 @@ impl Kept {
 }
 
 impl KeptCredentials {
-    pub(crate) fn new(provider: Option<SharedCredentialsProvider>) -> Self {
-        Self { provider, state: Mutex::default(), doubted: AtomicBool::new(false) }
+    pub(crate) fn new(provider: Option<SharedCredentialsProvider>, time: SharedTimeSource) -> Self {
+        Self { provider, time, state: Mutex::default(), doubted: AtomicBool::new(false) }
     }
 
     /// New ones shall be loaded when some are asked for next, if there are any.
@@ -85,12 +87,13 @@ impl KeptCredentials {
         self.doubted.store(true, Ordering::Release);
     }
 
-    /// Credentials that are good at `now`: those kept, or new ones. If no new ones can be had, the kept ones will do while
+    /// Credentials that are good now: those kept, or new ones. If no new ones can be had, the kept ones will do while
     /// they last.
     ///
     /// # Cancel safety
     /// Dropped while it loads, it leaves the load to the next in line, who goes on with it.
-    pub(crate) async fn at(&self, now: SystemTime) -> Result<Credentials, TokenError> {
+    pub(crate) async fn good(&self) -> Result<Credentials, CredentialsError> {
+        let now = self.time.now();
         let mut state = self.state.lock().await;
         let State { kept, loading } = &mut *state;
         let doubted = self.doubted.load(Ordering::Acquire);
@@ -111,9 +114,15 @@ impl KeptCredentials {
     }
 
     /// Goes on with the load that was left, or begins one.
-    async fn load(&self, left: &mut Option<Loading>, now: SystemTime) -> Result<Credentials, TokenError> {
+    async fn load(
+        &self,
+        left: &mut Option<Loading>,
+        now: SystemTime,
+    ) -> Result<Credentials, CredentialsError> {
         let Some(provider) = &self.provider else {
-            return Err(TokenError::credentials("the SDK's configuration has no provider of credentials"));
+            return Err(CredentialsError::not_loaded(
+                "the SDK's configuration has no provider of credentials",
+            ));
         };
         // A clock that was set back says nothing of its age.
         let stuck =
@@ -129,11 +138,21 @@ impl KeptCredentials {
         });
         let loaded = loaded.await;
         waited.loading = None;
-        loaded.map_err(|error| match error {
-            CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_) => {
-                TokenError::credentials(error)
-            }
-            error => TokenError::unavailable(error),
-        })
+        loaded
+    }
+}
+
+impl ProvideCredentials for KeptCredentials {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.good())
+    }
+}
+
+impl fmt::Debug for KeptCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptCredentials")
     }
 }

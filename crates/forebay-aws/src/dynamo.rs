@@ -87,7 +87,11 @@ impl DynamoTable {
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
     pub async fn from_env(name: impl Into<String>, place: Place) -> Result<Self, PlaceError> {
-        let sdk = sdk::loader().load().await;
+        Self::placed(sdk::loader().load().await, name, place)
+    }
+
+    /// The table called `name`, by the credentials of `sdk`, and by its region unless `place` says more of it.
+    pub(crate) fn placed(sdk: SdkConfig, name: impl Into<String>, place: Place) -> Result<Self, PlaceError> {
         let address = place.endpoint_url.or_else(|| address_for(&sdk));
         let region = place.region.map(Region::new).or_else(|| sdk.region().cloned());
         let region = region.or_else(|| place.cluster.and_then(|host| region_of(&host)));

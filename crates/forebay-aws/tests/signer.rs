@@ -176,6 +176,24 @@ fn old_credentials_will_do_while_new_ones_cannot_be_had() {
 }
 
 #[test]
+fn a_token_lives_no_shorter_than_it_was_asked_for() {
+    let signer = Vault::new(Answer::Good { for_: None }).signer();
+    let (second, week) = (Duration::from_secs(1), Duration::from_secs(604_800));
+    for (life, signed) in [
+        (Duration::ZERO, 1),
+        (second, 1),
+        (second + Duration::from_nanos(1), 2),
+        (Duration::from_millis(1900), 2),
+        (week, 604_800),
+        (week + second, 604_800),
+    ] {
+        let token = now(signer.sign(&TokenRequest { life, ..request("admin") })).unwrap().token;
+        let expires = format!("X-Amz-Expires={signed}&");
+        assert!(token.expose_secret().contains(&expires), "{life:?}: {}", token.expose_secret());
+    }
+}
+
+#[test]
 fn one_load_serves_all_and_a_dropped_one_is_left_to_the_next() {
     let vault = Vault::new(Answer::Hanging);
     let signer = vault.signer();

@@ -179,7 +179,9 @@ impl Bucket {
         self.saw(item);
         let due = self.due.unwrap_or(0);
         self.judge(due, wall);
-        let room = (nanos(self.horizon) + nanos(wall) - due).div_euclid(self.interval) + 1;
+        // Whatever somebody may have written there.
+        let ahead = (nanos(self.horizon) + nanos(wall)).saturating_sub(due);
+        let room = ahead.div_euclid(self.interval).saturating_add(1);
         match u32::try_from(room.min(i64::from(count))) {
             // The other kind of write will do, or one for so many.
             Ok(room @ 1..) => Verdict::Again(room),

@@ -75,11 +75,19 @@ struct State {
 /// One lease.
 #[derive(Debug)]
 struct Held {
-    /// How it is to be counted in the table: it was taken while that was away.
-    uncounted: Option<Arc<[Write]>>,
+    count: Count,
     renew_at: Instant,
     /// The release that was begun, the same at each try, and when.
     release: Option<(Arc<[Write]>, Instant)>,
+}
+
+/// Whether the table counts a lease: not yet, if it was taken while that was away.
+#[derive(Debug)]
+enum Count {
+    Not,
+    /// This was sent, the same at each try, and no answer has said that it was made. Nor that it was not: only its item can tell.
+    Perhaps(Arc<[Write]>),
+    Surely,
 }
 
 impl Counter {
@@ -213,9 +221,7 @@ impl Counter {
             return Err(LeaseError::Unavailable(error));
         }
         let id = format!("{:016x}{:016x}", state.draws.bits(), state.draws.bits());
-        let (endpoint, service) = (&self.rules.endpoint, &self.rules.service);
-        let writes = items::acquire(endpoint, &id, service, None, self.store.runtime.wall()).into();
-        state.held.insert(id.clone(), Held { uncounted: Some(writes), renew_at: self.now(), release: None });
+        state.held.insert(id.clone(), Held { count: Count::Not, renew_at: self.now(), release: None });
         self.nudged.notify_one();
         Ok(LeaseId::new(id))
     }
@@ -223,15 +229,22 @@ impl Counter {
     async fn release(&self, id: &str) -> Result<(), BoxError> {
         let (writes, began) = {
             let mut state = self.state.lock();
+            let now = self.now();
             match state.held.get_mut(id) {
                 None => return Ok(()),
-                // If it is just being counted, that is undone afterwards.
-                Some(held) if held.uncounted.is_some() => {
+                Some(Held { count: Count::Not, .. }) => {
                     state.held.remove(id);
+                    self.nudged.notify_one();
+                    return Ok(());
+                }
+                // Whether it was counted, or will be by a request on its way, shows when none can be made late any more.
+                Some(Held { count: Count::Perhaps(_), .. }) => {
+                    state.held.remove(id);
+                    state.doubtful.insert(id.to_owned(), now + LATE);
+                    self.nudged.notify_one();
                     return Ok(());
                 }
                 Some(held) => {
-                    let now = self.now();
                     let fresh =
                         || (items::release(&self.rules.endpoint, id, self.store.runtime.wall()).into(), now);
                     let (writes, began) = held.release.get_or_insert_with(fresh);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 use forebay::{
-    AwayPolicy, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings, Seed,
+    AwayPolicy, ConfigError, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings,
+    Seed,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -15,6 +16,7 @@ use crate::bucket::Bucket;
 use crate::counter::{self, Counter, CounterLeases};
 use crate::ledger::{self, Ledger, LedgerLeases};
 use crate::metrics::Telemetry;
+use crate::name::Name;
 use crate::rate::{self, Rate, Source};
 use crate::settings::FleetSettings;
 use crate::store::Store;
@@ -53,6 +55,9 @@ impl fmt::Debug for Tables {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Settings(#[from] ConfigError),
     /// Others count in the other way: two schemes on one endpoint would be two budgets.
     #[error(
         "instances of this endpoint count connections in mode {theirs}, and this one is set to {ours}: two modes would be two \
@@ -79,6 +84,7 @@ pub enum StartError {
 
 /// One process's part in a fleet. When it and all it has given out are dropped, the process leaves.
 pub struct Fleet {
+    /// What it was called when it started.
     instance: String,
     settings: FleetSettings,
     counting: Option<Counting>,
@@ -98,7 +104,7 @@ enum Counting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FleetStatus {
-    /// The name of this process in the fleet.
+    /// The name of this process in the fleet. It takes another if it finds, before it has slots, that someone else has it.
     pub instance: String,
     /// Connections it may open without asking: slots in mode ledger, leases in mode counter.
     pub slots: u64,
@@ -120,7 +126,7 @@ impl Fleet {
     /// Joins the fleet: leases and permits are to be had at once, or as soon as the table answers.
     ///
     /// # Errors
-    /// If others count in another mode, or a table cannot be used without an operator's help. A table that does not
+    /// If the settings make no sense, others count in another mode, or a table cannot be used without an operator's help. A table that does not
     /// answer is no error: the away policy holds until it does.
     ///
     /// # Cancel safety
@@ -131,13 +137,15 @@ impl Fleet {
         runtime: impl Runtime,
         seed: Seed,
     ) -> Result<Self, StartError> {
+        settings.validate()?;
         let runtime: Arc<dyn Runtime> = Arc::new(runtime);
         let telemetry = Arc::new(Telemetry::new(&settings.metrics_prefix, &settings.service));
         let rate_telemetry = Arc::new(telemetry.of_rate());
         let store = |table, telemetry| Store::new(table, Arc::clone(&runtime), telemetry);
         let (leases, rates) = (store(tables.leases, telemetry), store(tables.rate, rate_telemetry));
         let seed = seed.fork("fleet");
-        let instance = instance_name(&settings.service, seed);
+        let name = Name::new(&settings.service, runtime.entropy());
+        let instance = name.as_str().to_owned();
         let mut answers = true;
         if let Some(lease) = &settings.leases {
             answers = others::of_leases(&settings.endpoint, lease, &leases).await?;
@@ -146,7 +154,7 @@ impl Fleet {
             others::of_rate(&settings.endpoint, rate, &rates).await?;
         }
         let counting = settings.leases.as_ref().map(|lease| match lease.mode {
-            LeaseMode::Ledger => Counting::ledger(&settings, lease, &instance, leases, seed),
+            LeaseMode::Ledger => Counting::ledger(&settings, lease, name, leases, seed),
             LeaseMode::Counter => Counting::counter(&settings, lease, leases, seed),
         });
         let rate = settings.rate.as_ref().map(|rate| {
@@ -231,6 +239,7 @@ impl Fleet {
         match &self.counting {
             Some(Counting::Ledger(ledger, _)) => {
                 let holding = ledger.0.holding();
+                status.instance = ledger.0.name();
                 status.slots = holding.slots;
                 status.leases = holding.leases;
                 status.node = holding.node;
@@ -264,9 +273,9 @@ impl Fleet {
         };
         let status = self.status();
         if left {
-            info!(target: "forebay", instance = self.instance, "Distributed connection lease: left the fleet");
+            info!(target: "forebay", instance = status.instance, "Distributed connection lease: left the fleet");
         } else {
-            warn!(target: "forebay", instance = self.instance, leases = status.leases, slots = status.slots,
+            warn!(target: "forebay", instance = status.instance, leases = status.leases, slots = status.slots,
                 "Distributed connection lease: not everything is given back yet");
         }
         left
@@ -274,16 +283,9 @@ impl Fleet {
 }
 
 impl Counting {
-    fn ledger(
-        settings: &FleetSettings,
-        lease: &LeaseSettings,
-        instance: &str,
-        store: Store,
-        seed: Seed,
-    ) -> Self {
+    fn ledger(settings: &FleetSettings, lease: &LeaseSettings, name: Name, store: Store, seed: Seed) -> Self {
         let rules = ledger::Rules {
             endpoint: settings.endpoint.clone(),
-            id: instance.to_owned(),
             limit: lease.limit,
             block: lease.block,
             beat: lease.beat,
@@ -292,7 +294,7 @@ impl Counting {
             policy: settings.away,
         };
         let runtime = Arc::clone(&store.runtime);
-        let ledger = Arc::new(LedgerLeases(Ledger::start(rules, store, seed.fork("ledger").draws())));
+        let ledger = Arc::new(LedgerLeases(Ledger::start(rules, name, store, seed.fork("ledger").draws())));
         let mut leases: Arc<dyn Leases> = Arc::clone(&ledger) as _;
         if settings.away == AwayPolicy::Strict {
             leases = RecalledLeases::start(leases, ledger.0.ceiling(), &*runtime);
@@ -333,20 +335,9 @@ fn share_rate(
     Rate::new(rules, source, store, ledger, local, seed.fork("rate").draws())
 }
 
-/// Eight bytes: something of the service's name, so that operators know it, and something of its own.
-fn instance_name(service: &str, seed: Seed) -> String {
-    const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    let mut name: String = service.chars().filter(char::is_ascii_alphanumeric).take(3).collect();
-    let mut draws = seed.fork("instance").draws();
-    while name.len() < 8 {
-        let letter = usize::try_from(draws.below(32)).unwrap_or(0);
-        name.push(char::from(LETTERS[letter]));
-    }
-    name.to_lowercase()
-}
-
 impl fmt::Debug for Fleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fleet").field("instance", &self.instance).field("settings", &self.settings).finish()
+        let instance = self.status().instance;
+        f.debug_struct("Fleet").field("instance", &instance).field("settings", &self.settings).finish()
     }
 }

@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use crate::item::Item;
 use crate::metrics::number;
+use crate::name::Name;
 use crate::share;
 use crate::store::Store;
 use crate::table::TableError;
@@ -64,11 +65,11 @@ pub(crate) struct Holding {
 
 impl Ledger {
     /// Starts the tasks that keep it. They end when [`leave`](Self::leave) is done.
-    pub(crate) fn start(mut rules: Rules, store: Store, draws: Draws) -> Arc<Self> {
+    pub(crate) fn start(mut rules: Rules, name: Name, store: Store, draws: Draws) -> Arc<Self> {
         // The table has whole seconds: with less, others would take us for dead before we do.
         let seconds = rules.lease.as_secs() + u64::from(rules.lease.subsec_nanos() > 0);
         rules.lease = Duration::from_secs(seconds.max(1));
-        let book = Book::new(rules.clone(), draws);
+        let book = Book::new(rules.clone(), name, draws);
         let ceiling = book.ceiling(store.runtime.now());
         let ledger = Arc::new(Self {
             book: Mutex::new(book),
@@ -133,7 +134,8 @@ impl Ledger {
     }
 
     async fn perform(&self, call: &Call) -> Result<Option<Item>, TableError> {
-        match call.ask(&self.rules) {
+        let ask = self.book.lock().ask(call);
+        match ask {
             Ask::Get(key) => self.store.get(call.operation(), &key).await,
             Ask::Update(update) => self.store.update(call.operation(), &update).await,
         }
@@ -183,8 +185,11 @@ impl Ledger {
                 Tale::Beaten => telemetry.beats.increment(1),
                 Tale::Conflict => telemetry.conflicts.increment(1),
                 Tale::Joined { shard, node, slots } => {
-                    let instance = &self.rules.id;
+                    let instance = self.name();
                     info!(target: "forebay", instance, shard, node, slots, "Distributed connection lease: joined");
+                }
+                Tale::Renamed { before, name } => {
+                    warn!(target: "forebay", before, name, "Distributed connection lease: another instance has our name; ours is a new one now");
                 }
                 Tale::NoNumber => {
                     warn!(target: "forebay", remedy = "run fewer instances, or give each a DSQL_NODE_ID of its own",
@@ -220,6 +225,11 @@ impl Ledger {
     }
 
     // What the fleet asks.
+
+    /// The name of this process in the fleet.
+    pub(crate) fn name(&self) -> String {
+        self.book.lock().name().to_owned()
+    }
 
     pub(crate) fn holding(&self) -> Holding {
         let book = self.book.lock();

@@ -56,6 +56,7 @@ mod fleet;
 mod item;
 mod ledger;
 mod memory;
+mod name;
 mod rate;
 mod settings;
 mod share;

@@ -1,6 +1,6 @@
 //! What a process is told of its fleet.
 
-use forebay::{AwayPolicy, Environment, LeaseSettings, RateSettings};
+use forebay::{AwayPolicy, ConfigError, Environment, LeaseSettings, Problem, RateSettings, duration};
 
 /// What a process is told of its fleet: one of these for each endpoint, shared by all its pools.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,5 +67,23 @@ impl FleetSettings {
             away: environment.away,
             ..Self::new(environment.endpoint.clone()?, &environment.service)
         })
+    }
+    /// Whether they make sense, also where they come from code.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let (shortest, largest) = (LeaseSettings::SHORTEST_BEAT, LeaseSettings::LARGEST_BLOCK);
+        let mut problems = Vec::new();
+        let mut problem = |setting: &'static str, value: String, allowed: String| {
+            problems.push(Problem { setting: setting.into(), value, allowed });
+        };
+        if let Some(leases) = &self.leases {
+            if leases.beat < shortest {
+                let allowed = format!("at least {}: each is a write", duration::show(shortest));
+                problem("leases.beat", duration::show(leases.beat), allowed);
+            }
+            if !(1..=largest).contains(&leases.block) {
+                problem("leases.block", leases.block.to_string(), format!("from 1 to {largest}"));
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
     }
 }

@@ -278,7 +278,6 @@ impl OptionsBuilder {
         match (settings, region, parsed) {
             (Some(mut settings), Some(region), Some(port)) if problems.is_empty() => {
                 settings.endpoint = Some(host.clone());
-                settings.region = Some(region.clone());
                 let application_name = self.application_name.unwrap_or_else(|| settings.service.clone());
                 let pool = self.pool.unwrap_or_else(|| "default".to_owned());
                 Ok(Options {

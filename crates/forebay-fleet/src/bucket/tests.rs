@@ -142,3 +142,19 @@ fn numbers_that_make_no_sense_do_no_harm() {
         turns(reserve(&mut bucket, &table, 1, WALL + Duration::from_secs(3)));
     }
 }
+
+#[test]
+fn a_turn_that_somebody_wrote_by_hand_does_no_harm() {
+    for due in [i64::MIN, -1, 0, i64::MAX] {
+        let table = MemoryTable::new();
+        let mut bucket = Bucket::new("host", 100, 1000, true, Duration::from_secs(30));
+        turns(reserve(&mut bucket, &table, 600, WALL));
+        table.put(&key("host"), Item::new().with("due_ns", due));
+        let soon = WALL + Duration::from_secs(1);
+        let turn = turns(reserve(&mut bucket, &table, 1, soon))[0];
+        assert!(
+            turn > WALL - Duration::from_secs(30) && turn < soon + Duration::from_secs(30),
+            "{due}: {turn:?}"
+        );
+    }
+}

@@ -2,7 +2,7 @@
 
 use forebay::LeaseId;
 
-use super::{Counter, Held, LATE, RENEW, State};
+use super::{Count, Counter, Held, LATE, RENEW, State};
 use crate::table::{Cancelled, TableError};
 
 /// What a cancelled acquire means.
@@ -32,7 +32,7 @@ impl Claim<'_> {
     pub(super) fn keep(&mut self) -> LeaseId {
         let id = self.id.take().unwrap_or_default();
         let renew_at = self.counter.now() + RENEW;
-        let held = Held { uncounted: None, renew_at, release: None };
+        let held = Held { count: Count::Surely, renew_at, release: None };
         self.counter.state.lock().held.insert(id.clone(), held);
         self.counter.nudged.notify_one();
         LeaseId::new(id)

@@ -7,7 +7,7 @@ use forebay::Instant;
 use forebay::rt;
 
 use super::claim::{Refusal, refusal};
-use super::{CONFLICT, Counter, LATE, RENEW, items, key};
+use super::{CONFLICT, Count, Counter, RENEW, items, key};
 use crate::item::Item;
 use crate::metrics::number;
 use crate::table::{Cancelled, TableError, Write};
@@ -22,11 +22,7 @@ impl Counter {
                 let state = self.state.lock();
                 let due = state.held.iter().min_by_key(|(_, held)| held.renew_at);
                 let done = state.leaving && state.held.is_empty() && state.doubtful.is_empty();
-                (
-                    due.map(|(id, held)| (id.clone(), held.renew_at, held.uncounted.clone())),
-                    state.paused_until,
-                    done,
-                )
+                (due.map(|(id, held)| (id.clone(), held.renew_at)), state.paused_until, done)
             };
             if done {
                 self.left.send_replace(true);
@@ -35,15 +31,15 @@ impl Counter {
             let doubtful = self.state.lock().doubtful.iter().map(|(id, at)| (*at, id.clone())).min();
             if now < paused_until {
                 self.rest(paused_until).await;
-            } else if let Some((id, _, uncounted)) = due.clone().filter(|(_, at, _)| *at <= now) {
-                self.renew(&id, uncounted).await;
+            } else if let Some((id, _)) = due.clone().filter(|(_, at)| *at <= now) {
+                self.renew(&id).await;
             } else if let Some((_, id)) = doubtful.clone().filter(|(at, _)| *at <= now) {
                 self.settle(&id).await;
             } else if look_at <= now {
                 look_at = now + self.rules.beat;
                 self.look().await;
             } else {
-                let due = due.map_or(Instant::NEVER, |(_, at, _)| at);
+                let due = due.map_or(Instant::NEVER, |(_, at)| at);
                 let doubtful = doubtful.map_or(Instant::NEVER, |(at, _)| at);
                 self.rest(due.min(doubtful).min(look_at)).await;
             }
@@ -55,39 +51,52 @@ impl Counter {
         rt::within(&*self.store.runtime, until.since(self.now()), nudged).await;
     }
 
-    async fn renew(&self, id: &str, uncounted: Option<Arc<[Write]>>) {
-        let (endpoint, service, wall) =
-            (&*self.rules.endpoint, &*self.rules.service, self.store.runtime.wall());
-        let counting = uncounted.is_some();
-        let made = if let Some(writes) = uncounted {
-            let outcome = self.transact("acquire", &writes, &format!("l{}", &id[..30])).await;
-            outcome.as_ref().is_ok()
-                || outcome.is_err_and(|error| matches!(refusal(&error), Some(Refusal::Made)))
-        } else {
-            let mut outcome = self.store.update("renew", &items::renew(endpoint, id, wall)).await;
-            if matches!(outcome, Err(TableError::ConditionFailed(None))) && self.is_held(id) {
-                outcome = self.store.update("renew", &items::restore(endpoint, id, service, wall)).await;
+    /// Says that the holder of a lease lives, or counts it first.
+    async fn renew(&self, id: &str) {
+        let made = match self.begin_to_count(id) {
+            Some(writes) => {
+                let outcome = self.transact("acquire", &writes, &format!("l{}", &id[..30])).await;
+                outcome.as_ref().is_ok()
+                    || outcome.is_err_and(|error| matches!(refusal(&error), Some(Refusal::Made)))
             }
-            self.heard(&outcome);
-            outcome.is_ok()
+            None => self.say_it_lives(id).await,
         };
         let now = self.now();
         let mut state = self.state.lock();
-        match state.held.get_mut(id) {
-            Some(held) => {
-                held.renew_at = now + if made { RENEW } else { CONFLICT.1 };
-                if made && held.uncounted.take().is_some() {
-                    // Its item shows when it was taken, and seems to have ended if that was long ago.
-                    held.renew_at = now;
-                }
+        if let Some(held) = state.held.get_mut(id) {
+            held.renew_at = now + if made { RENEW } else { CONFLICT.1 };
+            if made && !matches!(held.count, Count::Surely) {
+                // Its item shows when it was first tried, and seems to have ended if that was long ago.
+                (held.count, held.renew_at) = (Count::Surely, now);
             }
-            // Released while it was being counted.
-            None if counting => {
-                state.doubtful.insert(id.to_owned(), now + LATE);
-            }
-            None => {}
         }
         self.store.telemetry.beats.increment(u64::from(made));
+    }
+
+    /// What counts a lease, if it is not surely counted: from now on it may be.
+    fn begin_to_count(&self, id: &str) -> Option<Arc<[Write]>> {
+        let (endpoint, service, wall) =
+            (&*self.rules.endpoint, &*self.rules.service, self.store.runtime.wall());
+        let mut state = self.state.lock();
+        let held = state.held.get_mut(id)?;
+        if matches!(held.count, Count::Not) {
+            held.count = Count::Perhaps(items::acquire(endpoint, id, service, None, wall).into());
+        }
+        match &held.count {
+            Count::Perhaps(writes) => Some(Arc::clone(writes)),
+            Count::Not | Count::Surely => None,
+        }
+    }
+
+    async fn say_it_lives(&self, id: &str) -> bool {
+        let (endpoint, service, wall) =
+            (&*self.rules.endpoint, &*self.rules.service, self.store.runtime.wall());
+        let mut outcome = self.store.update("renew", &items::renew(endpoint, id, wall)).await;
+        if matches!(outcome, Err(TableError::ConditionFailed(None))) && self.is_held(id) {
+            outcome = self.store.update("renew", &items::restore(endpoint, id, service, wall)).await;
+        }
+        self.heard(&outcome);
+        outcome.is_ok()
     }
 
     fn is_held(&self, id: &str) -> bool {
@@ -133,7 +142,7 @@ impl Counter {
     async fn touch(&self, counter: &Item) {
         let wall = self.store.runtime.wall();
         let quiet = (self.rules.lease / 2).saturating_sub(self.rules.beat);
-        let holds = self.state.lock().held.values().any(|held| held.uncounted.is_none());
+        let holds = self.state.lock().held.values().any(|held| matches!(held.count, Count::Surely));
         if holds && !items::is_in_use(counter, wall, quiet) {
             let touch = items::touch(&self.rules.endpoint, counter, wall);
             let outcome = self.store.update("touch", &touch).await;

@@ -117,7 +117,7 @@ impl Book {
         let seated = self.seats.contains_key(&k);
         for (id, entry) in dead {
             let listed = self.doomed.iter().any(|(shard, doomed, _)| *shard == k && *doomed == id);
-            if !(listed || seated && id == self.rules.id) {
+            if !(listed || seated && id == self.name.as_str()) {
                 self.doomed.push_back((k, id, entry));
             }
         }
@@ -136,11 +136,13 @@ impl Book {
         now: Instant,
         outcome: Result<Option<Item>, Option<Item>>,
     ) {
-        let first_sent = self.joining.take().map_or(sent, |(_, _, first_sent)| first_sent);
+        let earlier = self.joining.take().map(|(_, _, first_sent)| first_sent);
+        let first_sent = earlier.unwrap_or(sent);
         let (applied, sent) = match &outcome {
             Ok(_) => (true, sent),
-            // An earlier try was made, and its answer lost: its epoch is ours alone.
-            Err(item) => (self.own_entry(item.as_ref(), k) == Some(*entry), first_sent),
+            // An earlier try was made, and its answer lost: its epoch is ours alone. Without one it is another's of our name, however
+            // much it looks like ours.
+            Err(item) => (earlier.is_some() && self.own_entry(item.as_ref()) == Some(*entry), first_sent),
         };
         let item = outcome.unwrap_or_else(|found| found);
         if !applied {
@@ -150,7 +152,7 @@ impl Book {
             return;
         }
         let shard = item.as_ref().and_then(Shard::read);
-        let is_taken = |node| shard.as_ref().is_some_and(|shard| shard.is_taken(node, &self.rules.id));
+        let is_taken = |node| shard.as_ref().is_some_and(|shard| shard.is_taken(node, self.name.as_str()));
         if entry.node.is_some_and(is_taken) {
             self.outrun = self.outrun.saturating_add(1);
             self.retreat = Some((k, *entry));
@@ -187,7 +189,7 @@ impl Book {
         now: Instant,
         outcome: Result<Option<Item>, Option<Item>>,
     ) {
-        let own = outcome.as_ref().err().and_then(|item| self.own_entry(item.as_ref(), k));
+        let own = outcome.as_ref().err().and_then(|item| self.own_entry(item.as_ref()));
         let Some(seat) = self.seats.get_mut(&k) else { return };
         match &outcome {
             Ok(_) => {
@@ -219,7 +221,7 @@ impl Book {
         if self.retreat.take().is_some() && self.outrun > 0 {
             self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.draws);
         }
-        match self.own_entry(item, k).filter(|own| own.epoch == entry.epoch) {
+        match self.own_entry(item).filter(|own| own.epoch == entry.epoch) {
             Some(own) => {
                 if let Some(seat) = self.seats.get_mut(&k) {
                     *seat = Seat { entry: own, pending: None, due: now, ..*seat };
@@ -253,7 +255,7 @@ impl Book {
         }
     }
 
-    fn own_entry(&self, item: Option<&Item>, _k: u8) -> Option<Entry> {
-        Shard::read(item?)?.entries.get(&self.rules.id).copied()
+    fn own_entry(&self, item: Option<&Item>) -> Option<Entry> {
+        Shard::read(item?)?.entries.get(self.name.as_str()).copied()
     }
 }

@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use forebay::{AwayPolicy, Draws, Instant};
 
-use super::call::{Taken, Tale};
+use super::call::{Ask, Call, Taken, Tale};
 use super::shard::{Entry, SHARDS};
 use super::sightings::Watch;
 use crate::away::Away;
+use crate::name::Name;
 
 /// What an instance was told.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) endpoint: String,
-    /// At most ten bytes: it is in every write of its shard.
-    pub(crate) id: String,
     pub(crate) limit: u64,
     pub(crate) block: u64,
     pub(crate) beat: Duration,
@@ -67,6 +66,8 @@ impl Seat {
 #[derive(Debug)]
 pub(crate) struct Book {
     pub(super) rules: Rules,
+    /// What our entries go by: it can be changed while we have none.
+    pub(super) name: Name,
     pub(super) seats: BTreeMap<u8, Seat>,
     pub(super) watch: Watch,
     pub(super) draws: Draws,
@@ -129,11 +130,12 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(crate) fn new(rules: Rules, mut draws: Draws) -> Self {
+    pub(crate) fn new(rules: Rules, name: Name, mut draws: Draws) -> Self {
         let rotation = u8::try_from(draws.below(u64::from(SHARDS) + 1)).unwrap_or(0);
         Self {
             alone: rules.max_open,
             rules,
+            name,
             seats: BTreeMap::new(),
             watch: Watch::default(),
             draws,
@@ -180,8 +182,8 @@ impl Book {
             return Taken::Away("this process is leaving the fleet");
         }
         let away = self.away.is_away();
-        if away && self.rules.policy == AwayPolicy::Closed {
-            return Taken::Away("the table is away, and the policy is closed");
+        if away && self.rules.policy != AwayPolicy::Local {
+            return Taken::Away("the table is away, and the policy is to open nothing meanwhile");
         }
         if self.held() < self.may_hold(now) {
             let number = self.next_lease;
@@ -271,6 +273,16 @@ impl Book {
             return Instant::NEVER;
         }
         self.seats.values().map(Seat::fence).filter(|at| *at > now).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// What our entries go by.
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// What a call is to the table.
+    pub(crate) fn ask(&self, call: &Call) -> Ask {
+        call.ask(&self.rules, self.name())
     }
 
     /// Our number in the fleet.

@@ -46,16 +46,16 @@ impl Call {
         }
     }
 
-    /// What is asked of the table.
-    pub(crate) fn ask(&self, rules: &Rules) -> Ask {
-        let (endpoint, id) = (rules.endpoint.as_str(), rules.id.as_str());
+    /// What the instance called `name` asks of the table.
+    pub(crate) fn ask(&self, rules: &Rules, name: &str) -> Ask {
+        let endpoint = rules.endpoint.as_str();
         Ask::Update(match self {
             Self::Look(k) => return Ask::Get(shard::key(endpoint, *k)),
             Self::LookForCounter => return Ask::Get(counter::key(endpoint)),
             Self::Create(k) => Shard::unwritten(rules.limit, *k, rules.lease).create(endpoint, *k),
-            Self::Join(k, entry) => entry.join(endpoint, *k, id),
-            Self::Renew(k, before, after) => before.renew(after, endpoint, *k, id),
-            Self::Leave(k, entry) => entry.leave(endpoint, *k, id),
+            Self::Join(k, entry) => entry.join(endpoint, *k, name),
+            Self::Renew(k, before, after) => before.renew(after, endpoint, *k, name),
+            Self::Leave(k, entry) => entry.leave(endpoint, *k, name),
             Self::Reap(k, dead, entry) => entry.reap(endpoint, *k, dead),
         })
     }
@@ -97,6 +97,11 @@ pub(crate) enum Tale {
     Renumbered {
         before: u16,
         node: Option<u16>,
+    },
+    /// Someone else had our name before us.
+    Renamed {
+        before: String,
+        name: String,
     },
     Beaten,
     Conflict,

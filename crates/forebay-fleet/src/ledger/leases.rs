@@ -57,7 +57,7 @@ impl Leases for LedgerLeases {
                         if let Some(waiting) = &mut waiting {
                             waiting.served = true;
                         }
-                        return Ok(LeaseId::new(format!("{}-{number}", ledger.rules.id)));
+                        return Ok(LeaseId::new(format!("{}-{number}", ledger.name())));
                     }
                     Taken::Full => return Err(LeaseError::Limit { limit: ledger.holding().limit }),
                     Taken::Fair(share) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay::Instant;
 
 use super::book::{Book, Seat};
-use super::call::{Act, Call};
+use super::call::{Act, Call, Tale};
 use super::shard::{Entry, SHARDS, Shard};
 use crate::away;
 
@@ -102,6 +102,7 @@ impl Book {
     /// Of two shards, the emptier: that keeps all about equally full without anyone knowing all. Whoever has lost its home goes
     /// back there.
     fn next_home(&mut self, now: Instant, wall: Duration) -> Act {
+        self.be_unique();
         let missing = self.rules.max_open.saturating_sub(self.slots());
         let want = self.short().max(missing).max(self.rules.block);
         if let Some((k, _)) = self.former.filter(|_| self.outrun < RETURNS) {
@@ -119,7 +120,7 @@ impl Book {
             return Act::Call(Call::Look(k));
         }
         let numbers = |k: &u8| self.watch.shard(*k).is_none_or(|shard| shard.free_node(*k, 0).is_some());
-        let room = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.free);
+        let room = |k: &u8| self.room(*k);
         let crowd = |k: &u8| self.watch.shard(*k).map_or(0, |shard| shard.entries.len());
         let [one, other] = pair;
         let mut k = if (numbers(&other), room(&other)) > (numbers(&one), room(&one)) { other } else { one };
@@ -135,6 +136,21 @@ impl Book {
             k = seen.max_by_key(|k| (numbers(k), room(k), std::cmp::Reverse(crowd(k)))).unwrap_or(k);
         }
         Act::Call(self.join(k, want, wall))
+    }
+
+    /// Takes another name if someone has ours. Only while we have no entry: others go by it.
+    fn be_unique(&mut self) {
+        while self.seats.is_empty() && self.watch.entries().any(|(id, _)| *id == self.name()) {
+            let before = self.name.change();
+            self.tell(Tale::Renamed { before, name: self.name().to_owned() });
+        }
+    }
+
+    /// Slots to be had in shard `k`: where another has our name, there is no place for an entry of ours.
+    fn room(&self, k: u8) -> u64 {
+        let is_open =
+            |shard: &&Shard| self.seats.contains_key(&k) || !shard.entries.contains_key(self.name());
+        self.watch.shard(k).filter(is_open).map_or(0, |shard| shard.free)
     }
 
     /// Two shards by lot, of those where we have no entry.
@@ -167,7 +183,7 @@ impl Book {
     fn number_of(&mut self, shard: &Shard, k: u8) -> Option<u16> {
         let before = self.former.filter(|(home, _)| *home == k).and_then(|(_, before)| before);
         before
-            .filter(|node| !shard.is_taken(*node, &self.rules.id))
+            .filter(|node| !shard.is_taken(*node, self.name()))
             .or_else(|| shard.free_node(k, self.draws.bits()))
     }
 
@@ -232,15 +248,16 @@ impl Book {
         let Some(shard) = self.watch.shard(k) else { return 0 };
         // Who is far below what is fair will need more soon.
         let is_near = self.cap.is_some_and(|cap| self.slots() * 4 > cap * 3);
+        let room = self.room(k);
         if shard.is_tight() || is_near {
-            return want.min(self.short_of_need()).min(shard.free);
+            return want.min(self.short_of_need()).min(room);
         }
         let block = self.rules.block.max(1);
         let whole = want.div_ceil(block).saturating_mul(block);
         // More than we were made for is for a moment; of a few that are left, others may need them.
-        let few = shard.free < 4 * block;
+        let few = shard.free / 4 < block;
         let most = if few { self.most().saturating_sub(self.slots()).max(want) } else { u64::MAX };
-        whole.min(most).min(shard.free)
+        whole.min(most).min(room)
     }
 
     /// The next step towards the slots that are missing; none if there are none to be had.

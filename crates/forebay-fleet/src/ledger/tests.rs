@@ -8,8 +8,10 @@ use forebay::{AwayPolicy, Instant, Seed};
 use super::book::{Book, Rules};
 use super::call::{Act, Ask, Call, Taken};
 use super::next::BEAT_ORIGIN;
+use super::shard::{Entry, SHARDS};
 use crate::item::Item;
 use crate::memory::MemoryTable;
+use crate::name::Name;
 use crate::table::{Table, TableError};
 
 const BEAT: Duration = Duration::from_secs(30);
@@ -27,7 +29,6 @@ impl Desk {
     fn new(id: &str, table: &MemoryTable, limit: u64, max_open: u64) -> Self {
         let rules = Rules {
             endpoint: "host".to_owned(),
-            id: id.to_owned(),
             limit,
             block: 5,
             beat: BEAT,
@@ -35,7 +36,8 @@ impl Desk {
             max_open,
             policy: AwayPolicy::Local,
         };
-        let book = Book::new(rules, Seed::new(7).fork(id).draws());
+        let book =
+            Book::new(rules, Name::new(id, Seed::new(7).fork(id).number()), Seed::new(7).fork(id).draws());
         Self { book, table: table.clone(), now: Instant::ZERO }
     }
 
@@ -50,7 +52,7 @@ impl Desk {
 
     fn done(&self, call: &Call) -> Result<Option<Item>, TableError> {
         let time = VirtualTime::new();
-        match call.ask(&self.book.rules) {
+        match self.book.ask(call) {
             Ask::Get(key) => time.run(self.table.get(&key)),
             Ask::Update(update) => time.run(self.table.update(&update)),
         }
@@ -207,4 +209,50 @@ fn who_comes_when_all_is_in_use_gets_what_others_close() {
     }
     let held: Vec<u64> = desks.iter().map(|desk| desk.book.held()).collect();
     assert!(held[1] >= 15 && held.iter().sum::<u64>() >= 38, "{held:?}");
+}
+
+#[test]
+fn of_two_with_one_name_the_later_takes_another() {
+    let table = MemoryTable::new();
+    // They draw the same, and so they choose the same shard.
+    let (mut first, mut second) = (Desk::new("a", &table, 800, 20), Desk::new("a", &table, 800, 20));
+    assert_eq!(first.book.name(), second.book.name());
+    first.pass(Duration::from_secs(1));
+    second.pass(Duration::from_secs(1));
+    assert_eq!((first.book.slots(), second.book.slots()), (20, 20));
+    assert_ne!(first.book.name(), second.book.name());
+    // And if both have looked before either has joined.
+    let (mut third, mut fourth) = (Desk::new("b", &table, 800, 20), Desk::new("b", &table, 800, 20));
+    let joins = |call: &Call| matches!(call, Call::Join(..));
+    let at_once = [&mut third, &mut fourth].map(|desk| desk.run(desk.now, joins).expect("it has to join"));
+    assert_eq!(at_once[0], at_once[1]);
+    for (desk, call) in [&mut third, &mut fourth].into_iter().zip(&at_once) {
+        let outcome = desk.done(call);
+        desk.answer(call, outcome);
+        desk.pass(Duration::from_secs(1));
+    }
+    assert_eq!((third.book.slots(), fourth.book.slots()), (20, 20));
+    assert_ne!(third.book.name(), fourth.book.name());
+}
+
+#[test]
+fn where_another_has_our_name_no_slots_are_looked_for() {
+    let table = MemoryTable::new();
+    let mut desk = Desk::new("a", &table, 16, 6);
+    desk.pass(Duration::from_secs(1));
+    assert_eq!(desk.take(2).len(), 2, "each shard has two");
+    let home = desk.book.home.expect("it has joined");
+    // Only one shard besides has nobody of that name.
+    let free = (home + 3) % SHARDS;
+    for k in (0..SHARDS).filter(|k| ![home, free].contains(k)) {
+        let entry = Entry { slots: 1, beat: 1, epoch: 1, node: None, want: 0, elsewhere: 0 };
+        VirtualTime::new().run(table.update(&entry.join("host", k, desk.book.name()))).expect("it is empty");
+    }
+    let before = table.bill().writes;
+    for _ in 0..60 {
+        desk.take(2);
+        desk.pass(Duration::from_secs(1));
+    }
+    assert_eq!(desk.book.held(), 4);
+    assert!(table.bill().writes - before < 30, "{} writes", table.bill().writes - before);
 }

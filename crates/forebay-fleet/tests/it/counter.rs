@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay::{AwayPolicy, LeaseError, LeaseMode, Seed};
+use forebay::rt::{self, ProcessClock, Runtime, VirtualTime};
+use forebay::{AwayPolicy, LeaseError, LeaseId, LeaseMode, Seed};
 use forebay_fleet::operator::{self, ReconcileError};
 use forebay_fleet::{
     Change, Condition, Delete, Faults, FaultyTable, Fleet, Item, MemoryTable, Table, Tables, Update, Write,
@@ -174,4 +174,106 @@ fn what_was_taken_while_the_table_was_away_is_counted_when_it_is_back() {
     world.time.advance(seconds(60));
     assert_eq!((world.live(), active(&world.table), items(&world.table)), (12, 12, 12));
     world.time.shut_down();
+}
+
+/// One instance, and what stands between it and the table.
+struct Instance {
+    fleet: Fleet,
+    faults: Arc<FaultyTable>,
+    held: Vec<LeaseId>,
+}
+
+impl Instance {
+    fn start(time: &VirtualTime, table: &MemoryTable, seed: Seed) -> Self {
+        let mut settings = settings();
+        settings.leases = Some(leases(LeaseMode::Counter, 30));
+        settings.max_open = 20;
+        let faults = Arc::new(FaultyTable::new(table.clone(), time.clone(), seed));
+        let tables = Tables { leases: Arc::clone(&faults) as _, rate: Arc::clone(&faults) as _ };
+        let runtime = time.process(ProcessClock::default());
+        let fleet = time.run(Fleet::start(settings, tables, runtime, seed)).unwrap();
+        Self { fleet, faults, held: Vec::new() }
+    }
+
+    fn acquire(&mut self, time: &VirtualTime, patience: Duration) {
+        let leases = self.fleet.leases().unwrap();
+        if let Some(Ok(lease)) = time.run(rt::within(time, patience, leases.acquire())) {
+            self.held.push(lease);
+        }
+    }
+
+    /// Releases in the background, until it is done, as reservoirs do.
+    fn release(&mut self, time: &VirtualTime) {
+        let Some(lease) = self.held.pop() else { return };
+        let (leases, clock) = (self.fleet.leases().unwrap(), time.clone());
+        time.spawn(Box::pin(async move {
+            while !matches!(rt::within(&clock, seconds(5), leases.release(&lease)).await, Some(Ok(()))) {
+                clock.sleep_until(clock.now() + seconds(1)).await;
+            }
+        }));
+    }
+}
+
+#[test]
+fn what_was_counted_by_a_write_without_an_answer_is_uncounted_when_it_is_released() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let mut instance = Instance::start(&time, &table, Seed::new(1));
+    instance.faults.set(Faults { away: true, ..Faults::default() });
+    time.advance(seconds(60));
+    (0..5).for_each(|_| instance.acquire(&time, seconds(5)));
+    assert_eq!((instance.held.len(), active(&table)), (5, 0), "local");
+    // It is back, and does as it is told, but nobody hears of it.
+    instance.faults.set(Faults { lost_answers: 1000, ..Faults::default() });
+    time.advance(seconds(60));
+    assert!(active(&table) > 0);
+    (0..5).for_each(|_| instance.release(&time));
+    time.advance(seconds(1));
+    assert_eq!(instance.fleet.status().leases, 0, "nobody waits for it");
+    instance.faults.set(Faults::default());
+    time.advance(seconds(60));
+    assert_eq!((active(&table), items(&table)), (0, 0));
+    assert!(time.run(instance.fleet.leave(seconds(1))));
+    time.shut_down();
+}
+
+/// Two instances that open, close and give up, while the table is away, loses and delays: how many they hold at the end, and how many
+/// are counted.
+fn history(seed: u64) -> (usize, i64, usize) {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let mut draws = Seed::new(seed).fork("history").draws();
+    let mut instances = [0, 1].map(|n| Instance::start(&time, &table, Seed::new(seed * 10 + n)));
+    let trouble = Faults {
+        latency: (Duration::from_millis(5), Duration::from_millis(200)),
+        lost_answers: 200,
+        lost_requests: 100,
+        late_requests: 50,
+        conflicts: 200,
+        throttled: 100,
+        ..Faults::default()
+    };
+    for _ in 0..120 {
+        let instance = &mut instances[usize::try_from(draws.below(2)).unwrap()];
+        match draws.below(10) {
+            0 => instance.faults.set(Faults { away: true, ..Faults::default() }),
+            1 | 2 => instance.faults.set(trouble),
+            3 => instance.faults.set(Faults::default()),
+            4..=6 => instance.acquire(&time, Duration::from_millis(draws.below(20_000))),
+            7 | 8 => instance.release(&time),
+            _ => time.advance(Duration::from_millis(draws.below(100_000))),
+        }
+    }
+    instances.iter().for_each(|instance| instance.faults.set(Faults::default()));
+    time.advance(seconds(360));
+    let held = instances.iter().map(|instance| instance.held.len()).sum();
+    let seen = (held, active(&table), items(&table));
+    time.shut_down();
+    seen
+}
+
+#[test]
+fn random_histories_end_with_a_true_count() {
+    for seed in 1..=100 {
+        let (held, counted, items) = history(seed);
+        assert_eq!((i64::try_from(held).unwrap(), held), (counted, items), "seed {seed}");
+    }
 }

@@ -1,10 +1,11 @@
 //! What an instance finds out about its tables and its peers before it joins, and soon after.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{LeaseMode, RateMode, Seed, StoreFuture};
+use forebay::{LeaseMode, LeaseSettings, RateMode, Seed, StoreFuture};
 use forebay_fleet::{
     Cursor, Delete, Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Page, StartError, Table,
     TableError, Tables, Update, Write,
@@ -153,4 +154,43 @@ fn other_modes_and_limits_of_the_rate_are_told_once() {
         assert_eq!(logs.count("another limit"), told + 1);
         time.shut_down();
     });
+}
+
+#[test]
+fn processes_with_one_seed_have_names_and_slots_of_their_own() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let start = || {
+        let fleet =
+            start(&time, both(LeaseMode::Ledger, RateMode::Bucket), Tables::one(table.clone())).unwrap();
+        time.advance(seconds(5));
+        fleet
+    };
+    let fleets = [start(), start(), start()];
+    let names: BTreeSet<String> = fleets.iter().map(|fleet| fleet.status().instance).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names.iter().all(|name| name.starts_with("hi") && name.len() == 8), "{names:?}");
+    assert!(fleets.iter().all(|fleet| fleet.status().slots > 0));
+    time.shut_down();
+}
+
+#[test]
+fn a_beat_or_a_block_that_makes_no_sense_is_refused_with_a_remedy() {
+    let refusal = |change: fn(&mut LeaseSettings)| {
+        let mut settings = both(LeaseMode::Ledger, RateMode::Bucket);
+        change(settings.leases.as_mut().unwrap());
+        let time = VirtualTime::new();
+        start(&time, settings, Tables::one(MemoryTable::new())).err().map(|error| error.to_string())
+    };
+    for (change, told) in [
+        (
+            (|leases| leases.beat = Duration::from_millis(30)) as fn(&mut LeaseSettings),
+            "leases.beat is 30ms, but must be at least 1s",
+        ),
+        (|leases| leases.block = u64::MAX, "but must be from 1 to 1000000"),
+        (|leases| leases.block = 0, "leases.block is 0, but must be from 1"),
+    ] {
+        let why = refusal(change).unwrap_or_default();
+        assert!(why.contains(told), "{why}");
+    }
+    assert_eq!(refusal(|leases| (leases.beat, leases.block) = (seconds(1), 1_000_000)), None);
 }

@@ -101,6 +101,24 @@ fn a_short_absence_and_the_other_policies_close_nothing() {
     }
 }
 
+#[test]
+fn only_local_opens_while_the_table_is_away() {
+    for policy in [AwayPolicy::Strict, AwayPolicy::Closed, AwayPolicy::Local] {
+        let world = World::new(policy);
+        world.time.advance(seconds(30));
+        world.away(true);
+        while world.fleet.status().leases_away.is_none() {
+            world.time.advance(seconds(1));
+        }
+        assert!(world.fleet.status().slots > 0 && *world.fleet.ceiling().borrow() > 0, "its lease holds");
+        let taken = world.time.run(world.fleet.leases().unwrap().acquire());
+        assert_eq!(taken.is_ok(), policy == AwayPolicy::Local, "{policy:?}: {taken:?}");
+        world.away(false);
+        world.time.advance(seconds(30));
+        assert!(world.time.run(world.fleet.leases().unwrap().acquire()).is_ok(), "{policy:?}");
+    }
+}
+
 impl World {
     fn survey(&self) -> operator::Survey {
         self.time.run(operator::survey(&self.memory, &self.time, ENDPOINT)).unwrap()

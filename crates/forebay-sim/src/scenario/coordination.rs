@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, EnvReader, LeaseMode, RateMode, duration};
+use forebay::{AwayPolicy, EnvReader, LeaseMode, LeaseSettings, RateMode, duration};
 use forebay_fleet::FleetSettings;
 
 use super::reader::Section;
@@ -79,9 +79,13 @@ impl Leases {
             limit: section.whole("limit", 10_000, 1, u64::MAX),
             beat: section.span("beat", 30 * SECOND),
             length: section.span("length", 2 * MINUTE),
-            block: section.whole("block", 10, 1, u64::MAX),
+            block: section.whole("block", 10, 1, LeaseSettings::LARGEST_BLOCK),
         };
         let (beat, length) = (leases.beat, leases.length);
+        let shortest = LeaseSettings::SHORTEST_BEAT;
+        section.demand(beat >= shortest, "beat", || {
+            format!("{} is below {}: each is a write", duration::show(beat), duration::show(shortest))
+        });
         section.demand(length > beat, "length", || {
             format!("{} is not above beat, which is {}", duration::show(length), duration::show(beat))
         });

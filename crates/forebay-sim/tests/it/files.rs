@@ -130,6 +130,7 @@ fn what_is_wrong_is_said_with_its_place_and_key() {
             "services: [{name: a}]\nfaults:\n  - {kind: table_outage}",
             "faults[0].kind: there is no table that could be away",
         ),
+        ("services: [{name: a}]\nleases: {beat: 30ms}", "leases.beat: 30ms is below 1s: each is a write"),
         ("services: [{name: a}]\nsampleEvery: 1ns", "sampleEvery: that makes 1200000000000 samples"),
         (
             "services: [{name: a, workload: {daily: {peakAt: 25h}}}]",

@@ -12,12 +12,19 @@ pub struct LeaseSettings {
     pub limit: u64,
     /// How the fleet counts.
     pub mode: LeaseMode,
-    /// How often an instance says that it lives.
+    /// How often an instance says that it lives: not more often than [`SHORTEST_BEAT`](Self::SHORTEST_BEAT).
     pub beat: Duration,
     /// How long it is believed.
     pub length: Duration,
-    /// Slots taken and given back at a time.
+    /// Slots taken and given back at a time: up to [`LARGEST_BLOCK`](Self::LARGEST_BLOCK).
     pub block: u64,
+}
+
+impl LeaseSettings {
+    /// Each beat of each instance is a write and some reads: what is below this is a slip of the pen.
+    pub const SHORTEST_BEAT: Duration = Duration::from_secs(1);
+    /// As many as the largest reservoir can use.
+    pub const LARGEST_BLOCK: u64 = super::validation::MOST as u64;
 }
 
 /// How a fleet counts its connections.

@@ -87,11 +87,11 @@ variables! {
     LEASE_MODE "DISTRIBUTED_CONN_LEASE_MODE" "`ledger` or `counter`" "ledger" "lease_mode"
         "how the fleet counts";
     LEASE_BEAT "DISTRIBUTED_CONN_LEASE_BEAT" "duration" "30s" "lease_beat"
-        "how often an instance says that it lives";
+        "how often an instance says that it lives; at least 1s";
     LEASE_LENGTH "DISTRIBUTED_CONN_LEASE_LENGTH" "duration" "120s" "lease_length"
         "how long it is believed; whole seconds, at least 5s, and above the beat";
     LEASE_BLOCK "DISTRIBUTED_CONN_LEASE_BLOCK" "number" "10" "lease_block"
-        "slots taken and given back at a time";
+        "slots taken and given back at a time; at most 1000000";
     RATE_ENABLED "DISTRIBUTED_RATE_LIMITER_ENABLED" "boolean" "false" "fleet_rate"
         "share one connect rate across the fleet";
     RATE_TABLE "DISTRIBUTED_RATE_LIMITER_TABLE" "text" "none; required if the limiter is enabled" "rate_table"

@@ -278,10 +278,22 @@ fn other_mistakes_are_told_as_clearly() {
             &[
                 ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "1"),
                 ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
-                ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "100ms"),
-                ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "900ms"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "1s"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "4s"),
             ],
             "but must be whole seconds, at least 5s",
+        ),
+        (
+            &[
+                ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "1"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
+                ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "30ms"),
+            ],
+            "DSQL_DISTRIBUTED_CONN_LEASE_BEAT is \"30ms\", but must be at least 1s: each is a write",
+        ),
+        (
+            &[("DSQL_DISTRIBUTED_CONN_LEASE_BLOCK", "18446744073709551615")],
+            "but must be a whole number of at least 1 and at most 1000000",
         ),
         (
             &[

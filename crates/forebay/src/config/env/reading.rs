@@ -112,6 +112,10 @@ impl Reading<'_> {
         let enabled = self.boolean(var::LEASE_ENABLED, false);
         let beat = self.positive(var::LEASE_BEAT, Duration::from_secs(30));
         let length = self.positive(var::LEASE_LENGTH, Duration::from_secs(120));
+        if enabled && beat < LeaseSettings::SHORTEST_BEAT {
+            let shortest = show(LeaseSettings::SHORTEST_BEAT);
+            self.problem(var::LEASE_BEAT, &format!("at least {shortest}: each is a write"));
+        }
         // Tables have whole seconds of it; and one call to a table may take five.
         if enabled && (length < Duration::from_secs(5) || length.subsec_nanos() > 0) {
             self.problem(var::LEASE_LENGTH, "whole seconds, at least 5s");
@@ -133,7 +137,7 @@ impl Reading<'_> {
             mode: self.choice(var::LEASE_MODE, &modes).unwrap_or_default(),
             beat,
             length,
-            block: self.number(var::LEASE_BLOCK, 1, u64::MAX).unwrap_or(10),
+            block: self.number(var::LEASE_BLOCK, 1, LeaseSettings::LARGEST_BLOCK).unwrap_or(10),
         };
         if enabled && settings.table.is_empty() {
             self.missing(var::LEASE_TABLE, var::LEASE_ENABLED);
