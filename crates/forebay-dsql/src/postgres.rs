@@ -16,11 +16,14 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 
 use crate::client::{self, ConnectorParts};
 use crate::error::{Class, Error, is_failed_transaction};
-use crate::options::Options;
 use crate::session::Session;
 use crate::tls::{Tls, WatchedTls};
 use crate::token::Token;
 use crate::wire::{Driver, Leash, Shape, Watch};
+
+mod addresses;
+#[cfg(test)]
+mod tests;
 
 /// A peer that says nothing for so long is asked whether it lives.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -39,6 +42,32 @@ pub struct Postgres {
 
 impl Postgres {
     async fn dial(&self, token: Token, lifeline: Lifeline) -> Result<PostgresConnection, Error> {
+        let addresses = addresses::resolve(&self.parts.options).await?;
+        self.dial_any(&addresses, &token, &lifeline).await
+    }
+
+    async fn dial_any(
+        &self,
+        addresses: &[IpAddr],
+        token: &Token,
+        lifeline: &Lifeline,
+    ) -> Result<PostgresConnection, Error> {
+        let limit = self.parts.options.config().figures().open_timeout;
+        let dial = |address| self.dial_one(address, token, lifeline.clone());
+        let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
+        // Until the driver has looked once, it would not hear of what it is told.
+        match opened.watch.answered().await {
+            Shape::Broken => Err(Error::new(Class::Disconnected, "the session ended right after its start")),
+            _ => Ok(opened),
+        }
+    }
+
+    async fn dial_one(
+        &self,
+        address: IpAddr,
+        token: &Token,
+        lifeline: Lifeline,
+    ) -> Result<PostgresConnection, Error> {
         let options = &self.parts.options;
         let mut config = tokio_postgres::Config::new();
         config
@@ -46,6 +75,8 @@ impl Postgres {
             .password(token.expose_secret())
             .dbname(options.database())
             .application_name(options.application_name())
+            .host(options.host())
+            .hostaddr(address)
             .port(options.port())
             .keepalives_idle(KEEPALIVE)
             .tcp_user_timeout(UNACKNOWLEDGED)
@@ -55,17 +86,9 @@ impl Postgres {
             } else {
                 SslNegotiation::Postgres
             });
-        if options.address() == options.host() {
-            config.host(options.host());
-        } else {
-            for address in resolve(options).await? {
-                config.host(options.host()).hostaddr(address);
-            }
-        }
-        let tls = WatchedTls::new(self.tls.clone());
-        let watch = tls.watch();
+        let watch = Arc::new(Watch::default());
+        let tls = WatchedTls::new(self.tls.clone(), Arc::clone(&watch));
         let (client, connection) = config.connect(tls).await?;
-        let watch = Arc::clone(&watch.lock());
         let ended = Ended(Arc::clone(&watch));
         let (driver, leash) = Driver::new(connection, Arc::clone(&watch));
         self.parts.runtime.spawn(Box::pin(async move {
@@ -82,17 +105,8 @@ impl Postgres {
             .await;
         }));
         let runtime = Arc::clone(&self.parts.runtime);
-        let opened = PostgresConnection { client, watch, leash, runtime, commit_was_sent: true };
-        // Until the driver has looked once, it would not hear of what it is told.
-        opened.watch.answered().await;
-        Ok(opened)
+        Ok(PostgresConnection { client, watch, leash, runtime, commit_was_sent: true })
     }
-}
-
-/// The addresses of a cluster that is reached by another name than its own.
-async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
-    let found = tokio::net::lookup_host((options.address(), options.port())).await?;
-    Ok(found.map(|address| address.ip()).collect())
 }
 
 /// Says that the socket is gone.

@@ -21,6 +21,12 @@ pub(crate) fn is_failed_transaction(error: &(dyn StdError + 'static)) -> bool {
     code == Some(true)
 }
 
+/// Whether a server said it, and not what lies between.
+#[cfg(feature = "tokio-postgres")]
+pub(crate) fn is_said(error: &(dyn StdError + 'static)) -> bool {
+    causes(error).any(|cause| seen::<tokio_postgres::error::DbError>(cause).is_some())
+}
+
 #[cfg(feature = "tokio-postgres")]
 const NOT_UNDERSTOOD: &str = "error parsing response from server";
 #[cfg(feature = "tokio-postgres")]
