@@ -71,6 +71,12 @@ impl Error {
         Self { class: self.class.at_commit(), ..self }
     }
 
+    /// The same of an error that met a connect: a refusal is told by its words, whatever its code.
+    #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+    pub(crate) fn at_connect(self) -> Self {
+        Self { class: said::refusal(&*self.source).unwrap_or(self.class), ..self }
+    }
+
     /// What was expected and found, if a condition failed.
     #[must_use]
     pub fn condition(&self) -> Option<&ConditionFailed> {

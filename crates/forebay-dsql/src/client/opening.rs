@@ -17,25 +17,27 @@ impl ConnectorParts {
         token.map_err(|error| OpenError::new(Failure::Token, error))
     }
 
-    /// Connects with a token; if that has expired after all, once more with a fresh one. One that is denied is not used again.
-    /// Cancel safe if `dial` is.
+    /// Connects with a token; if that has expired after all, and there is another, once more with that. One that is
+    /// denied is not used again. Cancel safe if `dial` is.
     pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
     where
         F: Future<Output = Result<T, Error>>,
     {
+        let identity = || self.options.token_request().identity;
         let token = self.token().await?;
-        match dial(token.clone()).await {
-            Err(error) if error.class() == Class::Auth(Auth::SignatureExpired) => {
-                self.tokens.invalidate(&self.options.token_request().identity, &token);
-                dial(self.token().await?).await.map_err(open_error)
+        let mut dialled = dial(token.clone()).await.map_err(Error::at_connect);
+        let class = dialled.as_ref().err().map(Error::class);
+        if class == Some(Class::Auth(Auth::SignatureExpired)) {
+            self.tokens.expired(&identity(), &token);
+            let fresh = self.token().await?;
+            // The same again would be refused again: a clock is wrong, and each connect costs what others need.
+            if fresh != token {
+                dialled = dial(fresh).await.map_err(Error::at_connect);
             }
-            dialled => dialled.map_err(|error| {
-                if error.class() == Class::Auth(Auth::Denied) {
-                    self.tokens.denied(&self.options.token_request().identity, &token);
-                }
-                open_error(error)
-            }),
+        } else if class == Some(Class::Auth(Auth::Denied)) {
+            self.tokens.denied(&identity(), &token);
         }
+        dialled.map_err(open_error)
     }
 }
 

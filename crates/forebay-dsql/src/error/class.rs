@@ -179,6 +179,10 @@ impl Class {
         if let Some(tls) = seen::<rustls::Error>(error) {
             return Self::of_tls(tls);
         }
+        #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+        if let Some(class) = said::class(error) {
+            return Some(class);
+        }
         #[cfg(feature = "tokio-postgres")]
         if let Some(class) = said::of_tokio_postgres(error) {
             return Some(class);
@@ -265,9 +269,8 @@ impl Class {
         let message = message.to_ascii_lowercase();
         // The words alone are not enough: a function of the application may raise them, too.
         let may_refuse = ["08", "28", "53", "57", "XX"].iter().any(|class| code.starts_with(class));
-        if may_refuse && message.contains("unable to accept connection") {
-            let expired = hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
-            return Self::of_refusal(code, &message, expired);
+        if may_refuse && message.contains(REFUSED) {
+            return Self::of_refusal(code, &message, hint).unwrap_or(Self::Permanent);
         }
         match code {
             "40001" if message.contains("oc000") => Self::Conflict(Conflict::Change),
@@ -300,7 +303,7 @@ impl Class {
         let class = Self::of_server(code, message, hint);
         let of_session =
             ["08", "25", "40", "53", "57", "58", "P0", "XX"].iter().any(|class| code.starts_with(class));
-        let refused = message.to_ascii_lowercase().contains("unable to accept connection");
+        let refused = message.to_ascii_lowercase().contains(REFUSED);
         match class {
             Self::Permanent | Self::Unavailable | Self::Limit(Limit::Message) if of_session && !refused => {
                 Self::Disconnected
@@ -309,21 +312,27 @@ impl Class {
         }
     }
 
-    /// By the text where no SQLSTATE is known.
-    fn of_refusal(code: &str, message: &str, expired: bool) -> Self {
-        if message.contains("too many open connections") || code == "53300" {
-            Self::Throttled(Throttle::TooManyConnections)
+    /// By the text where no SQLSTATE is known. None if it does not refuse, or not for a reason that is known.
+    pub(super) fn of_refusal(code: &str, message: &str, hint: Option<&str>) -> Option<Self> {
+        let expired = || hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
+        if !message.contains(REFUSED) {
+            None
+        } else if message.contains("too many open connections") || code == "53300" {
+            Some(Self::Throttled(Throttle::TooManyConnections))
         } else if message.contains("rate exceeded") || code == "53400" {
-            Self::Throttled(Throttle::RateExceeded)
+            Some(Self::Throttled(Throttle::RateExceeded))
         } else if message.contains("waking up") {
-            Self::Throttled(Throttle::Waking)
+            Some(Self::Throttled(Throttle::Waking))
         } else if message.contains("access denied") {
-            Self::Auth(if expired { Auth::SignatureExpired } else { Auth::Denied })
+            Some(Self::Auth(if expired() { Auth::SignatureExpired } else { Auth::Denied }))
         } else {
-            Self::Permanent
+            None
         }
     }
 }
+
+/// What every refusal begins with, in lower case: texts differ in it between versions.
+const REFUSED: &str = "unable to accept connection";
 
 /// The label; of a conflict, its code.
 impl fmt::Display for Class {

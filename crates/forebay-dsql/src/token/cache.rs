@@ -117,11 +117,21 @@ impl TokenCache {
         }
     }
 
+    /// The server says that `token` has expired: the next caller gets another. But at most one in 10 s is given up so: a clock
+    /// that is wrong makes all of them old, and what is signed anew is refused like the one before.
+    #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+    pub(crate) fn expired(&self, identity: &Identity, token: &Token) {
+        let now = self.0.runtime.now();
+        if let Some(place) = self.0.state.lock().slots.get_mut(identity) {
+            place.slot.refuse(token, now);
+        }
+    }
+
     /// The server let nobody in with `token`: if its keys are old, another will do. At most one in 10 s is given up so.
     pub fn denied(&self, identity: &Identity, token: &Token) {
         let now = self.0.runtime.now();
         let given_up =
-            self.0.state.lock().slots.get_mut(identity).is_some_and(|place| place.slot.deny(token, now));
+            self.0.state.lock().slots.get_mut(identity).is_some_and(|place| place.slot.refuse(token, now));
         if given_up {
             self.0.signer.denied(identity);
         }

@@ -21,8 +21,8 @@ const LONGEST_CALM_PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest life of a token. Signers sign no longer one, whatever they are asked for.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// Between two tokens that are given up because the server let nobody in with them.
-const DENIED_REST: Duration = Duration::from_secs(10);
+/// Between two tokens that are given up because the server refused them.
+const REFUSED_REST: Duration = Duration::from_secs(10);
 
 /// What is known of one identity.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(super) struct Slot {
     wanted: bool,
     failures: u32,
     retry_at: Option<Instant>,
-    denied_at: Option<Instant>,
+    refused_at: Option<Instant>,
 }
 
 /// A signing: when it began, by both clocks, and for how long a life.
@@ -122,17 +122,17 @@ impl Slot {
         self.cached.take_if(|cached| cached.token == *token);
     }
 
-    /// The server let nobody in with `token`. It may be one of old keys, so another is tried; but not all the time, since a
-    /// role that may not connect will not with any. Whether it is given up.
-    pub(super) fn deny(&mut self, token: &Token, now: Instant) -> bool {
-        if self.denied_at.is_some_and(|at| now < at + DENIED_REST) {
+    /// The server refused `token`. It may be one of old keys or of another hour, so another is tried; but not all the time,
+    /// since a role that may not connect will not with any, and a wrong clock makes all of them old. Whether it is given up.
+    pub(super) fn refuse(&mut self, token: &Token, now: Instant) -> bool {
+        if self.refused_at.is_some_and(|at| now < at + REFUSED_REST) {
             return false;
         }
-        let denied = self.cached.take_if(|cached| cached.token == *token).is_some();
-        if denied {
-            self.denied_at = Some(now);
+        let refused = self.cached.take_if(|cached| cached.token == *token).is_some();
+        if refused {
+            self.refused_at = Some(now);
         }
-        denied
+        refused
     }
 
     /// What the keeper does now; none if it is dismissed.
