@@ -253,8 +253,7 @@ impl Session for PostgresConnection {
         self.commit_was_sent = false;
         self.all_read().await?;
         let before = self.watch.commits();
-        if self.watch.has_committed() {
-            self.commit_was_sent = false;
+        if self.watch.has_committed() || self.watch.has_begun_anew() {
             return Err(client::ended_by_body());
         }
         // Until the opposite is known, also if this is dropped.
@@ -284,10 +283,9 @@ impl Session for PostgresConnection {
 
     fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
         let class = Class::of(error);
-        let lost_in_commit = self.watch.is_broken() && self.watch.is_committing();
         match class {
             Class::Conflict(_) | Class::Unavailable | Class::Disconnected
-                if lost_in_commit || self.watch.has_committed() =>
+                if self.watch.is_committing() || self.watch.has_committed() =>
             {
                 Class::CommitUnknown
             }
