@@ -15,6 +15,8 @@ mod said;
 pub use class::{Auth, Class, Conflict, Limit, Throttle};
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) use said::is_failed_transaction;
+#[cfg(feature = "sqlx")]
+pub(crate) use said::is_unprepared;
 #[cfg(feature = "tokio-postgres")]
 pub(crate) use {
     chain::{causes, seen},

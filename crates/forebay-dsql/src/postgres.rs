@@ -31,8 +31,9 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long the end of a transaction waits for rows that nobody reads.
 const UNREAD: Duration = Duration::from_secs(5);
-/// How often a connection is looked at again while it is made clean: transaction, settings, and once to be sure.
-const STEPS: usize = 4;
+/// How often a connection is looked at again while it is made clean: transaction, settings, a changed schema, and once to be
+/// sure.
+const STEPS: usize = 5;
 
 /// Opens connections of tokio-postgres to a cluster, with tokens from a cache.
 pub struct Postgres {
@@ -109,6 +110,11 @@ impl Postgres {
     }
 }
 
+/// Whether the schema has changed, which every open connection meets once.
+fn is_conflict(error: &tokio_postgres::Error) -> bool {
+    matches!(Class::of(error), Class::Conflict(_))
+}
+
 /// Says that the socket is gone.
 struct Ended(Arc<Watch>);
 
@@ -148,10 +154,11 @@ impl Connect for Postgres {
             match connection.watch.answered().await {
                 Shape::Clean => return Ok(()),
                 Shape::InTransaction => connection.client.batch_execute("ROLLBACK").await?,
-                Shape::Altered => {
-                    connection.client.batch_execute("RESET ALL").await?;
-                    connection.watch.settings_restored();
-                }
+                Shape::Altered => match connection.client.batch_execute("RESET ALL").await {
+                    Ok(()) => connection.watch.settings_restored(),
+                    Err(error) if is_conflict(&error) => {}
+                    Err(error) => return Err(error.into()),
+                },
                 Shape::Broken | Shape::Unanswered => return Err("the connection is closed".into()),
             }
         }
@@ -159,7 +166,14 @@ impl Connect for Postgres {
     }
 
     async fn check(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
-        Ok(connection.client.batch_execute("SELECT 1").await?)
+        match connection.client.batch_execute("SELECT 1").await {
+            // It lives; and the next to use it shall not meet the same again.
+            Err(error) if is_conflict(&error) => match connection.client.batch_execute("SELECT 1").await {
+                Err(error) if !is_conflict(&error) => Err(error.into()),
+                _ => Ok(()),
+            },
+            asked => Ok(asked?),
+        }
     }
 
     async fn close(&self, connection: PostgresConnection) {
@@ -281,7 +295,7 @@ impl Session for PostgresConnection {
         self.commit_was_sent
     }
 
-    fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
+    fn judge(&mut self, error: &(dyn std::error::Error + 'static)) -> Class {
         let class = Class::of(error);
         match class {
             Class::Conflict(_) | Class::Unavailable | Class::Disconnected

@@ -35,7 +35,7 @@ pub trait Session: Send {
     /// tells: a conflict that the body overlooked has failed the transaction; what the body committed by itself makes it
     /// [`CommitUnknown`](Class::CommitUnknown) what would otherwise be run again. Asked after the rollback that follows,
     /// whether that went well or not.
-    fn judge(&self, error: &(dyn StdError + 'static)) -> Class {
+    fn judge(&mut self, error: &(dyn StdError + 'static)) -> Class {
         Class::of(error)
     }
 

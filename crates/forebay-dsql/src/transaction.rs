@@ -51,7 +51,8 @@ impl Transactions {
     /// Runs `body` in a transaction on a connection of `sessions` and commits it.
     ///
     /// The whole of it is run again after a conflict, at a statement or at COMMIT; after `server unavailable` at a
-    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So `body` must do
+    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. A retry that finds no
+    /// connection in time counts as one, and the next comes after its pause. So `body` must do
     /// nothing that cannot be done twice, but through its connection. If the connection is lost at COMMIT, nobody
     /// knows whether it was done: that is [`Class::CommitUnknown`], and never run again.
     ///
@@ -92,8 +93,10 @@ impl Transactions {
                 Some(session) => session,
                 None => match operation.in_time(sessions.session()).await {
                     Ok(session) => session,
-                    // Waiting for a connection is the pool's business, and it has waited.
-                    Err(error) => return Err(operation.ends(error.class(), error).into()),
+                    Err(error) => match operation.judge(error.class(), error).await {
+                        Some(error) => return Err(error.into()),
+                        None => continue,
+                    },
                 },
             };
             let Failed { mut class, stage, mut error, session, of_body } =
@@ -235,13 +238,6 @@ impl Operation {
         rt::within(runtime, left, session).await.unwrap_or_else(|| {
             Err(Error::new(Class::NoConnection, "no connection for another attempt before the deadline"))
         })
-    }
-
-    /// Counts an error that ends it without being judged.
-    fn ends<E>(&mut self, class: Class, error: E) -> E {
-        self.transactions.0.meter.failed(self.name, class);
-        self.outcome = Outcome::of(class);
-        error
     }
 }
 

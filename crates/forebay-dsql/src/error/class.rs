@@ -47,7 +47,8 @@ pub enum Class {
 pub enum Conflict {
     /// `OC000`: it changed the same rows.
     Change,
-    /// `OC001`: it changed the schema. The first retry clears it.
+    /// `OC001`: it changed the schema. The first retry clears it. So with a statement that was prepared before, and has other
+    /// columns now: prepare it anew.
     Schema,
     /// Serialization failure of another kind.
     Other,
@@ -280,6 +281,8 @@ impl Class {
             "53400" => Self::Throttled(Throttle::RateExceeded),
             "57P03" => Self::Throttled(Throttle::Waking),
             "28000" | "28P01" => Self::Auth(Auth::Denied),
+            // Of a statement that was prepared before the schema changed.
+            "0A000" if message.contains("cached plan must not change") => Self::Conflict(Conflict::Schema),
             "0A000" => Self::Unsupported,
             "54000" if message.contains("row limit") => Self::Limit(Limit::Rows),
             "54000" if message.contains("size limit") => Self::Limit(Limit::Size),

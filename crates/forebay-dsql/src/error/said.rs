@@ -79,6 +79,12 @@ pub(crate) fn is_failed_transaction(error: &(dyn StdError + 'static)) -> bool {
     causes(error).find_map(Words::of).is_some_and(|words| words.code == "25P02")
 }
 
+/// Whether it says that a prepared statement is not there.
+#[cfg(feature = "sqlx")]
+pub(crate) fn is_unprepared(error: &(dyn StdError + 'static)) -> bool {
+    causes(error).find_map(Words::of).is_some_and(|words| words.code == "26000")
+}
+
 #[cfg(feature = "tokio-postgres")]
 const NOT_UNDERSTOOD: &str = "error parsing response from server";
 #[cfg(feature = "tokio-postgres")]

@@ -33,6 +33,7 @@ const STATEMENTS: &[(Line, Class)] = &[
     (line("54000", "too many columns", ""), Class::Limit(Limit::Other)),
     (line("0A000", "unsupported statement: Truncate", ""), Class::Unsupported),
     (line("0A000", "multiple ddl statements not supported in a transaction", ""), Class::Unsupported),
+    (line("0A000", "cached plan must not change result type", ""), Class::Conflict(Conflict::Schema)),
     (line("XX000", "server unavailable", ""), Class::Unavailable),
     (line("57P01", "terminating connection due to administrator command", ""), Class::Disconnected),
     (line("42704", "type \"serial\" does not exist", ""), Class::Permanent),
