@@ -252,13 +252,24 @@ impl Class {
 
     /// Of TLS: bytes that were garbled on their way are the connection's end; who the server is, is not.
     fn of_tls(error: &rustls::Error) -> Option<Self> {
-        use rustls::Error as Tls;
+        use rustls::{AlertDescription as Alert, Error as Tls};
         match error {
             Tls::DecryptError
             | Tls::InvalidMessage(_)
             | Tls::InappropriateMessage { .. }
             | Tls::PeerMisbehaved(_)
             | Tls::PeerSentOversizedRecord => Some(Self::Disconnected),
+            // So it is with what the server has found garbled, and with its own faults.
+            Tls::AlertReceived(
+                Alert::CloseNotify
+                | Alert::UnexpectedMessage
+                | Alert::BadRecordMac
+                | Alert::RecordOverflow
+                | Alert::DecodeError
+                | Alert::DecryptError
+                | Alert::InternalError
+                | Alert::UserCanceled,
+            ) => Some(Self::Disconnected),
             _ => None,
         }
     }

@@ -30,6 +30,8 @@ pub(super) struct Slot {
     life: Duration,
     cached: Option<Cached>,
     keeper: Keeper,
+    /// How many keepers there were: the number of the last.
+    hired: u64,
     /// Whether someone has asked since the last signing began: a token nobody wants is not renewed.
     wanted: bool,
     failures: u32,
@@ -91,21 +93,23 @@ impl Slot {
         cached.map(|cached| cached.token.clone())
     }
 
-    /// Whether a keeper is to be started.
-    pub(super) fn hire(&mut self) -> bool {
-        let absent = self.keeper == Keeper::Absent;
-        if absent {
-            self.keeper = Keeper::Waiting;
+    /// The number of a keeper that is to be started, if there is none.
+    pub(super) fn hire(&mut self) -> Option<u64> {
+        if self.keeper != Keeper::Absent {
+            return None;
         }
-        absent
+        self.keeper = Keeper::Waiting;
+        self.hired += 1;
+        Some(self.hired)
     }
 
     pub(super) fn dismiss(&mut self) {
         self.keeper = Keeper::Absent;
     }
 
-    pub(super) fn is_kept(&self) -> bool {
-        self.keeper != Keeper::Absent
+    /// Whether this is its keeper. One that was dismissed is not, also if another was hired since.
+    pub(super) fn is_kept_by(&self, keeper: u64) -> bool {
+        self.keeper != Keeper::Absent && self.hired == keeper
     }
 
     /// Whether the keeper waits, and should hear that there is no good token.
@@ -210,5 +214,23 @@ impl Slot {
         let doublings = self.failures.saturating_sub(1).min(10);
         let full = FIRST_PAUSE.saturating_mul(1 << doublings).min(longest);
         full / 2 + draws.up_to(full / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_that_was_dismissed_is_not_the_one_that_came_after_it() {
+        let mut slot = Slot::default();
+        let first = slot.hire().unwrap();
+        assert!(slot.is_kept_by(first) && slot.hire().is_none());
+        assert_eq!(slot.next(Instant::ZERO, Duration::ZERO), None, "nobody has asked");
+        assert!(!slot.is_kept_by(first));
+        // Before the first has gone home, somebody asks.
+        assert_eq!(slot.ask(Duration::from_secs(900), Instant::ZERO, Duration::ZERO), None);
+        let second = slot.hire().unwrap();
+        assert!(slot.is_kept_by(second) && !slot.is_kept_by(first));
     }
 }

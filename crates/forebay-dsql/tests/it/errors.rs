@@ -305,4 +305,12 @@ fn a_file_is_not_a_connection() {
     let of_tls = |error| Class::of(&std::io::Error::new(ErrorKind::InvalidData, error));
     assert_eq!(of_tls(rustls::Error::DecryptError), Class::Disconnected);
     assert_eq!(of_tls(rustls::CertificateError::Expired.into()), Class::Permanent);
+    for (alert, class) in [
+        (rustls::AlertDescription::InternalError, Class::Disconnected),
+        (rustls::AlertDescription::BadRecordMac, Class::Disconnected),
+        (rustls::AlertDescription::UnknownCA, Class::Permanent),
+        (rustls::AlertDescription::UnrecognisedName, Class::Permanent),
+    ] {
+        assert_eq!(of_tls(rustls::Error::AlertReceived(alert)), class, "{alert:?}");
+    }
 }
