@@ -293,10 +293,14 @@ fn a_failure_is_told_to_whoever_waits_for_that_open() {
 fn one_that_is_only_passed_around_is_asked_as_an_idle_one() {
     let world = World::new();
     let pool = world.standard(config(1).check_after(seconds(30)));
-    world.server.kill_silently(0);
-    for _ in 0..4 {
-        world.time.advance(seconds(8));
+    world.server.on_check(Answer::Fail(Failure::Open));
+    let opened = world.server.opened();
+    for _ in 0..3 {
+        world.time.advance(seconds(9));
         drop(world.time.run(pool.acquire()).unwrap());
     }
-    assert!(world.time.run(pool.acquire()).unwrap().is_alive());
+    assert_eq!(world.server.opened(), opened);
+    world.time.advance(seconds(9));
+    drop(world.time.run(pool.acquire()).unwrap());
+    assert_eq!(world.server.opened(), opened + 1, "it was asked, and did not answer");
 }
