@@ -13,14 +13,14 @@ mod class;
 mod said;
 
 pub use class::{Auth, Class, Conflict, Limit, Throttle};
-#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
-pub(crate) use said::is_failed_transaction;
+#[cfg(feature = "tokio-postgres")]
+pub(crate) use said::is_said;
 #[cfg(feature = "sqlx")]
 pub(crate) use said::is_unprepared;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) use {
     chain::{causes, seen},
-    said::is_said,
+    said::is_failed_transaction,
 };
 
 /// An error of the database, the network or a condition, with its [`Class`]; the source has the whole story.

@@ -1,9 +1,11 @@
 //! Opening a connection, whichever client it is of: with a token, and with failures told apart.
 
+use std::io;
+
 use forebay::{Failure, OpenError};
 
 use super::ConnectorParts;
-use crate::error::{Auth, Class, Error, Throttle};
+use crate::error::{Auth, Class, Error, Throttle, causes, seen};
 use crate::token::Token;
 
 impl ConnectorParts {
@@ -48,9 +50,16 @@ fn open_error(error: Error) -> OpenError {
         Class::Throttled(_) => Failure::Throttled,
         Class::Auth(Auth::NoToken) => Failure::Token,
         Class::Auth(_) => Failure::Auth,
+        _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
     OpenError::new(failure, error)
+}
+
+/// Whether nothing answered in time.
+fn is_silence(error: &Error) -> bool {
+    let of_io = |cause| seen::<io::Error>(cause).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+    causes(error).any(of_io)
 }
 
 /// A COMMIT that the server answered by rolling back; and what failed the transaction before, if that is known.
@@ -67,4 +76,18 @@ pub(crate) fn ended_by_body() -> Error {
         Class::Permanent,
         "the body ended its transaction by itself: what it did before is committed or rolled back as it said, and what came after was not part of one; leave BEGIN, COMMIT and ROLLBACK to `run`",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_told_from_refusal() {
+        for (kind, failure) in
+            [(io::ErrorKind::TimedOut, Failure::Timeout), (io::ErrorKind::ConnectionRefused, Failure::Open)]
+        {
+            assert_eq!(open_error(io::Error::from(kind).into()).failure(), failure);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 
-use crate::error::{Class, Error, is_said};
+use crate::error::{Class, Error, causes, is_said, seen};
 use crate::options::Options;
 
 /// Where the cluster is, best first. Cancel safe.
@@ -59,9 +59,8 @@ fn is_unreached(error: &Error) -> bool {
 
 /// Also one that may not be reached, which is as lasting as a wrong certificate: those of TLS have no number.
 fn is_of_system(error: &Error) -> bool {
-    crate::error::causes(error).any(|cause| {
-        crate::error::seen::<io::Error>(cause).is_some_and(|error| error.raw_os_error().is_some())
-    })
+    let of_io = |cause| seen::<io::Error>(cause).is_some_and(|error| error.raw_os_error().is_some());
+    causes(error).any(of_io)
 }
 
 #[cfg(test)]
