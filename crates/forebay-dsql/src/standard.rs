@@ -24,10 +24,12 @@ use crate::pool_metrics::PoolMetrics;
 use crate::registry::{Registry, Tracked, Tracking};
 
 mod lease;
+mod line;
 mod pooled;
 mod stock;
 
 use lease::StandardLease;
+use line::InLine;
 pub(crate) use pooled::{Borrowed, Pooled};
 use stock::{Handed, Ordered, Stock};
 
@@ -351,46 +353,4 @@ async fn unless<T>(stop: impl Future<Output = ()>, work: impl Future<Output = T>
         Poll::Pending => work.as_mut().poll(context).map(Some),
     })
     .await
-}
-
-/// One more of something, for as long as this lives.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A caller in line. Its wait is counted when it ends, also if he gives up.
-struct InLine<'a> {
-    _count: Counted<'a>,
-    runtime: &'a dyn Runtime,
-    metrics: &'a PoolMetrics,
-    since: Instant,
-}
-
-impl<'a> InLine<'a> {
-    fn join<C: Connect>(shared: &'a Shared<C>) -> Self {
-        let runtime = &*shared.runtime;
-        let (metrics, since) = (&shared.metrics, runtime.now());
-        Self { _count: Counted::new(&shared.waiting), runtime, metrics, since }
-    }
-
-    fn waited(&self) -> Duration {
-        self.runtime.now().since(self.since)
-    }
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        self.metrics.waited(self.waited());
-    }
 }

@@ -289,7 +289,12 @@ where
     };
     match session.commit().await {
         Ok(()) => Ok(value),
-        Err(error) if !session.commit_was_sent() => Err(ours(Stage::Statement, error, Some(session))),
+        Err(error) if !session.commit_was_sent() => {
+            // Nothing was committed here; but perhaps before, by the body itself.
+            let class = session.judge(&error);
+            let error = if class == error.class() { error } else { Error::new(class, error) };
+            Err(ours(Stage::Statement, error, Some(session)))
+        }
         Err(error) => Err(ours(Stage::Commit, error.at_commit(), Some(session))),
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use dsql_local::{Cluster, EngineKind, Limits};
-use forebay_dsql::{Class, Conflict, Dsql, Error, SqlxDsql};
+use forebay_dsql::{Class, Conflict, Dsql, Error, Shape, SqlxDsql};
 use sqlx::{Connection, Executor};
 
-use super::cluster::{fault, pool, start_over};
+use super::cluster::{eventually, fault, pool, start_over};
 use super::step::give_up;
 
 /// A cluster with one counter at zero.
@@ -97,7 +97,9 @@ async fn a_body_that_rolls_back_by_itself_has_not_succeeded() {
 async fn a_body_that_rolled_back_and_went_on_is_never_run_twice() {
     for engine in [EngineKind::Builtin, EngineKind::Postgres] {
         let (cluster, dsql) = counter(engine).await;
-        for (how, answered) in [("conflict", true), ("given up", false), ("lost", false)] {
+        for (how, answered) in
+            [("conflict", true), ("given up", false), ("lost", false), ("lost unheard", false)]
+        {
             let (before, mut bodies) = (count(&dsql).await, 0);
             let run = dsql.run("went on", |mut tx| {
                 bodies += 1;
@@ -107,6 +109,12 @@ async fn a_body_that_rolled_back_and_went_on_is_never_run_twice() {
                     match how {
                         "conflict" => tx.batch_execute(ADD).await?,
                         "given up" => give_up(tx.batch_execute(ADD)).await,
+                        "lost unheard" => {
+                            cluster.inject(fault("drop:at=after-commit,n=1"));
+                            give_up(tx.batch_execute(ADD)).await;
+                            eventually("it is lost", || tx.shape() == Shape::Broken).await;
+                            return Ok(());
+                        }
                         _ => {
                             cluster.inject(fault("drop:at=after-commit,n=1"));
                             tx.batch_execute(ADD).await?;
