@@ -57,18 +57,18 @@ impl Verbs {
                 (Place::Word, byte) if byte.is_ascii_alphanumeric() || *byte == b'_' => self.push(*byte),
                 (Place::Word, byte) => {
                     self.begins_with_a_word();
-                    match byte {
-                        _ if self.is_single => Place::Over,
-                        b';' => Place::Blank,
-                        _ => Place::Rest,
-                    }
+                    if *byte == b';' && !self.is_single { Place::Blank } else { self.behind_the_first_word() }
                 }
                 (_, 0) => Place::Over,
                 (Place::Blank, b'-') => Place::Dash,
                 (Place::Blank, b'/') => Place::Slash,
                 (Place::Blank | Place::Rest, b';') => Place::Blank,
                 (Place::Blank, byte) if byte.is_ascii_whitespace() => Place::Blank,
-                (Place::Blank, byte) if byte.is_ascii_alphabetic() => {
+                // What others begin with is of no interest.
+                (
+                    Place::Blank,
+                    b'A' | b'a' | b'B' | b'b' | b'C' | b'c' | b'E' | b'e' | b'R' | b'r' | b'S' | b's',
+                ) => {
                     self.length = 0;
                     self.push(*byte)
                 }
@@ -87,9 +87,8 @@ impl Verbs {
                     Place::Rest
                 }
                 (Place::Blank | Place::Dash | Place::Slash, _) => {
-                    // It begins with no word, as in brackets.
                     self.may_commit |= self.is_outside;
-                    Place::Rest
+                    self.behind_the_first_word()
                 }
             };
         }
@@ -111,6 +110,10 @@ impl Verbs {
         }
         self.length += 1;
         Place::Word
+    }
+
+    fn behind_the_first_word(&self) -> Place {
+        if self.is_single { Place::Over } else { Place::Rest }
     }
 
     fn begins_with_a_word(&mut self) {
@@ -165,7 +168,12 @@ mod tests {
             }
         }
         // What is prepared is one statement, and what follows it is none.
-        for (text, commits) in [("COMMIT", true), ("/* x */ end", true), ("SELECT '; commit'", false)] {
+        for (text, commits) in [
+            ("COMMIT", true),
+            ("/* x */ end", true),
+            ("SELECT '; commit'", false),
+            ("INSERT INTO t VALUES ('; commit')", false),
+        ] {
             let mut verbs = Verbs::behind_a_name();
             verbs.extend(format!("s0\0{text}\0\0\x01;COMMIT;").as_bytes());
             assert_eq!(verbs.may_commit(), commits, "{text:?}");
