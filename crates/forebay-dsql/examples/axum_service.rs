@@ -1,4 +1,4 @@
-//! An HTTP service with axum: one handle in its state, a connection for each request, errors by what the client should do.
+//! An HTTP service with axum: one handle in its state, a transaction for each request, errors by what the client should do.
 //!
 //! `cargo run -p forebay-dsql --example axum_service` starts it, calls it, and ends it.
 
@@ -50,10 +50,14 @@ async fn add(State(dsql): State<Dsql>, Path(amount): Path<i64>) -> Result<String
 }
 
 async fn balance(State(dsql): State<Dsql>) -> Result<String, Refusal> {
-    let connection = dsql.acquire().await.map_err(Error::from)?;
-    let row =
-        connection.query_one("SELECT balance FROM account WHERE id = 1", &[]).await.map_err(Error::from)?;
-    Ok(format!("{}\n", row.get::<_, i64>(0)))
+    // Reading conflicts, too: each connection meets a changed schema once.
+    let balance = dsql
+        .run("balance", async |tx| {
+            let row = tx.query_one("SELECT balance FROM account WHERE id = 1", &[]).await?;
+            Ok::<i64, Error>(row.get(0))
+        })
+        .await?;
+    Ok(format!("{balance}\n"))
 }
 
 /// Ready as long as callers are served.
@@ -67,9 +71,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = local::Local::start()?;
     let options = cluster.options().reservoir(true).variable("DSQL_MAX_CONNS", "10").build()?;
     let dsql = Dsql::connect(options, cluster.signer()).await?;
-    let tables = "CREATE TABLE account (id bigint PRIMARY KEY, balance bigint)";
-    dsql.acquire().await?.batch_execute(tables).await?;
-    dsql.acquire().await?.batch_execute("INSERT INTO account VALUES (1, 0)").await?;
+    // Two transactions: a cluster takes no data in one that changes the schema.
+    for text in
+        ["CREATE TABLE account (id bigint PRIMARY KEY, balance bigint)", "INSERT INTO account VALUES (1, 0)"]
+    {
+        dsql.run("set_up", async |tx| Ok::<_, Error>(tx.batch_execute(text).await?)).await?;
+    }
 
     let service = Router::new()
         .route("/balance", get(balance))

@@ -13,8 +13,15 @@ mod class;
 mod said;
 
 pub use class::{Auth, Class, Conflict, Limit, Throttle};
+#[cfg(feature = "tokio-postgres")]
+pub(crate) use said::is_said;
+#[cfg(feature = "sqlx")]
+pub(crate) use said::is_unprepared;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
-pub(crate) use said::is_failed_transaction;
+pub(crate) use {
+    chain::{causes, seen},
+    said::is_failed_transaction,
+};
 
 /// An error of the database, the network or a condition, with its [`Class`]; the source has the whole story.
 ///
@@ -64,6 +71,12 @@ impl Error {
     #[must_use]
     pub fn at_commit(self) -> Self {
         Self { class: self.class.at_commit(), ..self }
+    }
+
+    /// The same of an error that met a connect: a refusal is told by its words, whatever its code.
+    #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+    pub(crate) fn at_connect(self) -> Self {
+        Self { class: said::refusal(&*self.source).unwrap_or(self.class), ..self }
     }
 
     /// What was expected and found, if a condition failed.

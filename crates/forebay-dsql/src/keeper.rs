@@ -36,6 +36,7 @@ pub(crate) async fn run<C: Connect>(standard: Standard<C>) {
         next = (next + tick).max(runtime.now() + tick / 2);
         runtime.sleep_until(next).await;
         if standard.is_closed() {
+            shared.metrics.stands(&PoolStatus::of_standard(&standard));
             return;
         }
         match look(&standard, most).await {

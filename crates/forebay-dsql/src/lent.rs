@@ -104,7 +104,7 @@ impl<C: Connect<Connection: Session + Sync>> Session for Lent<'_, C> {
         C::Connection::commit_was_sent(self)
     }
 
-    fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
+    fn judge(&mut self, error: &(dyn std::error::Error + 'static)) -> Class {
         C::Connection::judge(self, error)
     }
 

@@ -16,11 +16,14 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 
 use crate::client::{self, ConnectorParts};
 use crate::error::{Class, Error, is_failed_transaction};
-use crate::options::Options;
 use crate::session::Session;
 use crate::tls::{Tls, WatchedTls};
 use crate::token::Token;
 use crate::wire::{Driver, Leash, Shape, Watch};
+
+mod addresses;
+#[cfg(test)]
+mod tests;
 
 /// A peer that says nothing for so long is asked whether it lives.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -28,8 +31,9 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long the end of a transaction waits for rows that nobody reads.
 const UNREAD: Duration = Duration::from_secs(5);
-/// How often a connection is looked at again while it is made clean: transaction, settings, and once to be sure.
-const STEPS: usize = 4;
+/// How often a connection is looked at again while it is made clean: transaction, settings, a changed schema, and once to be
+/// sure.
+const STEPS: usize = 5;
 
 /// Opens connections of tokio-postgres to a cluster, with tokens from a cache.
 pub struct Postgres {
@@ -39,6 +43,32 @@ pub struct Postgres {
 
 impl Postgres {
     async fn dial(&self, token: Token, lifeline: Lifeline) -> Result<PostgresConnection, Error> {
+        let addresses = addresses::resolve(&self.parts.options).await?;
+        self.dial_any(&addresses, &token, &lifeline).await
+    }
+
+    async fn dial_any(
+        &self,
+        addresses: &[IpAddr],
+        token: &Token,
+        lifeline: &Lifeline,
+    ) -> Result<PostgresConnection, Error> {
+        let limit = self.parts.options.config().figures().open_timeout;
+        let dial = |address| self.dial_one(address, token, lifeline.clone());
+        let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
+        // Until the driver has looked once, it would not hear of what it is told.
+        match opened.watch.answered().await {
+            Shape::Broken => Err(Error::new(Class::Disconnected, "the session ended right after its start")),
+            _ => Ok(opened),
+        }
+    }
+
+    async fn dial_one(
+        &self,
+        address: IpAddr,
+        token: &Token,
+        lifeline: Lifeline,
+    ) -> Result<PostgresConnection, Error> {
         let options = &self.parts.options;
         let mut config = tokio_postgres::Config::new();
         config
@@ -46,6 +76,8 @@ impl Postgres {
             .password(token.expose_secret())
             .dbname(options.database())
             .application_name(options.application_name())
+            .host(options.host())
+            .hostaddr(address)
             .port(options.port())
             .keepalives_idle(KEEPALIVE)
             .tcp_user_timeout(UNACKNOWLEDGED)
@@ -55,17 +87,9 @@ impl Postgres {
             } else {
                 SslNegotiation::Postgres
             });
-        if options.address() == options.host() {
-            config.host(options.host());
-        } else {
-            for address in resolve(options).await? {
-                config.host(options.host()).hostaddr(address);
-            }
-        }
-        let tls = WatchedTls::new(self.tls.clone());
-        let watch = tls.watch();
+        let watch = Arc::new(Watch::default());
+        let tls = WatchedTls::new(self.tls.clone(), Arc::clone(&watch));
         let (client, connection) = config.connect(tls).await?;
-        let watch = Arc::clone(&watch.lock());
         let ended = Ended(Arc::clone(&watch));
         let (driver, leash) = Driver::new(connection, Arc::clone(&watch));
         self.parts.runtime.spawn(Box::pin(async move {
@@ -89,17 +113,13 @@ impl Postgres {
             .await;
         }));
         let runtime = Arc::clone(&self.parts.runtime);
-        let opened = PostgresConnection { client, watch, leash, runtime, commit_was_sent: true };
-        // Until the driver has looked once, it would not hear of what it is told.
-        opened.watch.answered().await;
-        Ok(opened)
+        Ok(PostgresConnection { client, watch, leash, runtime, commit_was_sent: true })
     }
 }
 
-/// The addresses of a cluster that is reached by another name than its own.
-async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
-    let found = tokio::net::lookup_host((options.address(), options.port())).await?;
-    Ok(found.map(|address| address.ip()).collect())
+/// Whether the schema has changed, which every open connection meets once.
+fn is_conflict(error: &tokio_postgres::Error) -> bool {
+    matches!(Class::of(error), Class::Conflict(_))
 }
 
 /// Says that the socket is gone.
@@ -141,10 +161,11 @@ impl Connect for Postgres {
             match connection.watch.answered().await {
                 Shape::Clean => return Ok(()),
                 Shape::InTransaction => connection.client.batch_execute("ROLLBACK").await?,
-                Shape::Altered => {
-                    connection.client.batch_execute("RESET ALL").await?;
-                    connection.watch.settings_restored();
-                }
+                Shape::Altered => match connection.client.batch_execute("RESET ALL").await {
+                    Ok(()) => connection.watch.settings_restored(),
+                    Err(error) if is_conflict(&error) => {}
+                    Err(error) => return Err(error.into()),
+                },
                 Shape::Broken | Shape::Unanswered => return Err("the connection is closed".into()),
             }
         }
@@ -152,7 +173,14 @@ impl Connect for Postgres {
     }
 
     async fn check(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
-        Ok(connection.client.batch_execute("SELECT 1").await?)
+        match connection.client.batch_execute("SELECT 1").await {
+            // It lives; and the next to use it shall not meet the same again.
+            Err(error) if is_conflict(&error) => match connection.client.batch_execute("SELECT 1").await {
+                Err(error) if !is_conflict(&error) => Err(error.into()),
+                _ => Ok(()),
+            },
+            asked => Ok(asked?),
+        }
     }
 
     async fn close(&self, connection: PostgresConnection) {
@@ -246,8 +274,7 @@ impl Session for PostgresConnection {
         self.commit_was_sent = false;
         self.all_read().await?;
         let before = self.watch.commits();
-        if self.watch.has_committed() {
-            self.commit_was_sent = false;
+        if self.watch.has_committed() || self.watch.has_begun_anew() {
             return Err(client::ended_by_body());
         }
         // Until the opposite is known, also if this is dropped.
@@ -275,12 +302,11 @@ impl Session for PostgresConnection {
         self.commit_was_sent
     }
 
-    fn judge(&self, error: &(dyn std::error::Error + 'static)) -> Class {
+    fn judge(&mut self, error: &(dyn std::error::Error + 'static)) -> Class {
         let class = Class::of(error);
-        let lost_in_commit = self.watch.is_broken() && self.watch.is_committing();
         match class {
             Class::Conflict(_) | Class::Unavailable | Class::Disconnected
-                if lost_in_commit || self.watch.has_committed() =>
+                if self.watch.is_committing() || self.watch.has_committed() =>
             {
                 Class::CommitUnknown
             }

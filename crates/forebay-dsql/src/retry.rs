@@ -140,7 +140,10 @@ pub(crate) enum Verdict {
 impl Attempts {
     /// Judges an attempt that failed with an error of this class.
     pub(crate) fn judge(&mut self, class: Class, now: Instant, draws: &mut Draws) -> Verdict {
-        if !is_retried(class) {
+        // An attempt that finds no connection is one more that failed, if another was begun before it. The first is not: its
+        // caller was waiting for the pool, and the pool has had its time.
+        let is_retried = is_retried(class) || (class == Class::NoConnection && self.retries > 0);
+        if !is_retried {
             return Verdict::Final;
         }
         if self.retries >= self.policy.retries {
@@ -266,6 +269,20 @@ mod tests {
             Class::Permanent,
         ] {
             assert!(!judge(class), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_connection_ends_no_retries_that_have_begun() {
+        let mut draws = Seed::new(1).draws();
+        let mut attempts = RetryPolicy::default().retries(2).begin(START);
+        assert_eq!(attempts.judge(Class::NoConnection, START, &mut draws), Verdict::Final);
+        for (class, again) in
+            [(Class::Disconnected, true), (Class::NoConnection, true), (Class::NoConnection, false)]
+        {
+            let verdict = attempts.judge(class, START, &mut draws);
+            assert_eq!(matches!(verdict, Verdict::Again { .. }), again, "{class:?}");
+            assert!(again || verdict == Verdict::Exhausted);
         }
     }
 

@@ -32,9 +32,10 @@ pub trait Session: Send {
     }
 
     /// The class of an error that a transaction's body came back with, for a connection that knows more than the error
-    /// tells: a conflict that the body overlooked has failed the transaction; a COMMIT that the body sent by itself makes it
-    /// [`CommitUnknown`](Class::CommitUnknown) what would otherwise be run again.
-    fn judge(&self, error: &(dyn StdError + 'static)) -> Class {
+    /// tells: a conflict that the body overlooked has failed the transaction; what the body committed by itself makes it
+    /// [`CommitUnknown`](Class::CommitUnknown) what would otherwise be run again. Asked after the rollback that follows,
+    /// whether that went well or not, and of a commit that was not sent.
+    fn judge(&mut self, error: &(dyn StdError + 'static)) -> Class {
         Class::of(error)
     }
 

@@ -8,7 +8,12 @@
 //! answer behind which the next statement takes for its own, and so on for ever. So before a COMMIT, after a ROLLBACK
 //! and at the end of a reset the server is asked to repeat a word that was never asked for before. Whoever hears
 //! another one is out of step, and is closed.
+//!
+//! sqlx keeps the statements that it has prepared, by their text, for as long as the connection lives. Once the schema has
+//! changed, or somebody has sent DEALLOCATE, they are of no use, and fail for ever; so all of them are forgotten when a
+//! transaction meets that, and prepared anew when it is run again.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -21,7 +26,7 @@ use sqlx::{Connection, Executor, Row};
 use sqlx_core::transaction::TransactionManager;
 
 use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Error, is_failed_transaction};
+use crate::error::{Class, Conflict, Error, is_failed_transaction, is_unprepared};
 use crate::options::Roots;
 use crate::session::Session;
 use crate::token::Token;
@@ -43,6 +48,7 @@ impl Sqlx {
             in_hand: false,
             broken: false,
             commit_was_sent: true,
+            stale: false,
             words: 0,
         })
     }
@@ -115,7 +121,10 @@ impl Connect for Sqlx {
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
         match connection.make_clean().await {
             // The schema has changed, which every open connection meets once.
-            Err(error) if matches!(error.class(), Class::Conflict(_)) => connection.make_clean().await?,
+            Err(error) if matches!(error.class(), Class::Conflict(_)) => {
+                connection.stale = true;
+                connection.make_clean().await?;
+            }
             cleaned => cleaned?,
         }
         Ok(())
@@ -149,6 +158,8 @@ pub struct SqlxConnection {
     broken: bool,
     /// Of the last COMMIT.
     commit_was_sent: bool,
+    /// What sqlx has prepared is of no use any more.
+    stale: bool,
     /// How many words the server was asked to repeat.
     words: u64,
 }
@@ -184,6 +195,15 @@ impl SqlxConnection {
         Err(OutOfStep.into())
     }
 
+    /// Has sqlx forget what it has prepared, if that is of no use any more.
+    async fn refresh(&mut self) -> Result<(), Error> {
+        if self.stale {
+            self.connection.clear_cached_statements().await?;
+            self.stale = false;
+        }
+        Ok(())
+    }
+
     async fn make_clean(&mut self) -> Result<(), Error> {
         let unknown = self.state == State::Unknown;
         if unknown {
@@ -200,6 +220,7 @@ impl SqlxConnection {
         if unknown {
             self.keep_step().await?;
         }
+        self.refresh().await?;
         self.state = State::Clean;
         Ok(())
     }
@@ -257,6 +278,7 @@ impl Session for SqlxConnection {
     async fn begin(&mut self) -> Result<(), Error> {
         self.before = std::mem::replace(&mut self.state, State::Unknown);
         self.in_hand = false;
+        self.refresh().await?;
         // Through sqlx's own book-keeping: a transaction that a body begins inside becomes a SAVEPOINT, which a cluster
         // refuses, and not a BEGIN whose COMMIT ends this one.
         match PgTransactionManager::get_transaction_depth(&self.connection) {
@@ -292,7 +314,11 @@ impl Session for SqlxConnection {
                 Ok(())
             }
             // The server refused, and the session goes on.
-            Err(error) if said(&error) == Some(PgSeverity::Error) => Err(error.into()),
+            Err(error) if said(&error) == Some(PgSeverity::Error) => {
+                let error = Error::from(error);
+                self.stale |= error.class() == SCHEMA;
+                Err(error)
+            }
             Err(error) => {
                 self.broken = true;
                 Err(Error::new(Class::CommitUnknown, error))
@@ -302,6 +328,13 @@ impl Session for SqlxConnection {
 
     fn commit_was_sent(&self) -> bool {
         self.commit_was_sent
+    }
+
+    fn judge(&mut self, error: &(dyn StdError + 'static)) -> Class {
+        // The names of statements are sqlx's own: it is the cache that is wrong, and not the body.
+        let class = if is_unprepared(error) { SCHEMA } else { Class::of(error) };
+        self.stale |= class == SCHEMA;
+        class
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
@@ -316,6 +349,8 @@ impl Session for SqlxConnection {
         Ok(())
     }
 }
+
+const SCHEMA: Class = Class::Conflict(Conflict::Schema);
 
 /// How bad it is, if the server said it.
 fn said(error: &sqlx::Error) -> Option<PgSeverity> {

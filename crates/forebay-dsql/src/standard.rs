@@ -4,8 +4,11 @@
 //! handed out, and a keeper fills it up again.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics as Used, Object, Pool, PoolError, RecycleError, RecycleResult};
@@ -16,14 +19,17 @@ use forebay::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use crate::dsql::PoolStatus;
 use crate::pool_metrics::PoolMetrics;
 use crate::registry::{Registry, Tracked, Tracking};
 
 mod lease;
+mod line;
 mod pooled;
 mod stock;
 
 use lease::StandardLease;
+use line::InLine;
 pub(crate) use pooled::{Borrowed, Pooled};
 use stock::{Handed, Ordered, Stock};
 
@@ -63,6 +69,13 @@ struct Opened<C: Connect> {
     lease: Option<StandardLease>,
     /// Tells whether its lease was taken back.
     lifeline: Lifeline,
+}
+
+impl<C: Connect> Opened<C> {
+    /// Whether it can be lent: it lives, nobody has retired it, and its lease was not taken back.
+    fn is_fit(&self, shared: &Shared<C>) -> bool {
+        !self.lifeline.is_recalled() && shared.connector.is_usable(&self.connection)
+    }
 }
 
 /// Makes connections for deadpool.
@@ -110,19 +123,12 @@ impl<C: Connect> Standard<C> {
     /// the pool.
     pub(crate) async fn acquire(&self, wait: Duration) -> Result<Borrowed<C>, CheckoutError> {
         let shared = self.shared();
-        let mut got = std::pin::pin!(self.pool.get());
-        let at_once = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(match got.as_mut().poll(context) {
-                std::task::Poll::Ready(got) => Some(got),
-                std::task::Poll::Pending => None,
-            })
-        });
-        let (outcome, waited) = match at_once.await {
-            Some(got) => (Some(got), Duration::ZERO),
-            None => {
+        let mut got = pin!(self.pool.get());
+        let (outcome, waited) = match poll_fn(|context| Poll::Ready(got.as_mut().poll(context))).await {
+            Poll::Ready(got) => (Some(got), Duration::ZERO),
+            Poll::Pending => {
                 let line = InLine::join(shared);
                 let got = rt::within(&*shared.runtime, wait, got).await;
-                shared.metrics.waited(line.waited());
                 (got, line.waited())
             }
         };
@@ -213,6 +219,7 @@ impl<C: Connect> Standard<C> {
         if !self.is_empty(registry) && !shared.orphaned.load(Ordering::Acquire) {
             rt::within(&*shared.runtime, wait, self.emptied(registry)).await;
         }
+        shared.metrics.stands(&PoolStatus::of_standard(self));
     }
 
     fn is_empty(&self, registry: &Registry) -> bool {
@@ -248,10 +255,16 @@ impl<C: Connect> fmt::Debug for Standard<C> {
 }
 
 impl<C: Connect> Shared<C> {
-    /// Token, lease, permit, open: each is had before the next is asked for, and given back if a later one fails.
+    /// Opens one, unless the lease that it takes for that is taken back meanwhile.
     async fn open(&self) -> Result<Opened<C>, OpenError> {
-        self.connector.prepare().await?;
         let lifeline = Lifeline::unattached();
+        let opened = unless(lifeline.recalled(), self.open_at(lifeline.clone())).await;
+        opened.unwrap_or_else(|| Err(OpenError::new(Failure::Lease, "its lease was taken back")))
+    }
+
+    /// Token, lease, permit, open: each is had before the next is asked for, and given back if a later one fails.
+    async fn open_at(&self, lifeline: Lifeline) -> Result<Opened<C>, OpenError> {
+        self.connector.prepare().await?;
         let lease = match &self.leases {
             Some(leases) => {
                 Some(StandardLease::take(Arc::clone(leases), Arc::clone(&self.runtime), &lifeline).await?)
@@ -307,10 +320,12 @@ impl<C: Connect> Manager for Opener<C> {
                         return Ok(spare);
                     }
                 }
-                Ordered::Later(handed) => {
-                    let closed = || Err(Arc::new(OpenError::new(Failure::Open, "the pool is closed")));
-                    return handed.given().await.unwrap_or_else(closed);
-                }
+                Ordered::Later(handed) => match handed.given().await {
+                    // Lost on its way here.
+                    Some(Ok(pooled)) if !pooled.is_fit(self.0.runtime.now()) => drop(pooled),
+                    Some(given) => return given,
+                    None => return Err(Arc::new(OpenError::new(Failure::Open, "the pool is closed"))),
+                },
             }
         }
     }
@@ -330,36 +345,12 @@ impl<C: Connect> Manager for Opener<C> {
     }
 }
 
-/// One more of something, for as long as this lives.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A caller in line.
-struct InLine<'a> {
-    _count: Counted<'a>,
-    runtime: &'a dyn Runtime,
-    since: Instant,
-}
-
-impl<'a> InLine<'a> {
-    fn join<C: Connect>(shared: &'a Shared<C>) -> Self {
-        let runtime = &*shared.runtime;
-        Self { _count: Counted::new(&shared.waiting), runtime, since: runtime.now() }
-    }
-
-    fn waited(&self) -> Duration {
-        self.runtime.now().since(self.since)
-    }
+/// What `work` comes to, unless `stop` comes first. Cancel safe if both are.
+async fn unless<T>(stop: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
+    let (mut stop, mut work) = (pin!(stop), pin!(work));
+    poll_fn(|context| match stop.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => work.as_mut().poll(context).map(Some),
+    })
+    .await
 }

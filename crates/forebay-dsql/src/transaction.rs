@@ -51,14 +51,16 @@ impl Transactions {
     /// Runs `body` in a transaction on a connection of `sessions` and commits it.
     ///
     /// The whole of it is run again after a conflict, at a statement or at COMMIT; after `server unavailable` at a
-    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So `body` must do
+    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. A retry that finds no
+    /// connection in time counts as one, and the next comes after its pause. So `body` must do
     /// nothing that cannot be done twice, but through its connection. If the connection is lost at COMMIT, nobody
     /// knows whether it was done: that is [`Class::CommitUnknown`], and never run again.
     ///
     /// An error of `body` itself rolls back and comes out as it is. `operation` names what is done, in metrics.
     ///
     /// `body` leaves BEGIN, COMMIT and ROLLBACK alone, and begins no transaction of its client's own. One that ended the
-    /// transaction fails for it, and is not run again after it may have committed something.
+    /// transaction fails for it, and is not run again after it may have committed something, by a COMMIT or by a statement
+    /// outside of a transaction; where the connection tells, as that of tokio-postgres does.
     ///
     /// ```
     /// # use forebay_dsql::{Error, Sessions, Transactions};
@@ -91,23 +93,39 @@ impl Transactions {
                 Some(session) => session,
                 None => match operation.in_time(sessions.session()).await {
                     Ok(session) => session,
-                    // Waiting for a connection is the pool's business, and it has waited.
-                    Err(error) => return Err(operation.ends(error.class(), error).into()),
+                    Err(error) => match operation.judge(error.class(), error).await {
+                        Some(error) => return Err(error.into()),
+                        None => continue,
+                    },
                 },
             };
-            let Failed { mut class, stage, error, session } = match attempt(session, &mut body).await {
-                Ok(value) => {
-                    operation.committed();
-                    return Ok(value);
-                }
-                Err(failed) => failed,
-            };
+            let Failed { mut class, stage, mut error, session, of_body } =
+                match attempt(session, &mut body).await {
+                    Ok(value) => {
+                        operation.committed();
+                        return Ok(value);
+                    }
+                    Err(failed) => failed,
+                };
             held = match session {
                 // A COMMIT that was refused has ended the transaction.
                 Some(session) if stage == Stage::Commit => Some(session),
-                Some(mut session) => session.rollback().await.is_ok().then_some(session),
+                Some(mut session) => {
+                    let rolled_back = session.rollback().await.is_ok();
+                    // Not before: only now all that the body has sent is answered, or never will be.
+                    if of_body {
+                        class = session.judge(&error);
+                    }
+                    rolled_back.then_some(session)
+                }
                 None => None,
             };
+            if of_body && class == Class::CommitUnknown && Class::of(&error) != class {
+                let told = format!(
+                    "the body ended its transaction by itself, may have committed something then, and failed: {error}"
+                );
+                error = Error::new(class, told).into();
+            }
             if held.is_some() && class == Class::Disconnected {
                 // It was not this connection that was lost, but something of the body's own.
                 class = Class::Permanent;
@@ -221,13 +239,6 @@ impl Operation {
             Err(Error::new(Class::NoConnection, "no connection for another attempt before the deadline"))
         })
     }
-
-    /// Counts an error that ends it without being judged.
-    fn ends<E>(&mut self, class: Class, error: E) -> E {
-        self.transactions.0.meter.failed(self.name, class);
-        self.outcome = Outcome::of(class);
-        error
-    }
 }
 
 impl Drop for Operation {
@@ -244,6 +255,8 @@ struct Failed<S, E> {
     error: E,
     /// The connection, unless the body has kept it.
     session: Option<S>,
+    /// The error is the body's, and its class what it tells by itself.
+    of_body: bool,
 }
 
 async fn attempt<S, T, E, F, B>(mut session: S, body: &mut B) -> Result<T, Failed<S, E>>
@@ -253,8 +266,10 @@ where
     F: Future<Output = Result<T, E>>,
     B: FnMut(Transaction<S>) -> F,
 {
-    let ours =
-        |stage, error: Error, session| Failed { class: error.class(), stage, error: error.into(), session };
+    let ours = |stage, error: Error, session| {
+        let class = error.class();
+        Failed { class, stage, error: error.into(), session, of_body: false }
+    };
     if let Err(error) = session.begin().await {
         return Err(ours(Stage::Statement, error, Some(session)));
     }
@@ -264,12 +279,8 @@ where
     let value = match outcome {
         Ok(value) => value,
         Err(error) => {
-            let class = session.as_ref().map_or_else(|| Class::of(&error), |session| session.judge(&error));
-            if class == Class::CommitUnknown && Class::of(&error) != class {
-                let told = format!("the body sent a COMMIT by itself, and failed then: {error}");
-                return Err(ours(Stage::Statement, Error::new(class, told), session));
-            }
-            return Err(Failed { class, stage: Stage::Statement, error, session });
+            let class = Class::of(&error);
+            return Err(Failed { class, stage: Stage::Statement, error, session, of_body: true });
         }
     };
     let Some(mut session) = session else {
@@ -278,7 +289,12 @@ where
     };
     match session.commit().await {
         Ok(()) => Ok(value),
-        Err(error) if !session.commit_was_sent() => Err(ours(Stage::Statement, error, Some(session))),
+        Err(error) if !session.commit_was_sent() => {
+            // Nothing was committed here; but perhaps before, by the body itself.
+            let class = session.judge(&error);
+            let error = if class == error.class() { error } else { Error::new(class, error) };
+            Err(ours(Stage::Statement, error, Some(session)))
+        }
         Err(error) => Err(ours(Stage::Commit, error.at_commit(), Some(session))),
     }
 }

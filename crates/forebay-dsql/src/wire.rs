@@ -58,12 +58,16 @@ pub struct Watch {
     released: AtomicBool,
     /// The driver is gone, and the socket with it.
     ended: AtomicBool,
-    /// COMMITs sent so far.
+    /// Requests sent so far that may commit.
     commits: AtomicU64,
-    /// COMMITs carried out so far.
+    /// COMMITs carried out so far, and statements outside of a transaction.
     committed: AtomicU64,
     /// How many of them when the transaction began.
     committed_before: AtomicU64,
+    /// Transactions begun so far.
+    begun: AtomicU64,
+    /// How many of them before the one that counts.
+    begun_before: AtomicU64,
     /// What failed the transaction, as [`Failure`] writes it; zero for nothing.
     failure: AtomicU64,
     /// SQLSTATE of the error that ended the session, as bytes; zero for none.
@@ -127,8 +131,9 @@ impl Watch {
         self.until(|| self.is_delivered().then_some(())).await;
     }
 
-    /// Whether a COMMIT was sent and not answered. If the connection is broken as well, nobody can tell whether it
-    /// was carried out. One that was prepared counts, too, and one among other statements of a text.
+    /// Whether something that commits was sent and not answered: a COMMIT, or a statement outside of a transaction. If the
+    /// connection is broken as well, nobody can tell whether it was carried out. A COMMIT that was prepared counts, too, and
+    /// one among other statements of a text.
     #[must_use]
     pub fn is_committing(&self) -> bool {
         self.books.load(Ordering::Acquire) & COMMITTING != 0
@@ -148,11 +153,17 @@ impl Watch {
     /// A transaction is about to begin, and whoever begins it will commit it.
     pub(crate) fn begins(&self) {
         self.committed_before.store(self.committed.load(Ordering::Acquire), Ordering::Release);
+        self.begun_before.store(self.begun.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Whether the server has answered a COMMIT with success since then, whoever sent it and how.
+    /// Whether something was committed since then, whoever did it and how: by a COMMIT, or outside of a transaction.
     pub(crate) fn has_committed(&self) -> bool {
         self.committed.load(Ordering::Acquire) != self.committed_before.load(Ordering::Acquire)
+    }
+
+    /// Whether another transaction was begun since then than the first.
+    pub(crate) fn has_begun_anew(&self) -> bool {
+        self.begun.load(Ordering::Acquire) > self.begun_before.load(Ordering::Acquire) + 1
     }
 
     /// Whether no transaction was open when the last COMMIT was carried out.
@@ -244,6 +255,7 @@ impl Watch {
         }
         self.commits.store(ledger.commits, Ordering::Release);
         self.committed.store(ledger.committed, Ordering::Release);
+        self.begun.store(ledger.begun, Ordering::Release);
         self.failure.store(ledger.failure.map_or(0, Failure::bits), Ordering::Release);
         self.books.store(books, Ordering::Release);
         if ledger.over || ledger.fatal.is_some() {

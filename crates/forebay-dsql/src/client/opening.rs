@@ -1,9 +1,11 @@
 //! Opening a connection, whichever client it is of: with a token, and with failures told apart.
 
+use std::io;
+
 use forebay::{Failure, OpenError};
 
 use super::ConnectorParts;
-use crate::error::{Auth, Class, Error, Throttle};
+use crate::error::{Auth, Class, Error, Throttle, causes, seen};
 use crate::token::Token;
 
 impl ConnectorParts {
@@ -17,25 +19,27 @@ impl ConnectorParts {
         token.map_err(|error| OpenError::new(Failure::Token, error))
     }
 
-    /// Connects with a token; if that has expired after all, once more with a fresh one. One that is denied is not used again.
-    /// Cancel safe if `dial` is.
+    /// Connects with a token; if that has expired after all, and there is another, once more with that. One that is
+    /// denied is not used again. Cancel safe if `dial` is.
     pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
     where
         F: Future<Output = Result<T, Error>>,
     {
+        let identity = || self.options.token_request().identity;
         let token = self.token().await?;
-        match dial(token.clone()).await {
-            Err(error) if error.class() == Class::Auth(Auth::SignatureExpired) => {
-                self.tokens.invalidate(&self.options.token_request().identity, &token);
-                dial(self.token().await?).await.map_err(open_error)
+        let mut dialled = dial(token.clone()).await.map_err(Error::at_connect);
+        let class = dialled.as_ref().err().map(Error::class);
+        if class == Some(Class::Auth(Auth::SignatureExpired)) {
+            self.tokens.expired(&identity(), &token);
+            let fresh = self.token().await?;
+            // The same again would be refused again: a clock is wrong, and each connect costs what others need.
+            if fresh != token {
+                dialled = dial(fresh).await.map_err(Error::at_connect);
             }
-            dialled => dialled.map_err(|error| {
-                if error.class() == Class::Auth(Auth::Denied) {
-                    self.tokens.denied(&self.options.token_request().identity, &token);
-                }
-                open_error(error)
-            }),
+        } else if class == Some(Class::Auth(Auth::Denied)) {
+            self.tokens.denied(&identity(), &token);
         }
+        dialled.map_err(open_error)
     }
 }
 
@@ -46,9 +50,16 @@ fn open_error(error: Error) -> OpenError {
         Class::Throttled(_) => Failure::Throttled,
         Class::Auth(Auth::NoToken) => Failure::Token,
         Class::Auth(_) => Failure::Auth,
+        _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
     OpenError::new(failure, error)
+}
+
+/// Whether nothing answered in time.
+fn is_silence(error: &Error) -> bool {
+    let of_io = |cause| seen::<io::Error>(cause).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+    causes(error).any(of_io)
 }
 
 /// A COMMIT that the server answered by rolling back; and what failed the transaction before, if that is known.
@@ -65,4 +76,18 @@ pub(crate) fn ended_by_body() -> Error {
         Class::Permanent,
         "the body ended its transaction by itself: what it did before is committed or rolled back as it said, and what came after was not part of one; leave BEGIN, COMMIT and ROLLBACK to `run`",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_told_from_refusal() {
+        for (kind, failure) in
+            [(io::ErrorKind::TimedOut, Failure::Timeout), (io::ErrorKind::ConnectionRefused, Failure::Open)]
+        {
+            assert_eq!(open_error(io::Error::from(kind).into()).failure(), failure);
+        }
+    }
 }

@@ -47,7 +47,8 @@ pub enum Class {
 pub enum Conflict {
     /// `OC000`: it changed the same rows.
     Change,
-    /// `OC001`: it changed the schema. The first retry clears it.
+    /// `OC001`: it changed the schema. The first retry clears it. So with a statement that was prepared before, and has other
+    /// columns now: prepare it anew.
     Schema,
     /// Serialization failure of another kind.
     Other,
@@ -179,6 +180,10 @@ impl Class {
         if let Some(tls) = seen::<rustls::Error>(error) {
             return Self::of_tls(tls);
         }
+        #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+        if let Some(class) = said::class(error) {
+            return Some(class);
+        }
         #[cfg(feature = "tokio-postgres")]
         if let Some(class) = said::of_tokio_postgres(error) {
             return Some(class);
@@ -247,13 +252,24 @@ impl Class {
 
     /// Of TLS: bytes that were garbled on their way are the connection's end; who the server is, is not.
     fn of_tls(error: &rustls::Error) -> Option<Self> {
-        use rustls::Error as Tls;
+        use rustls::{AlertDescription as Alert, Error as Tls};
         match error {
             Tls::DecryptError
             | Tls::InvalidMessage(_)
             | Tls::InappropriateMessage { .. }
             | Tls::PeerMisbehaved(_)
             | Tls::PeerSentOversizedRecord => Some(Self::Disconnected),
+            // So it is with what the server has found garbled, and with its own faults.
+            Tls::AlertReceived(
+                Alert::CloseNotify
+                | Alert::UnexpectedMessage
+                | Alert::BadRecordMac
+                | Alert::RecordOverflow
+                | Alert::DecodeError
+                | Alert::DecryptError
+                | Alert::InternalError
+                | Alert::UserCanceled,
+            ) => Some(Self::Disconnected),
             _ => None,
         }
     }
@@ -265,9 +281,8 @@ impl Class {
         let message = message.to_ascii_lowercase();
         // The words alone are not enough: a function of the application may raise them, too.
         let may_refuse = ["08", "28", "53", "57", "XX"].iter().any(|class| code.starts_with(class));
-        if may_refuse && message.contains("unable to accept connection") {
-            let expired = hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
-            return Self::of_refusal(code, &message, expired);
+        if may_refuse && message.contains(REFUSED) {
+            return Self::of_refusal(code, &message, hint).unwrap_or(Self::Permanent);
         }
         match code {
             "40001" if message.contains("oc000") => Self::Conflict(Conflict::Change),
@@ -277,6 +292,8 @@ impl Class {
             "53400" => Self::Throttled(Throttle::RateExceeded),
             "57P03" => Self::Throttled(Throttle::Waking),
             "28000" | "28P01" => Self::Auth(Auth::Denied),
+            // Of a statement that was prepared before the schema changed.
+            "0A000" if message.contains("cached plan must not change") => Self::Conflict(Conflict::Schema),
             "0A000" => Self::Unsupported,
             "54000" if message.contains("row limit") => Self::Limit(Limit::Rows),
             "54000" if message.contains("size limit") => Self::Limit(Limit::Size),
@@ -300,7 +317,7 @@ impl Class {
         let class = Self::of_server(code, message, hint);
         let of_session =
             ["08", "25", "40", "53", "57", "58", "P0", "XX"].iter().any(|class| code.starts_with(class));
-        let refused = message.to_ascii_lowercase().contains("unable to accept connection");
+        let refused = message.to_ascii_lowercase().contains(REFUSED);
         match class {
             Self::Permanent | Self::Unavailable | Self::Limit(Limit::Message) if of_session && !refused => {
                 Self::Disconnected
@@ -309,21 +326,27 @@ impl Class {
         }
     }
 
-    /// By the text where no SQLSTATE is known.
-    fn of_refusal(code: &str, message: &str, expired: bool) -> Self {
-        if message.contains("too many open connections") || code == "53300" {
-            Self::Throttled(Throttle::TooManyConnections)
+    /// By the text where no SQLSTATE is known. None if it does not refuse, or not for a reason that is known.
+    pub(super) fn of_refusal(code: &str, message: &str, hint: Option<&str>) -> Option<Self> {
+        let expired = || hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
+        if !message.contains(REFUSED) {
+            None
+        } else if message.contains("too many open connections") || code == "53300" {
+            Some(Self::Throttled(Throttle::TooManyConnections))
         } else if message.contains("rate exceeded") || code == "53400" {
-            Self::Throttled(Throttle::RateExceeded)
+            Some(Self::Throttled(Throttle::RateExceeded))
         } else if message.contains("waking up") {
-            Self::Throttled(Throttle::Waking)
+            Some(Self::Throttled(Throttle::Waking))
         } else if message.contains("access denied") {
-            Self::Auth(if expired { Auth::SignatureExpired } else { Auth::Denied })
+            Some(Self::Auth(if expired() { Auth::SignatureExpired } else { Auth::Denied }))
         } else {
-            Self::Permanent
+            None
         }
     }
 }
+
+/// What every refusal begins with, in lower case: texts differ in it between versions.
+const REFUSED: &str = "unable to accept connection";
 
 /// The label; of a conflict, its code.
 impl fmt::Display for Class {

@@ -11,6 +11,8 @@ use super::{Options, Roots, endpoint, sources};
 /// After so long Aurora DSQL ends a session.
 const SESSION_LIMIT: Duration = Duration::from_secs(60 * 60);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+/// More often the keeper would do nothing but look.
+const SHORTEST_TICK: Duration = Duration::from_millis(10);
 
 /// Collects [`Options`]. Nothing is judged before [`build`](Self::build), which reports all problems at once.
 #[derive(Clone, Debug, Default)]
@@ -171,7 +173,11 @@ impl OptionsBuilder {
             let allowed = "the name of a cluster, such as abc.dsql.us-east-1.on.aws";
             problem("host", if is_url { "one with a user" } else { &given }, allowed);
         }
-        let port = self.port.or(port_of_host.filter(|_| !is_url));
+        // Behind a host may be anything, such as the password of a URL that was cut off.
+        let digits = |port: &String| port.bytes().all(|byte| byte.is_ascii_digit());
+        let port_of_host = port_of_host.filter(|_| !is_url);
+        let port =
+            self.port.or(port_of_host.map(|port| Some(port).filter(digits).unwrap_or("no number".into())));
         let parsed = port.as_deref().map_or(Some(5432), |port| port.parse().ok().filter(|port| *port != 0));
         if parsed.is_none() {
             problem("port", port.as_deref().unwrap_or_default(), "a number from 1 to 65535");
@@ -190,8 +196,12 @@ impl OptionsBuilder {
                 problem(setting, value, "a name, and not empty");
             }
         }
-        for (setting, value) in [("application_name", &self.application_name), ("pool", &self.pool)] {
-            if let Some(value) = value.as_deref().filter(|value| value.contains('\0')) {
+        for (setting, value) in [
+            ("application_name", self.application_name.as_ref()),
+            ("pool", self.pool.as_ref()),
+            ("DSQL_SERVICE_NAME", self.variables.get("DSQL_SERVICE_NAME")),
+        ] {
+            if let Some(value) = value.filter(|value| value.contains('\0')) {
                 problem(setting, value, "a text without a zero byte");
             }
         }
@@ -235,7 +245,9 @@ impl OptionsBuilder {
         // It becomes part of what is signed.
         let of_region = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if let Some(region) = region.as_deref().filter(|region| !region.bytes().all(of_region)) {
-            problem("region", region, "a name such as us-east-1");
+            let is_aws = set("REGION").is_none() && set("AWS_REGION").is_some();
+            let setting = if is_aws { "AWS_REGION" } else { "region" };
+            problem(setting, region, "a name such as us-east-1");
         }
         // An environment is often written by others, and what is no boolean there is false, with a warning; here it is a
         // slip of who calls.
@@ -261,6 +273,10 @@ impl OptionsBuilder {
                     if settings.token_duration < Duration::from_secs(1) || settings.token_duration > WEEK {
                         let life = forebay::duration::show(settings.token_duration);
                         problem("DSQL_TOKEN_DURATION", &life, "from 1s to 168h, which is a week");
+                    }
+                    if settings.standard.keeper_tick < SHORTEST_TICK {
+                        let tick = forebay::duration::show(settings.standard.keeper_tick);
+                        problem("DSQL_POOL_KEEPER_TICK_INTERVAL", &tick, "at least 10ms");
                     }
                     Some(settings)
                 }

@@ -202,6 +202,9 @@ const WITHOUT_PASSWORD: &str = "without one: a token takes its place";
 /// Nothing of such a URL is repeated.
 fn is_torn_by_password(authority: &str, path: &str, query: &str) -> bool {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
-    let no_port = authority.split_once(':').is_some_and(|(_, port)| !is_port(port));
-    !authority.contains('@') && (path.contains('@') || (no_port && query.contains('@')))
+    let port = authority.split_once(':').map(|(_, port)| port);
+    // The name of a key has no such sign in it.
+    let key = query.split(['=', '&']).next().unwrap_or_default();
+    let of_query = |port| key.contains('@') || (!is_port(port) && query.contains('@'));
+    !authority.contains('@') && (path.contains('@') || port.is_some_and(of_query))
 }

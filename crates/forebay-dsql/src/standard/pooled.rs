@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use deadpool::managed::Object;
 use forebay::rt::{self, Runtime};
@@ -61,11 +61,7 @@ impl<C: Connect> Pooled<C> {
     }
 
     pub(super) fn is_fit(&self, now: Instant) -> bool {
-        let held = self.held();
-        if now >= held.expires_at || held.opened.lifeline.is_recalled() {
-            return false;
-        }
-        self.shared().connector.is_usable(self.tracked())
+        now < self.held().expires_at && self.held().opened.is_fit(self.shared())
     }
 
     fn is_clean(&self) -> bool {
@@ -155,13 +151,15 @@ pub(crate) struct Borrowed<C: Connect> {
     /// There until it is dropped.
     object: Option<Object<Opener<C>>>,
     bad: bool,
+    /// Somebody has had a look at it: whoever uses it hears whether it lives.
+    touched: AtomicBool,
 }
 
 const LENT: &str = "a guard holds its connection until it is dropped";
 
 impl<C: Connect> Borrowed<C> {
     pub(super) fn new(object: Object<Opener<C>>) -> Self {
-        Self { object: Some(object), bad: false }
+        Self { object: Some(object), bad: false, touched: AtomicBool::new(false) }
     }
 
     /// It failed: it will be closed, and not lent again.
@@ -174,12 +172,14 @@ impl<C: Connect> Deref for Borrowed<C> {
     type Target = Pooled<C>;
 
     fn deref(&self) -> &Pooled<C> {
+        self.touched.store(true, Ordering::Relaxed);
         self.object.as_ref().expect(LENT)
     }
 }
 
 impl<C: Connect> DerefMut for Borrowed<C> {
     fn deref_mut(&mut self) -> &mut Pooled<C> {
+        *self.touched.get_mut() = true;
         self.object.as_mut().expect(LENT)
     }
 }
@@ -190,7 +190,9 @@ impl<C: Connect> Drop for Borrowed<C> {
         let Some(mut object) = self.object.take() else { return };
         let shared = Arc::clone(object.shared());
         let now = shared.runtime.now();
-        object.held_mut().heard_at = now;
+        if *self.touched.get_mut() {
+            object.held_mut().heard_at = now;
+        }
         if self.bad || !object.is_fit(now) {
             if self.bad {
                 shared.doubt();

@@ -11,7 +11,7 @@ use forebay::{Connect, Failure, OpenError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::{Opened, Pooled, Shared};
+use super::{Opened, Pooled, Shared, unless};
 
 /// What a caller in line gets.
 type Given<C> = Result<Pooled<C>, Arc<OpenError>>;
@@ -36,15 +36,15 @@ struct State<C: Connect> {
     spares: Vec<Pooled<C>>,
     /// The first has waited longest. Some may have gone away.
     line: VecDeque<Waiting<C>>,
+    /// The number of the next open.
     next: u64,
     closed: bool,
 }
 
 /// A caller in line.
 struct Waiting<C: Connect> {
-    id: u64,
-    /// An open was begun for it, and if that fails it hears why.
-    begun: bool,
+    /// The open under way for it: if that fails, it hears why.
+    opening: Option<u64>,
     hand: oneshot::Sender<Given<C>>,
 }
 
@@ -119,32 +119,49 @@ impl<C: Connect> State<C> {
     }
 
     /// Takes a place for an open.
-    fn begin(&mut self, shared: &Arc<Shared<C>>, waiter: Option<u64>, report: Option<Report>) -> Opening<C> {
+    fn begin(&mut self, shared: &Arc<Shared<C>>, report: Option<Report>) -> Opening<C> {
         self.places += 1;
         self.opening += 1;
-        Opening { shared: Arc::clone(shared), waiter, report, settled: false }
+        self.next += 1;
+        Opening { id: self.next, place: Some(Place(Arc::clone(shared))), report }
     }
 
-    /// To whoever waits longest and is still there, else aside.
-    fn hand_on(&mut self, mut pooled: Pooled<C>) {
-        while let Some(waiting) = self.line.pop_front() {
-            match waiting.hand.send(Ok(pooled)) {
-                Err(Ok(back)) => pooled = back,
-                Ok(()) | Err(Err(_)) => return,
+    /// To whoever waits longest and is still there, else aside. `opened` is the open that it comes from.
+    fn hand_on(&mut self, mut pooled: Pooled<C>, opened: Option<u64>) {
+        while let Some(Waiting { opening, hand }) = self.line.pop_front() {
+            if let Err(Ok(back)) = hand.send(Ok(pooled)) {
+                pooled = back;
+                continue;
             }
+            // Whoever it was begun for has in exchange what was begun for the one who got it.
+            let mine = |waiting: &&mut Waiting<C>| opened.is_some() && waiting.opening == opened;
+            if let Some(waiting) = self.line.iter_mut().find(mine) {
+                waiting.opening = opening;
+            }
+            return;
         }
         self.spares.push(pooled);
     }
 
-    /// Opens for those in line for whom none was begun, as far as there is room.
+    /// Tells whoever the open was begun for that it has failed.
+    fn tell(&mut self, opening: u64, error: &Arc<OpenError>) {
+        let mine = |waiting: &Waiting<C>| waiting.opening == Some(opening);
+        if let Some(waiting) = self.line.iter().position(mine).and_then(|at| self.line.remove(at)) {
+            // If it has gone away meanwhile, nobody needs to hear of it.
+            drop(waiting.hand.send(Err(Arc::clone(error))));
+        }
+    }
+
+    /// Opens for those in line for whom none is under way, as far as there is room.
     fn catch_up(&mut self, shared: &Arc<Shared<C>>) -> Vec<Opening<C>> {
         self.line.retain(|waiting| !waiting.hand.is_closed());
         let mut openings = Vec::new();
-        while self.room(shared.stock.max_open) {
-            let Some(waiting) = self.line.iter_mut().find(|waiting| !waiting.begun) else { break };
-            waiting.begun = true;
-            let id = waiting.id;
-            openings.push(self.begin(shared, Some(id), None));
+        for at in 0..self.line.len() {
+            if self.line[at].opening.is_none() && self.room(shared.stock.max_open) {
+                let opening = self.begin(shared, None);
+                self.line[at].opening = Some(opening.id);
+                openings.push(opening);
+            }
         }
         openings
     }
@@ -160,9 +177,7 @@ impl<C: Connect> Shared<C> {
                 return (Some(spare), Vec::new());
             }
             if !state.closed {
-                let id = state.next;
-                state.next += 1;
-                state.line.push_back(Waiting { id, begun: false, hand });
+                state.line.push_back(Waiting { opening: None, hand });
             }
             (None, state.catch_up(self))
         });
@@ -179,20 +194,41 @@ impl<C: Connect> Shared<C> {
             if !state.room(self.stock.max_open) {
                 return (None, Vec::new());
             }
-            (Some(told), vec![state.begin(self, None, Some(report))])
+            (Some(told), vec![state.begin(self, Some(report))])
         })
     }
 
-    /// A connection of the pool that nobody has in hand: to the next in line, else aside.
+    /// A connection of the pool that nobody has in hand: to the next in line, else aside. One that is of no use goes, and
+    /// leaves its place to another.
     pub(super) fn land(self: &Arc<Self>, pooled: Pooled<C>) {
+        if pooled.is_fit(self.runtime.now()) {
+            self.arrive(pooled, None);
+        }
+    }
+
+    /// One that can be lent, and the open that it comes from.
+    fn arrive(self: &Arc<Self>, pooled: Pooled<C>, opened: Option<u64>) {
         let surplus = self.change(|state| {
+            state.opening -= usize::from(opened.is_some());
             if state.closed {
                 return (Some(pooled), Vec::new());
             }
-            state.hand_on(pooled);
-            (None, Vec::new())
+            state.hand_on(pooled, opened);
+            (None, state.catch_up(self))
         });
         drop(surplus);
+    }
+
+    /// An open has failed. Its place is still taken.
+    fn failed(self: &Arc<Self>, opening: u64, error: OpenError) -> Arc<OpenError> {
+        let error = Arc::new(error);
+        *self.failed.lock() = Some(Arc::clone(&error));
+        self.change(|state| {
+            state.opening -= 1;
+            state.tell(opening, &error);
+            ((), Vec::new())
+        });
+        error
     }
 
     /// Changes the stock and begins what the change asks for. Nothing that has a place may be dropped in `change`.
@@ -229,68 +265,45 @@ impl<C: Connect> Drop for Place<C> {
     }
 }
 
-/// An open under way. It has a place, which it passes on to what it opens.
+/// An open under way.
 struct Opening<C: Connect> {
-    shared: Arc<Shared<C>>,
-    /// For whom it was begun.
-    waiter: Option<u64>,
+    id: u64,
+    /// Passed on to what it opens; there until it has ended.
+    place: Option<Place<C>>,
     report: Option<Report>,
-    settled: bool,
 }
 
 impl<C: Connect> Opening<C> {
     async fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
-        let mut open = std::pin::pin!(shared.open());
-        let mut closed = std::pin::pin!(shared.stock.closed());
-        let opened = std::future::poll_fn(|context| match closed.as_mut().poll(context) {
-            std::task::Poll::Ready(()) => {
-                std::task::Poll::Ready(Err(OpenError::new(Failure::Open, "the pool is closed")))
-            }
-            std::task::Poll::Pending => open.as_mut().poll(context),
-        });
-        let opened = opened.await;
-        self.settle(opened);
+        let Some(shared) = self.place.as_ref().map(|place| Arc::clone(place.shared())) else { return };
+        let opened = unless(shared.stock.closed(), shared.open()).await;
+        self.settle(opened.unwrap_or_else(|| Err(OpenError::new(Failure::Open, "the pool is closed"))));
     }
 
     fn settle(&mut self, opened: Result<Opened<C>, OpenError>) {
-        self.settled = true;
-        let (shared, report) = (&self.shared, self.report.take());
-        let told = match opened {
-            Ok(opened) => {
+        let Some(place) = self.place.take() else { return };
+        let shared = Arc::clone(place.shared());
+        // What has failed leaves its place only when the failure is told: then there is room for another.
+        let told = match opened.map(|opened| (opened.is_fit(&shared), opened)) {
+            Ok((true, opened)) => {
                 *shared.failed.lock() = None;
-                let pooled = Pooled::new(opened, Place(Arc::clone(shared)));
-                let surplus = shared.change(|state| {
-                    state.opening -= 1;
-                    if state.closed {
-                        return (Some(pooled), Vec::new());
-                    }
-                    state.hand_on(pooled);
-                    (None, Vec::new())
-                });
-                drop(surplus);
+                shared.arrive(Pooled::new(opened, place), Some(self.id));
                 Ok(())
             }
+            Ok((false, opened)) => {
+                let lost = "it was lost, or its lease taken back, as soon as it was open";
+                let error = shared.failed(self.id, OpenError::new(Failure::Open, lost));
+                drop(Pooled::new(opened, place));
+                Err(error)
+            }
             Err(error) => {
-                let error = Arc::new(error);
-                *shared.failed.lock() = Some(Arc::clone(&error));
-                shared.change(|state| {
-                    state.opening -= 1;
-                    state.places -= 1;
-                    let mine = |waiting: &Waiting<C>| Some(waiting.id) == self.waiter;
-                    if let Some(waiting) =
-                        state.line.iter().position(mine).and_then(|at| state.line.remove(at))
-                    {
-                        // If it has gone away meanwhile, nobody needs to hear of it.
-                        drop(waiting.hand.send(Err(Arc::clone(&error))));
-                    }
-                    ((), state.catch_up(shared))
-                });
+                let error = shared.failed(self.id, error);
+                drop(place);
                 Err(error)
             }
         };
         shared.gone.notify_waiters();
-        if let Some(report) = report {
+        if let Some(report) = self.report.take() {
             drop(report.send(told));
         }
     }
@@ -299,9 +312,7 @@ impl<C: Connect> Opening<C> {
 /// An open whose task ended otherwise than by its end: it panicked, or its runtime went.
 impl<C: Connect> Drop for Opening<C> {
     fn drop(&mut self) {
-        if !self.settled {
-            self.settle(Err(OpenError::new(Failure::Open, "the task that opened it fell over")));
-        }
+        self.settle(Err(OpenError::new(Failure::Open, "the task that opened it fell over")));
     }
 }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::client::TlsStream as RustlsStream;
@@ -13,21 +12,15 @@ use tokio_rustls::client::TlsStream as RustlsStream;
 use super::Tls;
 use crate::wire::{Watch, Watched};
 
-/// TLS for one connection of tokio-postgres, with a watch on what passes inside.
+/// TLS for one connection of tokio-postgres, with a watch on what passes inside. It is for one address, and one attempt.
 pub(crate) struct WatchedTls {
     tls: Tls,
-    /// A host may have several addresses, and each attempt has a watch of its own: this is the last one's.
-    watch: Arc<Mutex<Arc<Watch>>>,
+    watch: Arc<Watch>,
 }
 
 impl WatchedTls {
-    pub(crate) fn new(tls: Tls) -> Self {
-        Self { tls, watch: Arc::default() }
-    }
-
-    /// Where the watch on the connection will be once it is made.
-    pub(crate) fn watch(&self) -> Arc<Mutex<Arc<Watch>>> {
-        Arc::clone(&self.watch)
+    pub(crate) fn new(tls: Tls, watch: Arc<Watch>) -> Self {
+        Self { tls, watch }
     }
 }
 
@@ -37,9 +30,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for W
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, _domain: &str) -> io::Result<Attempt> {
-        let watch = Arc::new(Watch::default());
-        *self.watch.lock() = Arc::clone(&watch);
-        Ok(Attempt { tls: self.tls.clone(), watch })
+        Ok(Attempt { tls: self.tls.clone(), watch: Arc::clone(&self.watch) })
     }
 }
 

@@ -117,11 +117,21 @@ impl TokenCache {
         }
     }
 
+    /// The server says that `token` has expired: the next caller gets another. But at most one in 10 s is given up so: a clock
+    /// that is wrong makes all of them old, and what is signed anew is refused like the one before.
+    #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+    pub(crate) fn expired(&self, identity: &Identity, token: &Token) {
+        let now = self.0.runtime.now();
+        if let Some(place) = self.0.state.lock().slots.get_mut(identity) {
+            place.slot.refuse(token, now);
+        }
+    }
+
     /// The server let nobody in with `token`: if its keys are old, another will do. At most one in 10 s is given up so.
     pub fn denied(&self, identity: &Identity, token: &Token) {
         let now = self.0.runtime.now();
         let given_up =
-            self.0.state.lock().slots.get_mut(identity).is_some_and(|place| place.slot.deny(token, now));
+            self.0.state.lock().slots.get_mut(identity).is_some_and(|place| place.slot.refuse(token, now));
         if given_up {
             self.0.signer.denied(identity);
         }
@@ -130,7 +140,7 @@ impl TokenCache {
     /// The token, or where to hear of the next one.
     fn ask(&self, request: &TokenRequest) -> Result<Token, watch::Receiver<Option<Outcome>>> {
         let shared = &self.0;
-        let (answer, starts) = {
+        let (answer, hired) = {
             let mut state = shared.state.lock();
             let (now, wall) = (shared.runtime.now(), shared.runtime.wall());
             let place = state.slots.entry(request.identity.clone()).or_default();
@@ -141,8 +151,9 @@ impl TokenCache {
             (token.ok_or_else(|| place.outcome.subscribe()), place.slot.hire())
         };
         shared.counters.asked(answer.is_ok());
-        if starts {
-            let keeper = Keeper { cache: Arc::downgrade(shared), identity: request.identity.clone() };
+        if let Some(number) = hired {
+            let identity = request.identity.clone();
+            let keeper = Keeper { cache: Arc::downgrade(shared), identity, number };
             shared.runtime.spawn(Box::pin(keeper.run(Arc::clone(&shared.runtime))));
         }
         answer
@@ -203,6 +214,7 @@ impl Drop for Shared {
 struct Keeper {
     cache: Weak<Shared>,
     identity: Identity,
+    number: u64,
 }
 
 impl Keeper {
@@ -234,7 +246,8 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         let Some(shared) = self.cache.upgrade() else { return };
-        let fell = shared.state.lock().slots.get(&self.identity).is_some_and(|place| place.slot.is_kept());
+        let kept = |place: &Place| place.slot.is_kept_by(self.number);
+        let fell = shared.state.lock().slots.get(&self.identity).is_some_and(kept);
         if fell {
             let (began, began_wall) = (shared.runtime.now(), shared.runtime.wall());
             let signing = Signing { began, began_wall, life: Duration::ZERO };

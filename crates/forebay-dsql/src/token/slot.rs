@@ -21,8 +21,8 @@ const LONGEST_CALM_PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest life of a token. Signers sign no longer one, whatever they are asked for.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// Between two tokens that are given up because the server let nobody in with them.
-const DENIED_REST: Duration = Duration::from_secs(10);
+/// Between two tokens that are given up because the server refused them.
+const REFUSED_REST: Duration = Duration::from_secs(10);
 
 /// What is known of one identity.
 #[derive(Debug, Default)]
@@ -30,11 +30,13 @@ pub(super) struct Slot {
     life: Duration,
     cached: Option<Cached>,
     keeper: Keeper,
+    /// How many keepers there were: the number of the last.
+    hired: u64,
     /// Whether someone has asked since the last signing began: a token nobody wants is not renewed.
     wanted: bool,
     failures: u32,
     retry_at: Option<Instant>,
-    denied_at: Option<Instant>,
+    refused_at: Option<Instant>,
 }
 
 /// A signing: when it began, by both clocks, and for how long a life.
@@ -91,21 +93,23 @@ impl Slot {
         cached.map(|cached| cached.token.clone())
     }
 
-    /// Whether a keeper is to be started.
-    pub(super) fn hire(&mut self) -> bool {
-        let absent = self.keeper == Keeper::Absent;
-        if absent {
-            self.keeper = Keeper::Waiting;
+    /// The number of a keeper that is to be started, if there is none.
+    pub(super) fn hire(&mut self) -> Option<u64> {
+        if self.keeper != Keeper::Absent {
+            return None;
         }
-        absent
+        self.keeper = Keeper::Waiting;
+        self.hired += 1;
+        Some(self.hired)
     }
 
     pub(super) fn dismiss(&mut self) {
         self.keeper = Keeper::Absent;
     }
 
-    pub(super) fn is_kept(&self) -> bool {
-        self.keeper != Keeper::Absent
+    /// Whether this is its keeper. One that was dismissed is not, also if another was hired since.
+    pub(super) fn is_kept_by(&self, keeper: u64) -> bool {
+        self.keeper != Keeper::Absent && self.hired == keeper
     }
 
     /// Whether the keeper waits, and should hear that there is no good token.
@@ -122,17 +126,17 @@ impl Slot {
         self.cached.take_if(|cached| cached.token == *token);
     }
 
-    /// The server let nobody in with `token`. It may be one of old keys, so another is tried; but not all the time, since a
-    /// role that may not connect will not with any. Whether it is given up.
-    pub(super) fn deny(&mut self, token: &Token, now: Instant) -> bool {
-        if self.denied_at.is_some_and(|at| now < at + DENIED_REST) {
+    /// The server refused `token`. It may be one of old keys or of another hour, so another is tried; but not all the time,
+    /// since a role that may not connect will not with any, and a wrong clock makes all of them old. Whether it is given up.
+    pub(super) fn refuse(&mut self, token: &Token, now: Instant) -> bool {
+        if self.refused_at.is_some_and(|at| now < at + REFUSED_REST) {
             return false;
         }
-        let denied = self.cached.take_if(|cached| cached.token == *token).is_some();
-        if denied {
-            self.denied_at = Some(now);
+        let refused = self.cached.take_if(|cached| cached.token == *token).is_some();
+        if refused {
+            self.refused_at = Some(now);
         }
-        denied
+        refused
     }
 
     /// What the keeper does now; none if it is dismissed.
@@ -210,5 +214,23 @@ impl Slot {
         let doublings = self.failures.saturating_sub(1).min(10);
         let full = FIRST_PAUSE.saturating_mul(1 << doublings).min(longest);
         full / 2 + draws.up_to(full / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_that_was_dismissed_is_not_the_one_that_came_after_it() {
+        let mut slot = Slot::default();
+        let first = slot.hire().unwrap();
+        assert!(slot.is_kept_by(first) && slot.hire().is_none());
+        assert_eq!(slot.next(Instant::ZERO, Duration::ZERO), None, "nobody has asked");
+        assert!(!slot.is_kept_by(first));
+        // Before the first has gone home, somebody asks.
+        assert_eq!(slot.ask(Duration::from_secs(900), Instant::ZERO, Duration::ZERO), None);
+        let second = slot.hire().unwrap();
+        assert!(slot.is_kept_by(second) && !slot.is_kept_by(first));
     }
 }

@@ -13,16 +13,24 @@ pub(crate) struct Ledger {
     answered: u64,
     /// The last request that can change anything. Closing a statement cannot, and drivers do so in passing.
     serious: u64,
+    /// The last request that failed, and came to nothing from there on.
+    refused: u64,
     /// The last request that may commit.
     commit: u64,
     /// How many of these were sent.
     pub(super) commits: u64,
-    /// How many COMMITs were carried out.
+    /// How many COMMITs were carried out, and statements outside of a transaction.
     pub(super) committed: u64,
-    /// The last of them found no transaction open.
+    /// The last COMMIT found no transaction open.
     pub(super) committed_nothing: bool,
+    /// How many transactions were begun.
+    pub(super) begun: u64,
+    /// What is sent next comes outside of a transaction, as far as can be foreseen.
+    outside: bool,
     /// A COMMIT was prepared: from then on, whatever is executed may be it.
     prepared_commit: bool,
+    /// Likewise what ends a transaction in either way.
+    prepared_end: bool,
     /// Part of the request that the next Sync ends, and it may commit.
     may_commit: bool,
     /// The first error since the last BEGIN.
@@ -61,9 +69,9 @@ impl Ledger {
         self.answered < self.serious || self.unfinished || self.copying || self.blocked || self.half_heard
     }
 
-    /// Whether a COMMIT is on its way: should the connection end now, nobody can tell what became of it.
+    /// Whether something that commits is on its way: should the connection end now, nobody can tell what became of it.
     pub(super) fn is_committing(&self) -> bool {
-        self.answered < self.commit
+        self.answered.max(self.refused) < self.commit
     }
 
     /// Whether the last COMMIT was answered by rolling back, as of a transaction in which a statement had failed.
@@ -81,6 +89,13 @@ impl Ledger {
 
     pub(super) fn answers(&mut self) -> Answers<'_> {
         Answers(self)
+    }
+
+    /// A transaction is open. It is another one than before unless one was.
+    fn enter(&mut self) {
+        if !std::mem::replace(&mut self.in_transaction, true) {
+            self.begun += 1;
+        }
     }
 
     fn ask(&mut self) {
@@ -104,7 +119,7 @@ impl Listener for Requests<'_> {
     fn begin(&mut self, kind: u8) -> bool {
         self.0.request = kind;
         match kind {
-            b'Q' => self.0.verbs = Verbs::default(),
+            b'Q' => self.0.verbs = Verbs::of(self.0.outside),
             b'P' => self.0.verbs = Verbs::behind_a_name(),
             _ => {}
         }
@@ -126,9 +141,19 @@ impl Listener for Requests<'_> {
     fn end(&mut self) {
         let kind = self.0.request;
         match kind {
-            b'Q' => self.0.may_commit |= self.0.verbs.may_commit(),
-            b'P' => self.0.prepared_commit |= self.0.verbs.may_commit(),
-            b'E' => self.0.may_commit |= self.0.prepared_commit,
+            b'Q' => {
+                self.0.may_commit |= self.0.verbs.may_commit();
+                self.0.outside = self.0.verbs.is_outside();
+            }
+            b'P' => {
+                self.0.prepared_commit |= self.0.verbs.may_commit();
+                self.0.prepared_end |= self.0.verbs.is_outside();
+            }
+            b'E' => {
+                self.0.may_commit |= self.0.prepared_commit || self.0.outside;
+                self.0.outside |= self.0.prepared_end;
+            }
+            b'F' => self.0.may_commit |= self.0.outside,
             _ => {}
         }
         if matches!(kind, STARTUP | b'Q' | b'F' | b'S') {
@@ -175,21 +200,37 @@ impl Listener for Answers<'_> {
             b'Z' => {
                 self.0.answered += 1;
                 self.0.copying = false;
-                self.0.in_transaction = self.0.answer.text() != b"I";
+                match self.0.answer.text() {
+                    b"I" => self.0.in_transaction = false,
+                    _ => self.0.enter(),
+                }
+                if self.0.answered >= self.0.serious {
+                    self.0.outside = !self.0.in_transaction;
+                }
             }
-            b'C' if self.0.answer.text() == b"ROLLBACK" => self.0.rolled_back = self.0.is_committing(),
             b'C' => match self.0.answer.text() {
-                b"SET\0" | b"RESET\0" => self.0.altered = true,
-                b"BEGIN\0" => self.0.failure = None,
+                b"BEGIN\0" | b"START TR" => {
+                    self.0.failure = None;
+                    self.0.enter();
+                }
                 b"COMMIT\0" => {
                     self.0.committed += 1;
-                    self.0.committed_nothing = !self.0.in_transaction;
+                    self.0.committed_nothing = !std::mem::take(&mut self.0.in_transaction);
                 }
-                _ => {}
+                b"ROLLBACK" => {
+                    self.0.rolled_back = self.0.is_committing();
+                    self.0.in_transaction = false;
+                }
+                tag => {
+                    self.0.altered |= matches!(tag, b"SET\0" | b"RESET\0");
+                    self.0.committed += u64::from(!self.0.in_transaction);
+                }
             },
             b'E' => {
                 if self.0.error.is_fatal {
                     self.0.fatal = Some(self.0.error.code);
+                } else {
+                    self.0.refused = self.0.answered + 1;
                 }
                 self.0.failure.get_or_insert(self.0.error.failure());
             }

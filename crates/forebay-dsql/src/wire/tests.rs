@@ -162,7 +162,75 @@ fn a_commit_is_known_until_it_is_answered() {
     }
     for text in ["COMMITTED", "ENDLESS", "END_", "SELECT 1", "", "COMM"] {
         let mut books = Books::begun();
+        books.send(query("BEGIN")).receive(ready(b'T'));
         assert!(!books.send(query(text)).0.watch.is_committing(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_sent_outside_of_a_transaction_commits() {
+    let insert = || query("INSERT INTO t VALUES (1)");
+    let executed = || [frame(b'B', b"\0s1\0"), frame(b'E', b"\0\0\0\0\0"), frame(b'S', b"")].concat();
+    for sent in [insert(), executed()] {
+        let mut books = Books::begun();
+        books.0.watch.begins();
+        books.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+        books.send(sent.clone()).receive(tag("INSERT 0 1"));
+        assert!(!books.0.watch.is_committing() && !books.0.watch.has_committed());
+        books.receive(ready(b'T'));
+        // Behind a ROLLBACK that is not answered yet it is known as well.
+        books.send(query("ROLLBACK"));
+        assert!(!books.0.watch.is_committing());
+        books.send(sent);
+        assert!(books.0.watch.is_committing());
+        books.receive(tag("ROLLBACK")).receive(ready(b'I'));
+        assert!(books.0.watch.is_committing() && !books.0.watch.has_committed());
+        books.receive(tag("INSERT 0 1")).receive(ready(b'I'));
+        assert!(!books.0.watch.is_committing() && books.0.watch.has_committed());
+    }
+    // In one text, too.
+    let mut books = Books::begun();
+    books.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+    books.0.watch.begins();
+    assert!(books.send(query("ROLLBACK; INSERT INTO t VALUES (1); BEGIN")).0.watch.is_committing());
+    books.receive(tag("ROLLBACK")).receive(tag("INSERT 0 1")).receive(tag("BEGIN")).receive(ready(b'T'));
+    assert!(books.0.watch.has_committed());
+}
+
+#[test]
+fn what_was_refused_has_not_been_committed_whatever_comes_then() {
+    for (severity, unknown) in [("ERROR", false), ("FATAL", true)] {
+        let mut books = Books::begun();
+        books.send(query("BEGIN")).receive(ready(b'T'));
+        books.send(query("COMMIT")).receive(error(severity, "40001"));
+        assert_eq!(books.0.watch.is_committing(), unknown, "{severity}");
+    }
+}
+
+#[test]
+fn another_transaction_is_not_the_first() {
+    for texts in [&["ROLLBACK", "BEGIN"][..], &["ROLLBACK; BEGIN"], &["ROLLBACK AND CHAIN"]] {
+        let mut books = Books::begun();
+        books.0.watch.begins();
+        books.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+        // One inside another is the same, and only warned about.
+        books.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+        assert!(!books.0.watch.has_begun_anew());
+        for text in texts {
+            books.send(query(text));
+            for (word, status) in [("ROLLBACK", b'I'), ("BEGIN", b'T')] {
+                if text.contains(word) {
+                    books.receive(tag(word));
+                }
+                if text.ends_with(word) {
+                    books.receive(ready(status));
+                }
+            }
+            if text.ends_with("CHAIN") {
+                books.receive(ready(b'T'));
+            }
+        }
+        assert!(books.0.watch.has_begun_anew(), "{texts:?}");
     }
 }
 
@@ -334,6 +402,7 @@ fn exchanges() -> impl Strategy<Value = Vec<(bool, Vec<u8>)>> {
     let sent = prop_oneof![
         Just(query("BEGIN")),
         Just(query("COMMIT")),
+        Just(query("ROLLBACK; INSERT INTO t VALUES ('1')")),
         Just(query("SELECT 'a rather long text, longer than any header'")),
         Just(frame(b'C', b"Ss0\0")),
         Just(frame(b'P', b"s0\0SELECT 1\0\0\0")),
@@ -345,6 +414,8 @@ fn exchanges() -> impl Strategy<Value = Vec<(bool, Vec<u8>)>> {
         Just(ready(b'E')),
         Just(tag("SET")),
         Just(tag("SELECT 12")),
+        Just(tag("ROLLBACK")),
+        Just(tag("START TRANSACTION")),
         Just(error("ERROR", "40001")),
         Just(error("FATAL", "57P01")),
         Just(frame(b'D', &[0; 40])),

@@ -33,6 +33,7 @@ const STATEMENTS: &[(Line, Class)] = &[
     (line("54000", "too many columns", ""), Class::Limit(Limit::Other)),
     (line("0A000", "unsupported statement: Truncate", ""), Class::Unsupported),
     (line("0A000", "multiple ddl statements not supported in a transaction", ""), Class::Unsupported),
+    (line("0A000", "cached plan must not change result type", ""), Class::Conflict(Conflict::Schema)),
     (line("XX000", "server unavailable", ""), Class::Unavailable),
     (line("57P01", "terminating connection due to administrator command", ""), Class::Disconnected),
     (line("42704", "type \"serial\" does not exist", ""), Class::Permanent),
@@ -304,4 +305,12 @@ fn a_file_is_not_a_connection() {
     let of_tls = |error| Class::of(&std::io::Error::new(ErrorKind::InvalidData, error));
     assert_eq!(of_tls(rustls::Error::DecryptError), Class::Disconnected);
     assert_eq!(of_tls(rustls::CertificateError::Expired.into()), Class::Permanent);
+    for (alert, class) in [
+        (rustls::AlertDescription::InternalError, Class::Disconnected),
+        (rustls::AlertDescription::BadRecordMac, Class::Disconnected),
+        (rustls::AlertDescription::UnknownCA, Class::Permanent),
+        (rustls::AlertDescription::UnrecognisedName, Class::Permanent),
+    ] {
+        assert_eq!(of_tls(rustls::Error::AlertReceived(alert)), class, "{alert:?}");
+    }
 }

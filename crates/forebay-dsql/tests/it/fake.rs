@@ -30,15 +30,23 @@ pub(crate) struct Fake {
 impl Fake {
     /// Starts one. `script` gets the text of each query.
     pub(crate) async fn start(script: impl Fn(&str) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        Self::that_greets(Vec::new(), script).await
+    }
+
+    /// One that says `more` in one breath with its welcome.
+    pub(crate) async fn that_greets(
+        more: Vec<u8>,
+        script: impl Fn(&str) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
         let (acceptor, pem) = certified();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let script = Arc::new(script);
+        let (script, more) = (Arc::new(script), Arc::new(more));
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let (acceptor, script) = (acceptor.clone(), Arc::clone(&script));
+                let (acceptor, script, more) = (acceptor.clone(), Arc::clone(&script), Arc::clone(&more));
                 // Whoever hangs up first, it is over.
-                tokio::spawn(async move { drop(serve(socket, acceptor, &*script).await) });
+                tokio::spawn(async move { drop(serve(socket, acceptor, &more, &*script).await) });
             }
         });
         Self { port, roots: Roots::Pem(pem.into_bytes().into()) }
@@ -127,6 +135,7 @@ fn certified() -> (TlsAcceptor, String) {
 async fn serve(
     mut socket: TcpStream,
     acceptor: TlsAcceptor,
+    more: &[u8],
     script: &(dyn Fn(&str) -> Vec<Act> + Send + Sync),
 ) -> io::Result<()> {
     socket.read_exact(&mut [0; 8]).await?;
@@ -138,6 +147,7 @@ async fn serve(
         message(b'S', b"server_version\x0016.0\0"),
         message(b'K', &[0; 8]),
         message(b'Z', b"I"),
+        more.to_vec(),
     ];
     stream.write_all(&hello.concat()).await?;
     stream.flush().await?;

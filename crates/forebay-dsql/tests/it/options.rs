@@ -140,6 +140,8 @@ fn what_may_be_a_password_is_not_repeated() {
         "dsql://u:pa/ss@abc.dsql.us-east-1.on.aws",
         "dsql://u:pa?ss@abc.dsql.us-east-1.on.aws",
         "dsql://u:p@ss@abc.dsql.us-east-1.on.aws",
+        "dsql://u:12?ss@abc.dsql.us-east-1.on.aws",
+        "dsql://u:12?ss@abc.dsql.us-east-1.on.aws?region=us-east-1",
     ] {
         let error = Options::from_url(url).unwrap_err();
         assert_eq!(error.problems[0].value, "\"one with a password\"");
@@ -151,6 +153,10 @@ fn what_may_be_a_password_is_not_repeated() {
         let error = Options::builder(host).region("r").build().unwrap_err();
         assert_eq!(settings(&error), ["host"]);
         assert!(!error.to_string().contains("SECRET"), "{error}");
+    }
+    for cut_off in [Options::from_url("dsql://admin:hunter2"), Options::builder("admin:hunter2").build()] {
+        let error = cut_off.unwrap_err();
+        assert!(settings(&error).contains(&"port") && !error.to_string().contains("hunter2"), "{error}");
     }
     let fine = Options::from_url(&format!("dsql://{HOST}:5432?application_name=a@b")).unwrap();
     assert_eq!(fine.application_name(), "a@b");
@@ -170,6 +176,10 @@ fn what_would_be_passed_on_wrong_or_not_at_all_is_a_problem() {
         assert_eq!(error.problems.len(), 1, "{url}: {error}");
         assert!(error.to_string().contains(told), "{url}: {error}");
     }
+    let error = Options::builder(HOST).service("a\0b").build().unwrap_err();
+    assert_eq!(settings(&error), ["DSQL_SERVICE_NAME"]);
+    let error = Options::builder(HOST).variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "1ns").build().unwrap_err();
+    assert_eq!(settings(&error), ["DSQL_POOL_KEEPER_TICK_INTERVAL"]);
     let error = Options::builder(HOST).variable("DSQL_MAXCONNS", "5").build().unwrap_err();
     assert!(error.to_string().contains("did you mean DSQL_MAX_CONNS?"), "{error}");
     Options::builder(HOST).variable("DSQL_TOKEN_BUCKET_RATE", "5").build().unwrap();
@@ -188,6 +198,14 @@ fn problems_are_named_as_they_are_where_they_come_from() {
         error.to_string().contains("a key of the URL is \"max_conns\", but must be given once"),
         "{error}"
     );
+    for (variables, named) in [
+        (&[("AWS_REGION", "us east")][..], "AWS_REGION"),
+        (&[("REGION", "us east")], "REGION"),
+        (&[("REGION", "us east"), ("AWS_REGION", "us-east-1")], "REGION"),
+    ] {
+        let all = variables.iter().copied().chain([("CLUSTER_ENDPOINT", HOST)]);
+        assert_eq!(settings(&Options::from_variables(all).unwrap_err()), [named]);
+    }
     let error =
         Options::from_variables([("CLUSTER_ENDPOINT", HOST), ("PGSSLNEGOTIATION", "foo")]).unwrap_err();
     let text = error.to_string();

@@ -15,6 +15,7 @@ mod nested;
 mod opening;
 mod opens;
 mod recall;
+mod schema;
 mod standard;
 mod step;
 mod storm;

@@ -163,6 +163,20 @@ fn no_connection_is_not_the_transactions_to_try_again() {
 }
 
 #[test]
+fn a_retry_that_finds_no_connection_is_one_that_failed() {
+    let world = World::new();
+    let (lost, none) = (Fate::Fails(Class::Disconnected), Fate::Fails(Class::NoConnection));
+    world.add(&[("add", lost), ("rollback", lost), ("take", none), ("take", none)]).unwrap();
+    let log = world.bank.log();
+    assert_eq!(log[3..], ["rollback 1", "take 2", "take 3", "take 4", "begin 4", "add 4", "commit 4"]);
+    assert_eq!(world.bank.committed(), 1);
+    // There are five.
+    let error = world.add(&[&[("add", lost), ("rollback", lost)][..], &[("take", none); 9]].concat());
+    assert_eq!(error.unwrap_err().class(), Class::NoConnection);
+    assert_eq!(world.bank.log().iter().filter(|line| line.starts_with("take")).count(), 6);
+}
+
+#[test]
 fn a_store_with_boundaries_of_its_own_gets_the_same_policy() {
     let world = World::new();
     let fail = |class| Error::new(class, "as planned");

@@ -4,7 +4,7 @@ use forebay::memory::Answer;
 use forebay_dsql::pool_metrics;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use super::world::{World, config, seconds};
+use super::world::{World, config, poll, seconds};
 
 /// Runs `story` and gives back what was exported.
 fn exported(story: impl FnOnce(&World)) -> String {
@@ -61,6 +61,26 @@ fn standard_mode_shows_its_pool() {
         "3",
         "a tick at each end, and one between"
     );
+}
+
+#[test]
+fn whoever_gives_up_has_waited_and_a_drained_pool_shows_nothing() {
+    let text = exported(|world| {
+        let pool = world.standard(config(1));
+        world.time.advance(seconds(1));
+        let held = world.time.run(pool.acquire()).unwrap();
+        let mut caller = Box::pin(pool.acquire());
+        assert!(poll(&mut caller).is_pending());
+        world.time.advance(seconds(2));
+        drop(caller);
+        drop(held);
+        assert!(world.time.run(pool.drain(seconds(10))).is_complete());
+    });
+    assert_eq!(value(&text, "dsql_pool_wait_total"), "1");
+    assert_eq!(value(&text, "dsql_pool_wait_duration_sum"), "2000");
+    for gauge in ["dsql_pool_open", "dsql_pool_in_use", "dsql_pool_idle"] {
+        assert_eq!(value(&text, gauge), "0", "{gauge}");
+    }
 }
 
 #[test]

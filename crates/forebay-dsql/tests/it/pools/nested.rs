@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use dsql_local::{Cluster, EngineKind, Limits};
-use forebay_dsql::{Class, Dsql, Error, SqlxDsql};
+use forebay_dsql::{Class, Conflict, Dsql, Error, Shape, SqlxDsql};
 use sqlx::{Connection, Executor};
 
-use super::cluster::{fault, pool, start_over};
+use super::cluster::{eventually, fault, pool, start_over};
+use super::step::give_up;
 
 /// A cluster with one counter at zero.
 async fn counter(engine: EngineKind) -> (Arc<Cluster>, Dsql) {
@@ -89,6 +90,89 @@ async fn a_body_that_rolls_back_by_itself_has_not_succeeded() {
         assert_eq!(error.class(), Class::Permanent, "{how}: {error}");
         assert_eq!(count(&dsql).await, 0, "{how}");
     }
+}
+
+/// What comes after a ROLLBACK is not part of a transaction: it is committed by itself.
+#[tokio::test]
+async fn a_body_that_rolled_back_and_went_on_is_never_run_twice() {
+    for engine in [EngineKind::Builtin, EngineKind::Postgres] {
+        let (cluster, dsql) = counter(engine).await;
+        for (how, answered) in
+            [("conflict", true), ("given up", false), ("lost", false), ("lost unheard", false)]
+        {
+            let (before, mut bodies) = (count(&dsql).await, 0);
+            let run = dsql.run("went on", |mut tx| {
+                bodies += 1;
+                let cluster = Arc::clone(&cluster);
+                async move {
+                    drop(tx.transaction().await?);
+                    match how {
+                        "conflict" => tx.batch_execute(ADD).await?,
+                        "given up" => give_up(tx.batch_execute(ADD)).await,
+                        "lost unheard" => {
+                            cluster.inject(fault("drop:at=after-commit,n=1"));
+                            give_up(tx.batch_execute(ADD)).await;
+                            eventually("it is lost", || tx.shape() == Shape::Broken).await;
+                            return Ok(());
+                        }
+                        _ => {
+                            cluster.inject(fault("drop:at=after-commit,n=1"));
+                            tx.batch_execute(ADD).await?;
+                        }
+                    }
+                    Err::<(), _>(Error::new(Class::Conflict(Conflict::Change), "as another statement may"))
+                }
+            });
+            let error = run.await.unwrap_err();
+            cluster.heal_all();
+            assert_eq!((error.class(), bodies), (Class::CommitUnknown, 1), "{how}: {error}");
+            if answered {
+                assert_eq!(count(&dsql).await, before + 1, "{how}");
+            }
+        }
+    }
+}
+
+/// What was rolled back is lost, and nobody may take it for done.
+#[tokio::test]
+async fn a_body_that_began_anew_has_not_succeeded() {
+    let (_cluster, dsql) = counter(EngineKind::Postgres).await;
+    for how in [&["ROLLBACK", "BEGIN"][..], &["ROLLBACK; BEGIN"]] {
+        let run = dsql.run("anew", async |tx| {
+            tx.batch_execute(ADD).await?;
+            for text in how {
+                tx.batch_execute(text).await?;
+            }
+            tx.batch_execute(ADD).await?;
+            Ok::<_, Error>(())
+        });
+        let error = run.await.unwrap_err();
+        assert_eq!(error.class(), Class::Permanent, "{how:?}: {error}");
+        assert!(error.to_string().contains("ended its transaction by itself"), "{error}");
+        assert_eq!(count(&dsql).await, 0, "{how:?}");
+    }
+}
+
+/// A transaction of the client's own that meets a conflict rolls back when it is dropped, and nothing else was done.
+#[tokio::test]
+async fn a_body_that_only_rolled_back_is_run_again() {
+    let (_cluster, dsql) = counter(EngineKind::Postgres).await;
+    let mut bodies = 0;
+    let run = dsql.run("again", |mut tx| {
+        bodies += 1;
+        let first = bodies == 1;
+        async move {
+            if first {
+                let inner = tx.transaction().await?;
+                inner.execute(ADD, &[]).await?;
+                return Err(Error::new(Class::Conflict(Conflict::Change), "as its statement may"));
+            }
+            tx.execute(ADD, &[]).await?;
+            Ok(())
+        }
+    });
+    run.await.unwrap();
+    assert_eq!((bodies, count(&dsql).await), (2, 1));
 }
 
 /// sqlx makes a SAVEPOINT of a transaction inside another, which a cluster does not know.

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use forebay::{CheckoutError, Connect, Failure, Lifeline};
 use forebay_dsql::{
-    Auth, Class, Client, ConnectorParts, Dsql, Error, Options, Postgres, Roots, Sqlx, TokenCache,
+    Auth, Class, Client, ConnectorParts, Dsql, Error, Options, Postgres, Roots, SignFuture, Signed, Signer,
+    Sqlx, Token, TokenCache, TokenError, TokenRequest,
 };
+
+use crate::fake::{Anybody, Fake, error};
 
 use super::cluster::{Keys, PATIENCE, eventually, fault, options, start};
 
@@ -255,4 +258,60 @@ async fn a_token_of_old_keys_is_replaced_once_it_is_denied() {
         }
         assert!(asked() <= 3, "{}", asked());
     }
+}
+
+/// Signs what the cluster's clock has left behind, another one each time.
+struct Late(parking_lot::Mutex<Vec<Token>>);
+
+impl Signer for Late {
+    fn sign<'a>(&'a self, _: &'a TokenRequest) -> SignFuture<'a> {
+        Box::pin(async {
+            let token = self.0.lock().pop().ok_or_else(|| TokenError::unavailable("no more"))?;
+            Ok(Signed { token, credentials_expire: None })
+        })
+    }
+}
+
+async fn a_wrong_clock_costs_no_second_connect_each_time<C: Client>() {
+    let cluster = start();
+    let sign = || {
+        cluster.clock().advance(Duration::from_secs(1));
+        Token::new(cluster.token("admin").unwrap())
+    };
+    let late = Late(parking_lot::Mutex::new((0..20).map(|_| sign()).collect()));
+    cluster.clock().advance(Duration::from_secs(16 * 60));
+    let runtime = forebay::rt::TokioRuntime::current().unwrap();
+    let tokens = TokenCache::new(late, runtime.clone(), "test");
+    let parts =
+        ConnectorParts::new(options(&cluster, 1).build().unwrap(), tokens, std::sync::Arc::new(runtime));
+    let connector = C::new(parts).unwrap();
+    for _ in 0..10 {
+        let error = connector.open(Lifeline::unattached()).await.err().expect("it was let in");
+        assert_eq!(error.failure(), Failure::Auth);
+        assert_eq!(Class::of(&error), Class::Auth(Auth::SignatureExpired), "{error}");
+    }
+    // One more with the first, and with another every ten seconds; not twenty.
+    let sockets = cluster.counters().sockets;
+    assert!((11..15).contains(&sockets), "{sockets}");
+}
+
+#[tokio::test]
+async fn a_wrong_clock_costs_no_second_connect_each_time_with_tokio_postgres() {
+    a_wrong_clock_costs_no_second_connect_each_time::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn a_wrong_clock_costs_no_second_connect_each_time_with_sqlx() {
+    a_wrong_clock_costs_no_second_connect_each_time::<Sqlx>().await;
+}
+
+/// Its goodbye comes with its welcome.
+#[tokio::test]
+async fn a_session_that_ends_with_its_start_is_not_open() {
+    let fake = Fake::that_greets(error("FATAL", "57P01", "terminating connection"), |_| vec![]).await;
+    let runtime = forebay::rt::TokioRuntime::current().unwrap();
+    let tokens = TokenCache::new(Anybody, runtime.clone(), "test");
+    let parts = ConnectorParts::new(fake.options(1).build().unwrap(), tokens, std::sync::Arc::new(runtime));
+    let connector = Postgres::new(parts).unwrap();
+    assert_eq!(failure_of(&connector).await, Failure::Open);
 }

@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay::CheckoutError;
 use forebay::memory::Answer;
-use forebay::rt::Runtime;
+use forebay::rt::{Runtime, VirtualTime};
+use forebay::{CheckoutError, Connect, Failure, Lifeline, OpenError};
 use forebay_dsql::{Builder, Dsql, Error, Options, SqlxDsql};
 
 use super::cluster::{self, Keys, PATIENCE, eventually, start};
@@ -234,4 +234,73 @@ fn without_its_runtime_a_pool_is_closed() {
         assert!(matches!(dsql.acquire().await, Err(CheckoutError::Closed)));
         assert!(dsql.drain(PATIENCE).await.is_complete());
     });
+}
+
+/// Refuses until it is told otherwise; then the first open takes 200 ms and fails, and others take 100 ms.
+#[derive(Clone)]
+struct Uneven {
+    time: VirtualTime,
+    asked: Arc<AtomicUsize>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Connect for Uneven {
+    type Connection = ();
+
+    async fn open(&self, _: Lifeline) -> Result<(), OpenError> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(OpenError::new(Failure::Open, "not yet"));
+        }
+        let first = self.asked.fetch_add(1, Ordering::SeqCst) == 0;
+        self.time.sleep_until(self.time.now() + millis(if first { 200 } else { 100 })).await;
+        if first { Err(OpenError::new(Failure::Open, "refused")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_failure_is_told_to_whoever_waits_for_that_open() {
+    let time = VirtualTime::new();
+    let uneven =
+        Uneven { time: time.clone(), asked: Arc::default(), refuses: Arc::new(AtomicBool::new(true)) };
+    let options = Options::builder("abc.dsql.us-east-1.on.aws")
+        .config(config(10))
+        .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "10m");
+    let builder = Builder::over(uneven.clone(), options.build().unwrap()).runtime(time.clone());
+    let pool = time.run(builder.connect()).unwrap();
+    uneven.refuses.store(false, Ordering::SeqCst);
+    let (mut first, mut second) = (Box::pin(pool.acquire()), Box::pin(pool.acquire()));
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    time.advance(millis(150));
+    let lent = poll(&mut first);
+    assert!(matches!(lent, std::task::Poll::Ready(Ok(_))), "the second open was the first to come");
+    // In exchange the second waits for the other's, which comes to nothing.
+    time.advance(millis(100));
+    assert!(matches!(poll(&mut second), std::task::Poll::Ready(Err(CheckoutError::Empty { .. }))));
+    drop(lent);
+    // One who gave up needs not hear of it: the other's open goes on.
+    uneven.asked.store(0, Ordering::SeqCst);
+    let held = time.run(pool.acquire()).unwrap();
+    let (mut first, mut second) = (Box::pin(pool.acquire()), Box::pin(pool.acquire()));
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    drop(first);
+    time.advance(millis(250));
+    assert!(matches!(poll(&mut second), std::task::Poll::Ready(Ok(_))));
+    drop(held);
+}
+
+/// Whoever gives one back unused has not heard whether it lives.
+#[test]
+fn one_that_is_only_passed_around_is_asked_as_an_idle_one() {
+    let world = World::new();
+    let pool = world.standard(config(1).check_after(seconds(30)));
+    world.server.on_check(Answer::Fail(Failure::Open));
+    let opened = world.server.opened();
+    for _ in 0..3 {
+        world.time.advance(seconds(9));
+        drop(world.time.run(pool.acquire()).unwrap());
+    }
+    assert_eq!(world.server.opened(), opened);
+    world.time.advance(seconds(9));
+    drop(world.time.run(pool.acquire()).unwrap());
+    assert_eq!(world.server.opened(), opened + 1, "it was asked, and did not answer");
 }

@@ -3,12 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
-use forebay::{BoxError, LeaseError, LeaseId, Leases, Lifeline, LocalLeases, StoreFuture};
-use forebay_dsql::{Class, Client, DsqlPool, Postgres, Shape, Sqlx};
+use forebay::rt::VirtualTime;
+use forebay::{
+    BoxError, CheckoutError, Connect, LeaseError, LeaseId, Leases, Lifeline, LocalLeases, OpenError,
+    StoreFuture,
+};
+use forebay_dsql::{Builder, Class, Client, DsqlPool, Options, Postgres, Shape, Sqlx};
 use parking_lot::Mutex;
 
 use super::cluster::{Keys, eventually, options, start};
+use super::world::{World, config, poll, seconds};
 
 /// Leases that can be taken back, and a store that can be away.
 struct Recalling {
@@ -98,6 +104,53 @@ async fn a_reservoirs_lent_connection_is_closed() {
 #[tokio::test]
 async fn a_standard_pools_lent_connection_is_closed() {
     a_lent_connection_is_closed(false).await;
+}
+
+/// A lease is taken back while its open waits for a permit: nothing is dialled then, and nobody gets it.
+#[test]
+fn what_is_being_opened_is_given_up() {
+    for reservoir in [true, false] {
+        let (world, leases) = (World::new(), Recalling::new());
+        let builder =
+            world.builder(config(1).rate(0.05, 1), reservoir, None).leases(Arc::clone(&leases) as _);
+        let pool = world.time.run(builder.connect()).unwrap();
+        let opened = world.server.opened();
+        world.server.kill_all();
+        let mut caller = Box::pin(pool.acquire_within(seconds(60)));
+        assert!(poll(&mut caller).is_pending());
+        world.time.advance(seconds(5));
+        assert_eq!((pool.status().opening, leases.leases.held()), (1, 1), "it has its lease");
+        leases.recall_all();
+        world.time.advance(seconds(30));
+        assert!(!matches!(poll(&mut caller), Poll::Ready(Ok(_))), "reservoir: {reservoir}");
+        assert_eq!((world.server.opened() - opened, leases.leases.held()), (0, 0), "reservoir: {reservoir}");
+    }
+}
+
+/// Opens, and lets the lease be taken back before anybody hears of it.
+struct TooLate(Arc<Recalling>);
+
+impl Connect for TooLate {
+    type Connection = ();
+
+    async fn open(&self, _: Lifeline) -> Result<(), OpenError> {
+        self.0.recall_all();
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_taken_back_as_it_was_opened_is_not_lent() {
+    let (time, leases) = (VirtualTime::new(), Recalling::new());
+    let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config(1)).build().unwrap();
+    leases.away.store(true, Ordering::SeqCst);
+    let builder = Builder::over(TooLate(Arc::clone(&leases)), options).runtime(time.clone());
+    let pool = time.run(builder.leases(Arc::clone(&leases) as _).connect()).unwrap();
+    leases.away.store(false, Ordering::SeqCst);
+    let outcome = time.run(pool.acquire_within(seconds(5)));
+    assert!(matches!(outcome, Err(CheckoutError::Empty { last_open_error: Some(_), .. })));
+    time.advance(seconds(1));
+    assert_eq!((pool.status().open, leases.leases.held()), (0, 0));
 }
 
 /// sqlx gives nobody else its socket.

@@ -11,7 +11,7 @@ use sqlx::{Executor, Row};
 use super::cluster::{PATIENCE, fault, pool, start_over};
 
 /// Polls a future once, and drops it.
-async fn give_up<T>(future: impl Future<Output = T>) {
+pub(crate) async fn give_up<T>(future: impl Future<Output = T>) {
     let mut future = pin!(future);
     poll_fn(|context| {
         drop(future.as_mut().poll(context));

@@ -1,0 +1,141 @@
+//! The addresses of a cluster, tried one after the other.
+//!
+//! A private endpoint has one for each zone, and a name may have one of a network that this machine is not in. tokio-postgres
+//! would go on to the next after whatever a server says, and tell of the last only.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use forebay::rt::{self, Runtime};
+
+use crate::error::{Class, Error, causes, is_said, seen};
+use crate::options::Options;
+
+/// Where the cluster is, best first. Cancel safe.
+pub(super) async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
+    let found = tokio::net::lookup_host((options.address(), options.port())).await?;
+    Ok(found.map(|address| address.ip()).collect())
+}
+
+/// Dials one address after the other until a server answers, whatever it says. Each but the last has its share of `limit`. If
+/// none answers, it is what kept from the first that counts.
+///
+/// Cancel safe if `dial` is.
+pub(super) async fn first_reached<T, F>(
+    addresses: &[IpAddr],
+    runtime: &dyn Runtime,
+    limit: Duration,
+    mut dial: impl FnMut(IpAddr) -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let Some((last, others)) = addresses.split_last() else {
+        return Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
+    };
+    let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    let mut first = None;
+    for address in others {
+        let silent = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        match rt::within(runtime, share, dial(*address)).await.unwrap_or_else(silent) {
+            Err(error) if is_unreached(&error) => {
+                tracing::debug!(%address, %error, "no answer from one address of the cluster");
+                first.get_or_insert(error);
+            }
+            answered => return answered,
+        }
+    }
+    match dial(*last).await {
+        Err(error) if is_unreached(&error) => Err(first.unwrap_or(error)),
+        answered => answered,
+    }
+}
+
+/// Whether it was the network's error, and no server has said anything.
+fn is_unreached(error: &Error) -> bool {
+    !is_said(error) && (error.class() == Class::Disconnected || is_of_system(error))
+}
+
+/// Also one that may not be reached, which is as lasting as a wrong certificate: those of TLS have no number.
+fn is_of_system(error: &Error) -> bool {
+    let of_io = |cause| seen::<io::Error>(cause).is_some_and(|error| error.raw_os_error().is_some());
+    causes(error).any(of_io)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use forebay::rt::VirtualTime;
+
+    use super::*;
+    use crate::error::Throttle;
+
+    const LIMIT: Duration = Duration::from_secs(9);
+
+    /// What becomes of an attempt at each of three addresses.
+    #[derive(Clone, Copy)]
+    enum At {
+        Open,
+        Refused,
+        Forbidden,
+        Throttled,
+        Stranger,
+        Silent,
+    }
+
+    /// What comes of these, and how many were tried, in how many seconds.
+    fn dialled(at: [At; 3]) -> (Result<usize, Class>, usize, u64) {
+        let time = VirtualTime::new();
+        let (began, tried) = (time.now(), RefCell::new(0));
+        let addresses = [0, 1, 2].map(|number| IpAddr::from([127, 0, 0, number]));
+        let outcome = time.run(first_reached(&addresses, &time, LIMIT, |address| {
+            let number = addresses.iter().position(|other| *other == address).unwrap();
+            *tried.borrow_mut() += 1;
+            async move {
+                match at[number] {
+                    At::Open => Ok(number),
+                    At::Refused => Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
+                    At::Forbidden => Err(io::Error::from_raw_os_error(13).into()),
+                    At::Throttled => {
+                        Err(Error::new(Class::Throttled(Throttle::RateExceeded), "rate exceeded"))
+                    }
+                    At::Stranger => {
+                        Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown issuer").into())
+                    }
+                    At::Silent => std::future::pending().await,
+                }
+            }
+        }));
+        let outcome = outcome.map_err(|error: Error| error.class());
+        (outcome, tried.into_inner(), time.now().since(began).as_secs())
+    }
+
+    #[test]
+    fn whoever_answers_is_the_last_to_be_asked() {
+        use At::{Forbidden, Open, Refused, Silent, Stranger, Throttled};
+        let (throttled, lost) = (Class::Throttled(Throttle::RateExceeded), Class::Disconnected);
+        for (at, outcome, tried, seconds) in [
+            ([Open, Refused, Refused], Ok(0), 1, 0),
+            ([Refused, Open, Refused], Ok(1), 2, 0),
+            ([Forbidden, Silent, Open], Ok(2), 3, 3),
+            ([Silent, Silent, Open], Ok(2), 3, 6),
+            ([Throttled, Open, Open], Err(throttled), 1, 0),
+            ([Refused, Throttled, Refused], Err(throttled), 2, 0),
+            ([Refused, Refused, Throttled], Err(throttled), 3, 0),
+            ([Stranger, Refused, Refused], Err(Class::Permanent), 1, 0),
+            ([Refused, Forbidden, Forbidden], Err(lost), 3, 0),
+            ([Forbidden, Refused, Refused], Err(Class::Permanent), 3, 0),
+        ] {
+            assert_eq!(dialled(at), (outcome, tried, seconds));
+        }
+    }
+
+    #[test]
+    fn a_name_without_addresses_is_an_error() {
+        let time = VirtualTime::new();
+        let none = first_reached(&[], &time, LIMIT, async |_| Ok::<(), Error>(()));
+        assert_eq!(time.run(none).unwrap_err().class(), Class::Disconnected);
+    }
+}

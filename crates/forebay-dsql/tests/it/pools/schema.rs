@@ -1,0 +1,96 @@
+//! Schemas that change under open connections.
+
+use std::sync::Arc;
+
+use dsql_local::{Cluster, EngineKind, Limits};
+use forebay::{Connect, Lifeline};
+use forebay_dsql::{
+    Class, Client, Conflict, ConnectorParts, Dsql, Error, Postgres, Sqlx, SqlxDsql, TokenCache,
+};
+use sqlx::Executor;
+
+use super::cluster::{Keys, PATIENCE, fault, options, pool, start, start_over};
+
+async fn opened<C: Client>(cluster: &Arc<Cluster>) -> (C, C::Connection) {
+    let runtime = forebay::rt::TokioRuntime::current().unwrap();
+    let tokens = TokenCache::new(Keys::of(cluster), runtime.clone(), "test");
+    let parts = ConnectorParts::new(options(cluster, 1).build().unwrap(), tokens, Arc::new(runtime));
+    let connector = C::new(parts).unwrap();
+    let connection = connector.open(Lifeline::unattached()).await.unwrap_or_else(|error| panic!("{error}"));
+    (connector, connection)
+}
+
+/// Each open connection meets a changed schema once, and lives.
+#[tokio::test]
+async fn a_changed_schema_is_no_death() {
+    let cluster = start();
+    let (connector, mut connection) = opened::<Postgres>(&cluster).await;
+    for conflicts in [1, 2] {
+        cluster.inject(fault(&format!("stale-schema:n={conflicts}")));
+        connector.check(&mut connection).await.unwrap();
+        connection.batch_execute("SELECT 1").await.unwrap();
+        cluster.heal_all();
+    }
+    connection.batch_execute("SET application_name = 'another'").await.unwrap();
+    cluster.inject(fault("stale-schema:n=1"));
+    connector.reset(&mut connection).await.unwrap();
+    assert!(connector.is_clean(&connection));
+    let (connector, mut connection) = opened::<Sqlx>(&cluster).await;
+    cluster.inject(fault("stale-schema:n=1"));
+    connector.check(&mut connection).await.unwrap();
+}
+
+/// A pool of one connection of sqlx, and another one to change the schema with.
+async fn two() -> (SqlxDsql, Dsql) {
+    let cluster = start_over(EngineKind::Postgres, Limits::default());
+    let ddl: Dsql = pool(&cluster, 1, true).await;
+    ddl.acquire().await.unwrap().batch_execute("CREATE TABLE t (id bigint PRIMARY KEY)").await.unwrap();
+    (pool(&cluster, 1, true).await, ddl)
+}
+
+/// How many bodies it took to read the table.
+async fn read(dsql: &SqlxDsql) -> Result<u32, Error> {
+    let mut bodies = 0;
+    let read = dsql.run("read", |mut tx| {
+        bodies += 1;
+        async move {
+            sqlx::query("SELECT * FROM t WHERE id > $1").bind(0_i64).fetch_all(tx.pg()).await?;
+            Ok::<_, Error>(())
+        }
+    });
+    read.await?;
+    Ok(bodies)
+}
+
+#[tokio::test]
+async fn what_sqlx_has_prepared_is_prepared_anew_after_a_change() {
+    let (dsql, ddl) = two().await;
+    read(&dsql).await.unwrap();
+    assert_eq!(read(&dsql).await.unwrap(), 1);
+    ddl.acquire().await.unwrap().batch_execute("ALTER TABLE t ADD COLUMN b bigint").await.unwrap();
+    assert!(read(&dsql).await.unwrap() > 1, "it meets the change");
+    assert_eq!(read(&dsql).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn what_another_has_deallocated_is_prepared_anew() {
+    let (dsql, _ddl) = two().await;
+    read(&dsql).await.unwrap();
+    let mut lent = dsql.acquire_within(PATIENCE).await.unwrap();
+    lent.pg().execute("DEALLOCATE ALL").await.unwrap();
+    drop(lent);
+    assert_eq!(read(&dsql).await.unwrap(), 2);
+    assert_eq!(read(&dsql).await.unwrap(), 1);
+}
+
+/// The statement is the body's own: it is told what to do.
+#[tokio::test]
+async fn a_statement_with_other_columns_is_a_conflict() {
+    let (_dsql, ddl) = two().await;
+    let lent = ddl.acquire().await.unwrap();
+    let statement = lent.prepare("SELECT * FROM t").await.unwrap();
+    lent.query(&statement, &[]).await.unwrap();
+    lent.batch_execute("ALTER TABLE t ADD COLUMN b bigint").await.unwrap();
+    let error = Error::from(lent.query(&statement, &[]).await.unwrap_err());
+    assert_eq!(error.class(), Class::Conflict(Conflict::Schema), "{error}");
+}
