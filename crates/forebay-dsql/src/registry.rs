@@ -100,10 +100,13 @@ impl Registry {
     }
 
     fn enter(&self, lifeline: Lifeline) -> Ticket {
-        let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
         let retired = Arc::new(AtomicBool::new(false));
+        // Number and time under one lock, or the list would not have the oldest first.
+        let mut entries = self.entries.lock();
+        let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
         let entry = Entry { opened_at: self.runtime.now(), retired: Arc::clone(&retired), lifeline };
-        self.entries.lock().insert(id, entry);
+        entries.insert(id, entry);
+        drop(entries);
         Ticket { id, retired, registry: self.clone() }
     }
 }
