@@ -2,8 +2,10 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
@@ -13,7 +15,6 @@ use forebay::rt;
 use forebay::{Chain, Lifeline};
 use futures_util::{Stream, TryStreamExt};
 use tokio::sync::Notify;
-use tokio::task::yield_now;
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::error::{Error, Result};
@@ -253,7 +254,16 @@ async fn first<T>(mut answers: impl Stream<Item = Result<T, Status>> + Unpin) ->
     let first = answers.try_next().await?;
     while answers.try_next().await?.is_some() {
         // Deadlines are looked at in between, however many there are.
-        yield_now().await;
+        let mut has_waited = false;
+        // By hand: tokio would wake this with its own scheduler, which a thread that blocks in a task keeps from running.
+        poll_fn(|context| {
+            if std::mem::replace(&mut has_waited, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
     }
     Ok(first)
 }
@@ -295,7 +305,7 @@ mod tests {
         assert!(flood.as_mut().poll(&mut context).is_pending());
         let mut polls =
             (0..).map(|_| flood.as_mut().poll(&mut context)).skip_while(|polled| polled.is_pending());
-        assert!(matches!(polls.next(), Some(std::task::Poll::Ready(Ok(Some(0))))));
+        assert!(matches!(polls.next(), Some(Poll::Ready(Ok(Some(0))))));
     }
 
     #[test]

@@ -125,9 +125,10 @@ impl AsyncSession {
 
     async fn end(&mut self, how: EndTransaction) -> Result<()> {
         let limits = self.limits(QueryOptions::new());
+        // From the start: whoever gives up waiting for its turn wants no more of it either.
+        let unfinished = Unfinished::new(&self.link);
         let turn = self.ready(&limits).await?;
         let open = self.link.transaction.open();
-        let unfinished = Unfinished::new(&self.link);
         let ended = match open {
             Open::No => Err(Error::config("no transaction is open")),
             Open::BySql | Open::Perhaps => {

@@ -36,13 +36,16 @@ impl Valve {
         Body::new(Flow(self.clone()))
     }
 
-    /// Breaks it off. What it was made of is let go, also if the server takes no more of it for now.
-    pub(crate) fn close(&self) {
+    /// Breaks it off, unless all of it has passed: whether there was anything to break off. What it was made of is let go, also if the
+    /// server takes no more of it for now.
+    pub(crate) fn close(&self) -> bool {
         self.0.is_closed.store(true, Ordering::SeqCst);
         // If it is being polled, that one finds out.
-        let body = self.0.body.try_lock().and_then(|mut body| body.take());
+        let body = self.0.body.try_lock().map(|mut body| body.take());
+        let has_passed = matches!(body, Some(None));
         drop(body);
         self.0.waiting.wake();
+        !has_passed
     }
 
     fn is_closed(&self) -> bool {
@@ -127,6 +130,7 @@ mod tests {
         }
         assert!(poll(&mut flow).is_none());
         assert_eq!(Arc::strong_count(&held), 1, "what has ended is let go");
+        assert!(!valve.close(), "there is nothing left");
     }
 
     #[test]
@@ -134,7 +138,7 @@ mod tests {
         let (valve, held) = (Valve::default(), Arc::new(()));
         let mut flow = flow(&valve, &held);
         assert_eq!(poll(&mut flow).unwrap().unwrap(), "a");
-        valve.close();
+        assert!(valve.close());
         assert_eq!(Arc::strong_count(&held), 1, "without another poll");
         assert!(poll(&mut flow).unwrap().is_err());
     }

@@ -68,7 +68,7 @@ impl Link {
             drop(turn);
             // Boxed, as it is rare and large: every call of a session has it in its future.
             let in_order = Box::pin(async { Ok(self.settled().await || self.recover().await) });
-            if !limits.run(Phase::Execute, in_order).await? {
+            if !limits.run(Phase::Execute, in_order).await? && self.is_usable() {
                 return Err(lost("the server is still at work on what was given up in it"));
             }
         }

@@ -15,14 +15,15 @@ use tonic::Status;
 use super::{Link, first, timed};
 use crate::valve::Valve;
 
-/// How long a call that is broken off may take to end: it waits for nobody.
-const BREAKING_OFF: Duration = Duration::from_secs(1);
+/// How long a call that is broken off may take to end: its body fails when the server has taken what is on its way.
+const BREAKING_OFF: Duration = Duration::from_secs(30);
 
 impl Link {
     /// Sends data, and returns the server's first answer when the last has come.
     ///
     /// # Cancel safety
-    /// If dropped, the call is broken off, at once and in a way that no server takes for the end of the data.
+    /// If dropped, the call is broken off: if all of the data is sent, by a cancellation; else in a way that no server takes for the end
+    /// of the data, and as soon as it takes more of it, if not at once.
     pub(crate) fn put(
         &self,
         data: impl Stream<Item = FlightData> + Send + 'static,
@@ -72,7 +73,10 @@ impl Future for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         let Some(call) = self.call.take().filter(|_| self.is_begun) else { return };
-        self.valve.close();
+        if !self.valve.close() {
+            // The server has it all. Dropped, it is reset.
+            return;
+        }
         // Dropped right here, it would be cancelled before its body could fail.
         let runtime = Arc::clone(&self.runtime);
         self.runtime.spawn(Box::pin(async move {

@@ -101,7 +101,9 @@ async fn cleared(link: &Arc<Link>, open: Open) -> Result<()> {
     };
     match rolled_back {
         Err(refusal) if refusal.is_refusal() => {
-            // There may be none. Where one can be begun and undone, none is open afterwards.
+            // There may be none. Where one can be begun and undone, none is open afterwards; if this is not heard of, it is ours.
+            link.transaction.set(Open::BySql);
+            link.transaction.abandon();
             by_words("BEGIN").await.map_err(|error| if error.is_refusal() { refusal } else { error })?;
             by_words("ROLLBACK").await.map(drop)
         }

@@ -204,7 +204,7 @@ async fn a_rollback_does_not_overtake_the_cancelling_of_its_statement() {
         session
     });
     let mut session = given_up.await.unwrap();
-    let answer = session.query_with_options("SELECT 7", QueryOptions::new().with_timeout_ms(4_000)).await;
+    let answer = session.query_with_options("SELECT 7", QueryOptions::new().with_timeout_ms(30_000)).await;
     assert_eq!(integers(&answer.unwrap()), [7]);
 }
 
@@ -238,4 +238,47 @@ async fn what_was_prepared_ends_with_its_session() {
     eventually("no connection is left", || server.counters().connections_open == 0).await;
     pause(Duration::from_millis(20)).await;
     assert_eq!((server.counters().sessions_ever, server.counters().sessions_open), (2, 0));
+}
+
+/// Whether its turn has come yet, when it is given up, makes no difference to an end.
+#[tokio::test]
+async fn an_end_that_is_given_up_while_it_waits_leaves_no_transaction() {
+    // It does not stop what it is at, and says nothing meanwhile.
+    let deaf = Actions { begin_transaction: Support::Known, ..Actions::all(Support::Unknown) };
+    let server = server_with(Config { actions: deaf, interrupt_on_drop: false, ..Config::default() }).await;
+    let watch = watched(&server).await;
+    for commits in [false, true] {
+        let mut session = connect(&server).await;
+        session.begin_transaction().await.unwrap();
+        session.update("INSERT INTO t VALUES (1)").await.unwrap();
+        dropped_at_work(&server, session.query("SELECT sleep_ms(1000)")).await;
+        let end = async { if commits { session.commit().await } else { session.rollback().await } };
+        let runtime = TokioRuntime::current().unwrap();
+        assert!(within(&runtime, Duration::from_millis(50), end).await.is_none(), "it waits");
+        session.update("INSERT INTO t VALUES (2)").await.unwrap();
+        session.close().await.unwrap();
+        assert_eq!(rows(&watch).await, [2]);
+        watch.update("DELETE FROM t").await.unwrap();
+    }
+}
+
+/// All of its data is sent when it is given up: there is nothing to break off but the call.
+#[tokio::test]
+async fn a_dropped_update_is_stopped_by_the_abort_alone() {
+    let server = server_with(Config { actions: Actions::all(Support::Unknown), ..Config::default() }).await;
+    let watch = watched(&server).await;
+    let mut session = connect(&server).await;
+    dropped_at_work(&server, session.update("INSERT INTO t SELECT sleep_ms(60000)")).await;
+    eventually("the server has stopped it", || server.counters().statements_running == 0).await;
+    session.update("INSERT INTO t VALUES (1)").await.unwrap();
+    assert_eq!(rows(&watch).await, [1]);
+}
+
+/// Health checks have several answers.
+#[tokio::test]
+async fn a_thread_that_runs_tasks_may_wait_for_many_answers() {
+    let server =
+        std::thread::scope(|scope| scope.spawn(|| blocking_server(Config::default())).join().unwrap());
+    let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();
+    client.ping().unwrap();
 }
