@@ -71,13 +71,15 @@ impl Tasks {
         self.handle.enter()
     }
 
-    /// Does it to its end, also if nobody waits for that any more.
+    /// Does it to its end, also if nobody waits for that any more. None if the runtime ends before.
     ///
     /// # Cancel safety
     /// If dropped, it goes on.
-    pub(crate) async fn finish(&self, future: impl Future<Output = ()> + Send + 'static) {
-        // It ends early only with the runtime.
-        drop(self.handle.spawn(future).await);
+    pub(crate) async fn finish<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        self.handle.spawn(future).await.ok()
     }
 
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {

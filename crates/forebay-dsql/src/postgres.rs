@@ -283,6 +283,11 @@ impl Session for PostgresConnection {
         // One that never left was not carried out, whatever became of the connection.
         self.commit_was_sent = answer.is_ok() || self.watch.commits() != before;
         match answer {
+            // What the body had sent without waiting for it is answered only now.
+            Ok(()) if self.watch.has_begun_anew() => Err(client::ended_by_body()),
+            Ok(()) if self.watch.is_rolled_back() && self.watch.has_committed() => {
+                Err(client::ended_by_body())
+            }
             Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back(self.watch.conflict())),
             Ok(()) if self.watch.committed_nothing() => Err(client::ended_by_body()),
             Ok(()) => Ok(()),
@@ -303,14 +308,19 @@ impl Session for PostgresConnection {
     }
 
     fn judge(&mut self, error: &(dyn std::error::Error + 'static)) -> Class {
-        let class = Class::of(error);
+        let class = match Class::of(error) {
+            // What failed the transaction was overlooked.
+            Class::Permanent if is_failed_transaction(error) => {
+                self.watch.conflict().unwrap_or(Class::Permanent)
+            }
+            class => class,
+        };
         match class {
             Class::Conflict(_) | Class::Unavailable | Class::Disconnected
                 if self.watch.is_committing() || self.watch.has_committed() =>
             {
                 Class::CommitUnknown
             }
-            Class::Permanent if is_failed_transaction(error) => self.watch.conflict().unwrap_or(class),
             class => class,
         }
     }

@@ -126,8 +126,8 @@ impl Transactions {
                 );
                 error = Error::new(class, told).into();
             }
-            if held.is_some() && class == Class::Disconnected {
-                // It was not this connection that was lost, but something of the body's own.
+            if of_body && (class == Class::NoConnection || held.is_some() && class == Class::Disconnected) {
+                // It was not this connection that was lost or wanted, but something of the body's own.
                 class = Class::Permanent;
             }
             // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.

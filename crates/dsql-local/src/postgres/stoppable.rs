@@ -24,15 +24,16 @@ impl Stoppable {
         done
     }
 
-    /// Does `stop` if there is something to stop.
+    /// Does `stop` if there is something to stop: whether there was.
     ///
     /// # Cancel safety
     /// Must not be dropped: the word may be on its way.
-    pub(super) async fn stop(&self, stop: impl Future<Output = ()>) {
+    pub(super) async fn stop(&self, stop: impl Future<Output = ()>) -> bool {
         let stoppable = self.0.lock().await;
         if *stoppable {
             stop.await;
         }
+        *stoppable
     }
 }
 
@@ -47,9 +48,9 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_stopped_that_may_not_be() {
         let stoppable = Stoppable::default();
-        stoppable.stop(async { panic!("there is nothing to stop") }).await;
+        assert!(!stoppable.stop(async { panic!("there is nothing to stop") }).await);
         stoppable.during(async {}).await;
-        stoppable.stop(async { panic!("it is over") }).await;
+        assert!(!stoppable.stop(async { panic!("it is over") }).await);
     }
 
     #[tokio::test]
@@ -74,7 +75,8 @@ mod tests {
             }
             stop.send(()).unwrap();
         };
-        tokio::join!(work, stopper, later);
+        let ((), stopped, ()) = tokio::join!(work, stopper, later);
+        assert!(stopped);
         assert!(over.into_inner());
     }
 }

@@ -89,7 +89,9 @@ impl Turns {
         let mut held = loop {
             match race::first(&mut lock, pause(PATIENCE)).await {
                 First::Left(held) => break held,
-                First::Right(()) => stop(inner.clone(), holder.clone(), pid).await,
+                First::Right(()) if stop(inner.clone(), holder.clone(), pid).await => {}
+                // It may have let go by itself and wait for its turn: whoever insists asks again who is in the way.
+                First::Right(()) => return,
             }
         };
         // Begun, it is also ended: whoever insists may be gone before that.
@@ -128,12 +130,12 @@ impl Turns {
     }
 }
 
-/// Stops a holder's statement, which is begun anew later.
-async fn stop(inner: Arc<Inner>, holder: Arc<Holder>, pid: i32) {
+/// Stops a holder's statement, which is begun anew later; whether there was one to stop.
+async fn stop(inner: Arc<Inner>, holder: Arc<Holder>, pid: i32) -> bool {
     let stopped = async move {
         let word = format!("SELECT pg_cancel_backend({pid})");
         // If it cannot be told, it ends when it ends.
-        holder.stoppable.stop(async { drop(inner.turns.watch(&inner, &word).await) }).await;
+        holder.stoppable.stop(async { drop(inner.turns.watch(&inner, &word).await) }).await
     };
-    Tasks::here().finish(stopped).await;
+    Tasks::here().finish(stopped).await.unwrap_or_default()
 }

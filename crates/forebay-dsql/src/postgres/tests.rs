@@ -32,38 +32,42 @@ impl Signer for Nobody {
     }
 }
 
-fn connector(cluster: &Cluster) -> Postgres {
+fn connector(cluster: &Cluster, timeout: &str) -> Postgres {
     let options = crate::Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
         .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()))
-        .variable("DSQL_CONNECT_TIMEOUT", "100ms");
+        .variable("DSQL_CONNECT_TIMEOUT", timeout);
     let runtime = TokioRuntime::current().unwrap();
     let tokens = TokenCache::new(Nobody, runtime.clone(), "test");
     Postgres::new(ConnectorParts::new(options.build().unwrap(), tokens, Arc::new(runtime))).unwrap()
 }
 
-async fn dialled(cluster: &Cluster, addresses: &[[u8; 4]]) -> Result<PostgresConnection, Error> {
+async fn dialled(
+    cluster: &Cluster,
+    timeout: &str,
+    addresses: &[[u8; 4]],
+) -> Result<PostgresConnection, Error> {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| IpAddr::from(*address)).collect();
     let token = Token::new(cluster.token("admin").unwrap());
-    connector(cluster).dial_any(&addresses, &token, &Lifeline::unattached()).await
+    connector(cluster, timeout).dial_any(&addresses, &token, &Lifeline::unattached()).await
 }
 
 #[tokio::test]
 async fn what_one_address_says_is_not_asked_of_another() {
     let cluster = cluster();
     let id = cluster.inject("refuse:how=53300".parse().unwrap());
-    let error = dialled(&cluster, &[HERE, ELSEWHERE, HERE]).await.unwrap_err();
+    let error = dialled(&cluster, "90s", &[HERE, ELSEWHERE, HERE]).await.unwrap_err();
     assert_eq!(error.class(), Class::Throttled(Throttle::TooManyConnections), "{error}");
     assert_eq!(cluster.counters().sockets, 1, "one connect for one permit");
     cluster.heal(id);
-    dialled(&cluster, &[ELSEWHERE, HERE]).await.unwrap().batch_execute("SELECT 1").await.unwrap();
+    dialled(&cluster, "90s", &[ELSEWHERE, HERE]).await.unwrap().batch_execute("SELECT 1").await.unwrap();
 }
 
 #[tokio::test]
 async fn an_address_that_says_nothing_does_not_take_all_the_time() {
     let cluster = cluster();
     let silent = TcpListener::bind((IpAddr::from(ELSEWHERE), cluster.address().port())).unwrap();
-    dialled(&cluster, &[ELSEWHERE, HERE]).await.unwrap().batch_execute("SELECT 1").await.unwrap();
+    dialled(&cluster, "100ms", &[ELSEWHERE, HERE]).await.unwrap().batch_execute("SELECT 1").await.unwrap();
     drop(silent);
 }

@@ -215,10 +215,12 @@ impl Listener for Answers<'_> {
                 }
                 b"COMMIT\0" => {
                     self.0.committed += 1;
+                    self.0.rolled_back = false;
                     self.0.committed_nothing = !std::mem::take(&mut self.0.in_transaction);
                 }
+                // ROLLBACK TO has the same tag; there are no savepoints.
                 b"ROLLBACK" => {
-                    self.0.rolled_back = self.0.is_committing();
+                    self.0.rolled_back = self.0.commit == self.0.answered + 1;
                     self.0.in_transaction = false;
                 }
                 tag => {
@@ -230,7 +232,10 @@ impl Listener for Answers<'_> {
                 if self.0.error.is_fatal {
                     self.0.fatal = Some(self.0.error.code);
                 } else {
-                    self.0.refused = self.0.answered + 1;
+                    let refused = self.0.answered + 1;
+                    // What failed inside of the server may have been carried out all the same.
+                    self.0.committed += u64::from(refused == self.0.commit && self.0.error.code == *b"XX000");
+                    self.0.refused = refused;
                 }
                 self.0.failure.get_or_insert(self.0.error.failure());
             }

@@ -246,6 +246,17 @@ fn a_commit_that_rolled_back_shows() {
 }
 
 #[test]
+fn a_rollback_ahead_of_a_commit_is_not_its_answer() {
+    let mut books = Books::begun();
+    books.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+    books.send(query("ROLLBACK")).send(query("COMMIT"));
+    books.receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert!(!books.0.watch.is_rolled_back());
+    books.receive(tag("COMMIT")).receive(ready(b'I'));
+    assert!(!books.0.watch.is_rolled_back() && books.0.watch.committed_nothing());
+}
+
+#[test]
 fn a_copy_takes_one_of_its_two_syncs() {
     let mut books = Books::begun();
     books.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));

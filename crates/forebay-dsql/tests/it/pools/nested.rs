@@ -133,6 +133,44 @@ async fn a_body_that_rolled_back_and_went_on_is_never_run_twice() {
     }
 }
 
+/// Whatever it then fails with: a conflict that it overlooked, another pool that had no connection for it, or the COMMIT, of which
+/// nobody knows then what became of it.
+#[tokio::test]
+async fn a_body_that_committed_is_never_run_twice_for_what_comes_after() {
+    for how in ["overlooked", "no connection", "failed inside"] {
+        let (cluster, dsql) = counter(EngineKind::Builtin).await;
+        let mut bodies = 0;
+        let run = dsql.run("after", |tx| {
+            bodies += 1;
+            let (cluster, first) = (Arc::clone(&cluster), bodies == 1);
+            async move {
+                if how == "no connection" {
+                    if first {
+                        return Err(Error::new(Class::Conflict(Conflict::Change), "so that it is a retry"));
+                    }
+                    tx.batch_execute(ADD).await?;
+                    tx.batch_execute("COMMIT").await?;
+                    return Err(Error::new(Class::NoConnection, "of another pool"));
+                }
+                tx.batch_execute(ADD).await?;
+                if how == "failed inside" {
+                    cluster.inject(fault("unavailable:at=after-commit,n=1"));
+                }
+                tx.batch_execute("COMMIT; BEGIN").await?;
+                cluster.inject(fault("stale-schema:n=1"));
+                tx.batch_execute(ADD).await.unwrap_err();
+                Ok(tx.batch_execute(ADD).await?)
+            }
+        });
+        let error = run.await.unwrap_err();
+        cluster.heal_all();
+        let expected =
+            if how == "no connection" { (Class::NoConnection, 2) } else { (Class::CommitUnknown, 1) };
+        assert_eq!((error.class(), bodies), expected, "{how}: {error}");
+        assert_eq!(count(&dsql).await, 1, "{how}");
+    }
+}
+
 /// What was rolled back is lost, and nobody may take it for done.
 #[tokio::test]
 async fn a_body_that_began_anew_has_not_succeeded() {
