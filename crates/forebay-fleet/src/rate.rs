@@ -213,7 +213,7 @@ impl Inner {
     async fn reserve(self: Arc<Self>) {
         let _done = Asking(&self);
         // Callers who come together ask together.
-        yield_now().await;
+        rt::yield_now().await;
         if let Some(ledger) = &self.ledger {
             let overdraft = ledger.overdraft(self.rules.burst);
             self.state.lock().source.hold_back(overdraft);
@@ -299,19 +299,6 @@ impl Inner {
             self.store.telemetry.degraded.set(1.0);
         }
     }
-}
-
-/// Lets everyone else run first.
-async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }
 
 impl Limit for Rate {

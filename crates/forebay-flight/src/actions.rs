@@ -1,8 +1,10 @@
 //! The actions on sessions, whose messages arrow-flight's generated code lacks.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
+use forebay::rt;
 use prost::Message;
 
 use crate::error::{Code, Error, Result};
@@ -87,9 +89,14 @@ struct CloseSessionResult {
 /// `CLOSED` of a CloseSessionResult.
 const CLOSED: i32 = 1;
 
-/// Asks the server to forget the session. Whether it has.
+/// How long a server may take to forget a session.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// Asks the server to forget the session, and waits a moment for it. Whether it has.
 pub(crate) async fn close_session(link: &Link) -> bool {
-    match link.act("CloseSession", Bytes::new(), None).await {
+    let close = link.act("CloseSession", Bytes::new(), None);
+    let Some(answer) = rt::within(&*link.server.runtime, CLOSE, close).await else { return false };
+    match answer {
         Ok(body) => {
             link.server.closes_sessions.works();
             let result = body.and_then(|body| CloseSessionResult::decode(body).ok());

@@ -18,7 +18,7 @@ use crate::link::Link;
 use crate::server::Server;
 use crate::session::AsyncSession;
 
-/// How long a server may take to close a session, and a socket to close.
+/// How long a socket may take to close.
 const CLOSE: Duration = Duration::from_secs(1);
 
 /// Opens the sessions of one pool.
@@ -180,8 +180,7 @@ pub(crate) async fn close(mut session: AsyncSession) -> bool {
     let pulse = Arc::clone(session.link.pulse());
     let mut is_forgotten = false;
     if is_known(&session.link) {
-        let close = rt::within(&*server.runtime, CLOSE, actions::close_session(&session.link)).await;
-        is_forgotten = close == Some(true);
+        is_forgotten = actions::close_session(&session.link).await;
     }
     session.is_over = true;
     drop(session);
@@ -194,7 +193,7 @@ pub(crate) fn part(link: &Arc<Link>) {
     if is_known(link) {
         let parting = Arc::clone(link);
         link.errand(async move {
-            rt::within(&*parting.server.runtime, CLOSE, actions::close_session(&parting)).await;
+            actions::close_session(&parting).await;
             true
         });
     }

@@ -115,7 +115,7 @@ async fn climb(link: &Link, info: Option<FlightInfo>) -> bool {
     let mut closed = false;
     if !answers && link.is_usable() && server.closes_sessions.may_be() {
         // Of no more use to anybody, and with it ends what runs in it.
-        closed = rt::within(&*server.runtime, ACTION, actions::close_session(link)).await == Some(true);
+        closed = actions::close_session(link).await;
         if closed {
             link.refuse();
         }

@@ -2,10 +2,8 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
@@ -179,7 +177,7 @@ impl Link {
         body: impl Into<Bytes>,
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
-        self.is_used.store(true, Ordering::Relaxed);
+        self.used();
         let request = self.request(Action::new(kind, body), limit)?;
         let results = self.client.clone().do_action(request).await?;
         Ok(first(results.into_inner()).await?.map(|result| result.body))
@@ -187,7 +185,7 @@ impl Link {
 
     /// Asks the session whether it answers, whatever it answers.
     pub(crate) async fn ping(&self) -> Result<()> {
-        self.is_used.store(true, Ordering::Relaxed);
+        self.used();
         let info = self.info(self.server.healthcheck.clone(), None).await;
         for ticket in
             info.map_err(|status| self.judge(&status))?.endpoint.into_iter().filter_map(|end| end.ticket)
@@ -254,16 +252,7 @@ async fn first<T>(mut answers: impl Stream<Item = Result<T, Status>> + Unpin) ->
     let first = answers.try_next().await?;
     while answers.try_next().await?.is_some() {
         // Deadlines are looked at in between, however many there are.
-        let mut has_waited = false;
-        // By hand: tokio would wake this with its own scheduler, which a thread that blocks in a task keeps from running.
-        poll_fn(|context| {
-            if std::mem::replace(&mut has_waited, true) {
-                return Poll::Ready(());
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
+        rt::yield_now().await;
     }
     Ok(first)
 }
@@ -292,7 +281,7 @@ impl fmt::Debug for Link {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
 
     use futures_util::stream;
 

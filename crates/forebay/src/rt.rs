@@ -4,9 +4,10 @@
 //! one for production; [`VirtualTime`] runs the same code as fast as the machine allows and the same way each time.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::race::{self, First};
@@ -97,4 +98,21 @@ pub async fn within<T>(runtime: &dyn Runtime, limit: Duration, future: impl Futu
         First::Left(output) => Some(output),
         First::Right(()) => None,
     }
+}
+
+/// Lets everyone else run first. It is woken through its context alone, by whichever executor: the one of a library may have its own
+/// idea of when a task that yields goes on, and a thread that blocks in a task keeps that from coming.
+///
+/// # Cancel safety
+/// Dropping it changes nothing.
+pub async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

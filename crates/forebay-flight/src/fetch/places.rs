@@ -1,12 +1,11 @@
 //! Where the parts of a result are: on the connection that it was asked for on, or at other places.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow_flight::FlightEndpoint;
 use arrow_flight::decode::FlightDataDecoder;
 use arrow_flight::error::FlightError;
-use forebay::{Lifeline, rt};
+use forebay::Lifeline;
 use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 
@@ -20,9 +19,6 @@ use crate::server::Server;
 
 /// Names the connection that the result was asked for on.
 const SAME_CONNECTION: &str = "arrow-flight-reuse-connection://";
-
-/// How long another place may take to close a session.
-const CLOSE: Duration = Duration::from_secs(1);
 
 /// The places that one result is read from.
 pub(super) struct Places {
@@ -105,9 +101,8 @@ impl Drop for Places {
     fn drop(&mut self) {
         for link in self.others.get_mut().drain(..) {
             if link.is_usable() && link.server.closes_sessions.may_be() {
-                let runtime = Arc::clone(&link.server.runtime);
                 self.home.server.runtime.spawn(Box::pin(async move {
-                    rt::within(&*runtime, CLOSE, actions::close_session(&link)).await;
+                    actions::close_session(&link).await;
                 }));
             }
         }

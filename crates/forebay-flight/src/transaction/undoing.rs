@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::sql::EndTransaction;
-use forebay::rt;
 
 use super::current::Open;
 use super::{end_request, name};
@@ -17,8 +16,6 @@ use crate::put;
 
 /// How long a rollback in the background may take.
 const ROLLBACK: Duration = Duration::from_secs(5);
-/// How long a server may take to close a session.
-const CLOSE: Duration = Duration::from_secs(1);
 
 impl Link {
     /// Lets go of the transaction, if one is open: it is rolled back in the background, and the next call waits for that.
@@ -81,7 +78,7 @@ pub(super) fn give_up(link: &Arc<Link>) {
     let ending = Arc::clone(link);
     link.errand(async move {
         if ending.is_usable() && ending.server.closes_sessions.may_be() {
-            rt::within(&*ending.server.runtime, CLOSE, actions::close_session(&ending)).await;
+            actions::close_session(&ending).await;
         }
         ending.refuse();
         false

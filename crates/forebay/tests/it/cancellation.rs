@@ -251,3 +251,29 @@ fn within_dropped_while_it_waits_drops_what_it_ran() {
     );
     assert_eq!(world.time.run(forebay::rt::within(&world.time, seconds(0), async { 7 })), Some(7), "a tie");
 }
+
+#[test]
+fn who_yields_is_woken_at_once_and_may_be_dropped() {
+    use std::future::Future;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    struct Woken(AtomicUsize);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let woken = Arc::new(Woken(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let context = &mut Context::from_waker(&waker);
+    for turns in 1..=2 {
+        let mut yielding = Box::pin(forebay::rt::yield_now());
+        assert!(yielding.as_mut().poll(context).is_pending());
+        assert_eq!(woken.0.load(Ordering::Relaxed), turns);
+        if turns == 2 {
+            assert!(yielding.as_mut().poll(context).is_ready());
+        }
+    }
+}
