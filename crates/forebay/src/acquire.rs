@@ -10,32 +10,34 @@ use std::time::Duration;
 
 use crate::checkout::Checkout;
 use crate::connect::Connect;
-use crate::core::{Core, CoreState};
+use crate::core::{BoxedEntry, Core, CoreState};
 use crate::error::CheckoutError;
 use crate::event::Event;
 use crate::rt::Task;
-use crate::state::{Taken, Ticket, Waited};
+use crate::state::{Ending, Found, Limits, Looked, Taken, Ticket, Waiter};
 use crate::sync::MutexGuard;
-use crate::time::Instant;
+use crate::time::{Instant, nanos};
 
 /// A future for the next connection, from [`Reservoir::checkout`](crate::Reservoir::checkout).
 ///
 /// # Cancel safety
-/// Dropping it loses nothing: a connection it was about to get goes to the next in line.
+/// Dropping it loses nothing: a connection it was about to get goes to the next in the queue.
 #[must_use = "a checkout does nothing until it is awaited"]
 pub struct Acquire<'a, C: Connect> {
     core: &'a Arc<Core<C>>,
     within: Option<Duration>,
-    /// Set while in line.
-    wait: Option<Wait>,
+    empty_wait: Option<Duration>,
+    /// Set while it waits.
+    wait: Option<Wait<C>>,
 }
 
-struct Wait {
+struct Wait<C: Connect> {
     ticket: Ticket,
+    waiter: Arc<Waiter<BoxedEntry<C>>>,
     since: Instant,
-    /// The caller's own limit.
+    /// A deadline of its own.
     deadline: Option<Instant>,
-    /// The timer for it. The configured limits need none: one task watches the whole line.
+    /// The timer for it. A deadline that the configuration sets needs none: one task ends all such waits.
     timer: Option<Task>,
 }
 
@@ -43,83 +45,107 @@ type Outcome<'a, C> = Result<Checkout<'a, C>, CheckoutError>;
 
 impl<'a, C: Connect> Acquire<'a, C> {
     pub(crate) fn new(core: &'a Arc<Core<C>>) -> Self {
-        Self { core, within: None, wait: None }
+        Self { core, within: None, empty_wait: None, wait: None }
     }
 
-    /// Waits at most this long, whatever the reason, instead of as long as the configuration says.
+    /// Waits at most this long, whatever the reason, instead of [`acquire_timeout`](crate::Config::acquire_timeout) and
+    /// [`empty_wait`](crate::Config::empty_wait) of the configuration.
     pub fn within(mut self, wait: Duration) -> Self {
         self.within = Some(wait);
         self
     }
 
-    /// Takes a connection, or joins the line, or sees how far it has come.
-    fn look(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
-        let core = self.core;
-        if self.wait.is_some() {
-            return self.look_in_line(waker);
-        }
-        match core.take_fresh(|state, now| self.take_or_join(state, now, waker)) {
-            Ok(entry) => Poll::Ready(Ok(Checkout::new(core, entry))),
-            Err(joined) => joined,
-        }
+    /// Gives up sooner while the reservoir is short of connections: once it has been short for this long. While all
+    /// connections are in use, this does not apply.
+    pub fn empty_wait(mut self, wait: Duration) -> Self {
+        self.empty_wait = Some(wait);
+        self
     }
 
-    /// The first one was stale, or there was none: goes on until there is a good one, or joins the line. Looking and
-    /// joining are one step, so that nothing can come back in between unseen.
+    /// The first ready connection was stale, or there was none: goes on until there is a good one, or joins the queue. Looking
+    /// and joining are one step, so that nothing can come back in between unseen.
     fn take_or_join(
         &mut self,
         mut state: MutexGuard<'a, CoreState<C>>,
         mut coarse: Instant,
         waker: &Waker,
     ) -> Poll<Outcome<'a, C>> {
+        let core = self.core;
         loop {
             match state.take(coarse) {
                 Taken::Got(entry) => {
-                    self.core.leave(state);
-                    return Poll::Ready(Ok(Checkout::new(self.core, entry)));
+                    core.leave(state);
+                    return Poll::Ready(Ok(Checkout::new(core, entry)));
                 }
                 Taken::Stale(discarded) => {
-                    self.core.leave(state);
-                    self.core.dispose(discarded);
-                    coarse = self.core.runtime.coarse_now();
-                    state = self.core.lock();
+                    core.leave(state);
+                    core.dispose(discarded);
+                    coarse = core.runtime.coarse_now();
+                    state = core.lock();
                 }
                 Taken::Closed => return Poll::Ready(Err(CheckoutError::Closed)),
+                Taken::Denied => {
+                    let shortage = state.refuse_at_once();
+                    core.leave(state);
+                    return Poll::Ready(Err(core.shortage(shortage, core.runtime.now())));
+                }
                 Taken::Nothing => {
-                    // Precise where it matters: to an observer, and to a caller with a limit of its own.
-                    let precise = self.core.is_observed || self.within.is_some();
-                    let since = if precise { self.core.runtime.now() } else { coarse };
-                    let deadline = self.within.map(|within| since + within);
-                    let ticket = state.join(since, deadline, waker.clone());
-                    self.core.leave(state);
-                    self.wait = Some(Wait { ticket, since, deadline, timer: None });
+                    // Precise where it matters: to an observer, and to a caller with limits of its own.
+                    // A limit of its own holds whatever the reason, unless it has one for that, too.
+                    let configured = core.empty_wait.filter(|_| self.within.is_none());
+                    let empty_wait = self.empty_wait.or(configured);
+                    let precise = core.is_observed || self.within.is_some() || empty_wait.is_some();
+                    let since = if precise { core.runtime.now() } else { coarse };
+                    let limits = Limits {
+                        since,
+                        deadline: since.plus_nanos(self.within.map_or(core.acquire_timeout, nanos)),
+                        has_timer: self.within.is_some(),
+                        empty_wait: empty_wait.map_or(Limits::PATIENT, nanos),
+                    };
+                    let (ticket, waiter) = state.join(limits, waker.clone());
+                    core.leave_if_nudged(state);
+                    let deadline = limits.has_timer.then_some(limits.deadline);
+                    self.wait = Some(Wait { ticket, waiter, since, deadline, timer: None });
                     return Poll::Pending;
                 }
             }
         }
     }
 
-    fn look_in_line(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
-        let (core, Some(Wait { ticket, since, .. })) = (self.core, &self.wait) else {
+    /// Sees how far it has come. A caller that was served picks up its connection without the lock of the reservoir.
+    fn look(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
+        let (core, Some(Wait { ticket, waiter, since, .. })) = (self.core, &self.wait) else {
             return Poll::Ready(Err(CheckoutError::Closed));
         };
         let runtime = &core.runtime;
         let outcome = loop {
-            let coarse = runtime.coarse_now();
-            match core.ask(|state| state.look(*ticket, coarse, || runtime.now(), waker)) {
-                Waited::NotYet => return Poll::Pending,
-                Waited::Stale(discarded) => core.dispose(discarded),
-                Waited::Got(entry) => {
+            match waiter.look() {
+                Found::Connection(entry) => {
+                    let now = runtime.coarse_now();
+                    if entry.life.stale_at <= now {
+                        let discarded = core.ask(|state| state.picked_up_stale(entry, waker, now));
+                        core.dispose(discarded);
+                        continue;
+                    }
                     if core.is_observed {
                         core.observe(&Event::Waited { waited: runtime.now().since(*since) });
                     }
                     break Ok(Checkout::new(core, entry));
                 }
-                Waited::GaveUp(shortage) => break Err(core.shortage(shortage, runtime.now().since(*since))),
-                Waited::Closed => break Err(CheckoutError::Closed),
+                Found::Ending(Ending::GaveUp(shortage)) => break Err(core.shortage(shortage, *since)),
+                Found::Ending(Ending::Closed) => break Err(CheckoutError::Closed),
+                Found::Nothing => {
+                    let now = runtime.now();
+                    // A waker that is dropped here may be the last hold on a task, and so run whatever that task runs then.
+                    match core.ask(|state| state.look(*ticket, waker, now)) {
+                        Looked::Wait(_before) => return Poll::Pending,
+                        Looked::GaveUp(_before) => {}
+                        Looked::LookAgain => {}
+                    }
+                }
             }
         };
-        // The machine has struck us off the line: there is nothing left to cancel.
+        // It is out of the queue: there is nothing left to cancel.
         self.wait = None;
         Poll::Ready(outcome)
     }
@@ -127,16 +153,21 @@ impl<'a, C: Connect> Acquire<'a, C> {
     /// Waits on this thread. Such a wait has a limit of its own, and keeps the time itself.
     pub(crate) fn block(mut self) -> Outcome<'a, C> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let core = self.core;
+        let mut outcome = match core.take_fresh(|state, now| self.take_or_join(state, now, &waker)) {
+            Ok(entry) => return Ok(Checkout::new(core, entry)),
+            Err(joined) => joined,
+        };
         loop {
-            if let Poll::Ready(outcome) = self.look(&waker) {
+            if let Poll::Ready(outcome) = outcome {
                 return outcome;
             }
             let until = self.wait.as_ref().and_then(|wait| wait.deadline).unwrap_or(Instant::NEVER);
-            let runtime = &self.core.runtime;
-            let mut park = || std::thread::park_timeout(until.since(runtime.now()));
-            if runtime.block(&mut park).is_err() {
+            let mut park = || std::thread::park_timeout(until.since(core.runtime.now()));
+            if core.runtime.block(&mut park).is_err() {
                 return Err(CheckoutError::WouldStarve);
             }
+            outcome = self.look(&waker);
         }
     }
 
@@ -156,21 +187,21 @@ impl<'a, C: Connect> Acquire<'a, C> {
 
     #[cold]
     #[inline(never)]
-    fn poll_in_line(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
-        match self.look_in_line(context.waker()) {
+    fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
+        match self.look(context.waker()) {
             Poll::Pending => self.poll_timer(context),
             looked => looked,
         }
     }
 
-    /// Polls the timer of a caller with a limit of its own, if it has one, and looks once more when it is up.
+    /// Polls the timer of a caller with a deadline of its own, if it has one, and looks once more when it is up.
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
         let Some(Wait { deadline: Some(deadline), timer, .. }) = &mut self.wait else { return Poll::Pending };
         let timer = timer.get_or_insert_with(|| self.core.runtime.sleep_until(*deadline));
         if timer.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
-        self.look_in_line(context.waker())
+        self.look(context.waker())
     }
 }
 
@@ -187,10 +218,10 @@ impl<'a, C: Connect> Future for Acquire<'a, C> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Spelled out, and not through `look`: this way the guard is made where the caller wants it.
+        // Spelled out: this way the guard is made where the caller wants it.
         let core = self.core;
         if self.wait.is_some() {
-            return self.poll_in_line(context);
+            return self.poll_waiting(context);
         }
         match core.take_fresh(|state, now| self.poll_to_join(state, now, context)) {
             Ok(entry) => Poll::Ready(Ok(Checkout::new(core, entry))),
@@ -204,15 +235,25 @@ impl<C: Connect> Drop for Acquire<'_, C> {
     fn drop(&mut self) {
         if let Some(wait) = self.wait.take() {
             let now = self.core.runtime.now();
-            if let Some(placed) = self.core.ask(|state| state.cancel(wait.ticket, now)) {
+            let (placed, waker) = self.core.ask(|state| state.cancel(wait.ticket, &wait.waiter, now));
+            drop(waker);
+            if let Some(placed) = placed {
                 self.core.settle(placed);
             }
         }
     }
 }
 
+/// Tells how far it has come: new, queued, served or ended.
 impl<C: Connect> fmt::Debug for Acquire<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("waiting", &self.wait.is_some()).finish_non_exhaustive()
+        let mut told = f.debug_struct("Acquire");
+        match &self.wait {
+            None => told.field("state", &format_args!("New")),
+            Some(Wait { ticket, waiter, .. }) => {
+                told.field("state", &format_args!("{}", self.core.lock().progress(*ticket, waiter)))
+            }
+        };
+        told.finish_non_exhaustive()
     }
 }

@@ -9,7 +9,6 @@ use std::fmt;
 
 use crate::checkout::OwnedCheckout;
 use crate::connect::Connect;
-use crate::error::CheckoutError;
 use crate::reservoir::Reservoir;
 
 /// What a deadpool or bb8 pool takes its connections from: a reservoir.
@@ -32,11 +31,6 @@ impl<C: Connect> Tap<C> {
     #[must_use]
     pub fn reservoir(&self) -> &Reservoir<C> {
         &self.0
-    }
-
-    /// Cancel safe: see [`Reservoir::checkout`].
-    async fn draw(&self) -> Result<OwnedCheckout<C>, CheckoutError> {
-        Ok(self.0.checkout().await?.into_owned())
     }
 
     /// Whether the pool may hand `connection` to another caller as it is.

@@ -1,6 +1,5 @@
 //! What a benchmark cannot reach from outside. Not part of the API: it may change in any release.
 
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::config::{Config, Lifetime};
@@ -29,7 +28,7 @@ pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> S
     let life = Lifetime::new(Duration::from_secs(3300)).guard_window(Duration::from_secs(45));
     let config = Config::default().max_open(connections).lifetime(life).inflight_limit(connections);
     let mut now = Instant::from_nanos(1_000_000_000_000);
-    let mut machine: State<Box<Entry<u64>>, Waker> = State::new(&config, Seed::new(42), now, Duration::ZERO);
+    let mut machine: State<Box<Entry<u64>>> = State::new(&config, Seed::new(42), now, Duration::ZERO);
     let pace = Pace { per_second: 1.0, at_once: u32::MAX };
     while let Refill::Open(key) = machine.next_open(now, pace) {
         let life = machine.draw_life(now);

@@ -10,7 +10,7 @@ use crate::event::{Event, Observer, Observers};
 use crate::lease::{LeaseDesk, Leases};
 use crate::limit::{Limit, LocalLimit};
 use crate::reservoir::Reservoir;
-use crate::rt::{NoRuntime, Runtime, TokioRuntime};
+use crate::rt::{self, NoRuntime, Runtime};
 use crate::seed::Seed;
 use crate::tasks;
 
@@ -43,7 +43,8 @@ impl<C: Connect> Builder<C> {
         self
     }
 
-    /// Where time and tasks come from. Default: the tokio runtime that [`start`](Self::start) is called in.
+    /// Where time and tasks come from. Default: the tokio runtime that [`start`](Self::start) is called in, with tokio's clock if
+    /// that is paused then: see [`rt::current`].
     pub fn runtime(mut self, runtime: impl Runtime) -> Self {
         self.runtime = Some(Arc::new(runtime));
         self
@@ -82,7 +83,7 @@ impl<C: Connect> Builder<C> {
         let began = core.runtime.now();
         let filled = reservoir.filled(timeout).await;
         let (size, target) = (reservoir.status().size(), reservoir.status().target_ready);
-        let last_open_error = core.last_open_error();
+        let last_open_error = core.last_failure(began);
         core.observe(&if filled {
             Event::Filled { size, target, took: core.runtime.now().since(began) }
         } else {
@@ -105,7 +106,7 @@ impl<C: Connect> Builder<C> {
         config.validate()?;
         let runtime = match runtime {
             Some(runtime) => runtime,
-            None => Arc::new(TokioRuntime::current()?),
+            None => rt::current()?,
         };
         let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy()));
         let limit = limit
@@ -117,7 +118,7 @@ impl<C: Connect> Builder<C> {
         let core = Arc::new(Core::new(connector, config, seed, runtime, limit, leases, observer));
         core.runtime.spawn(Box::pin(tasks::refill::run(Arc::clone(&core))));
         core.runtime.spawn(Box::pin(tasks::expiry::run(Arc::clone(&core))));
-        core.runtime.spawn(Box::pin(tasks::line::run(Arc::clone(&core))));
+        core.runtime.spawn(Box::pin(tasks::wait_timeouts::run(Arc::clone(&core))));
         if core.observer.wants_reports() {
             core.runtime.spawn(Box::pin(tasks::report::run(Arc::clone(&core))));
         }

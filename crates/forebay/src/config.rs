@@ -93,7 +93,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How many connections the reservoir may own: ready, lent and opening together. Default 100.
+    /// How many connections callers can have: ready, lent and opening together. Default 100.
+    ///
+    /// A replacement is opened before the old connection is closed, so that callers have all of these at any time. For that
+    /// moment up to [`overlap`](Self::overlap) more exist, 5 % by default. [`max_connections`](Self::max_connections) is the
+    /// sum. Connections that are being closed come on top: that takes as long as [`Connect::close`](crate::Connect::close), and
+    /// at most [`close_timeout`](Self::close_timeout). A fleet's leases count every connection until it is closed.
     #[must_use]
     pub const fn max_open(mut self, connections: usize) -> Self {
         self.max_open = connections;
@@ -153,7 +158,8 @@ impl Config {
     }
 
     /// How many connections beyond `max_open` may exist while a replacement is ready and the old one is not yet
-    /// retired. Default: 5 % of `max_open`, at least 1. With 0 the old one is closed first.
+    /// retired. Default: 5 % of `max_open`, at least 1. With 0 the old one is given up first, and callers have one less while a
+    /// connection is replaced.
     #[must_use]
     pub const fn overlap(mut self, connections: usize) -> Self {
         self.overlap = Some(connections);
@@ -175,15 +181,17 @@ impl Config {
         self
     }
 
-    /// How long a caller waits while the reservoir is short of connections. Default 100 ms; on demand, where
-    /// callers wait for an open as a matter of course, the acquire timeout.
+    /// Callers give up sooner while the reservoir is short of connections: once it has been short for this long. While all
+    /// connections are in use, this does not apply. Default: not set, so callers wait for the acquire timeout, whatever the
+    /// reason. [`Acquire::empty_wait`](crate::Acquire::empty_wait) sets it for one call.
     #[must_use]
     pub const fn empty_wait(mut self, wait: Duration) -> Self {
         self.empty_wait = Some(wait);
         self
     }
 
-    /// How long a caller waits while all connections are in use. Default 30 s.
+    /// How long a caller waits for a connection, whatever the reason. Default 30 s.
+    /// [`Acquire::within`](crate::Acquire::within) sets it for one call.
     #[must_use]
     pub const fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.acquire_timeout = timeout;
@@ -259,12 +267,19 @@ impl Config {
     }
 
     /// The number of this process in its fleet: 0, 1, 2 and so on, each taken by one process only. The processes of a
-    /// fleet then retire their connections in turns, by the time of day, and not some of them at once. Default: none;
-    /// turns are drawn by lot.
+    /// fleet then retire their connections in turns, by the time of day, and not some of them at once. Default: as the
+    /// [leases](crate::Leases::instance_index) say; if they do not, turns are drawn by lot.
     #[must_use]
     pub const fn place_in_fleet(mut self, number: u64) -> Self {
         self.place_in_fleet = Some(number);
         self
+    }
+
+    /// The most connections that are usable or opening at once, replacements included: `max_open` and the
+    /// [overlap](Self::overlap). What is being closed is not counted.
+    #[must_use]
+    pub fn max_connections(&self) -> usize {
+        self.max_open.saturating_add(self.overlap_or_default())
     }
 
     /// How many connections are kept ready.
@@ -285,13 +300,6 @@ impl Config {
         }
     }
 
-    pub(crate) fn empty_wait_or_default(&self) -> Duration {
-        self.empty_wait.unwrap_or(match self.fill {
-            Fill::ToTarget { .. } => Duration::from_millis(100),
-            Fill::OnDemand { .. } => self.acquire_timeout,
-        })
-    }
-
     pub(crate) fn overlap_or_default(&self) -> usize {
         self.overlap.unwrap_or_else(|| self.max_open.div_ceil(20))
     }
@@ -306,7 +314,6 @@ mod tests {
         let config = Config::default();
         config.validate().unwrap();
         assert_eq!((config.keep_ready(), config.watermark(), config.overlap_or_default()), (100, 100, 5));
-        assert_eq!(config.empty_wait_or_default(), Duration::from_millis(100));
         let life = Lifetime::default();
         assert_eq!((life.shortest(), life.longest()), (Duration::from_secs(600), Duration::from_secs(720)));
     }
@@ -319,9 +326,11 @@ mod tests {
         assert_eq!(config.clone().target_ready(usize::MAX).keep_ready(), 50, "no more than there may be");
         assert_eq!(config.clone().target_ready(20).low_watermark(30).keep_ready(), 30);
         assert_eq!(config.clone().on_demand(2).keep_ready(), 2);
-        assert_eq!(config.clone().on_demand(2).empty_wait_or_default(), Duration::from_secs(30));
-        assert_eq!(config.on_demand(2).empty_wait(Duration::ZERO).empty_wait_or_default(), Duration::ZERO);
         assert_eq!(Config::default().max_open(3).overlap_or_default(), 1);
         assert_eq!(Config::default().overlap(0).overlap_or_default(), 0);
+        assert_eq!(
+            (Config::default().max_connections(), Config::default().overlap(0).max_connections()),
+            (105, 100)
+        );
     }
 }

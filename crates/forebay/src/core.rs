@@ -1,6 +1,7 @@
 //! The shell around the machine: the lock, and what is done after letting go of it.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +16,14 @@ use crate::error::{CheckoutError, OpenError};
 use crate::event::{Event, Observer, Observers};
 use crate::lease::{HeldLease, LeaseDesk};
 use crate::limit::Limit;
+use crate::opens::Opens;
 use crate::rt::{self, Runtime};
 use crate::seed::Seed;
 use crate::state::{Discarded, Due, Held, Key, Life, Nudges, Placed, Shape, Shortage, State};
 use crate::status::Status;
 use crate::sync::{Mutex, MutexGuard, lock_soon};
 use crate::tasks;
-use crate::time::Instant;
+use crate::time::{Instant, nanos};
 
 /// A connection with all that belongs to it. Boxed, so that a checkout moves one pointer.
 pub(crate) struct Entry<T> {
@@ -46,7 +48,7 @@ impl<T> Held for Box<Entry<T>> {
 }
 
 pub(crate) type BoxedEntry<C> = Box<Entry<<C as Connect>::Connection>>;
-pub(crate) type CoreState<C> = State<BoxedEntry<C>, Waker>;
+pub(crate) type CoreState<C> = State<BoxedEntry<C>>;
 
 /// A connection on its way back while the connector looks at it. Should the connector panic, it comes back as bad.
 struct Returning<'a, C: Connect> {
@@ -59,6 +61,13 @@ impl<C: Connect> Drop for Returning<'_, C> {
         if let Some(entry) = self.entry.take() {
             self.core.give_back_with_care(self.core.lock(), entry, Shape::Bad);
         }
+    }
+}
+
+/// Wakes all of them. One that panics has printed why; it must not keep the others from being woken.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
     }
 }
 
@@ -77,14 +86,18 @@ pub(crate) struct Core<C: Connect> {
     /// Somebody listens; otherwise a wait need not be timed to the nanosecond.
     pub(crate) is_observed: bool,
     pub(crate) config: Mutex<Config>,
+    /// How long a caller waits that sets no limit of its own, in nanoseconds.
+    pub(crate) acquire_timeout: u64,
+    /// How long of that while the reservoir is short.
+    pub(crate) empty_wait: Option<Duration>,
     pub(crate) seed: Seed,
-    last_open_error: Mutex<Option<Arc<OpenError>>>,
+    opens: Mutex<Opens>,
     /// There may be something to open.
     pub(crate) refill: Notify,
     /// The next alarm may be sooner than thought.
     pub(crate) expiry: Notify,
-    /// Somebody's patience may end sooner than thought.
-    pub(crate) line: Notify,
+    /// Somebody's wait may end sooner than thought.
+    pub(crate) waits: Notify,
     /// A connection came or went.
     pub(crate) progress: Notify,
     is_closed: AtomicBool,
@@ -111,12 +124,14 @@ impl<C: Connect> Core<C> {
             leases,
             observer,
             is_observed,
+            acquire_timeout: nanos(config.acquire_timeout),
+            empty_wait: config.empty_wait,
             config: Mutex::new(config),
             seed,
-            last_open_error: Mutex::default(),
+            opens: Mutex::default(),
             refill: Notify::new(),
             expiry: Notify::new(),
-            line: Notify::new(),
+            waits: Notify::new(),
             progress: Notify::new(),
             is_closed: AtomicBool::new(false),
             closing: Notify::new(),
@@ -133,9 +148,7 @@ impl<C: Connect> Core<C> {
         let now = self.runtime.coarse_now();
         let mut state = self.state.0.lock();
         let Some(entry) = state.take_fresh(now) else { return Err(otherwise(state, now)) };
-        if state.is_nudged() {
-            self.leave(state);
-        }
+        self.leave_if_nudged(state);
         Ok(entry)
     }
 
@@ -154,12 +167,17 @@ impl<C: Connect> Core<C> {
     /// Lets go of the machine, and then does what it wants done outside the lock.
     pub(crate) fn leave(&self, mut state: MutexGuard<'_, CoreState<C>>) {
         let nudges = state.conclude();
-        let spent = state.take_spent();
         drop(state);
-        // May be the last hold on a task, and so run whatever that task runs when it is dropped.
-        drop(spent);
         if !nudges.is_empty() {
             self.deliver(nudges);
+        }
+    }
+
+    /// Lets go of the machine after a visit that leaves the outlook as it is.
+    #[inline]
+    pub(crate) fn leave_if_nudged(&self, state: MutexGuard<'_, CoreState<C>>) {
+        if state.is_nudged() {
+            self.leave(state);
         }
     }
 
@@ -174,8 +192,8 @@ impl<C: Connect> Core<C> {
         if nudges.contains(Nudges::PROGRESS) {
             self.progress.notify_waiters();
         }
-        if nudges.contains(Nudges::LINE) {
-            self.line.notify_one();
+        if nudges.contains(Nudges::WAITS) {
+            self.waits.notify_one();
         }
         if nudges.contains(Nudges::WATERMARK) {
             let status = self.status();
@@ -203,11 +221,11 @@ impl<C: Connect> Core<C> {
         self.state.0.lock().status()
     }
 
-    /// Does what became of a connection.
-    pub(crate) fn settle(self: &Arc<Self>, placed: Placed<BoxedEntry<C>, Waker>) {
+    /// Carries out the decision about a connection.
+    pub(crate) fn settle(self: &Arc<Self>, placed: Placed<BoxedEntry<C>>) {
         match placed {
-            Placed::Kept => {}
-            Placed::Served(waker) => waker.wake(),
+            Placed::Kept | Placed::Served(None) => {}
+            Placed::Served(Some(waker)) => waker.wake(),
             Placed::Reset(entry) => tasks::care::reset(self, entry),
             Placed::Discarded(discarded) => self.dispose(discarded),
         }
@@ -259,9 +277,13 @@ impl<C: Connect> Core<C> {
     pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>) {
         let (entry, shape) = self.look_over(entry);
         let mut state = self.state.0.lock();
-        let kept = if shape == Shape::Clean { state.keep(entry) } else { Err(entry) };
-        if let Err(entry) = kept {
-            self.give_back_with_care(state, entry, shape);
+        match if shape == Shape::Clean { state.keep(entry) } else { Err(entry) } {
+            Ok(None) => {}
+            Ok(Some(waker)) => {
+                drop(state);
+                waker.wake();
+            }
+            Err(entry) => self.give_back_with_care(state, entry, shape),
         }
     }
 
@@ -299,22 +321,42 @@ impl<C: Connect> Core<C> {
         discarded.map(|discarded| self.dispose(discarded)).is_some()
     }
 
+    /// The error of a caller that waited since `since` and gets nothing.
     #[cold]
-    pub(crate) fn shortage(&self, shortage: Shortage, waited: Duration) -> CheckoutError {
-        match shortage {
-            Shortage::Empty => CheckoutError::Empty { waited, last_open_error: self.last_open_error() },
-            Shortage::Exhausted => CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open },
+    pub(crate) fn shortage(&self, shortage: Shortage, since: Instant) -> CheckoutError {
+        let waited = self.runtime.now().since(since);
+        let denial = if shortage == Shortage::Denied { self.opens().last_denial() } else { None };
+        match (shortage, denial) {
+            (Shortage::Exhausted, _) => {
+                CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open }
+            }
+            (_, Some(last_open_error)) => CheckoutError::Denied { waited, last_open_error },
+            (Shortage::Empty | Shortage::Denied, None) => {
+                CheckoutError::Empty { waited, last_open_error: self.what_keeps_it_short(since) }
+            }
         }
     }
 
-    /// Why the last open failed, if none has succeeded since.
-    pub(crate) fn last_open_error(&self) -> Option<Arc<OpenError>> {
-        self.last_open_error.lock().clone()
+    /// What keeps the reservoir short, for a caller that waits since `since`: the last failure that explains it, or what opens
+    /// under way wait for.
+    fn what_keeps_it_short(&self, since: Instant) -> Option<Arc<OpenError>> {
+        self.last_failure(since).or_else(|| {
+            let pace = self.limit.pace();
+            self.opens().pending(pace)
+        })
     }
 
-    /// Remembers why the last open failed, until one succeeds.
-    pub(crate) fn note_open_error(&self, error: Option<Arc<OpenError>>) {
-        *self.last_open_error.lock() = error;
+    /// The last failed open that explains why the reservoir is short, for a caller that waits since `since`.
+    pub(crate) fn last_failure(&self, since: Instant) -> Option<Arc<OpenError>> {
+        let (short_since, is_slowed) = {
+            let state = self.state.0.lock();
+            (state.short_since()?, state.is_slowed())
+        };
+        self.opens().failure_since(short_since, since, is_slowed)
+    }
+
+    pub(crate) fn opens(&self) -> MutexGuard<'_, Opens> {
+        self.opens.lock()
     }
 
     /// Serves no more callers and discards what is ready. What is lent goes when it comes back.
@@ -324,12 +366,12 @@ impl<C: Connect> Core<C> {
         }
         self.closing.notify_waiters();
         let wakers = self.ask(State::close);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
         self.observe(&Event::Closed);
         self.in_batches(|state, now, due| state.empty(now, due));
         self.refill.notify_one();
         self.expiry.notify_one();
-        self.line.notify_one();
+        self.waits.notify_one();
     }
 
     /// Does work of the machine that comes in batches, letting go of the lock between them.

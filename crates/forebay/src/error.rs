@@ -14,20 +14,32 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckoutError {
-    /// The reservoir owns fewer connections than it may and none became ready in time. Try again, with a pause:
-    /// it is refilling. The last failed open, if any, says what keeps it from doing so.
+    /// The reservoir owns fewer connections than it may, and none became ready in time. Try again, with a pause: it is
+    /// refilling. `last_open_error` says what keeps it short.
     #[error("no connection {}{}", became_ready(*.waited), because(.last_open_error))]
     Empty {
         /// How long the caller waited.
         waited: Duration,
-        /// Why the last attempt to open a connection failed, if none has succeeded since.
+        /// What keeps the reservoir short: why the last attempt to open a connection failed, or what those under way wait for.
+        /// None if they are simply under way.
         #[source]
         last_open_error: Option<Arc<OpenError>>,
     },
 
+    /// No connection is usable, and the last open failed for a cause that waiting does not cure: the server denies access, say.
+    /// Do not try again before it is removed. The reservoir goes on trying, and serves again once an open succeeds.
+    #[error("no connection can be opened; {last_open_error}")]
+    Denied {
+        /// How long the caller waited.
+        waited: Duration,
+        /// Why the last attempt to open a connection failed.
+        #[source]
+        last_open_error: Arc<OpenError>,
+    },
+
     /// Every connection the reservoir may own was in use. Use fewer at a time, hold them for less long, or raise
     /// `max_open`.
-    #[error("all {max_open} connections {}: hold them for less long, or raise max_open", stayed_in_use(*.waited))]
+    #[error("{}all {max_open} connections are in use: hold them for less long, or raise max_open", none_free(*.waited))]
     Exhausted {
         /// How long the caller waited.
         waited: Duration,
@@ -63,10 +75,10 @@ fn became_ready(waited: Duration) -> String {
     }
 }
 
-fn stayed_in_use(waited: Duration) -> String {
+fn none_free(waited: Duration) -> String {
     match milliseconds(waited) {
-        Duration::ZERO => "are in use".into(),
-        waited => format!("stayed in use for {}", show(waited)),
+        Duration::ZERO => String::new(),
+        waited => format!("no connection became free within {}; ", show(waited)),
     }
 }
 
@@ -79,6 +91,7 @@ fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
     impl fmt::Display for Because {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match &self.0 {
+                Some(error) if error.pending => write!(f, "; {error}"),
                 Some(error) => write!(f, "; the last open failed: {error}"),
                 None => f.write_str("; the pool is still filling"),
             }
@@ -91,13 +104,41 @@ fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
 #[derive(Debug)]
 pub struct OpenError {
     failure: Failure,
+    permanent: bool,
+    /// It has not failed: this is what it waits for.
+    pending: bool,
     source: BoxError,
 }
 
 impl OpenError {
     /// An attempt that failed for the reason `failure`, because of `source`.
     pub fn new(failure: Failure, source: impl Into<BoxError>) -> Self {
-        Self { failure, source: source.into() }
+        Self { failure, permanent: false, pending: false, source: source.into() }
+    }
+
+    /// What attempts under way wait for, which would fail for the reason `failure`.
+    pub(crate) fn pending(failure: Failure, what: String) -> Self {
+        Self { failure, permanent: false, pending: true, source: what.into() }
+    }
+
+    /// Waiting does not cure the cause: the server denies access to this role, say. While no connection is usable, callers then
+    /// get [`Denied`](CheckoutError::Denied) at once instead of waiting. The reservoir goes on trying.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.permanent = true;
+        self
+    }
+
+    /// Whether no attempt has failed, and this is what those under way wait for.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Whether waiting does not cure the cause.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        self.permanent
     }
 
     /// What kept it from opening: it decides how the refill goes on.
@@ -198,7 +239,7 @@ mod tests {
         assert!(exhausted(Duration::ZERO).starts_with("all 3 connections are in use: "));
         assert!(
             exhausted(Duration::from_micros(101_536))
-                .starts_with("all 3 connections stayed in use for 101ms: ")
+                .starts_with("no connection became free within 101ms; all 3 connections are in use: ")
         );
         let empty = CheckoutError::Empty { waited: Duration::from_micros(900), last_open_error: None };
         assert_eq!(empty.to_string(), "no connection is ready; the pool is still filling");

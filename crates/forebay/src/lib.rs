@@ -14,9 +14,11 @@
 //! ```
 //!
 //! - [`try_checkout`](Reservoir::try_checkout) takes some ten nanoseconds, never waits and never allocates.
-//! - [`checkout`](Reservoir::checkout) waits in a strict line, and dropping it loses nothing.
-//! - A connection is replaced before it gets too old, and no two of a reservoir are retired together.
-//! - [`max_open`](Config::max_open) bounds what is ready, lent and opening, taken together.
+//! - [`checkout`](Reservoir::checkout) waits in a queue: strictly first come, first served. Dropping it loses nothing.
+//! - A connection is replaced before it gets too old. Retirements are spread over a whole life: each connection has a time slot
+//!   of its own, as long as there is a free one.
+//! - [`max_open`](Config::max_open) bounds what is ready, lent and opening, taken together. While connections are replaced, a
+//!   few more exist: [`max_connections`](Config::max_connections) counts those, too. What is being closed is not counted.
 //!
 //! # Example
 //!
@@ -77,6 +79,7 @@ mod event;
 mod lease;
 mod limit;
 mod logs;
+mod opens;
 mod race;
 mod reservoir;
 mod seed;
@@ -104,7 +107,7 @@ pub use logs::Logs;
 pub use metrics::Metrics;
 pub use reservoir::{Drained, Reservoir};
 pub use seed::{Draws, Seed};
-pub use status::{Counts, Status};
+pub use status::{CheckoutFailure, Counts, Status};
 pub use time::Instant;
 
 /// The pages of the manual, so that what they show is compiled and run.

@@ -30,6 +30,9 @@ pub enum Answer {
     Well,
     /// With an error. An open fails for the given reason; anything else fails.
     Fail(Failure),
+    /// With the word that access is denied, for good: an open fails with a [permanent](OpenError::permanent) error. Anything
+    /// else fails.
+    Deny,
     /// Well, and with an error, in turns.
     FailEveryOther(Failure),
     /// Not at all.
@@ -150,6 +153,7 @@ impl Memory {
         match answer {
             Answer::Well | Answer::Dead => Ok(()),
             Answer::Fail(failure) => Err(failure),
+            Answer::Deny => Err(Failure::Auth),
             Answer::FailEveryOther(failure) => {
                 if self.server.lock().asked.is_multiple_of(2) {
                     Err(failure)
@@ -184,7 +188,10 @@ impl Connect for Memory {
         if !time.is_zero() {
             self.runtime.sleep_until(self.runtime.now() + time).await;
         }
-        self.answer(answer).await.map_err(|failure| OpenError::new(failure, "told to fail"))?;
+        self.answer(answer).await.map_err(|failure| match answer {
+            Answer::Deny => OpenError::new(failure, "told to deny access").permanent(),
+            _ => OpenError::new(failure, "told to fail"),
+        })?;
         let now = self.runtime.now();
         let mut server = self.server.lock();
         let id = server.next;

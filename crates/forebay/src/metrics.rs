@@ -9,7 +9,7 @@ use ::metrics::{
 };
 
 use crate::event::{Discard, Event, Failure, Observer};
-use crate::status::{Counts, Status};
+use crate::status::{CheckoutFailure, Counts, Status};
 use crate::sync::Mutex;
 
 /// Upper bounds for the latency histograms, in milliseconds: from 50 ns, which is more than a checkout of a ready
@@ -100,8 +100,9 @@ metrics! {
     IN_USE "in_use" Gauge None, "Connections with callers";
     OPENING "opening" Gauge None, "Connections on their way";
     CHECKOUTS "checkouts_total" Counter None, "Connections handed to callers";
-    EMPTY "empty_total" Counter None, "Callers who got nothing because the reservoir was short of connections";
+    EMPTY "empty_total" Counter None, "Callers who found nothing ready while the reservoir was short of connections, served later or not";
     EXHAUSTED "exhausted_total" Counter None, "Callers who got nothing because all connections were in use";
+    CHECKOUT_FAILURES "checkout_failures_total" Counter Some("reason"), "Callers who got nothing, by reason";
     WAITS "waits_total" Counter None, "Callers who had to wait";
     REFILLS "refills_total" Counter None, "Connections opened";
     DISCARDS "discards_total" Counter Some("reason"), "Connections discarded, by reason";
@@ -138,6 +139,7 @@ struct Handles {
     checkouts: Counter,
     empty: Counter,
     exhausted: Counter,
+    checkout_failures: [Counter; CheckoutFailure::ALL.len()],
     waits: Counter,
     refills: Counter,
     discards: [Counter; Discard::ALL.len()],
@@ -209,6 +211,8 @@ impl Metrics {
             checkouts: counter(CHECKOUTS),
             empty: counter(EMPTY),
             exhausted: counter(EXHAUSTED),
+            checkout_failures: CheckoutFailure::ALL
+                .map(|reason| counter!(name(CHECKOUT_FAILURES), labels(Some(reason.label())))),
             waits: counter(WAITS),
             refills: counter(REFILLS),
             discards: Discard::ALL.map(|reason| counter!(name(DISCARDS), labels(Some(reason.label())))),
@@ -241,6 +245,9 @@ impl Handles {
         self.checkouts.increment(checkouts);
         self.empty.increment(now.empty - before.empty);
         self.exhausted.increment(now.exhausted - before.exhausted);
+        for (counter, reason) in self.checkout_failures.iter().zip(CheckoutFailure::ALL) {
+            counter.increment(now.checkout_failures(reason) - before.checkout_failures(reason));
+        }
         self.waits.increment(now.waits - before.waits);
         self.refills.increment(now.refills - before.refills);
         for (counter, reason) in self.discards.iter().zip(Discard::ALL) {
@@ -308,6 +315,7 @@ pub fn manual_reasons() -> String {
         let reasons: Vec<String> = reasons.iter().map(|reason| format!("`{reason}`")).collect();
         table.push_str(&format!("| `{}` | {} |\n", metric.name, reasons.join(", ")));
     };
+    row(CHECKOUT_FAILURES, CheckoutFailure::ALL.iter().map(|reason| reason.label()).collect());
     row(DISCARDS, Discard::ALL.iter().map(|reason| reason.label()).collect());
     row(REFILL_FAILURES, Failure::ALL.iter().map(|reason| reason.label()).collect());
     table

@@ -49,11 +49,11 @@ impl<C: Connect> Reservoir<C> {
         &self.core
     }
 
-    /// Takes a connection that is ready. It never waits and never allocates; a caller in line is not overtaken.
+    /// Takes a connection that is ready. It never waits and never allocates. A caller that waits is not overtaken.
     ///
     /// # Errors
-    /// [`Empty`](CheckoutError::Empty) or [`Exhausted`](CheckoutError::Exhausted) if none is ready,
-    /// [`Closed`](CheckoutError::Closed) if none will be.
+    /// [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or [`Denied`](CheckoutError::Denied) if none is
+    /// ready, [`Closed`](CheckoutError::Closed) if none will be.
     // Always: returned through memory instead, the guard costs as much again.
     #[inline(always)]
     pub fn try_checkout(&self) -> Result<Checkout<'_, C>, CheckoutError> {
@@ -73,36 +73,36 @@ impl<C: Connect> Reservoir<C> {
     ) -> Result<Checkout<'a, C>, CheckoutError> {
         loop {
             let taken = state.take(now);
-            let shortage = matches!(taken, Taken::Nothing).then(|| state.refuse());
+            let shortage = matches!(taken, Taken::Nothing | Taken::Denied).then(|| state.refuse_at_once());
             self.core.leave(state);
             match (taken, shortage) {
-                (_, Some(shortage)) => return Err(self.core.shortage(shortage, Duration::ZERO)),
+                (_, Some(shortage)) => return Err(self.core.shortage(shortage, self.core.runtime.now())),
                 (Taken::Got(entry), _) => return Ok(Checkout::new(&self.core, entry)),
                 (Taken::Stale(discarded), _) => self.core.dispose(discarded),
-                (Taken::Closed | Taken::Nothing, _) => return Err(CheckoutError::Closed),
+                (Taken::Closed | Taken::Nothing | Taken::Denied, _) => return Err(CheckoutError::Closed),
             }
             now = self.core.runtime.coarse_now();
             state = self.core.lock();
         }
     }
 
-    /// Takes a connection, waiting in line for one if need be: strictly first come, first served.
+    /// Takes a connection. It waits for one in a queue if none is ready: strictly first come, first served.
     ///
-    /// How long it waits depends on why: `empty_wait` while the reservoir is short of connections,
-    /// `acquire_timeout` while all it may own are in use. [`within`](Acquire::within) sets one limit for both.
+    /// It waits for `acquire_timeout`, whatever the reason. [`within`](Acquire::within) sets another limit for this call, and
+    /// [`empty_wait`](Acquire::empty_wait) a shorter one for while the reservoir is short of connections.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: what it was about to get goes to the next in line.
+    /// Dropping the future loses nothing: what it was about to get goes to the next in the queue.
     ///
     /// # Errors
-    /// The future yields [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or
-    /// [`Closed`](CheckoutError::Closed).
+    /// The future yields [`Empty`](CheckoutError::Empty) or [`Exhausted`](CheckoutError::Exhausted) when its time is up,
+    /// [`Denied`](CheckoutError::Denied) at once if waiting is of no use, and [`Closed`](CheckoutError::Closed).
     #[inline]
     pub fn checkout(&self) -> Acquire<'_, C> {
         Acquire::new(&self.core)
     }
 
-    /// Takes a connection, waiting in the same line, but on this thread and for at most `wait`.
+    /// Takes a connection. It waits in the same queue, but on this thread and for at most `wait`.
     ///
     /// # Errors
     /// As [`checkout`](Self::checkout); and [`WouldStarve`](CheckoutError::WouldStarve) if it would have to wait on
@@ -156,8 +156,8 @@ impl<C: Connect> Reservoir<C> {
 
     /// Closes the reservoir and waits, for at most `wait`, until every connection is closed and every lease released.
     ///
-    /// No more callers are served from the first poll on; those in line get [`Closed`](CheckoutError::Closed). Opens
-    /// under way are given up. Connections in use are closed when they come back.
+    /// No more callers are served from the first poll on. Those that wait get [`Closed`](CheckoutError::Closed), also those that
+    /// were served and have not been polled since. Opens under way are given up. Connections in use are closed when they come back.
     ///
     /// # Cancel safety
     /// Dropping the future stops the waiting, not the closing. It can be called again.

@@ -1,7 +1,7 @@
 //! Where time, tasks and randomness come from.
 //!
 //! The reservoir never asks the operating system for any of them: it asks its [`Runtime`]. [`TokioRuntime`] is the
-//! one for production; [`VirtualTime`] runs the same code as fast as the machine allows and the same way each time.
+//! one for production, [`PausedTokioRuntime`] the one for tests that pause tokio's clock; [`VirtualTime`] runs the same code as fast as the machine allows and the same way each time.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -16,7 +16,7 @@ use crate::time::Instant;
 mod tokio;
 mod virtual_time;
 
-pub use self::tokio::{NoRuntime, TokioRuntime};
+pub use self::tokio::{NoRuntime, PausedTokioRuntime, TokioRuntime, current};
 pub use self::virtual_time::{ProcessClock, VirtualProcess, VirtualSleep, VirtualTime};
 
 /// A future that can be handed to a runtime.

@@ -2,16 +2,17 @@
 //!
 //! It is pure. Each method takes what happened and the time, and answers with what is to be done; it neither
 //! reads a clock, nor wakes, closes or waits for anything. Its shell, [`Core`](crate::core::Core), holds it under a
-//! lock and does those things after unlocking. `E` is a connection with all that belongs to it, `W` wakes a waiter.
+//! lock and does those things after unlocking. `E` is a connection with all that belongs to it.
 
 use std::collections::BTreeSet;
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::event::Discard;
 use crate::sabotage::{self, Sabotage};
 use crate::seed::Seed;
-use crate::status::{Counts, Status};
+use crate::status::{CheckoutFailure, Counts, Status};
 use crate::time::Instant;
 
 // What it does.
@@ -24,22 +25,22 @@ mod answers;
 
 // What it is made of.
 mod calendar;
-mod chain;
 mod governor;
 mod lives;
 mod slots;
 mod stack;
-mod waiters;
+mod wait_queue;
+mod waiter;
 
-pub(crate) use answers::{Discarded, Due, Nudges, Placed, Refill, Shape, Shortage, Taken, Waited};
+pub(crate) use answers::{Discarded, Due, Nudges, Placed, Refill, Shape, Shortage, Taken};
 use governor::Governor;
 pub(crate) use lives::Life;
 use lives::Lives;
 pub(crate) use slots::Key;
 use slots::{Mark, Phase, Slots};
 use stack::Stack;
-pub(crate) use waiters::Ticket;
-use waiters::Waiters;
+use wait_queue::WaitQueue;
+pub(crate) use waiter::{Ending, Found, Limits, Looked, Ticket, Waiter};
 
 /// How many alarms one hold of the lock handles, so that no checkout waits for a whole scan.
 pub(crate) const BATCH: usize = 16;
@@ -48,17 +49,17 @@ pub(crate) const BATCH: usize = 16;
 /// than one cache line, and that is what two threads pass to and fro.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct State<E, W> {
+pub(crate) struct State<E> {
     /// Connections to hand out. Whenever there are any, nobody waits.
     ready: Stack<E>,
     /// Connections handed to callers; the other counts are not touched as often.
     checkouts: u64,
     outlook: Outlook,
     nudges: Nudges,
-    slots: Slots,
+    slots: Slots<E>,
 
     counts: Counts,
-    waiters: Waiters<E, W>,
+    waiters: WaitQueue<E>,
     /// How many are ready or lent. Taking and giving back leave it as it is.
     held: usize,
     care: usize,
@@ -75,8 +76,6 @@ pub(crate) struct State<E, W> {
     overlap: usize,
     low_watermark: usize,
     below_watermark: bool,
-    empty_wait: Duration,
-    acquire_timeout: Duration,
     idle_ttl: Option<Duration>,
     check_after: Option<Duration>,
     lives: Option<Lives>,
@@ -87,8 +86,14 @@ pub(crate) struct State<E, W> {
     governor: Governor,
     /// Since when fewer connections are usable than may be owned.
     short_since: Option<Instant>,
-    /// When the task that watches the line looks next.
-    line_watched_until: Instant,
+    /// The last open failed for a cause that waiting does not cure.
+    denied: bool,
+    /// Since then a caller was refused for it: reason enough to try again, also where nothing is kept ready.
+    refused_since: bool,
+    /// When the task that ends waits looks next.
+    waits_end_at: Instant,
+    /// After the close: the slots below this have been looked at for waiters that did not pick up.
+    closed_below: u32,
 }
 
 /// What the fast path needs to know of everything else. Taking and giving back do not change it, since they leave
@@ -97,8 +102,22 @@ pub(crate) struct State<E, W> {
 struct Outlook {
     /// A clean, unmarked connection that comes back goes to the ready list, and that is all.
     calm: bool,
+    /// It goes to the first in the queue, and that is all.
+    hands_over: bool,
     /// With fewer ready than this, more are wanted.
     refill_below: u32,
+}
+
+impl Outlook {
+    /// Somebody has joined the queue.
+    fn someone_waits(&mut self) {
+        self.hands_over |= std::mem::take(&mut self.calm);
+    }
+
+    /// The queue is empty.
+    fn nobody_waits(&mut self) {
+        self.calm |= std::mem::take(&mut self.hands_over);
+    }
 }
 
 /// What the machine must know of a connection it hands around.
@@ -109,7 +128,7 @@ pub(crate) trait Held {
     fn stale_at(&self) -> Instant;
 }
 
-impl<E: Held, W> State<E, W> {
+impl<E: Held> State<E> {
     /// `wall` is the time of day at `now`.
     pub(crate) fn new(config: &Config, seed: Seed, now: Instant, wall: Duration) -> Self {
         let overlap = config.overlap_or_default();
@@ -119,7 +138,7 @@ impl<E: Held, W> State<E, W> {
         Self {
             slots: Slots::with_capacity(config.max_open + overlap),
             ready: Stack::with_capacity(config.max_open + overlap),
-            waiters: Waiters::default(),
+            waiters: WaitQueue::default(),
             held: 0,
             care: 0,
             opening: 0,
@@ -136,8 +155,6 @@ impl<E: Held, W> State<E, W> {
             low_watermark: config.watermark(),
             // So that the first fill is not announced as a recovery, nor its beginning as a loss.
             below_watermark: true,
-            empty_wait: config.empty_wait_or_default(),
-            acquire_timeout: config.acquire_timeout,
             idle_ttl: config.idle_ttl,
             check_after: config.check_after,
             lives,
@@ -149,7 +166,10 @@ impl<E: Held, W> State<E, W> {
                 seed.fork("backoff").draws(),
             ),
             short_since: Some(now),
-            line_watched_until: Instant::NEVER,
+            denied: false,
+            refused_since: false,
+            waits_end_at: Instant::NEVER,
+            closed_below: 0,
         }
     }
 
@@ -223,11 +243,12 @@ impl<E: Held, W> State<E, W> {
         let short = usable < self.max_open;
         if short != self.short_since.is_some() {
             self.short_since = short.then_some(now);
-            if !self.waiters.is_empty() {
+            if self.waiters.has_impatient() {
                 // They wait for another reason now, and for another time.
-                self.nudges.add(Nudges::LINE);
+                self.nudges.add(Nudges::WAITS);
             }
         }
+        self.end_waits_if_denied();
         let below = usable < self.low_watermark;
         if below != self.below_watermark && !self.closed {
             self.below_watermark = below;
@@ -267,20 +288,45 @@ impl<E: Held, W> State<E, W> {
         true
     }
 
-    /// No more callers are served. Returns how to wake those in line.
-    pub(crate) fn close(&mut self) -> Vec<W> {
+    /// No more callers are served. Returns how to wake those in the queue.
+    pub(crate) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
         self.nudges.add(Nudges::PROGRESS);
-        std::iter::from_fn(|| self.waiters.dismiss()).collect()
+        let mut wakers = Vec::new();
+        while let Some((waiter, waker)) = self.waiters.pop() {
+            waiter.end(Ending::Closed);
+            wakers.extend(waker);
+        }
+        wakers
     }
 
-    /// After `close`: discards up to [`BATCH`] ready connections. Returns whether there may be more.
+    /// After `close`: discards a batch of connections that are ready, or that were served to callers who have not picked them up:
+    /// those are told that the reservoir is closed. Returns whether there may be more.
     pub(crate) fn empty(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
-            let Some(entry) = self.ready.pop() else { return false };
+            let Some(entry) = self.ready.pop() else { break };
             due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
         }
+        // Most of these are nothing but a look.
+        for _ in 0..16 * BATCH {
+            if self.closed_below as usize >= self.slots.len() {
+                return self.ready.len() > 0;
+            }
+            if let Some(entry) = self.take_back(self.closed_below) {
+                due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
+            }
+            self.closed_below += 1;
+        }
         true
+    }
+
+    /// How far a waiting caller has come, for people.
+    pub(crate) fn progress(&self, ticket: Ticket, waiter: &Waiter<E>) -> String {
+        match waiter.ending() {
+            Some(ending) => format!("Ended({ending:?})"),
+            None if self.waiters.is_queued(ticket) => "Queued".to_owned(),
+            None => "Served".to_owned(),
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -292,6 +338,16 @@ impl<E: Held, W> State<E, W> {
         self.closed && self.slots.occupied() == 0
     }
 
+    /// Since when fewer connections are usable than may be owned.
+    pub(crate) fn short_since(&self) -> Option<Instant> {
+        self.short_since
+    }
+
+    /// Whether opens are slower than the limiter allows, since the server pushed back.
+    pub(crate) fn is_slowed(&self) -> bool {
+        self.governor.is_slowed()
+    }
+
     pub(crate) fn is_filled(&self) -> bool {
         self.usable() >= self.low_watermark
     }
@@ -299,11 +355,10 @@ impl<E: Held, W> State<E, W> {
     /// Ends a visit off the fast path: looks ahead for the fast path, and tells what the shell has to do.
     pub(crate) fn conclude(&mut self) -> Nudges {
         let owned = self.usable() + self.opening;
+        let is_simple = !self.closed && !self.tracks_idle && self.usable() <= self.bound();
         self.outlook = Outlook {
-            calm: !self.closed
-                && !self.tracks_idle
-                && self.waiters.is_empty()
-                && self.usable() <= self.bound(),
+            calm: is_simple && self.waiters.is_empty(),
+            hands_over: is_simple && !self.waiters.is_empty(),
             refill_below: if !self.retiring.is_empty() {
                 // What is wanted depends on who is lent: ask each time.
                 u32::MAX
@@ -314,11 +369,6 @@ impl<E: Held, W> State<E, W> {
             },
         };
         std::mem::take(&mut self.nudges)
-    }
-
-    /// Takes a waker for the shell to drop.
-    pub(crate) fn take_spent(&mut self) -> Option<W> {
-        self.waiters.take_spent()
     }
 
     /// Whether the fast path left something for the shell to do.
@@ -341,7 +391,11 @@ impl<E: Held, W> State<E, W> {
             target_ready: self.keep_ready.min(self.max_open),
             low_watermark: self.low_watermark,
             closed: self.closed,
-            counts: Counts { checkouts: self.checkouts, ..self.counts },
+            counts: Counts {
+                checkouts: self.checkouts,
+                exhausted: self.counts.checkout_failures(CheckoutFailure::Exhausted),
+                ..self.counts
+            },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a reservoir looks like at one moment.
 
 use crate::event::{Discard, Failure};
+use crate::state::Shortage;
 
 /// A snapshot, consistent in itself: all numbers are of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +17,11 @@ pub struct Status {
     pub opening: usize,
     /// Discarded connections that are not closed yet, or whose lease is not released yet.
     pub closing: usize,
-    /// Callers in line.
+    /// Callers in the queue.
     pub waiting: usize,
     /// Usable connections past their booked retirement, waiting for a replacement.
     pub retiring: usize,
-    /// How many connections may be owned.
+    /// How many connections callers can have. While some are replaced, a few more exist.
     pub max_open: usize,
     /// How many should be ready, as far as `max_open` leaves room.
     pub target_ready: usize,
@@ -46,15 +47,59 @@ impl Status {
     }
 }
 
+/// Why a caller got no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum CheckoutFailure {
+    /// None became ready in time, and the reservoir owned fewer than it may.
+    Empty,
+    /// All that the reservoir may own stayed in use.
+    Exhausted,
+    /// None was usable, and the server refused to open one for a cause that waiting does not cure.
+    Denied,
+}
+
+impl CheckoutFailure {
+    /// Every reason, in the order of [`index`](Self::index).
+    pub const ALL: [Self; 3] = [Self::Empty, Self::Exhausted, Self::Denied];
+
+    /// Its place in a table of counts.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The label metrics carry.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Exhausted => "exhausted",
+            Self::Denied => "denied",
+        }
+    }
+}
+
+impl From<Shortage> for CheckoutFailure {
+    fn from(shortage: Shortage) -> Self {
+        match shortage {
+            Shortage::Empty => Self::Empty,
+            Shortage::Exhausted => Self::Exhausted,
+            Shortage::Denied => Self::Denied,
+        }
+    }
+}
+
 /// What has happened since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Connections handed to callers.
+    /// Connections handed to callers. One that is lost before its caller picks it up does not count.
     pub checkouts: u64,
     /// Callers who had to wait.
     pub waits: u64,
-    /// Callers who got nothing because the reservoir was short of connections.
+    /// Callers who found nothing ready while the reservoir owned fewer connections than it may. Each one counts once, whether or
+    /// not it got a connection later: [`checkout_failures`](Self::checkout_failures) has those who did not.
     pub empty: u64,
     /// Callers who got nothing because all connections were in use.
     pub exhausted: u64,
@@ -62,6 +107,7 @@ pub struct Counts {
     pub refills: u64,
     /// Connections that callers took out for good.
     pub detached: u64,
+    pub(crate) refused: [u64; CheckoutFailure::ALL.len()],
     pub(crate) discards: [u64; Discard::ALL.len()],
     pub(crate) failures: [u64; Failure::ALL.len()],
 }
@@ -73,6 +119,9 @@ impl Counts {
         self.waits = self.waits.max(other.waits);
         self.empty = self.empty.max(other.empty);
         self.exhausted = self.exhausted.max(other.exhausted);
+        for (mine, theirs) in self.refused.iter_mut().zip(other.refused) {
+            *mine = (*mine).max(theirs);
+        }
         self.refills = self.refills.max(other.refills);
         self.detached = self.detached.max(other.detached);
         for (mine, theirs) in self.discards.iter_mut().zip(other.discards) {
@@ -82,6 +131,18 @@ impl Counts {
             *mine = (*mine).max(theirs);
         }
         self
+    }
+
+    /// Callers who got no connection, for this reason.
+    #[must_use]
+    pub fn checkout_failures(&self, reason: CheckoutFailure) -> u64 {
+        self.refused[reason.index()]
+    }
+
+    /// Callers who got no connection, for any reason.
+    #[must_use]
+    pub fn all_checkout_failures(&self) -> u64 {
+        self.refused.iter().sum()
     }
 
     /// Connections discarded for this reason.

@@ -2,7 +2,7 @@
 
 pub(crate) mod care;
 pub(crate) mod expiry;
-pub(crate) mod line;
 pub(crate) mod reclaim;
 pub(crate) mod refill;
 pub(crate) mod report;
+pub(crate) mod wait_timeouts;

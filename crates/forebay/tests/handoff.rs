@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use forebay::memory::Memory;
 use forebay::rt::{Runtime, Starved, Task};
-use forebay::{CheckoutError, Config, Instant, Reservoir, Seed};
+use forebay::{
+    BoxError, CheckoutError, Config, Instant, LeaseError, LeaseId, Leases, Lifeline, Reservoir, Seed,
+    StoreFuture,
+};
 use shuttle::Runner;
-use shuttle::future::{block_on, spawn};
+use shuttle::future::{JoinHandle, block_on, spawn};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 
 /// Time stands still: whatever happens, happens by the order of events alone.
@@ -46,12 +49,13 @@ impl Runtime for Still {
     }
 }
 
-const ROUNDS: usize = 2000;
-
-/// Runs `scenario` under many random schedules, and under many that favour rare orders of few preemptions.
+/// Runs `scenario` under many random schedules, and under many that favour rare orders of few preemptions. 2,000 of each, or as
+/// many as `FOREBAY_SCHEDULES` says.
 fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
-    Runner::new(RandomScheduler::new(ROUNDS), roomy()).run(scenario);
-    Runner::new(PctScheduler::new(3, ROUNDS), roomy()).run(scenario);
+    let rounds =
+        std::env::var("FOREBAY_SCHEDULES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2000);
+    Runner::new(RandomScheduler::new(rounds), roomy()).run(scenario);
+    Runner::new(PctScheduler::new(3, rounds), roomy()).run(scenario);
 }
 
 /// Unoptimised futures need more stack than shuttle gives a task by default.
@@ -220,6 +224,160 @@ fn a_close_during_the_hand_off_leaves_no_one_waiting() {
             waiter.await.unwrap();
             assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Closed)));
             assert_eq!(memory.live(), 0);
+        });
+    });
+}
+
+/// A caller that waits, and what became of it: a connection that it held and gave back, or the end.
+fn waiter(reservoir: &Reservoir<Memory>) -> JoinHandle<bool> {
+    let reservoir = reservoir.clone();
+    spawn(async move {
+        match reservoir.checkout().await {
+            Ok(guard) => {
+                shuttle::future::yield_now().await;
+                drop(guard);
+                true
+            }
+            Err(CheckoutError::Closed) => false,
+            Err(error) => panic!("{error}"),
+        }
+    })
+}
+
+/// A caller that is polled once, and goes away wherever it stands by then.
+fn fickle(reservoir: &Reservoir<Memory>) -> JoinHandle<()> {
+    let reservoir = reservoir.clone();
+    spawn(async move {
+        let mut acquire = pin!(reservoir.checkout());
+        drop(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        shuttle::future::yield_now().await;
+    })
+}
+
+/// Kills a connection.
+fn killer(memory: &Memory, id: u64) -> JoinHandle<()> {
+    let memory = memory.clone();
+    spawn(async move { memory.kill(id) })
+}
+
+/// Closes the reservoir, and is done when all of it is gone.
+fn closer(reservoir: &Reservoir<Memory>) -> JoinHandle<()> {
+    let reservoir = reservoir.clone();
+    spawn(async move {
+        let drained = reservoir.drain(Duration::from_secs(1)).await;
+        assert!(drained.is_complete(), "{drained:?}");
+        assert_eq!(reservoir.status().waiting, 0);
+    })
+}
+
+/// After a close: nobody waits, and nothing is open.
+fn is_over(memory: &Memory, reservoir: &Reservoir<Memory>) {
+    let status = reservoir.status();
+    assert_eq!((status.waiting, status.in_use, status.owned(), status.closing), (0, 0, 0, 0), "{status:?}");
+    assert_eq!(memory.live(), 0);
+}
+
+#[test]
+fn a_serve_a_death_and_a_close_at_once() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(1).await;
+            let guard = reservoir.try_checkout().unwrap().into_owned();
+            let id = guard.id();
+            let waiters = [waiter(&reservoir), waiter(&reservoir)];
+            let others = [spawn(async move { drop(guard) }), killer(&memory, id), closer(&reservoir)];
+            for other in others {
+                other.await.unwrap();
+            }
+            for waiter in waiters {
+                waiter.await.unwrap();
+            }
+            is_over(&memory, &reservoir);
+        });
+    });
+}
+
+#[test]
+fn two_serves_and_two_deaths_at_once() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(2).await;
+            let guards = [0; 2].map(|_| reservoir.try_checkout().unwrap().into_owned());
+            let ids = guards.each_ref().map(|guard| guard.id());
+            let waiters = [0; 3].map(|_| waiter(&reservoir));
+            let givers = guards.map(|guard| spawn(async move { drop(guard) }));
+            let killers = ids.map(|id| killer(&memory, id));
+            for other in givers.into_iter().chain(killers) {
+                other.await.unwrap();
+            }
+            for waiter in waiters {
+                assert!(waiter.await.unwrap());
+            }
+            reservoir.filled(Duration::from_secs(1)).await;
+            finish(memory, reservoir, 2).await;
+        });
+    });
+}
+
+/// Leases that can be taken back.
+#[derive(Clone, Default)]
+struct Recallable(Arc<std::sync::Mutex<Vec<Lifeline>>>);
+
+impl Leases for Recallable {
+    fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>> {
+        Box::pin(async { Ok(LeaseId::new("lease")) })
+    }
+
+    fn release<'a>(&'a self, _: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn bind(&self, _: &LeaseId, lifeline: Lifeline) {
+        self.0.lock().unwrap().push(lifeline);
+    }
+}
+
+#[test]
+fn a_recall_a_close_and_a_cancellation_at_once() {
+    explore(|| {
+        block_on(async {
+            let (memory, leases) = (Memory::new(Still), Recallable::default());
+            let config = Config::default().max_open(1).stagger(Duration::ZERO).seed(Seed::new(1));
+            let builder = Reservoir::builder(memory.clone()).config(config).runtime(Still);
+            let reservoir = builder.leases(Arc::new(leases.clone())).start().await.unwrap();
+            let guard = reservoir.try_checkout().unwrap().into_owned();
+            let (fickle, waiter) = (fickle(&reservoir), waiter(&reservoir));
+            let giver = spawn(async move { drop(guard) });
+            let recaller = spawn(async move {
+                let bound = leases.0.lock().unwrap().clone();
+                bound.iter().for_each(Lifeline::recall);
+            });
+            for other in [fickle, giver, recaller, closer(&reservoir)] {
+                other.await.unwrap();
+            }
+            waiter.await.unwrap();
+            is_over(&memory, &reservoir);
+        });
+    });
+}
+
+#[test]
+fn a_serve_a_cancellation_and_a_resize_at_once() {
+    explore(|| {
+        block_on(async {
+            let (memory, reservoir) = reservoir(2).await;
+            let guards = [0; 2].map(|_| reservoir.try_checkout().unwrap().into_owned());
+            let (fickle, waiter) = (fickle(&reservoir), waiter(&reservoir));
+            let givers = guards.map(|guard| spawn(async move { drop(guard) }));
+            let resizer = {
+                let reservoir = reservoir.clone();
+                spawn(async move { reservoir.resize(1).unwrap() })
+            };
+            for other in givers.into_iter().chain([fickle, resizer]) {
+                other.await.unwrap();
+            }
+            assert!(waiter.await.unwrap());
+            finish(memory, reservoir, 1).await;
         });
     });
 }

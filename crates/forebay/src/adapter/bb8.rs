@@ -1,5 +1,7 @@
 //! A bb8 pool over a reservoir.
 
+use std::time::Duration;
+
 use bb8::ManageConnection;
 
 use super::Tap;
@@ -7,12 +9,17 @@ use crate::checkout::OwnedCheckout;
 use crate::connect::Connect;
 use crate::error::CheckoutError;
 
+/// How long an attempt waits while the reservoir is short, unless the configuration says otherwise.
+const EMPTY_WAIT: Duration = Duration::from_millis(100);
+
 impl<C: Connect> ManageConnection for Tap<C> {
     type Connection = OwnedCheckout<C>;
     type Error = CheckoutError;
 
     async fn connect(&self) -> Result<OwnedCheckout<C>, CheckoutError> {
-        self.draw().await
+        // bb8 tries again by itself until its own timeout, so a short wait is enough.
+        let empty_wait = self.0.core().empty_wait.unwrap_or(EMPTY_WAIT);
+        Ok(self.0.checkout().empty_wait(empty_wait).await?.into_owned())
     }
 
     async fn is_valid(&self, connection: &mut OwnedCheckout<C>) -> Result<(), CheckoutError> {

@@ -12,7 +12,8 @@ impl<C: Connect> Manager for Tap<C> {
     type Error = CheckoutError;
 
     async fn create(&self) -> Result<OwnedCheckout<C>, CheckoutError> {
-        self.draw().await
+        // deadpool hands the first error to its caller, so this waits for as long as the reservoir's callers do.
+        Ok(self.0.checkout().await?.into_owned())
     }
 
     async fn recycle(&self, connection: &mut OwnedCheckout<C>, _: &Metrics) -> RecycleResult<CheckoutError> {

@@ -23,7 +23,7 @@ pub struct Figures {
     pub care_timeout: Duration,
     /// How long a close may take.
     pub close_timeout: Duration,
-    /// How long a caller waits while all connections are in use.
+    /// How long a caller waits for a connection, whatever the reason.
     pub acquire_timeout: Duration,
     /// How long a connection may be idle before it is checked, if it is.
     pub check_after: Option<Duration>,

@@ -43,7 +43,7 @@ macro_rules! variables {
 
 variables! {
     MAX_CONNS "MAX_CONNS" "number" "100" "max_open"
-        "connections the process may own: ready, lent and opening together";
+        "connections that callers can have: ready, lent and opening together; up to 5 % more while some are replaced";
     SERVICE_NAME "SERVICE_NAME" "text" "the program's name" "service"
         "label `service` of every metric, and `service_name` of a lease";
     TOKEN_DURATION "TOKEN_DURATION" "duration" "15m" "token_duration"
@@ -72,10 +72,10 @@ variables! {
         "a connection with less than this left is not handed out; negative: 0s";
     RESERVOIR_INITIAL_FILL_TIMEOUT "RESERVOIR_INITIAL_FILL_TIMEOUT" "duration" "30s" "fill_timeout"
         "how long a start waits for the low watermark";
-    RESERVOIR_EMPTY_WAIT "RESERVOIR_EMPTY_WAIT" "duration" "100ms" "empty_wait"
-        "how long a caller waits while the reservoir is short of connections";
+    RESERVOIR_EMPTY_WAIT "RESERVOIR_EMPTY_WAIT" "duration" "not set" "empty_wait"
+        "if set, a caller gives up once the reservoir has been short of connections for this long";
     RESERVOIR_ACQUIRE_TIMEOUT "RESERVOIR_ACQUIRE_TIMEOUT" "duration" "30s" "acquire_timeout"
-        "how long a caller waits while all connections are in use";
+        "how long a caller waits for a connection, whatever the reason";
     RESERVOIR_INFLIGHT_LIMIT "RESERVOIR_INFLIGHT_LIMIT" "number" "64" "inflight_limit"
         "opens in flight at most";
     LEASE_ENABLED "DISTRIBUTED_CONN_LEASE_ENABLED" "boolean" "false" "lease"

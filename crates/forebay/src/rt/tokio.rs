@@ -14,7 +14,8 @@ use super::{Runtime, Starved, Task};
 use crate::sync::Mutex;
 use crate::time::Instant;
 
-/// Runs a reservoir's tasks on a tokio runtime.
+/// Runs a reservoir's tasks on a tokio runtime, by the operating system's clocks. In a test that pauses tokio's clock, use
+/// [`PausedTokioRuntime`].
 #[derive(Clone)]
 pub struct TokioRuntime {
     handle: Handle,
@@ -110,6 +111,85 @@ impl Runtime for TokioRuntime {
     }
 }
 
+/// The tokio runtime this is called in, with the clock that its timers go by: tokio's own if that is paused, as in a test under
+/// `start_paused`, and otherwise the operating system's.
+///
+/// # Errors
+/// If called outside a tokio runtime.
+pub fn current() -> Result<Arc<dyn Runtime>, NoRuntime> {
+    let runtime = TokioRuntime::current()?;
+    Ok(if is_paused() { Arc::new(PausedTokioRuntime::new(runtime)) } else { Arc::new(runtime) })
+}
+
+/// Whether tokio's clock stands still here while the operating system's goes on.
+fn is_paused() -> bool {
+    let (tokios, systems) = (tokio::time::Instant::now(), std::time::Instant::now());
+    while std::time::Instant::now() == systems {}
+    tokio::time::Instant::now() == tokios
+}
+
+/// Runs a reservoir's tasks on a tokio runtime whose clock can be paused and advanced: for tests with `tokio::time::pause`.
+///
+/// [`TokioRuntime`] reads the operating system's clocks, which go on while tokio's stands still: deadlines and lifetimes would come
+/// too early or never. This one reads tokio's. A reservoir that is started without a runtime of its own takes it by itself where
+/// tokio's clock is paused already; name it where the clock is paused later. [`VirtualTime`](super::VirtualTime) needs no tokio
+/// at all, and makes the same run each time.
+#[derive(Clone, Debug)]
+pub struct PausedTokioRuntime {
+    runtime: TokioRuntime,
+    origin: tokio::time::Instant,
+    wall_at_origin: Duration,
+}
+
+impl PausedTokioRuntime {
+    /// On the runtime this is called in.
+    ///
+    /// # Errors
+    /// If called outside a tokio runtime.
+    pub fn current() -> Result<Self, NoRuntime> {
+        TokioRuntime::current().map(Self::new)
+    }
+
+    fn new(runtime: TokioRuntime) -> Self {
+        let wall_at_origin = runtime.wall();
+        Self { runtime, origin: tokio::time::Instant::now(), wall_at_origin }
+    }
+
+    fn elapsed(&self) -> Duration {
+        // Outside the runtime, tokio's clock would be the operating system's.
+        let _context = self.runtime.handle.enter();
+        self.origin.elapsed()
+    }
+}
+
+impl Runtime for PausedTokioRuntime {
+    fn now(&self) -> Instant {
+        // Not at zero, so that what was before can be told.
+        Instant::from_nanos(u64::MAX / 4) + self.elapsed()
+    }
+
+    fn wall(&self) -> Duration {
+        self.wall_at_origin + self.elapsed()
+    }
+
+    fn sleep_until(&self, at: Instant) -> Task {
+        let _context = self.runtime.handle.enter();
+        Box::pin(tokio::time::sleep(at.since(self.now())))
+    }
+
+    fn spawn(&self, task: Task) {
+        self.runtime.spawn(task);
+    }
+
+    fn entropy(&self) -> u64 {
+        self.runtime.entropy()
+    }
+
+    fn block(&self, wait: &mut dyn FnMut()) -> Result<(), Starved> {
+        self.runtime.block(wait)
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod clock {
     use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -164,6 +244,27 @@ mod tests {
             let coarse = runtime.coarse_now();
             assert!(coarse >= now, "{coarse:?} is behind {now:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_clock_is_noticed_and_followed() {
+        assert!(is_paused());
+        let runtime = current().unwrap();
+        assert!(format!("{runtime:?}").starts_with("PausedTokioRuntime"), "{runtime:?}");
+        let (now, wall) = (runtime.now(), runtime.wall());
+        runtime.sleep_until(now + Duration::from_secs(3600)).await;
+        assert_eq!(runtime.now().since(now), Duration::from_secs(3600));
+        assert_eq!(runtime.wall() - wall, Duration::from_secs(3600));
+        // Tokio's clock, also from a thread that is not in the runtime.
+        let asked = runtime.clone();
+        let elsewhere = std::thread::spawn(move || asked.coarse_now()).join().unwrap();
+        assert_eq!(elsewhere, runtime.now());
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_runs_is_the_systems() {
+        assert!(!is_paused());
+        assert!(format!("{:?}", current().unwrap()).starts_with("TokioRuntime"));
     }
 
     #[tokio::test]

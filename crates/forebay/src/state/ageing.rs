@@ -7,7 +7,7 @@ use super::{BATCH, Discarded, Due, Held, Nudges, State};
 use crate::event::Discard;
 use crate::time::Instant;
 
-impl<E: Held, W> State<E, W> {
+impl<E: Held> State<E> {
     /// When the next alarm rings.
     pub(crate) fn next_alarm(&self) -> Instant {
         self.alarms.first().map_or(Instant::NEVER, |(at, _)| *at)
@@ -37,14 +37,18 @@ impl<E: Held, W> State<E, W> {
 
     pub(super) fn rung(&mut self, index: u32, now: Instant) -> Option<Due<E>> {
         let ready = self.ready.holds(&self.slots, index);
-        let slot = &mut self.slots[index];
-        if slot.stale_at <= now && !ready {
-            slot.marks.set(Mark::STALE);
-        } else if slot.stale_at <= now {
-            let expired = slot.expires_at <= now;
+        if self.slots[index].stale_at <= now {
+            let expired = self.slots[index].expires_at <= now;
             let reason = if expired { Discard::ExpiredOnScan } else { Discard::ExpiringOnScan };
-            return Some(Due::Discard(self.evict(index, reason, now)));
+            if ready {
+                return Some(Due::Discard(self.evict(index, reason, now)));
+            }
+            if let Some(entry) = self.take_back(index) {
+                return Some(Due::Discard(self.discard(entry, reason, now)));
+            }
+            self.slots[index].marks.set(Mark::STALE);
         }
+        let slot = &mut self.slots[index];
         if slot.retire_at <= now && !slot.marks.has(Mark::RETIRING) {
             slot.marks.set(Mark::RETIRING);
             self.retiring.insert((slot.stale_at, index));

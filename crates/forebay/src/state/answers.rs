@@ -1,5 +1,7 @@
 //! What the machine says: plain data, for its shell to act on once the lock is released.
 
+use std::task::Waker;
+
 use super::Key;
 use crate::event::Discard;
 use crate::time::Instant;
@@ -13,8 +15,8 @@ impl Nudges {
     pub(crate) const REFILL: Self = Self(1);
     /// Tell the expiry task that an alarm comes sooner than it knows.
     pub(crate) const EXPIRY: Self = Self(2);
-    /// Tell the task that watches the line that somebody's patience ends sooner than it knows.
-    pub(crate) const LINE: Self = Self(4);
+    /// Tell the task that ends waits that somebody's ends sooner than it knows.
+    pub(crate) const WAITS: Self = Self(4);
     /// Tell whoever waits for a fill or a drain that there is progress.
     pub(crate) const PROGRESS: Self = Self(8);
     /// The number of usable connections crossed the low watermark.
@@ -50,29 +52,20 @@ pub(crate) enum Taken<E> {
     Stale(Discarded<E>),
     /// There is none.
     Nothing,
-    Closed,
-}
-
-/// The answer to a caller in line.
-#[derive(Debug)]
-pub(crate) enum Waited<E> {
-    Got(E),
-    /// The one it was given is of no use any more: close it, and ask again.
-    Stale(Discarded<E>),
-    /// Ask again when woken.
-    NotYet,
-    /// It has waited long enough, and has left the line.
-    GaveUp(Shortage),
+    /// There is none, and waiting for one is of no use.
+    Denied,
     Closed,
 }
 
 /// Why there was no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Fewer usable than may be owned.
+    /// Fewer are usable than may be owned.
     Empty,
-    /// All in use.
+    /// All are in use.
     Exhausted,
+    /// None is usable, and the last open failed for a cause that waiting does not cure.
+    Denied,
 }
 
 /// The shape a connection comes back in.
@@ -90,11 +83,11 @@ pub(crate) enum Shape {
 /// What becomes of a connection that was given back, opened or cared for.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Placed<E, W> {
+pub(crate) enum Placed<E> {
     /// It is ready.
     Kept,
-    /// It is a waiter's: wake it.
-    Served(W),
+    /// It is a waiter's: wake that one, unless it is going to look anyway.
+    Served(Option<Waker>),
     /// It must be reset first.
     Reset(E),
     Discarded(Discarded<E>),

@@ -1,9 +1,12 @@
-//! When each connection is to be retired, so that no two of one reservoir go together.
+//! When each connection is to be retired, so that those of one reservoir go one by one.
 //!
 //! A life drawn at random spreads retirements only as widely as its jitter; connections that were opened in one
 //! rush come due in one rush. So the life is only an upper bound: the calendar cuts time into pages, a little more
 //! of them than there are connections in one life, and books each connection on the latest free page before its
 //! draw. A rush of opens fills the pages from the far end backwards, which spreads it over a whole life at once.
+//!
+//! Two connections of one reservoir can still go together: if no page was free when one of them was opened (many died and were
+//! replaced), if they were booked before and after a resize, or if they were lent at their time and came back together.
 
 use std::time::Duration;
 

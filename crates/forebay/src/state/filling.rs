@@ -11,7 +11,7 @@ use crate::limit::Pace;
 use crate::sabotage::{self, Sabotage};
 use crate::time::Instant;
 
-impl<E: Held, W> State<E, W> {
+impl<E: Held> State<E> {
     /// The refill task looks for something to do. `Open` reserves the place of the connection to come.
     pub(crate) fn next_open(&mut self, now: Instant, pace: Pace) -> Refill {
         self.refill_told = false;
@@ -51,13 +51,14 @@ impl<E: Held, W> State<E, W> {
 
     /// How many connections ought to be usable with `busy` in use, replacements of retiring ones apart.
     pub(super) fn goal(&self, busy: usize) -> usize {
-        (busy + self.keep_ready.max(self.waiters.len())).min(self.most())
+        let asked = self.waiters.len().max(usize::from(self.refused_since));
+        (busy + self.keep_ready.max(asked)).min(self.most())
     }
 
     /// Tells the refill task if it is wanted and does not know yet.
-    #[cold]
     pub(super) fn want_refill(&mut self) {
-        if !self.refill_told && !self.closed && self.wanted() > 0 {
+        let has_room = self.usable() + self.opening < self.bound();
+        if has_room && !self.refill_told && !self.closed && self.wanted() > 0 {
             self.tell_refill();
         }
     }
@@ -77,6 +78,15 @@ impl<E: Held, W> State<E, W> {
         Life { born_at: now, stale_at: expires_at - guard, expires_at }
     }
 
+    /// The number of this process in its fleet is known, or another one now: later retirements are booked in its turn.
+    pub(crate) fn numbered(&mut self, number: u64) {
+        let connections = self.max_open;
+        if self.lives.as_mut().is_some_and(|lives| lives.take_turn(number, connections)) {
+            // As when it is resized: retirements booked so far stay, and the new calendar does not know their pages.
+            self.slots.forget_pages();
+        }
+    }
+
     /// A connection has been opened. Also returns one that it replaces, if it does.
     pub(crate) fn opened(
         &mut self,
@@ -84,11 +94,13 @@ impl<E: Held, W> State<E, W> {
         life: Life,
         took: Duration,
         now: Instant,
-    ) -> (Placed<E, W>, Option<Discarded<E>>) {
+    ) -> (Placed<E>, Option<Discarded<E>>) {
         let index = entry.key().index;
         self.opening -= 1;
         self.held += 1;
         self.counts.refills += 1;
+        self.denied = false;
+        self.refused_since = false;
         self.governor.succeeded(now, took);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Held;
@@ -109,18 +121,22 @@ impl<E: Held, W> State<E, W> {
         (placed, replaced)
     }
 
-    /// A connection could not be opened. Its slot stays, as closing, if a lease is still to be released
-    /// (`releasing`). Returns how often this has failed in a row, the pause that follows, and a connection to close
+    /// A connection could not be opened, for a cause that waiting may not cure (`permanent`). Its slot stays, as closing, if a
+    /// lease is still to be released (`releasing`). Returns how often this has failed in a row, the pause that follows, and a connection to close
     /// so that its lease can serve its replacement.
     pub(crate) fn open_failed(
         &mut self,
         key: Key,
         failure: Failure,
+        permanent: bool,
         releasing: bool,
         now: Instant,
     ) -> (u32, Duration, Option<Discarded<E>>) {
         self.opening -= 1;
         self.counts.failures[failure.index()] += 1;
+        self.denied = permanent;
+        self.refused_since = false;
+        self.end_waits_if_denied();
         let began = self.slots[key.index].began_at;
         self.set_aside(key.index, releasing);
         // The fleet's limit leaves no room for an overlap: close first, then open, one at a time.

@@ -121,10 +121,16 @@ impl Governor {
         let attempts = &mut self.attempts[Failure::LeaseLimit.index()];
         *attempts = 1;
         let pause = self.pause(1, Failure::LeaseLimit);
-        self.resume_at = now + pause;
+        // A pause for another reason may be longer, and stays.
+        self.resume_at = self.resume_at.max(now + pause);
         self.paused_at = now;
         self.proving = true;
-        (1, pause)
+        (1, self.resume_at.since(now))
+    }
+
+    /// Whether opens are slower than the limiter allows, since the server pushed back.
+    pub(super) fn is_slowed(&self) -> bool {
+        self.share < 1.0
     }
 
     fn pause(&mut self, attempts: u32, failure: Failure) -> Duration {
@@ -272,6 +278,21 @@ mod tests {
             governor.failed(now, now, Failure::TooManyConnections);
         }
         assert!((governor.share - LEAST_SHARE).abs() < 1e-9);
+    }
+
+    #[test]
+    fn making_room_does_not_shorten_a_pause() {
+        let mut governor = governor();
+        let mut now = START;
+        for _ in 0..8 {
+            let (_, pause) = governor.failed(now, now, Failure::Throttled);
+            now = now + pause;
+        }
+        let (_, pause) = governor.failed(now, now, Failure::Throttled);
+        assert!(pause > millis(2_000), "{pause:?}");
+        let later = now + millis(1);
+        assert_eq!(governor.made_room(later).1, pause - millis(1));
+        assert_eq!(governor.may_start(later, PACE, 0), Go::At(now + pause));
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Callers: who gets a connection, who waits for one, where one goes that comes back.
 
+use std::sync::Arc;
+use std::task::Waker;
+
 use super::slots::{Mark, Phase};
-use super::waiters::Turn;
-use super::{Discarded, Held, Key, Nudges, Placed, Shape, Shortage, State, Taken, Ticket, Waited};
+use super::waiter::{Ending, Found, Limits, Looked, Ticket, Waiter};
+use super::{Discarded, Held, Key, Nudges, Placed, Shape, Shortage, State, Taken};
 use crate::event::Discard;
+use crate::status::CheckoutFailure;
 use crate::time::Instant;
 
-impl<E: Held, W> State<E, W> {
+impl<E: Held> State<E> {
     /// A caller wants a connection, and the next one is good: the fast path.
     #[inline]
     pub(crate) fn take_fresh(&mut self, now: Instant) -> Option<E> {
@@ -25,6 +29,7 @@ impl<E: Held, W> State<E, W> {
         }
         match self.ready.pop() {
             None if self.closed => Taken::Closed,
+            None if self.is_denied() => Taken::Denied,
             None => Taken::Nothing,
             Some(entry) => {
                 let index = entry.key().index;
@@ -35,141 +40,202 @@ impl<E: Held, W> State<E, W> {
         }
     }
 
-    /// A caller found nothing and joins the line, with a limit of its own or with the configured ones.
-    pub(crate) fn join(&mut self, now: Instant, deadline: Option<Instant>, waker: W) -> Ticket {
+    /// A caller found nothing and joins the queue. It is woken by `waker`.
+    pub(crate) fn join(&mut self, limits: Limits, waker: Waker) -> (Ticket, Arc<Waiter<E>>) {
         self.counts.waits += 1;
-        let ticket = self.waiters.join(now, deadline, waker);
-        self.watch(ticket);
+        self.found_nothing();
+        let joined = self.waiters.join(limits, waker);
+        self.outlook.someone_waits();
+        self.watch(limits);
         self.want_refill();
-        ticket
+        joined
     }
 
-    /// A caller in line looks again: it was woken, or its time is up. It is to be woken by `waker` from now on.
-    /// `coarse` judges connections; the precise `clock` is read only for one who may have waited long enough.
-    pub(crate) fn look(
-        &mut self,
-        ticket: Ticket,
-        coarse: Instant,
-        clock: impl FnOnce() -> Instant,
-        waker: &W,
-    ) -> Waited<E>
-    where
-        W: Clone,
-    {
-        let now = coarse;
-        match self.waiters.look(ticket, waker) {
-            Turn::Waiting(()) => {
-                let (since, deadline) = self.waiters.patience(ticket);
-                if clock() < self.patience(since, deadline) {
-                    // Why it waits may have changed since the line was watched last, and with it for how long.
-                    self.watch(ticket);
-                    return Waited::NotYet;
-                }
-                self.waiters.leave(ticket);
-                Waited::GaveUp(self.refuse())
-            }
-            Turn::Served(entry) => {
-                let index = entry.key().index;
-                let slot = &self.slots[index];
-                if slot.marks.loss().is_none() && slot.stale_at > now {
-                    self.waiters.leave(ticket);
-                    self.checkouts += 1;
-                    return Waited::Got(entry);
-                }
-                // First in line again; but if another came back meanwhile and found nobody waiting, it is ready.
-                match self.ready.pop() {
-                    None => {
-                        self.waiters.rejoin(ticket, waker.clone());
-                        self.watch(ticket);
-                    }
-                    Some(next) => self.waiters.serve_again(ticket, next),
-                }
-                let slot = &self.slots[index];
-                let reason = match (slot.marks.loss(), slot.expires_at <= now) {
-                    (Some(loss), _) => loss,
-                    (None, true) => Discard::ExpiredOnCheckout,
-                    (None, false) => Discard::GuardWindow,
-                };
-                Waited::Stale(self.discard(entry, reason, now))
-            }
-            Turn::Closed | Turn::Vacant => {
-                self.waiters.leave(ticket);
-                Waited::Closed
-            }
+    /// A caller that waits found nothing. It leaves the queue if its time is up; otherwise it is woken by `waker` from now on.
+    pub(crate) fn look(&mut self, ticket: Ticket, waker: &Waker, now: Instant) -> Looked {
+        let short_since = self.short_since;
+        // One that is not queued has been served or told meanwhile.
+        let Some((limits, present)) = self.waiters.find(ticket) else { return Looked::LookAgain };
+        if now < limits.end(short_since) {
+            let is_known = present.as_ref().is_some_and(|present| present.will_wake(waker));
+            let before = if is_known { None } else { present.replace(waker.clone()) };
+            // Why it waits may have changed since it was watched last, and with it for how long.
+            self.watch(limits);
+            return Looked::Wait(before);
+        }
+        let Some((waiter, before)) = self.waiters.remove(ticket) else { return Looked::LookAgain };
+        waiter.end(Ending::GaveUp(self.refuse()));
+        Looked::GaveUp(before)
+    }
+
+    /// A caller picked up a connection that has become too old: back to its position in the queue, or to another connection.
+    pub(crate) fn picked_up_stale(&mut self, entry: E, waker: &Waker, now: Instant) -> Discarded<E> {
+        let index = entry.key().index;
+        if let Some(waiter) = self.slots[index].served.take() {
+            self.return_to_queue(waiter, Some(waker));
+        }
+        let slot = &self.slots[index];
+        let reason = match (slot.marks.loss(), slot.expires_at <= now) {
+            (Some(loss), _) => loss,
+            (None, true) => Discard::ExpiredOnCheckout,
+            (None, false) => Discard::GuardWindow,
+        };
+        self.discard(entry, reason, now)
+    }
+
+    /// Takes back a connection that was served and not picked up yet, if this is one. Its caller returns to its position in the
+    /// queue. It was woken when it was served, so it is going to look.
+    pub(super) fn take_back(&mut self, index: u32) -> Option<E> {
+        let served = &mut self.slots[index].served;
+        let entry = served.as_ref()?.take_back()?;
+        if let Some(waiter) = served.take() {
+            self.return_to_queue(waiter, None);
+        }
+        Some(entry)
+    }
+
+    /// A caller lost its connection before it could use it. `waker` is for one that is being polled.
+    fn return_to_queue(&mut self, waiter: Arc<Waiter<E>>, waker: Option<&Waker>) {
+        self.checkouts -= 1;
+        if self.closed {
+            return waiter.end(Ending::Closed);
+        }
+        // If another connection came back meanwhile and found nobody waiting, it is ready.
+        if let Some(entry) = self.ready.pop() {
+            return self.serve(waiter, entry);
+        }
+        self.watch(waiter.limits());
+        self.waiters.rejoin(waiter, waker.cloned());
+        self.outlook.someone_waits();
+        self.end_waits_if_denied();
+    }
+
+    /// Hands a connection to a caller that is out of the queue.
+    #[inline]
+    fn serve(&mut self, waiter: Arc<Waiter<E>>, entry: E) {
+        let index = entry.key().index;
+        self.checkouts += 1;
+        waiter.serve(entry);
+        // The one before has picked this connection up, or else nobody else could have it.
+        if let Some(before) = self.slots[index].served.replace(waiter) {
+            self.waiters.recycle(before);
         }
     }
 
-    /// A caller in line goes away. What it was about to get goes to the next.
-    pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant) -> Option<Placed<E, W>> {
-        let entry = self.waiters.leave(ticket)?;
-        Some(self.give_back(entry, Shape::Clean, now))
+    /// Hands a connection to the first in the queue, if there is one. Returns how to wake it, if it has to be woken.
+    #[inline]
+    fn serve_first(&mut self, entry: E) -> Result<Option<Waker>, E> {
+        let Some((waiter, waker)) = self.waiters.pop() else { return Err(entry) };
+        self.serve(waiter, entry);
+        if self.waiters.is_empty() {
+            self.outlook.nobody_waits();
+        }
+        Ok(waker)
+    }
+
+    /// A waiting caller goes away. What it was served goes to the next. Also returns its waker, to be dropped outside the lock.
+    pub(crate) fn cancel(
+        &mut self,
+        ticket: Ticket,
+        waiter: &Waiter<E>,
+        now: Instant,
+    ) -> (Option<Placed<E>>, Option<Waker>) {
+        if let Some((waiter, waker)) = self.waiters.remove(ticket) {
+            self.waiters.recycle(waiter);
+            return (None, waker);
+        }
+        let Found::Connection(entry) = waiter.look() else { return (None, None) };
+        self.checkouts -= 1;
+        (Some(self.place(entry, Shape::Clean, now)), None)
+    }
+
+    /// A caller finds nothing ready. Each one is counted once, whether or not it gets a connection later.
+    fn found_nothing(&mut self) {
+        self.counts.empty += u64::from(self.short_since.is_some());
+    }
+
+    /// A caller that does not wait gets nothing: why?
+    pub(crate) fn refuse_at_once(&mut self) -> Shortage {
+        self.found_nothing();
+        self.refuse()
     }
 
     /// A caller gets nothing: why?
-    pub(crate) fn refuse(&mut self) -> Shortage {
-        if self.short_since.is_some() {
-            self.counts.empty += 1;
+    fn refuse(&mut self) -> Shortage {
+        let shortage = if self.is_denied() {
+            Shortage::Denied
+        } else if self.short_since.is_some() {
             Shortage::Empty
         } else {
-            self.counts.exhausted += 1;
             Shortage::Exhausted
+        };
+        self.counts.refused[CheckoutFailure::from(shortage).index()] += 1;
+        if shortage == Shortage::Denied {
+            self.refused_since = true;
+            self.want_refill();
+        }
+        shortage
+    }
+
+    /// Whether waiting is of no use: nothing is usable, and what keeps connections from opening does not pass.
+    pub(super) fn is_denied(&self) -> bool {
+        self.denied && self.usable() == 0
+    }
+
+    /// Has the waits of all callers ended if waiting is of no use any more.
+    pub(super) fn end_waits_if_denied(&mut self) {
+        if self.is_denied() && !self.waiters.is_empty() {
+            self.waits_end_at = Instant::ZERO;
+            self.nudges.add(Nudges::WAITS);
         }
     }
 
-    /// Until when a caller who waits since `since` goes on waiting, as things are.
-    fn patience(&self, since: Instant, deadline: Option<Instant>) -> Instant {
-        deadline.unwrap_or_else(|| {
-            let longest = since + self.acquire_timeout.max(self.empty_wait);
-            match self.short_since {
-                Some(short_since) => (since.max(short_since) + self.empty_wait).min(longest),
-                None => since + self.acquire_timeout,
-            }
-        })
-    }
-
-    /// Sees to it that the line is watched by the time this caller's patience ends, unless it has a timer of its own.
-    fn watch(&mut self, ticket: Ticket) {
-        if let (since, None) = self.waiters.patience(ticket) {
-            let until = self.patience(since, None);
-            if until < self.line_watched_until {
-                self.line_watched_until = until;
-                self.nudges.add(Nudges::LINE);
-            }
+    /// Sees to it that a wait is ended in time.
+    fn watch(&mut self, limits: Limits) {
+        let end = limits.shared_end(self.short_since);
+        if end < self.waits_end_at {
+            self.waits_end_at = end;
+            self.nudges.add(Nudges::WAITS);
         }
     }
 
-    /// The task that watches the line looks whose patience has ended. Returns how to wake them, and when to look again.
-    ///
-    /// Callers without a limit of their own are as patient as each other, so it is always the head of the line that
-    /// gives up next: one timer does for all of them.
-    pub(crate) fn watch_line(&mut self, now: Instant) -> (Vec<W>, Instant)
-    where
-        W: Clone,
-    {
-        let mut wakers = Vec::new();
-        let mut waiters = std::mem::take(&mut self.waiters);
-        let next = waiters.impatient(|since| self.patience(since, None) <= now, &mut wakers);
-        self.waiters = waiters;
-        self.line_watched_until = next.map_or(Instant::NEVER, |since| self.patience(since, None));
-        (wakers, self.line_watched_until)
+    /// Looks whose time is up. Returns how to wake them, so that they look themselves whether it still is, and when to do so again.
+    /// If waiting is of no use, all waits end here and now.
+    pub(crate) fn end_waits(&mut self, now: Instant) -> (Vec<Waker>, Instant) {
+        let (wakers, next) = if self.is_denied() {
+            let mut wakers = Vec::new();
+            while let Some((waiter, waker)) = self.waiters.pop() {
+                waiter.end(Ending::GaveUp(self.refuse()));
+                wakers.extend(waker);
+            }
+            (wakers, Instant::NEVER)
+        } else {
+            self.waiters.overdue(now, self.short_since)
+        };
+        self.waits_end_at = next;
+        (wakers, next)
     }
 
-    /// A caller is done with a connection, and it can be kept as it is: the fast path. Hands it back otherwise.
+    /// A caller is done with a connection, and it can be kept as it is, or handed to the first in the queue: the fast path. Returns
+    /// how to wake that one. Hands the connection back otherwise.
     ///
     /// No clock is read here: a connection that came of age while it was lent has been [marked](Mark::STALE) by its
-    /// alarm, and whoever takes one looks at the time.
+    /// alarm, and every caller that takes one looks at the time.
     #[inline]
-    pub(crate) fn keep(&mut self, entry: E) -> Result<(), E> {
+    pub(crate) fn keep(&mut self, entry: E) -> Result<Option<Waker>, E> {
         let index = entry.key().index;
-        if !self.slots[index].marks.is_empty() || !self.outlook.calm || self.ready.is_full() {
+        if !self.slots[index].marks.is_empty() {
             return Err(entry);
         }
-        self.ready.push(&mut self.slots, entry);
-        Ok(())
+        if self.outlook.calm && !self.ready.is_full() {
+            self.ready.push(&mut self.slots, entry);
+            return Ok(None);
+        }
+        if self.outlook.hands_over { self.serve_first(entry) } else { Err(entry) }
     }
 
     /// A caller is done with a connection.
-    pub(crate) fn give_back(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W> {
+    pub(crate) fn give_back(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
         self.place(entry, shape, now)
     }
 
@@ -186,7 +252,7 @@ impl<E: Held, W> State<E, W> {
     }
 
     /// Finds the place of a held connection that is in nobody's hands: with a waiter, among the ready, or none.
-    pub(super) fn place(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W> {
+    pub(super) fn place(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
         let index = entry.key().index;
         let slot = &self.slots[index];
         let reason = if self.closed {
@@ -224,7 +290,7 @@ impl<E: Held, W> State<E, W> {
             return Placed::Reset(entry);
         }
         slot.idle_since = now;
-        match self.waiters.serve(entry) {
+        match self.serve_first(entry) {
             Ok(waker) => Placed::Served(waker),
             Err(entry) => {
                 self.ready.push(&mut self.slots, entry);
@@ -234,7 +300,7 @@ impl<E: Held, W> State<E, W> {
     }
 
     /// A reset or a health check is over.
-    pub(crate) fn cared(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E, W> {
+    pub(crate) fn cared(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
         let index = entry.key().index;
         self.care -= 1;
         self.held += 1;
@@ -270,7 +336,13 @@ impl<E: Held, W> State<E, W> {
         let marks = &mut self.slots[index].marks;
         marks.set(mark);
         let reason = marks.loss()?;
-        let ready = phase == Phase::Held && self.ready.holds(&self.slots, index);
-        ready.then(|| self.evict(index, reason, now))
+        if phase != Phase::Held {
+            return None;
+        }
+        if self.ready.holds(&self.slots, index) {
+            return Some(self.evict(index, reason, now));
+        }
+        // Nobody uses it yet that was served and not picked up.
+        self.take_back(index).map(|entry| self.discard(entry, reason, now))
     }
 }

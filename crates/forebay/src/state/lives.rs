@@ -21,7 +21,10 @@ pub(super) struct Lives {
 /// When within a page this reservoir has its turn.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
+    /// The number of this process in its fleet. None: the turn is drawn by lot.
     place: Option<u64>,
+    /// The configuration says so, and nothing else matters.
+    fixed: bool,
     /// How far the time of day is ahead of the reservoir's own time. Both run alike, and never mind if not quite.
     wall_ahead: u64,
 }
@@ -36,10 +39,24 @@ impl Lives {
         wall: Duration,
     ) -> Self {
         let lead = config.open_timeout.min(lifetime.shortest().saturating_sub(lifetime.guard) / 10);
-        let turn =
-            Turn { place: config.place_in_fleet, wall_ahead: nanos(wall).saturating_sub(now.as_nanos()) };
+        let turn = Turn {
+            place: config.place_in_fleet,
+            fixed: config.place_in_fleet.is_some(),
+            wall_ahead: nanos(wall).saturating_sub(now.as_nanos()),
+        };
         let calendar = turn.calendar(lifetime, lead, config.max_open, &mut draws);
         Self { lifetime, lead, calendar, draws, turn }
+    }
+
+    /// Takes the turn of process `number`, unless the configuration has said which. Whether that is another one: then the calendar
+    /// is new.
+    pub(super) fn take_turn(&mut self, number: u64, connections: usize) -> bool {
+        if self.turn.fixed || self.turn.place == Some(number) {
+            return false;
+        }
+        self.turn.place = Some(number);
+        self.calendar = self.calendar_for(connections);
+        true
     }
 
     pub(super) fn calendar_for(&mut self, connections: usize) -> Calendar {

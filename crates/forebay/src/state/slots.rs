@@ -1,6 +1,9 @@
 //! A numbered place for every connection the reservoir owns.
 
+use std::sync::Arc;
+
 use super::calendar::Page;
+use super::waiter::Waiter;
 use crate::event::Discard;
 use crate::time::Instant;
 
@@ -72,7 +75,7 @@ impl Marks {
 
 /// What is known of one connection.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct Slot<E> {
     /// From here on it is not handed out.
     pub(super) stale_at: Instant,
     /// Its place in the ready stack, if it is there.
@@ -80,6 +83,8 @@ pub(super) struct Slot {
     generation: u32,
     pub(super) phase: Phase,
     pub(super) marks: Marks,
+    /// The caller that was served this connection last. It may have picked it up since.
+    pub(super) served: Option<Arc<Waiter<E>>>,
 
     /// When its open began.
     pub(super) began_at: Instant,
@@ -95,30 +100,35 @@ pub(super) struct Slot {
 
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Slots {
-    slots: Vec<Slot>,
+pub(super) struct Slots<E> {
+    slots: Vec<Slot<E>>,
     vacant: Vec<u32>,
 }
 
-impl std::ops::Index<u32> for Slots {
-    type Output = Slot;
+impl<E> std::ops::Index<u32> for Slots<E> {
+    type Output = Slot<E>;
     #[inline]
-    fn index(&self, index: u32) -> &Slot {
+    fn index(&self, index: u32) -> &Slot<E> {
         &self.slots[index as usize]
     }
 }
 
-impl std::ops::IndexMut<u32> for Slots {
+impl<E> std::ops::IndexMut<u32> for Slots<E> {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut Slot {
+    fn index_mut(&mut self, index: u32) -> &mut Slot<E> {
         &mut self.slots[index as usize]
     }
 }
 
-impl Slots {
+impl<E> Slots<E> {
     /// Room for `capacity` before it must grow.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self { slots: Vec::with_capacity(capacity), vacant: Vec::with_capacity(capacity) }
+    }
+
+    /// How many there are, in use or not.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
     }
 
     /// How many are in use.
@@ -135,6 +145,7 @@ impl Slots {
                 generation: 0,
                 phase: Phase::Vacant,
                 marks: Marks::default(),
+                served: None,
                 began_at: now,
                 expires_at: Instant::NEVER,
                 retire_at: Instant::NEVER,

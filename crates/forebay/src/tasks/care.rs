@@ -24,12 +24,23 @@ enum Kind {
     Check,
 }
 
+impl Kind {
+    /// The shape of a connection for which it fails.
+    fn failed(self) -> Shape {
+        match self {
+            Self::Reset => Shape::Broken,
+            Self::Check => Shape::Dead,
+        }
+    }
+}
+
 fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
-    let patient = Patient { core: Arc::clone(core), entry: Some(entry), shape: Shape::Broken };
+    let patient = Patient { core: Arc::clone(core), entry: Some(entry), shape: kind.failed() };
     core.runtime.spawn(Box::pin(patient.treat(kind)));
 }
 
-/// A connection in care. It is given back whatever happens: broken, unless the treatment says otherwise.
+/// A connection in care. It is given back whatever happens, also if the connector panics: as one for which the treatment failed,
+/// unless that says otherwise.
 struct Patient<C: Connect> {
     core: Arc<Core<C>>,
     entry: Option<BoxedEntry<C>>,
@@ -50,9 +61,6 @@ impl<C: Connect> Patient<C> {
         match outcome {
             Ok(()) => self.shape = Shape::Clean,
             Err(error) => core.observe(&Event::CareFailed { error: &error }),
-        }
-        if let (Kind::Check, Shape::Broken) = (kind, self.shape) {
-            self.shape = Shape::Dead;
         }
     }
 }

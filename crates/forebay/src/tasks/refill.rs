@@ -8,6 +8,7 @@ use crate::core::{Core, Entry};
 use crate::error::OpenError;
 use crate::event::{Event, Failure};
 use crate::lease::{HeldLease, LeaseError};
+use crate::opens::Step;
 use crate::race::{self, First};
 use crate::state::{Key, Refill};
 use crate::tasks::reclaim;
@@ -84,12 +85,18 @@ impl<C: Connect> Opening<C> {
     ) -> Result<(C::Connection, Duration, Duration), OpenError> {
         let core = Arc::clone(&self.core);
         let limit = core.config.lock().open_timeout;
-        let late =
-            |what: &str| OpenError::new(Failure::Timeout, format!("{what} took longer than {limit:?}"));
+        let late = |failure: Failure, what: &str| {
+            OpenError::new(failure, format!("{what} took longer than {limit:?}"))
+        };
         let began = core.runtime.now();
 
-        core.within(limit, core.connector.prepare()).await.ok_or_else(|| late("preparing"))??;
+        let waiting = Waiting::for_step(&core, Step::Prepare);
+        // What an open needs beforehand costs nothing scarce: a provider that hangs is asked again as soon as one that fails.
+        let prepared = core.within(limit, core.connector.prepare()).await;
+        prepared.ok_or_else(|| late(Failure::Token, "preparing"))??;
+        drop(waiting);
         if let Some(desk) = &core.leases {
+            let _waiting = Waiting::for_step(&core, Step::Lease);
             let lease = core.within(limit, desk.acquire(lifeline)).await;
             let lease = lease.unwrap_or_else(|| {
                 Err(LeaseError::Unavailable(format!("no answer within {limit:?}").into()))
@@ -103,11 +110,13 @@ impl<C: Connect> Opening<C> {
             })?);
         }
         let ready = core.runtime.now();
+        let waiting = Waiting::for_step(&core, Step::Permit);
         let permit = core.limit.acquire().await.map_err(|error| OpenError::new(Failure::RateLimit, error))?;
+        drop(waiting);
         let permitted = core.runtime.now();
         permit.spend();
         let connection = core.within(limit, core.connector.open(lifeline.clone())).await;
-        let connection = connection.ok_or_else(|| late("the open"))??;
+        let connection = connection.ok_or_else(|| late(Failure::Timeout, "the open"))??;
         let took = core.runtime.now().since(permitted);
         Ok((connection, took, took + ready.since(began)))
     }
@@ -115,9 +124,14 @@ impl<C: Connect> Opening<C> {
     fn succeed(mut self, connection: C::Connection, took: Duration, busy: Duration) {
         self.settled = true;
         let core = &self.core;
-        core.note_open_error(None);
+        core.opens().succeeded(core.runtime.now());
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
+        // A lease is held, so the store knows us by now, if it ever does.
+        let number = core.leases.as_ref().and_then(|desk| desk.instance_index());
         let (placed, replaced) = core.ask(|state| {
+            if let Some(number) = number {
+                state.numbered(number);
+            }
             let life = state.draw_life(now);
             state.opened(Box::new(Entry { connection, lease, life, key, bad: false }), life, busy, now)
         });
@@ -133,11 +147,11 @@ impl<C: Connect> Opening<C> {
         self.settled = true;
         let core = &self.core;
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
-        let (failure, releasing) = (error.failure(), lease.is_some());
+        let (failure, permanent, releasing) = (error.failure(), error.is_permanent(), lease.is_some());
         let error = Arc::new(error);
-        core.note_open_error(Some(Arc::clone(&error)));
+        core.opens().failed(now, Arc::clone(&error));
         let (attempt, pause, closed_first) =
-            core.ask(|state| state.open_failed(key, failure, releasing, now));
+            core.ask(|state| state.open_failed(key, failure, permanent, releasing, now));
         core.observe(&Event::OpenFailed { error: &error, attempt, pause });
         if releasing {
             reclaim::start(core, key, None, lease);
@@ -145,6 +159,25 @@ impl<C: Connect> Opening<C> {
         if let Some(discarded) = closed_first {
             core.dispose(discarded);
         }
+    }
+}
+
+/// An attempt that waits for one step of its way. It is counted, so that callers can be told what keeps the reservoir short.
+struct Waiting<'a, C: Connect> {
+    core: &'a Core<C>,
+    step: Step,
+}
+
+impl<'a, C: Connect> Waiting<'a, C> {
+    fn for_step(core: &'a Core<C>, step: Step) -> Self {
+        core.opens().begins(step);
+        Self { core, step }
+    }
+}
+
+impl<C: Connect> Drop for Waiting<'_, C> {
+    fn drop(&mut self) {
+        self.core.opens().ends(self.step);
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use bb8::ManageConnection;
 use forebay::memory::Answer;
-use forebay::{Discard, Failure, Lifetime, Tap};
+use forebay::rt::Runtime;
+use forebay::{CheckoutError, Discard, Failure, Lifetime, Tap};
 
 use crate::support::{World, config, millis, poll, seconds};
 
@@ -98,4 +100,35 @@ fn an_empty_reservoir_is_the_pools_error() {
     assert!(error.to_string().contains("auth: told to fail"), "{error}");
     let shared = Arc::new(pool);
     assert_eq!(shared.status().size, 0);
+}
+
+/// The specification's `Open()`: bb8 tries again by itself, until a timeout of its own.
+#[test]
+fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
+    for (config, limit) in [(config(1), millis(100)), (config(1).empty_wait(millis(300)), millis(300))] {
+        let world = World::new();
+        world.server.on_open(Answer::Fail(Failure::Open));
+        let tap = Tap::new(world.start(config));
+        let began = world.time.now();
+        let error = world.time.run(tap.connect()).unwrap_err();
+        assert!(matches!(error, CheckoutError::Empty { waited, .. } if waited == limit), "{error:?}");
+        assert!(error.is_transient());
+        assert_eq!(world.time.now().since(began), limit);
+        world.server.on_open(Answer::Well);
+        world.time.advance(seconds(20));
+        assert!(world.time.run(tap.connect()).is_ok());
+    }
+}
+
+/// It hands the first error to its caller.
+#[test]
+fn a_deadpool_waits_for_an_empty_reservoir_for_the_acquire_timeout() {
+    let world = World::new();
+    world.server.on_open(Answer::Fail(Failure::Open));
+    let tap = Tap::new(world.start(config(1).acquire_timeout(seconds(7))));
+    let pool: deadpool::managed::Pool<_> = deadpool::managed::Pool::builder(tap).max_size(1).build().unwrap();
+    let began = world.time.now();
+    let error = world.time.run(pool.get()).unwrap_err();
+    assert!(error.to_string().contains("connection_open: told to fail"), "{error}");
+    assert_eq!(world.time.now().since(began), seconds(7));
 }

@@ -30,9 +30,31 @@ fn a_preparation_that_hangs_is_given_up_too() {
     let world = World::new();
     world.server.on_prepare(Answer::Hang);
     let reservoir = world.start(config(1).open_timeout(seconds(10)));
-    world.time.advance(seconds(11));
-    assert_eq!(reservoir.status().counts.failures(Failure::Timeout), 1);
+    // A provider that hangs is asked again within a second, as one that fails: that costs nothing scarce.
+    for attempt in 1..=5 {
+        world.time.advance(seconds(11));
+        let counts = reservoir.status().counts;
+        assert_eq!((counts.failures(Failure::Token), counts.failures(Failure::Timeout)), (attempt, 0));
+    }
     assert_eq!(world.leases.taken(), 0);
+}
+
+#[test]
+fn a_check_that_panics_is_a_death_and_a_reset_that_panics_a_failed_reset() {
+    let world = World::new();
+    let reservoir = world.filled(config(1).check_after(seconds(30)));
+    world.server.on_check(Answer::Panic);
+    assert!(std::panic::catch_unwind(AssertUnwindSafe(|| world.time.advance(seconds(31)))).is_err());
+    let counts = reservoir.status().counts;
+    assert_eq!((counts.discards(Discard::Died), counts.discards(Discard::ResetFailed)), (1, 0));
+    world.server.on_check(Answer::Well);
+    world.server.on_reset(Answer::Panic);
+    let mut guard = world.time.run(reservoir.checkout()).unwrap();
+    guard.make_dirty();
+    drop(guard);
+    assert!(std::panic::catch_unwind(AssertUnwindSafe(|| world.time.settle())).is_err());
+    let counts = reservoir.status().counts;
+    assert_eq!((counts.discards(Discard::Died), counts.discards(Discard::ResetFailed)), (1, 1));
 }
 
 #[test]

@@ -1,12 +1,18 @@
 //! Random histories against a model that knows only the rules, nothing of how they are kept.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use forebay::memory::{Answer, Memory, MemoryConnection};
-use forebay::{Acquire, Checkout, CheckoutError, Config, Detached, Discard, Failure, Lifetime, Reservoir};
+use forebay::rt::Runtime;
+use forebay::{
+    Acquire, Checkout, CheckoutError, CheckoutFailure, Config, Detached, Discard, Failure, Instant, Lifetime,
+    Reservoir,
+};
 use proptest::prelude::*;
 
 use crate::support::{World, config, millis, poll, seconds};
@@ -24,8 +30,13 @@ enum Step {
     KillAll,
     RecallAll,
     FailOpens(bool),
+    DenyOpens,
     FailResets(bool),
     Pass(u64),
+    /// One waiting caller is polled.
+    Poll(usize),
+    /// All of them are.
+    PollAll,
     Drain,
 }
 
@@ -43,9 +54,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::KillAll),
         1 => Just(Step::RecallAll),
         1 => any::<bool>().prop_map(Step::FailOpens),
+        1 => Just(Step::DenyOpens),
         1 => any::<bool>().prop_map(Step::FailResets),
         5 => (0u64..200).prop_map(Step::Pass),
         2 => (0u64..60_000).prop_map(Step::Pass),
+        3 => (0usize..64).prop_map(Step::Poll),
+        2 => Just(Step::PollAll),
         1 => Just(Step::Drain),
     ]
 }
@@ -60,7 +74,7 @@ fn settings() -> impl Strategy<Value = (Config, usize, usize)> {
     (1usize..6, 0usize..3, prop::option::of(0usize..3), any::<bool>()).prop_map(
         move |(max_open, overlap, on_demand, idle)| {
             let overlap = overlap.min(max_open);
-            let config = config(max_open).lifetime(life).overlap(overlap).acquire_timeout(seconds(2));
+            let config = config(max_open).lifetime(life).overlap(overlap).acquire_timeout(PATIENCE);
             let config = match on_demand {
                 Some(min_idle) => config.on_demand(min_idle.min(max_open)),
                 None => config,
@@ -82,8 +96,9 @@ struct Model {
     closed: bool,
     checkouts: u64,
     waits: u64,
-    empty: u64,
-    exhausted: u64,
+    /// Callers who found nothing while fewer connections were usable than may be owned.
+    found_empty: u64,
+    refused: BTreeMap<CheckoutFailure, u64>,
     detached: u64,
     /// Discards whose reason follows from what was done.
     discards: BTreeMap<Discard, u64>,
@@ -103,12 +118,19 @@ impl Model {
     }
 
     fn refused(&mut self, error: &CheckoutError) {
-        match error {
-            CheckoutError::Empty { .. } => self.empty += 1,
-            CheckoutError::Exhausted { .. } => self.exhausted += 1,
-            CheckoutError::Closed => assert!(self.closed, "closed before the end"),
+        let failure = match error {
+            CheckoutError::Empty { .. } => CheckoutFailure::Empty,
+            CheckoutError::Exhausted { .. } => CheckoutFailure::Exhausted,
+            CheckoutError::Denied { .. } => CheckoutFailure::Denied,
+            CheckoutError::Closed => return assert!(self.closed, "closed before the end"),
             other => panic!("unexpected: {other}"),
-        }
+        };
+        *self.refused.entry(failure).or_default() += 1;
+    }
+
+    /// A caller found nothing ready.
+    fn found_nothing(&mut self, reservoir: &Reservoir<Memory>, max: usize) {
+        self.found_empty += u64::from(reservoir.status().size() < max);
     }
 
     /// A connection goes back with this much of its life left. Rules apply in this order.
@@ -130,19 +152,36 @@ impl Model {
         *self.discards.entry(reason).or_default() += 1;
     }
 
-    fn check(&self, reservoir: &Reservoir<Memory>, world: &World, waiting: usize, bound: usize, max: usize) {
+    fn check(
+        &self,
+        reservoir: &Reservoir<Memory>,
+        world: &World,
+        waiters: &[Waiter<'_>],
+        bound: usize,
+        max: usize,
+    ) {
         let (status, counts) = (reservoir.status(), reservoir.status().counts);
         assert!(status.owned() <= bound, "owns {} of {bound}: {status:?}", status.owned());
         if status.retiring == 0 && status.counts.discards(Discard::Retired) == 0 {
             assert!(status.owned() <= max, "an overlap without a retirement: {status:?}");
         }
-        assert!(status.ready == 0 || status.waiting == 0, "ready while callers wait: {status:?}");
-        assert_eq!(status.waiting, waiting, "{status:?}");
-        assert_eq!(status.in_use, self.lent.len(), "{status:?}");
+        let count = |state: &str| waiters.iter().filter(|waiter| waiter.state() == state).count();
+        let (queued, served) = (count("Queued"), count("Served"));
+        assert!(status.ready == 0 || queued == 0, "ready while callers wait: {status:?}");
+        assert_eq!(status.waiting, queued, "{status:?}");
+        assert_eq!(status.in_use, self.lent.len() + served, "{status:?}");
         assert_eq!(
-            (counts.checkouts, counts.waits, counts.empty, counts.exhausted, counts.detached),
-            (self.checkouts, self.waits, self.empty, self.exhausted, self.detached),
+            (counts.checkouts, counts.waits, counts.empty, counts.detached),
+            (self.checkouts + served as u64, self.waits, self.found_empty, self.detached),
         );
+        for failure in CheckoutFailure::ALL {
+            let told = self.refused.get(&failure).copied().unwrap_or(0);
+            let ended = count(&format!("Ended(GaveUp({failure:?}))")) as u64;
+            assert_eq!(counts.checkout_failures(failure), told + ended, "{failure:?}");
+        }
+        for waiter in waiters {
+            waiter.check(world, self.closed);
+        }
         assert_eq!(counts.refills, world.server.opened());
         assert_eq!(counts.all_discards() + counts.detached + status.size() as u64, counts.refills);
         for reason in [Discard::Bad, Discard::ExpiredOnReturn] {
@@ -153,48 +192,177 @@ impl Model {
     }
 }
 
-type Waiter<'a> = Pin<Box<Acquire<'a, Memory>>>;
+/// How long callers wait, and those who fail fast while the reservoir is short.
+const PATIENCE: Duration = Duration::from_secs(2);
+const EMPTY_WAIT: Duration = Duration::from_millis(150);
+
+/// A waiting caller that is polled when a step says so, and not when it is woken.
+struct Waiter<'a> {
+    acquire: Pin<Box<Acquire<'a, Memory>>>,
+    woken: Arc<Woken>,
+    deadline: Instant,
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+type Outcome<'a> = Result<Checkout<'a, Memory>, CheckoutError>;
+
+impl<'a> Waiter<'a> {
+    fn new(acquire: Acquire<'a, Memory>, world: &World) -> Self {
+        Self {
+            acquire: Box::pin(acquire),
+            woken: Arc::default(),
+            deadline: Runtime::now(&world.time) + PATIENCE,
+        }
+    }
+
+    fn poll(&mut self) -> Poll<Outcome<'a>> {
+        self.woken.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.acquire.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    /// How far it has come.
+    fn state(&self) -> String {
+        let told = format!("{:?}", self.acquire);
+        told.trim_start_matches("Acquire { state: ").trim_end_matches(", .. }").to_owned()
+    }
+
+    /// It is woken whenever it would get on, at its deadline at the latest.
+    fn check(&self, world: &World, closed: bool) {
+        let (state, woken) = (self.state(), self.woken.0.load(Ordering::Relaxed));
+        let is_overdue = Runtime::now(&world.time) >= self.deadline;
+        if state != "Queued" || is_overdue {
+            assert!(woken, "a caller that is {state} has not been woken, overdue: {is_overdue}");
+        }
+        if closed {
+            assert!(state.starts_with("Ended"), "a caller is {state} after the close");
+        }
+    }
+}
 
 fn pick<T>(from: &mut Vec<T>, which: usize) -> Option<T> {
     if from.is_empty() { None } else { Some(from.swap_remove(which % from.len())) }
 }
 
-fn run(config: Config, max_open: usize, overlap: usize, steps: &[Step]) {
+/// Polls the waiter at `place`; it is gone if it is done.
+fn look<'a>(
+    waiters: &mut Vec<Waiter<'a>>,
+    place: usize,
+    model: &mut Model,
+    world: &World,
+    guards: &mut Vec<Checkout<'a, Memory>>,
+) {
+    let Poll::Ready(outcome) = waiters[place].poll() else { return };
+    drop(waiters.remove(place));
+    match outcome {
+        Ok(guard) => {
+            model.got(&guard, world);
+            guards.push(guard);
+        }
+        Err(error) => model.refused(&error),
+    }
+}
+
+/// Nobody who was in the queue before and after a step was overtaken in it.
+fn check_order(before: &[(Arc<Woken>, String)], waiters: &[Waiter<'_>], step: Step) {
+    let mut elder_is_queued = false;
+    for waiter in waiters {
+        let was = before.iter().find(|(woken, _)| Arc::ptr_eq(woken, &waiter.woken));
+        let Some((_, was)) = was else { continue };
+        match (was.as_str(), waiter.state().as_str()) {
+            ("Queued", "Served") => assert!(!elder_is_queued, "a caller was overtaken at {step:?}"),
+            ("Queued", "Queued") => elder_is_queued = true,
+            _ => {}
+        }
+    }
+}
+
+/// With `eager`, callers are polled after each step. Otherwise only when a step says so: a caller that was served can stay so while
+/// its connection dies, others come and go, and the reservoir closes.
+fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[Step]) {
     let world = World::new();
     world.server.open_time(millis(20));
     let reservoir = world.start(config);
     let mut model = Model::default();
     let mut guards: Vec<Checkout<'_, Memory>> = Vec::new();
-    let mut waiters: VecDeque<Waiter<'_>> = VecDeque::new();
+    let mut waiters: Vec<Waiter<'_>> = Vec::new();
     let mut detached: Vec<Detached<MemoryConnection>> = Vec::new();
     for step in steps {
+        let before: Vec<_> =
+            waiters.iter().map(|waiter| (Arc::clone(&waiter.woken), waiter.state())).collect();
+        let is_queued = before.iter().any(|(_, state)| state == "Queued");
+        let aged = |reservoir: &Reservoir<Memory>| {
+            let counts = reservoir.status().counts;
+            [Discard::ExpiringOnScan, Discard::ExpiredOnScan].map(|reason| counts.discards(reason))
+        };
+        let aged_before = aged(&reservoir);
         match *step {
             Step::Try => match reservoir.try_checkout() {
                 Ok(guard) => {
-                    assert!(waiters.is_empty(), "a newcomer overtook");
+                    assert!(!is_queued, "a newcomer overtook");
                     model.got(&guard, &world);
                     guards.push(guard);
                 }
-                Err(error) => model.refused(&error),
+                Err(error) => {
+                    if !matches!(error, CheckoutError::Closed) {
+                        model.found_nothing(&reservoir, max_open);
+                    }
+                    model.refused(&error);
+                }
             },
             Step::Wait => {
-                let mut waiter = Box::pin(reservoir.checkout());
-                match poll(&mut waiter) {
+                // Every third one fails fast.
+                let acquire = reservoir.checkout();
+                let fails_fast = model.waits % 3 == 0;
+                let acquire = if fails_fast { acquire.empty_wait(EMPTY_WAIT) } else { acquire };
+                let mut waiter = Waiter::new(acquire, &world);
+                match waiter.poll() {
                     Poll::Ready(Ok(guard)) => {
-                        assert!(waiters.is_empty(), "a newcomer overtook");
+                        assert!(!is_queued, "a newcomer overtook");
                         model.got(&guard, &world);
                         guards.push(guard);
                     }
-                    Poll::Ready(Err(error)) => model.refused(&error),
+                    Poll::Ready(Err(error)) => {
+                        if !matches!(error, CheckoutError::Closed) {
+                            model.found_nothing(&reservoir, max_open);
+                        }
+                        model.refused(&error);
+                    }
                     Poll::Pending => {
                         model.waits += 1;
-                        waiters.push_back(waiter);
+                        model.found_nothing(&reservoir, max_open);
+                        waiters.push(waiter);
                     }
                 }
             }
             Step::Cancel(which) => {
                 if !waiters.is_empty() {
-                    drop(waiters.remove(which % waiters.len()));
+                    let waiter = waiters.remove(which % waiters.len());
+                    // One that was refused and never heard of it.
+                    let told =
+                        |failure: &CheckoutFailure| waiter.state() == format!("Ended(GaveUp({failure:?}))");
+                    if let Some(failure) = CheckoutFailure::ALL.into_iter().find(told) {
+                        *model.refused.entry(failure).or_default() += 1;
+                    }
+                }
+            }
+            Step::Poll(which) => {
+                if !waiters.is_empty() {
+                    let place = which % waiters.len();
+                    look(&mut waiters, place, &mut model, &world, &mut guards);
+                }
+            }
+            Step::PollAll => {
+                for place in (0..waiters.len()).rev() {
+                    look(&mut waiters, place, &mut model, &world, &mut guards);
                 }
             }
             Step::GiveBack(which) | Step::GiveBackDirty(which) | Step::GiveBackBad(which) => {
@@ -237,6 +405,7 @@ fn run(config: Config, max_open: usize, overlap: usize, steps: &[Step]) {
             Step::FailOpens(fail) => {
                 world.server.on_open(if fail { Answer::Fail(Failure::Open) } else { Answer::Well });
             }
+            Step::DenyOpens => world.server.on_open(Answer::Deny),
             Step::FailResets(fail) => {
                 world.server.on_reset(if fail { Answer::Fail(Failure::Open) } else { Answer::Well });
             }
@@ -248,26 +417,22 @@ fn run(config: Config, max_open: usize, overlap: usize, steps: &[Step]) {
             }
         }
         world.time.settle();
-        // The youngest first: were it served ahead of an elder, the elder would still be in line.
-        let mut served = None;
-        for place in (0..waiters.len()).rev() {
-            match poll(&mut waiters[place]) {
-                Poll::Pending => assert_eq!(served, None, "place {served:?} was served before place {place}"),
-                Poll::Ready(outcome) => {
-                    drop(waiters.remove(place));
-                    match outcome {
-                        Ok(guard) => {
-                            served = Some(place);
-                            model.got(&guard, &world);
-                            guards.push(guard);
-                        }
-                        Err(error) => model.refused(&error),
-                    }
-                }
-            }
+        // One whose connection grew too old while it did not look was served, and is queued again: that is no overtaking.
+        if aged(&reservoir) == aged_before {
+            check_order(&before, &waiters, *step);
         }
-        world.time.settle();
-        model.check(&reservoir, &world, waiters.len(), max_open + overlap, max_open);
+        if eager {
+            for place in (0..waiters.len()).rev() {
+                look(&mut waiters, place, &mut model, &world, &mut guards);
+            }
+            world.time.settle();
+        }
+        model.check(&reservoir, &world, &waiters, max_open + overlap, max_open);
+    }
+    if model.closed {
+        for waiter in &mut waiters {
+            assert!(matches!(waiter.poll(), Poll::Ready(Err(_))), "a caller waits for ever");
+        }
     }
     drop((waiters, guards, detached));
     drop(reservoir);
@@ -275,14 +440,28 @@ fn run(config: Config, max_open: usize, overlap: usize, steps: &[Step]) {
     world.assert_nothing_left();
 }
 
+/// 512 histories each, or as many as `FOREBAY_HISTORIES` says.
+fn cases() -> ProptestConfig {
+    let cases = std::env::var("FOREBAY_HISTORIES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(512);
+    ProptestConfig { cases, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(cases())]
 
     #[test]
     fn every_history_keeps_the_rules(
         (config, max_open, overlap) in settings(),
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        run(config, max_open, overlap, &steps);
+        run(config, max_open, overlap, true, &steps);
+    }
+
+    #[test]
+    fn every_history_keeps_the_rules_also_if_callers_are_polled_late(
+        (config, max_open, overlap) in settings(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        run(config, max_open, overlap, false, &steps);
     }
 }

@@ -7,21 +7,112 @@ use std::time::Duration;
 
 use forebay::memory::Answer;
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, Discard, Failure, Lifetime};
+use forebay::{CheckoutError, CheckoutFailure, Discard, Failure, Lifetime};
 
 use crate::support::{World, config, millis, poll, seconds};
 
 #[test]
-fn an_empty_reservoir_gives_up_after_empty_wait_and_says_why() {
+fn an_empty_reservoir_gives_up_after_its_limit_and_says_why() {
     let world = World::new();
-    world.server.on_open(Answer::Fail(Failure::Auth));
+    world.server.on_open(Answer::Fail(Failure::Open));
+    let reservoir = world.start(config(2));
+    let checkout = || reservoir.checkout();
+    for (acquire, limit) in [
+        (checkout(), seconds(30)),
+        (checkout().empty_wait(millis(100)), millis(100)),
+        (checkout().within(seconds(4)), seconds(4)),
+        (checkout().within(seconds(4)).empty_wait(seconds(5)), seconds(4)),
+        (checkout().within(seconds(4)).empty_wait(seconds(3)), seconds(3)),
+        (checkout().empty_wait(Duration::MAX), seconds(30)),
+    ] {
+        let start = world.time.now();
+        let error = world.time.run(acquire).unwrap_err();
+        assert_eq!(world.time.now().since(start), limit);
+        let CheckoutError::Empty { waited, last_open_error: Some(cause) } = error else { panic!("{error}") };
+        assert_eq!((waited, cause.failure()), (limit, Failure::Open));
+    }
+    let counts = reservoir.status().counts;
+    assert_eq!((counts.empty, counts.checkout_failures(CheckoutFailure::Empty)), (6, 6));
+}
+
+#[test]
+fn the_configuration_can_make_callers_fail_fast() {
+    let world = World::new();
+    let reservoir = world.start(config(1).rate(0.1, 1).empty_wait(millis(250)));
+    let held = world.time.run(reservoir.checkout()).unwrap();
+    drop(held.detach());
+    let start = world.time.now();
+    let error = world.time.run(reservoir.checkout().within(seconds(2))).unwrap_err();
+    assert_eq!(world.time.now().since(start), seconds(2), "unless a call says otherwise");
+    assert!(
+        matches!(&error, CheckoutError::Empty { last_open_error: Some(cause), .. } if cause.is_pending())
+    );
+    let start = world.time.now();
+    let error = world.time.run(reservoir.checkout()).unwrap_err();
+    assert_eq!(world.time.now().since(start), millis(250));
+    assert_eq!(
+        error.to_string(),
+        "no connection became ready within 250ms; rate_limit: 1 open waits for a permit: 0.1 per second are allowed"
+    );
+}
+
+#[test]
+fn finding_nothing_is_counted_once_and_failing_apart() {
+    let world = World::new();
+    world.server.open_time(seconds(5));
+    let reservoir = world.start(config(2));
+    let served = world.time.run(reservoir.checkout()).unwrap();
+    let counts = reservoir.status().counts;
+    assert_eq!((counts.empty, counts.all_checkout_failures()), (1, 0), "found nothing, and was served later");
+    world.server.kill_all();
+    drop(served);
+    assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Empty { .. })));
+    let counts = reservoir.status().counts;
+    assert_eq!((counts.empty, counts.checkout_failures(CheckoutFailure::Empty)), (2, 1));
+    assert!(world.time.run(reservoir.filled(seconds(60))));
+    let _held = [reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap()];
+    assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Exhausted { .. })));
+    let counts = reservoir.status().counts;
+    assert_eq!((counts.empty, counts.checkout_failures(CheckoutFailure::Exhausted)), (2, 1));
+}
+
+#[test]
+fn a_cause_that_waiting_does_not_cure_fails_callers_at_once() {
+    let world = World::new();
+    world.server.on_open(Answer::Deny);
+    world.server.open_time(seconds(1));
     let reservoir = world.start(config(2));
     let start = world.time.now();
     let error = world.time.run(reservoir.checkout()).unwrap_err();
-    assert_eq!(world.time.now().since(start), millis(100));
-    let CheckoutError::Empty { waited, last_open_error: Some(cause) } = error else { panic!("{error}") };
-    assert_eq!((waited, cause.failure()), (millis(100), Failure::Auth));
-    assert_eq!(reservoir.status().counts.empty, 1);
+    assert_eq!(world.time.now().since(start), seconds(1), "as soon as the server has said so");
+    let CheckoutError::Denied { waited, last_open_error } = &error else { panic!("{error}") };
+    assert_eq!((*waited, last_open_error.failure()), (seconds(1), Failure::Auth));
+    assert!(!error.is_transient());
+    let start = world.time.now();
+    assert!(matches!(world.time.run(reservoir.checkout()), Err(CheckoutError::Denied { .. })));
+    assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Denied { .. })));
+    assert_eq!(world.time.now(), start, "without a wait");
+    // The role is granted: the reservoir has gone on trying.
+    world.server.on_open(Answer::Well);
+    assert!(world.time.run(reservoir.filled(seconds(60))));
+    // Denied again, but one connection is left: it may come back, so waiting is of use.
+    world.server.on_open(Answer::Deny);
+    let (kept, lost) = (reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap());
+    world.server.kill(lost.id());
+    drop(lost);
+    world.time.advance(seconds(5));
+    let mut waiters: Vec<_> = (0..2).map(|_| Box::pin(reservoir.checkout())).collect();
+    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    // The last one dies, served to the first waiter who has not picked it up: both waits are of no use now.
+    let id = kept.id();
+    drop(kept);
+    world.server.kill(id);
+    world.time.settle();
+    for waiter in &mut waiters {
+        assert!(matches!(poll(waiter), Poll::Ready(Err(CheckoutError::Denied { .. }))));
+    }
+    assert_eq!(reservoir.status().waiting, 0);
+    assert_eq!(reservoir.status().counts.checkout_failures(CheckoutFailure::Denied), 5);
 }
 
 #[test]
@@ -44,7 +135,6 @@ fn a_callers_own_limit_overrides_both() {
     world.server.open_time(seconds(5));
     let reservoir = world.start(config(1));
     let start = world.time.now();
-    // Longer than the empty wait: the open is done by then.
     let guard = world.time.run(reservoir.checkout().within(seconds(8))).unwrap();
     assert_eq!(world.time.now().since(start), seconds(5));
     let error = world.time.run(reservoir.checkout().within(millis(7))).unwrap_err();
@@ -56,7 +146,7 @@ fn a_callers_own_limit_overrides_both() {
 #[test]
 fn a_wait_for_others_becomes_short_when_they_die() {
     let world = World::new();
-    let reservoir = world.filled(config(1));
+    let reservoir = world.filled(config(1).empty_wait(millis(100)));
     let guard = reservoir.try_checkout().unwrap();
     let mut waiter = Box::pin(reservoir.checkout());
     assert!(poll(&mut waiter).is_pending());
@@ -81,7 +171,7 @@ fn the_last_open_error_is_forgotten_once_one_succeeds() {
     assert!(world.time.run(reservoir.filled(seconds(60))));
     world.server.open_time(seconds(60));
     world.server.kill_all();
-    let error = world.time.run(reservoir.checkout()).unwrap_err();
+    let error = world.time.run(reservoir.checkout().within(seconds(9))).unwrap_err();
     assert!(matches!(error, CheckoutError::Empty { last_open_error: None, .. }), "{error}");
 }
 
@@ -196,6 +286,113 @@ fn after_the_end_every_caller_is_told() {
     drop(guard);
 }
 
+#[test]
+fn a_waiter_served_what_died_before_a_close_is_told_of_the_close() {
+    // Served; dead before it was polled; closed: in this order, and with the close first.
+    for (dies_first, polled_between) in [(true, false), (true, true), (false, false), (false, true)] {
+        let world = World::new();
+        let reservoir = world.filled(config(1));
+        let guard = reservoir.try_checkout().unwrap();
+        let id = guard.id();
+        let mut waiters: Vec<_> = (0..2).map(|_| Box::pin(reservoir.checkout())).collect();
+        assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+        drop(guard);
+        if dies_first {
+            world.server.kill(id);
+        }
+        if polled_between && dies_first {
+            assert!(poll(&mut waiters[0]).is_pending(), "what it was served is dead");
+        }
+        assert!(poll(&mut Box::pin(reservoir.drain(seconds(1)))).is_pending());
+        world.server.kill(id);
+        assert_eq!(reservoir.status().waiting, 0);
+        for waiter in &mut waiters {
+            assert!(matches!(poll(waiter), Poll::Ready(Err(CheckoutError::Closed))));
+        }
+        world.time.advance(seconds(1));
+        assert_eq!((reservoir.status().in_use, reservoir.status().owned(), world.server.live()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_close_takes_back_what_nobody_has_picked_up() {
+    let world = World::new();
+    let reservoir = world.filled(config(1));
+    let guard = reservoir.try_checkout().unwrap();
+    let mut waiter = Box::pin(reservoir.checkout());
+    assert!(poll(&mut waiter).is_pending());
+    drop(guard);
+    let drained = world.time.run(reservoir.drain(seconds(1)));
+    assert!(drained.is_complete(), "it does not depend on a caller that is not polled: {drained:?}");
+    assert_eq!(reservoir.status().counts.checkouts, 1, "the guard's own");
+    assert!(matches!(poll(&mut waiter), Poll::Ready(Err(CheckoutError::Closed))));
+}
+
+#[test]
+fn two_waiters_that_lose_what_they_were_served_keep_their_order() {
+    // Polled in either order, or not at all, before another connection comes: it is the elder's. Whose dies first does not matter.
+    let polled = [&[0, 1][..], &[1, 0], &[1], &[0], &[]];
+    for (polled, elder_first) in polled.iter().flat_map(|polled| [(*polled, true), (*polled, false)]) {
+        let world = World::new();
+        let reservoir = world.filled(config(2).rate(1.0, 2).acquire_timeout(seconds(60)));
+        let held = [reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap()];
+        let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(reservoir.checkout())).collect();
+        assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+        let mut ids = held.each_ref().map(|guard| guard.id());
+        drop(held);
+        if !elder_first {
+            ids.reverse();
+        }
+        ids.into_iter().for_each(|id| world.server.kill(id));
+        for place in polled {
+            assert!(poll(&mut waiters[*place]).is_pending(), "what it was served is dead");
+        }
+        assert_eq!(reservoir.status().waiting, 3);
+        let mut guards = Vec::new();
+        for served in 0..2 {
+            for _ in 0..50 {
+                if reservoir.status().in_use == guards.len() {
+                    world.time.advance(millis(100));
+                }
+            }
+            for place in (served + 1..3).rev() {
+                assert!(
+                    poll(&mut waiters[place]).is_pending(),
+                    "waiter {place} overtook {served}: {polled:?}"
+                );
+            }
+            let Poll::Ready(Ok(guard)) = poll(&mut waiters[served]) else { panic!("{served} is not served") };
+            guards.push(guard);
+        }
+        drop(guards.pop());
+        assert!(matches!(poll(&mut waiters[2]), Poll::Ready(Ok(_))));
+    }
+}
+
+#[test]
+fn one_that_returns_to_the_queue_gives_up_at_its_own_deadline() {
+    let world = World::new();
+    let reservoir = world.filled(config(2).acquire_timeout(seconds(10)));
+    world.server.on_open(Answer::Fail(Failure::Open));
+    let held = [reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap()];
+    let mut waiters: Vec<_> = (0..2)
+        .map(|_| {
+            let mut waiter = Box::pin(reservoir.checkout());
+            assert!(poll(&mut waiter).is_pending());
+            world.time.advance(seconds(3));
+            waiter
+        })
+        .collect();
+    drop(held);
+    world.server.kill_all();
+    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    let start = world.time.now();
+    let first = waited(&world, async { waiters.remove(0).await.map(|guard| guard.id()) });
+    assert_eq!(first.1, seconds(4), "ten in all: {}", first.0);
+    let second = waited(&world, async { waiters.remove(0).await.map(|guard| guard.id()) });
+    assert_eq!(world.time.now().since(start), seconds(7), "ten in all: {}", second.0);
+}
+
 /// A waiter without a limit of its own, and how long it waited.
 fn waited(world: &World, future: impl Future<Output = Result<u64, CheckoutError>>) -> (String, Duration) {
     let start = world.time.now();
@@ -260,6 +457,55 @@ fn one_who_rejoins_the_line_is_watched_again() {
     world.server.kill(id);
     let (outcome, time) = waited(&world, async { waiter.await.map(|guard| guard.id()) });
     assert!(outcome.contains("Empty") && time <= millis(100), "{outcome} after {time:?}");
+}
+
+#[test]
+fn one_that_is_denied_is_served_once_access_is_granted_also_where_nothing_is_kept_ready() {
+    for config in [config(2).on_demand(0), config(2).target_ready(0)] {
+        let world = World::new();
+        world.server.on_open(Answer::Deny);
+        let reservoir = world.start(config);
+        assert!(matches!(world.time.run(reservoir.checkout()), Err(CheckoutError::Denied { .. })));
+        assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Denied { .. })));
+        world.server.on_open(Answer::Well);
+        // That caller was reason enough to try again, after a pause.
+        world.time.advance(seconds(11));
+        assert!(reservoir.try_checkout().is_ok(), "{:?}", reservoir.status());
+    }
+}
+
+/// A waker that panics.
+struct Panicking;
+
+impl Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        panic!("told to panic");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
+    let world = World::new();
+    let reservoir = world.filled(config(1).acquire_timeout(seconds(1)));
+    let guard = reservoir.try_checkout().unwrap();
+    let panicking = Waker::from(Arc::new(Panicking));
+    let start = || {
+        let mut first = Box::pin(reservoir.checkout());
+        assert!(first.as_mut().poll(&mut Context::from_waker(&panicking)).is_pending());
+        first
+    };
+    let first = start();
+    let (outcome, time) = waited(&world, async { reservoir.checkout().await.map(|guard| guard.id()) });
+    assert!(outcome.contains("Exhausted") && time == seconds(1), "{outcome} after {time:?}");
+    drop(first);
+    let first = start();
+    let second = waited(&world, async {
+        let second = reservoir.checkout();
+        let (second, _) = (second, poll(&mut Box::pin(reservoir.drain(seconds(1)))));
+        second.await.map(|guard| guard.id())
+    });
+    assert!(second.0.contains("Closed"), "{}", second.0);
+    drop((first, guard));
 }
 
 /// A waker with a connection in it, as a task that is dropped with its last waker has.
