@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 use forebay::{
-    AwayPolicy, ConfigError, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode, RateSettings,
-    Seed,
+    AwayPolicy, Builder, ConfigError, Connect, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode,
+    RateSettings, Seed,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -22,6 +22,7 @@ use crate::settings::FleetSettings;
 use crate::store::Store;
 use crate::table::{Table, TableError};
 use crate::window::Window;
+use crate::wiring::Wiring;
 
 mod others;
 mod recall;
@@ -110,8 +111,10 @@ pub struct FleetStatus {
     pub slots: u64,
     /// Connections it has leases for.
     pub leases: u64,
-    /// Its number in the fleet.
+    /// Its number in the fleet, for ids.
     pub node: Option<u16>,
+    /// Its [index](Fleet::instance_index) in the fleet, for turns.
+    pub index: Option<u64>,
     /// Connections the fleet holds or has slots for, as last seen.
     pub active: u64,
     /// Connections the fleet may hold.
@@ -169,6 +172,25 @@ impl Fleet {
             rate_mode = ?rates.as_ref().map(|rate| rate.mode), ?away, "Distributed coordination enabled");
         let unbounded = watch::Sender::new(u64::MAX);
         Ok(Self { instance, settings, counting, rate, runtime, unbounded })
+    }
+
+    /// Makes a reservoir that is being built one of this process to the endpoint: see [`Wiring`]. The settings of this fleet must have been told
+    /// of it, with [`FleetSettings::for_pools`].
+    pub fn wire<C: Connect>(&self, reservoir: Builder<C>) -> Builder<C> {
+        self.wiring().reservoir(reservoir)
+    }
+
+    /// What every pool of this process to the endpoint is built with.
+    #[must_use]
+    pub fn wiring(&self) -> Wiring {
+        Wiring { leases: self.leases(), limit: self.limit() }
+    }
+
+    /// The index of this process among those of the fleet: 0, 1, 2 and so on, and for as long as it runs. Reservoirs retire their connections in
+    /// turns by it. None before it has joined; if the answer to its join was lost; and if the fleet does not keep a ledger.
+    #[must_use]
+    pub fn instance_index(&self) -> Option<u64> {
+        self.leases()?.instance_index()
     }
 
     /// Leases for every pool of this process to the endpoint; none if the fleet does not count.
@@ -231,6 +253,7 @@ impl Fleet {
             slots: 0,
             leases: 0,
             node: None,
+            index: None,
             active: 0,
             limit,
             leases_away: None,
@@ -243,6 +266,7 @@ impl Fleet {
                 status.slots = holding.slots;
                 status.leases = holding.leases;
                 status.node = holding.node;
+                status.index = holding.index;
                 status.active = holding.active;
                 status.limit = holding.limit;
                 status.leases_away = holding.away_since.map(|since| now.since(since));

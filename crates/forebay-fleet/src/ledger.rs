@@ -22,6 +22,8 @@ use crate::table::TableError;
 mod answer;
 mod book;
 mod call;
+#[cfg(test)]
+mod ending;
 mod fair;
 mod leases;
 mod level;
@@ -58,6 +60,7 @@ pub(crate) struct Holding {
     pub(crate) slots: u64,
     pub(crate) leases: u64,
     pub(crate) node: Option<u16>,
+    pub(crate) index: Option<u64>,
     pub(crate) active: u64,
     pub(crate) limit: u64,
     pub(crate) away_since: Option<Instant>,
@@ -124,11 +127,16 @@ impl Ledger {
 
     /// Lowers the ceiling in time, also while a call hangs.
     async fn lower(self: Arc<Self>) {
-        while !*self.left.borrow() {
-            let fall = self.book.lock().next_fall(self.now());
+        loop {
+            // Ahead of every look: what changes after it wakes us, the end included, which is told only once.
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            rt::within(&*self.store.runtime, fall.since(self.now()), changed).await;
+            if *self.left.borrow() {
+                return;
+            }
+            let now = self.now();
+            let fall = self.book.lock().next_fall(now);
+            rt::within(&*self.store.runtime, fall.since(now), changed).await;
             self.publish();
         }
     }
@@ -238,6 +246,7 @@ impl Ledger {
             slots: book.slots(),
             leases: book.held(),
             node: book.node(),
+            index: book.index(),
             active,
             limit,
             away_since: book.away().since(),

@@ -11,7 +11,7 @@
 //!   Limit: how fast         ◀──  share, then bucket    in 30 s    ──▶  forebay_bucket#<endpoint>
 //! ```
 //!
-//! - [`Fleet::start`] joins; [`leases`](Fleet::leases) and [`limit`](Fleet::limit) go to every reservoir of the process.
+//! - [`Fleet::start`] joins; [`Fleet::wire`] gives every reservoir of the process its part.
 //! - [`Table`] is the seam to the store; [`MemoryTable`] is one, [`FaultyTable`] makes any of them misbehave, and
 //!   [`conformance`] says what each must do.
 //! - [`operator`] is for people: who holds what, and how to mend it.
@@ -19,7 +19,7 @@
 //! # Example
 //!
 //! ```
-//! use forebay::{EnvReader, Seed, rt::VirtualTime};
+//! use forebay::{Config, EnvReader, Reservoir, Seed, memory::Memory, rt::VirtualTime};
 //! use forebay_fleet::{Fleet, FleetSettings, MemoryTable, Tables};
 //!
 //! let environment = EnvReader::new("DSQL").read([
@@ -27,17 +27,20 @@
 //!     ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "leases"),
 //!     ("DSQL_DISTRIBUTED_CONN_LIMIT", "1000"),
 //! ])?;
-//! let mut settings = FleetSettings::new("db.example", "history");
+//! let config = Config::default().max_open(20);
+//! let mut settings = FleetSettings::new("db.example", "history").for_pools([&config]);
 //! settings.leases = environment.leases;
 //!
-//! let time = VirtualTime::new();
-//! let table = MemoryTable::new();
+//! let (time, patience) = (VirtualTime::new(), std::time::Duration::from_secs(5));
+//! let (server, table) = (Memory::new(time.clone()), MemoryTable::new());
 //! time.run(async {
 //!     let fleet = Fleet::start(settings, Tables::one(table), time.clone(), Seed::new(1)).await?;
-//!     let leases = fleet.leases().expect("they are enabled");
-//!     let lease = leases.acquire().await?; // before a connection is opened
-//!     leases.release(&lease).await?; // after it is closed
-//!     assert!(fleet.leave(std::time::Duration::from_secs(5)).await);
+//!     let reservoir = Reservoir::builder(server).config(config).runtime(time.clone());
+//!     let reservoir = fleet.wire(reservoir).start().await?;
+//!     assert_eq!(fleet.status().leases, 20);
+//!     assert!(fleet.instance_index().is_some(), "it knows its turn");
+//!     reservoir.drain(patience).await;
+//!     assert!(fleet.leave(patience).await);
 //!     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -63,6 +66,7 @@ mod share;
 mod store;
 mod table;
 mod window;
+mod wiring;
 
 pub use expression::{Change, Condition, KEY};
 pub use faulty::{Faults, FaultyTable};
@@ -71,3 +75,4 @@ pub use item::{Item, Path, Value};
 pub use memory::{Bill, MemoryTable};
 pub use settings::FleetSettings;
 pub use table::{Cancelled, Cursor, Delete, Page, Returning, Table, TableError, Update, Write};
+pub use wiring::Wiring;

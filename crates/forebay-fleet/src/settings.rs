@@ -1,6 +1,6 @@
 //! What a process is told of its fleet.
 
-use forebay::{AwayPolicy, ConfigError, Environment, LeaseSettings, Problem, RateSettings, duration};
+use forebay::{AwayPolicy, Config, ConfigError, Environment, LeaseSettings, Problem, RateSettings, duration};
 
 /// What a process is told of its fleet: one of these for each endpoint, shared by all its pools.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +18,8 @@ pub struct FleetSettings {
     pub rate: Option<RateSettings>,
     /// What holds while the table is away. Default: local.
     pub away: AwayPolicy,
-    /// Connections that all pools of this process to the endpoint may hold together. It joins with so many slots, and may
-    /// open so many on its own if the table is away before it has joined. Default: 100.
+    /// Connections that all pools of this process to the endpoint may hold together, replacements included. It joins with so many slots, and may
+    /// open so many on its own if the table is away before it has joined. [`for_pools`](Self::for_pools) reckons it. Default: 100.
     pub max_open: u64,
     /// Opens a second while the table is away, and as many at once as the next. Default: 10.
     pub local_rate: f64,
@@ -44,7 +44,8 @@ impl FleetSettings {
     }
 
     /// What an environment says of the fleet; none if it asks for neither leases nor a shared rate, or names no endpoint.
-    /// How much this process may open, and how fast on its own, is the caller's to add: only the caller knows all its pools.
+    /// How much this process may open, and how fast on its own, is the caller's to add with [`for_pools`](Self::for_pools): only the caller
+    /// knows all its pools.
     ///
     /// ```
     /// let environment = forebay::EnvReader::new("DSQL").read([
@@ -68,6 +69,22 @@ impl FleetSettings {
             ..Self::new(environment.endpoint.clone()?, &environment.service)
         })
     }
+
+    /// For a process with these pools to the endpoint: slots for all their connections, replacements included
+    /// ([`Config::max_connections`]), and on its own the rate and the burst of the pool that has most of it, since all of them share it.
+    #[must_use]
+    pub fn for_pools<'a>(mut self, pools: impl IntoIterator<Item = &'a Config>) -> Self {
+        (self.max_open, self.local_rate, self.local_burst) = (0, 0.0, 0);
+        for pool in pools {
+            let connections = u64::try_from(pool.max_connections()).unwrap_or(u64::MAX);
+            let figures = pool.figures();
+            self.max_open = self.max_open.saturating_add(connections);
+            self.local_rate = self.local_rate.max(figures.rate);
+            self.local_burst = self.local_burst.max(figures.burst);
+        }
+        self
+    }
+
     /// Whether they make sense, also where they come from code.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let (shortest, largest) = (LeaseSettings::SHORTEST_BEAT, LeaseSettings::LARGEST_BLOCK);
@@ -85,5 +102,19 @@ impl FleetSettings {
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_joins_with_room_for_every_pool_and_its_replacements() {
+        let large = Config::default().max_open(50).rate(5.0, 200);
+        let small = Config::default().max_open(10).overlap(0).rate(20.0, 20);
+        let settings = FleetSettings::new("host", "history").for_pools([&large, &small]);
+        assert_eq!(settings.max_open, 50 + 3 + 10);
+        assert_eq!((settings.local_rate, settings.local_burst), (20.0, 200));
     }
 }

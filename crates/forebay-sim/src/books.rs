@@ -35,7 +35,11 @@ pub(crate) struct Totals {
     pub(crate) open_failures: [u64; Failure::ALL.len()],
     pub(crate) checkouts: u64,
     pub(crate) waits: u64,
+    /// Callers who found nothing ready in an instance that lacked connections.
     pub(crate) empty: u64,
+    /// Callers who got nothing, while it lacked connections,
+    pub(crate) failed_short: u64,
+    /// and while it did not.
     pub(crate) exhausted: u64,
     pub(crate) discards: [u64; Discard::ALL.len()],
     pub(crate) broken_work: u64,
@@ -116,8 +120,15 @@ impl Books {
         self.judge.outlived(place, now);
     }
 
-    pub(crate) fn work_started(&mut self, place: usize) {
+    /// A caller comes. Whether the instance lacks connections then.
+    pub(crate) fn work_started(&mut self, place: usize) -> bool {
         self.work[place].started += 1;
+        self.judge.is_short(place)
+    }
+
+    fn found_empty(&mut self, place: usize, now: Instant, waited: Duration) {
+        self.totals.empty += 1;
+        self.judge.found_empty(place, now, waited);
     }
 
     pub(crate) fn lent(&mut self, place: usize, now: Instant, loan: &Loan) {
@@ -125,6 +136,9 @@ impl Books {
         self.totals.waits += u64::from(!loan.waited.is_zero());
         self.record.lent(loan.waited);
         self.waited(loan.waited);
+        if loan.came_short && !loan.waited.is_zero() {
+            self.found_empty(place, now, loan.waited);
+        }
         self.trace.add(Mark::Lent, now, place, loan.session);
         self.judge.lent(place, now, loan);
     }
@@ -146,10 +160,13 @@ impl Books {
 
     pub(crate) fn checkout_failed(&mut self, place: usize, now: Instant, plight: &Plight<'_>) {
         match plight.error {
-            CheckoutError::Empty { .. } => self.totals.empty += 1,
+            CheckoutError::Empty { .. } => self.totals.failed_short += 1,
             _ => self.totals.exhausted += 1,
         }
         self.waited(plight.waited);
+        if plight.came_short {
+            self.found_empty(place, now, plight.waited);
+        }
         self.record.failed(plight.waited);
         self.trace.add(Mark::CheckoutFailed, now, place, plight.number);
         self.judge.checkout_failed(place, now, plight);
@@ -197,6 +214,8 @@ pub(crate) struct Loan {
     /// Which caller of its instance this is.
     pub(crate) number: u64,
     pub(crate) session: u64,
+    /// The instance lacked connections when it came.
+    pub(crate) came_short: bool,
     pub(crate) waited: Duration,
     /// How old it is, by true time,
     pub(crate) age: Duration,
@@ -209,6 +228,8 @@ pub(crate) struct Loan {
 pub(crate) struct Plight<'a> {
     /// Which caller of its instance this is.
     pub(crate) number: u64,
+    /// The instance lacked connections when it came.
+    pub(crate) came_short: bool,
     pub(crate) waited: Duration,
     pub(crate) error: &'a CheckoutError,
 }

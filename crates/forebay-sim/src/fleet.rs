@@ -340,20 +340,20 @@ impl Birth {
         let Self { fleet, place, incarnation, seed, process, .. } = self;
         let world = &fleet.world;
         let service = &world.scenario.services[place];
-        let limit: Arc<dyn Limit> = match part.as_ref().and_then(|part| part.limit()) {
+        // What a service gets from its fleet, and nothing else. Who waits for the limit is counted on the way.
+        let mut wiring = part.as_ref().map(|part| part.wiring()).unwrap_or_default();
+        let limit: Arc<dyn Limit> = match wiring.limit {
             Some(limit) => limit,
             None if world.scenario.limiter.shared => Arc::new(fleet.limit.clone()),
             None => Arc::new(limit(world)),
         };
-        let mut builder = Reservoir::builder(Link::new(Arc::clone(world), place, process.clone()))
-            .config(service.config().seed(seed).place_in_fleet(place as u64))
+        wiring.limit = Some(Arc::new(WatchedLimit::new(world, place, limit)));
+        let builder = Reservoir::builder(Link::new(Arc::clone(world), place, process.clone()))
+            .config(service.config().seed(seed))
             .runtime(process.clone())
-            .limit(Arc::new(WatchedLimit::new(world, place, limit)))
             .observer(observer(Arc::downgrade(&fleet), place, incarnation));
-        if let Some(leases) = part.as_ref().and_then(|part| part.leases()) {
-            builder = builder.leases(leases);
-        }
-        let reservoir = builder.start_empty().expect("the scenario's settings have been checked");
+        let reservoir =
+            wiring.reservoir(builder).start_empty().expect("the scenario's settings have been checked");
         let shift = Arc::new(Shift::new(Arc::clone(world), place, reservoir.clone()));
         if service.workload.enabled {
             let (draws, runtime, shift) = (seed.fork("load").draws(), process.clone(), Arc::clone(&shift));

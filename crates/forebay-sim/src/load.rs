@@ -104,7 +104,7 @@ async fn work(shift: Arc<Shift>, hold: Duration) {
     let (world, place) = (&shift.world, shift.place);
     let number = shift.came.fetch_add(1, Ordering::Relaxed) + 1;
     let came = world.now();
-    world.books.lock().work_started(place);
+    let came_short = world.books.lock().work_started(place);
     let max_wait = shift.workload().max_wait;
     let checkout = shift.reservoir.checkout();
     let checkout = if max_wait.is_zero() { checkout } else { checkout.within(max_wait) };
@@ -114,6 +114,7 @@ async fn work(shift: Arc<Shift>, hold: Duration) {
             let loan = Loan {
                 number,
                 session,
+                came_short,
                 waited: now.since(came),
                 age: connection.true_age(now),
                 remaining: connection.remaining(),
@@ -129,7 +130,7 @@ async fn work(shift: Arc<Shift>, hold: Duration) {
         Err(CheckoutError::Closed) if shift.stopping.load(Ordering::Relaxed) => {}
         Err(error) => {
             let now = world.now();
-            let plight = Plight { number, waited: now.since(came), error: &error };
+            let plight = Plight { number, came_short, waited: now.since(came), error: &error };
             world.books.lock().checkout_failed(place, now, &plight);
         }
     }

@@ -81,8 +81,10 @@ pub struct Counts {
     pub checkouts: u64,
     /// Of those, after a wait.
     pub waits: u64,
-    /// Callers who got nothing because the reservoir was short.
+    /// Callers who found nothing ready in a reservoir that was short of connections, whether they were served later or not.
     pub empties: u64,
+    /// Callers who got nothing while the reservoir was short.
+    pub failed_short: u64,
     /// Callers who got nothing because all were in use.
     pub exhausted: u64,
     /// Uses that were cut short because the connection died.
@@ -141,6 +143,7 @@ impl Outcome {
                 checkouts: totals.checkouts,
                 waits: totals.waits,
                 empties: totals.empty,
+                failed_short: totals.failed_short,
                 exhausted: totals.exhausted,
                 broken_work: totals.broken_work,
                 lost_in_crashes: totals.crashed,
@@ -187,6 +190,6 @@ impl Counts {
     /// Callers who got nothing.
     #[must_use]
     pub fn failed(&self) -> u64 {
-        self.empties + self.exhausted
+        self.failed_short + self.exhausted
     }
 }

@@ -82,6 +82,8 @@ fn close_down(fleet: &Arc<Fleet>) {
     world.cluster.lock().behave();
     world.credentials.lock().outages = 0;
     world.table.behave();
+    // Who stands still could not close anything.
+    (0..fleet.len()).for_each(|place| fleet.resume(place));
     let unfinished = Arc::new(Mutex::new(Vec::new()));
     for place in 0..fleet.len() {
         let dropped = world.cluster.lock().reconnect(place);

@@ -76,7 +76,7 @@ pub struct Asserts {
     pub stable_for: Duration,
     /// Reservoirs never close more than this in one second by their own decision.
     pub max_closures_per_sec: u64,
-    /// No checkout ever ends in "empty".
+    /// No caller ever finds nothing ready in an instance that lacks connections, whether it is served later or not.
     pub zero_empty_events: bool,
     /// Once converged, and outside disturbances, never more opens than this in one second.
     pub max_renewals_per_sec: Option<u64>,

@@ -53,6 +53,10 @@ pub struct Worst {
     pub max_renewals_per_sec: u64,
     /// Most callers who found it empty.
     pub empties: u64,
+    /// Most callers who got nothing.
+    pub failed: u64,
+    /// The longest that a caller waited.
+    pub longest_wait: Duration,
     /// Longest time until the fleet was whole.
     pub time_to_converge: Duration,
     /// Longest time until it was whole again.
@@ -68,6 +72,8 @@ impl Worst {
         self.max_connects_per_sec = self.max_connects_per_sec.max(outcome.max_connects_per_sec);
         self.max_renewals_per_sec = self.max_renewals_per_sec.max(outcome.max_renewals_per_sec);
         self.empties = self.empties.max(outcome.counts.empties);
+        self.failed = self.failed.max(outcome.counts.failed());
+        self.longest_wait = self.longest_wait.max(outcome.waits.max);
         self.time_to_converge = self.time_to_converge.max(outcome.time_to_converge.unwrap_or(Duration::MAX));
         self.time_to_recover = self.time_to_recover.max(outcome.time_to_recover().unwrap_or_default());
         self.events += outcome.events;

@@ -69,4 +69,8 @@ impl Leases for RecalledLeases {
         // It may have fallen since the lease was taken.
         self.keep_within_ceiling();
     }
+
+    fn instance_index(&self) -> Option<u64> {
+        self.leases.instance_index()
+    }
 }

@@ -6,7 +6,7 @@ use forebay::Instant;
 
 use super::book::{Book, Seat};
 use super::call::{Call, Tale};
-use super::shard::{Entry, SHARDS, Shard};
+use super::shard::{self, Entry, SHARDS, Shard};
 use crate::away;
 use crate::counter;
 use crate::item::Item;
@@ -138,6 +138,8 @@ impl Book {
     ) {
         let earlier = self.joining.take().map(|(_, _, first_sent)| first_sent);
         let first_sent = earlier.unwrap_or(sent);
+        // Only the answer to the write itself tells which of all joins it was: later ones have been counted since.
+        let at_once = outcome.is_ok();
         let (applied, sent) = match &outcome {
             Ok(_) => (true, sent),
             // An earlier try was made, and its answer lost: its epoch is ours alone. Without one it is another's of our name, however
@@ -159,6 +161,7 @@ impl Book {
             return self.lost_a_race(k, item.as_ref(), now);
         }
         self.outrun = 0;
+        let join = shard.as_ref().filter(|_| at_once).map(|shard| shard.joins);
         let (lease, capacity) = shard.map_or((self.rules.lease, 0), |shard| (shard.lease, shard.capacity));
         self.seats.insert(k, Seat { entry: *entry, pending: None, sent, lease, due: now });
         // The first beat comes at a random time, so that a fleet which starts together does not beat together.
@@ -168,6 +171,7 @@ impl Book {
         }
         if self.home.is_none() {
             self.home = Some(k);
+            self.index = self.index.or_else(|| join.map(|join| shard::index(k, join)));
             self.number(entry.node);
             self.candidates = None;
             self.redraws = 0;

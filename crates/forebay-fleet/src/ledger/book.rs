@@ -22,7 +22,7 @@ pub(crate) struct Rules {
     pub(crate) block: u64,
     pub(crate) beat: Duration,
     pub(crate) lease: Duration,
-    /// Connections this process may want at most.
+    /// Connections this process may want at most, replacements included.
     pub(crate) max_open: u64,
     pub(crate) policy: AwayPolicy,
 }
@@ -74,6 +74,9 @@ pub(crate) struct Book {
     pub(super) away: Away,
     /// The shard we joined first; our node number is from there.
     pub(super) home: Option<u8>,
+    /// Our index in the fleet, by our first join, for as long as we run: nobody else is given it, even while we are taken for dead. Only
+    /// an operator's reset lets joins count from the start, and two may then share a turn until one of them has ended.
+    pub(super) index: Option<u64>,
     /// The home we lost, and our number there: ids that carry it are still about, so we go back for it.
     pub(super) former: Option<(u8, Option<u16>)>,
     /// What may be lent while nobody can be asked and we have no home: all, if we have never had one; then what we had there.
@@ -141,6 +144,7 @@ impl Book {
             draws,
             away: Away::default(),
             home: None,
+            index: None,
             former: None,
             joining: None,
             candidates: None,
@@ -290,6 +294,11 @@ impl Book {
         self.seats.get(&self.home?)?.entry.node
     }
 
+    /// Our index in the fleet: dense, and unlike our number never another's. None until we have joined.
+    pub(crate) fn index(&self) -> Option<u64> {
+        self.index
+    }
+
     /// Whether we are in the fleet, with a number or without.
     pub(crate) fn is_in(&self) -> bool {
         self.home.is_some()
@@ -330,8 +339,7 @@ impl Book {
         self.short_of(self.cap.unwrap_or(u64::MAX))
     }
 
-    /// Of those, what this process was made to hold. The rest is for opening a replacement before the old one is closed:
-    /// worth having, but not worth searching for, nor taking from others.
+    /// Of those, what this process was made to hold. The rest is worth having, but not worth searching for, nor taking from others.
     pub(super) fn short_of_need(&self) -> u64 {
         self.short_of(self.most())
     }

@@ -89,4 +89,8 @@ impl Leases for LedgerLeases {
             Ok(())
         })
     }
+
+    fn instance_index(&self) -> Option<u64> {
+        self.0.book.lock().index()
+    }
 }

@@ -256,3 +256,29 @@ fn where_another_has_our_name_no_slots_are_looked_for() {
     assert_eq!(desk.book.held(), 4);
     assert!(table.bill().writes - before < 30, "{} writes", table.bill().writes - before);
 }
+
+#[test]
+fn a_join_whose_answer_is_lost_has_no_index_rather_than_one_of_another() {
+    let table = MemoryTable::new();
+    let is_join = |call: &Call| matches!(call, Call::Join(..));
+    let mut one = Desk::new("one", &table, 800, 20);
+    let join = one.run(Instant::ZERO, is_join).unwrap();
+    one.done(&join).unwrap();
+    one.answer(&join, Err(TableError::Unknown("lost".into())));
+    // Others join all over the place before it asks again.
+    let mut others: Vec<Desk> =
+        (0..30).map(|number| Desk::new(&format!("o{number}"), &table, 800, 20)).collect();
+    others.iter_mut().for_each(|other| other.pass(Duration::ZERO));
+    one.pass(BEAT);
+    assert!(one.book.is_in());
+    assert_eq!(one.book.index(), None);
+    let indexes: std::collections::BTreeSet<u64> =
+        others.iter().map(|other| other.book.index().unwrap()).collect();
+    assert_eq!(indexes.len(), others.len());
+    // A join that was never made is made again, and its answer tells.
+    let mut late = Desk::new("late", &table, 800, 20);
+    let join = late.run(Instant::ZERO, is_join).unwrap();
+    late.answer(&join, Err(TableError::Unknown("lost on its way".into())));
+    late.pass(BEAT);
+    assert!(late.book.index().is_some_and(|index| !indexes.contains(&index)));
+}

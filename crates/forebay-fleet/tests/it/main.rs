@@ -18,4 +18,5 @@ mod start;
 mod strict;
 mod support;
 mod survey;
+mod wiring;
 mod world;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, VirtualTime};
-use forebay::{LeaseMode, Seed};
+use forebay::{AwayPolicy, LeaseMode, Seed};
 use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Tables, Value, operator};
 
 use crate::support::{ENDPOINT, leases, seconds, settings};
@@ -118,5 +118,67 @@ fn an_instance_with_entries_in_several_shards_has_one_number() {
     assert!(after.slots >= 60 && numbers() == [before.node.unwrap()], "{after:?}");
     assert!(survey().is_exact());
     drop(held);
+    time.shut_down();
+}
+
+/// The indexes of instances that have joined.
+fn indexes(fleets: &[Fleet]) -> BTreeSet<u64> {
+    fleets.iter().map(|fleet| fleet.instance_index().unwrap()).collect()
+}
+
+#[test]
+fn indexes_are_unique_and_dense_also_of_those_who_start_together() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let settings = rules(10_000, 50);
+    let mut fleets: Vec<Fleet> = (0..200).map(|number| start(&time, &table, &settings, number)).collect();
+    time.advance(seconds(60));
+    let first = indexes(&fleets);
+    assert_eq!(first.len(), 200);
+    assert!(first.last().is_some_and(|last| *last < 300), "{first:?}");
+    // One after the other is replaced, as in a deployment.
+    for (place, fleet) in fleets.iter_mut().enumerate() {
+        assert!(time.run(fleet.leave(seconds(10))));
+        *fleet = start(&time, &table, &settings, 1000 + place as u64);
+        time.advance(seconds(1));
+    }
+    time.advance(seconds(60));
+    let second = indexes(&fleets);
+    assert_eq!(second.len(), 200);
+    assert!(second.is_disjoint(&first), "nobody is given what another had");
+    let (least, most) = (second.first().unwrap(), second.last().unwrap());
+    assert!(most - least < 400, "still about as many as there are: {least} to {most}");
+    time.shut_down();
+}
+
+#[test]
+fn those_who_live_keep_their_index_and_leases_tell_it_under_every_policy() {
+    for away in [AwayPolicy::Local, AwayPolicy::Closed, AwayPolicy::Strict] {
+        let (time, table) = (VirtualTime::new(), MemoryTable::new());
+        let mut settings = rules(10_000, 20);
+        settings.away = away;
+        let fleet = start(&time, &table, &settings, 1);
+        assert_eq!(fleet.instance_index(), None, "it has not joined");
+        time.advance(seconds(10));
+        let index = fleet.instance_index();
+        assert!(index.is_some() && fleet.status().index == index);
+        assert_eq!(fleet.wiring().leases.unwrap().instance_index(), index);
+        time.run(operator::evict(&table, &time, ENDPOINT, &fleet.status().instance)).unwrap();
+        let newcomer = start(&time, &table, &settings, 2);
+        time.advance(seconds(60));
+        assert!(fleet.status().node.is_some(), "it has joined again");
+        assert_eq!(fleet.instance_index(), index);
+        assert_ne!(newcomer.instance_index(), index);
+        time.shut_down();
+    }
+}
+
+#[test]
+fn without_a_ledger_there_is_no_index() {
+    let (time, table) = (VirtualTime::new(), MemoryTable::new());
+    let mut settings = rules(100, 20);
+    settings.leases = Some(leases(LeaseMode::Counter, 100));
+    let fleet = start(&time, &table, &settings, 1);
+    time.run(fleet.leases().unwrap().acquire()).unwrap();
+    assert_eq!((fleet.instance_index(), fleet.status().index), (None, None));
     time.shut_down();
 }

@@ -8,13 +8,29 @@ use super::{Assertion, Judge};
 use crate::books::{Loan, Plight};
 use crate::outcome::about;
 
-/// What a reservoir promises callers who bring no limit of their own: so long when it is short of connections, and so long
-/// when all are in use. Spelled out, and not asked of the reservoir.
-const EMPTY_WAIT: Duration = Duration::from_millis(100);
+/// What a reservoir promises callers who bring no limit of their own. Spelled out, and not asked of the reservoir.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is late by less is not.
 const SLACK: Duration = Duration::from_millis(10);
+/// How long it takes under the policy `strict` to close what could be taken away.
+const CLOSING: Duration = Duration::from_millis(100);
+
 impl Judge {
+    /// Whether the instance lacks connections, as the cluster counts: a caller who comes now and is not served at once finds it empty.
+    pub(crate) fn is_short(&self, place: usize) -> bool {
+        self.members[place].short_since.is_some()
+    }
+
+    /// A caller found the instance empty, whatever came of it.
+    pub(crate) fn found_empty(&mut self, place: usize, now: Instant, waited: Duration) {
+        if self.scenario.asserts.zero_empty_events {
+            let name = self.name(place);
+            self.find(Assertion::ZeroEmpty, now, || {
+                format!("a caller found {name} empty {} ago", about(waited))
+            });
+        }
+    }
+
     /// A caller was given a connection.
     pub(crate) fn lent(&mut self, place: usize, now: Instant, loan: &Loan) {
         let service = &self.scenario.services[place];
@@ -41,10 +57,6 @@ impl Judge {
     /// A caller got nothing.
     pub(crate) fn checkout_failed(&mut self, place: usize, now: Instant, plight: &Plight<'_>) {
         let error = plight.error;
-        if self.scenario.asserts.zero_empty_events && matches!(error, CheckoutError::Empty { .. }) {
-            let name = self.name(place);
-            self.find(Assertion::ZeroEmpty, now, || format!("{name}: {error}"));
-        }
         let member = &self.members[place];
         // While it waited, or until shortly before.
         let lacked = member.size < member.floor || now.since(member.below_until) <= plight.waited + SLACK;
@@ -68,19 +80,20 @@ impl Judge {
 
     /// Whether a caller has waited no longer than it was promised.
     fn answered(&mut self, place: usize, now: Instant, waited: Duration) {
-        let workload = &self.scenario.services[place].workload;
+        let service = &self.scenario.services[place];
+        let workload = &service.workload;
         let short = self.members[place].short_since.is_some_and(|since| now.since(since) >= waited);
-        let limit = match (workload.max_wait, short) {
+        let limit = match (workload.max_wait, service.empty_wait) {
             // A reservoir takes what is lent for its own until it comes back, dead or alive.
-            (Duration::ZERO, true) => EMPTY_WAIT + workload.longest_hold(),
-            (Duration::ZERO, false) => ACQUIRE_TIMEOUT,
+            (Duration::ZERO, Some(empty)) if short => ACQUIRE_TIMEOUT.min(empty + workload.longest_hold()),
+            (Duration::ZERO, _) => ACQUIRE_TIMEOUT,
             (own, _) => own,
         };
         // Who stands still keeps no promise, and its callers do not notice.
         let stood_still = now.since(self.members[place].resumed) <= waited + SLACK;
-        // Closing what could be taken away takes a moment, in which it may own nothing.
+        // It may own nothing meanwhile.
         let strict = self.scenario.away == AwayPolicy::Strict && self.is_disturbed(place);
-        let limit = if strict { limit + EMPTY_WAIT } else { limit };
+        let limit = if strict { limit + CLOSING } else { limit };
         if waited > self.stretched(limit) + SLACK && !stood_still {
             let name = self.name(place);
             self.find(Assertion::Answered, now, || {

@@ -17,7 +17,7 @@ pub enum Assertion {
     Stable,
     /// Closes in one second stay within `assertMaxClosurePerSec`.
     MaxClosures,
-    /// No checkout ends in "empty", if `assertZeroEmptyEvents` is set.
+    /// No caller finds nothing ready in an instance that lacks connections, served later or not, if `assertZeroEmptyEvents` is set.
     ZeroEmpty,
     /// Opens in one undisturbed second stay within `assertMaxRenewalsPerSec`, if it is set.
     MaxRenewals,

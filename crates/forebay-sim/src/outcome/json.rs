@@ -50,6 +50,7 @@ impl Outcome {
             "checkouts": counts.checkouts,
             "waits": counts.waits,
             "empties": counts.empties,
+            "failed_short": counts.failed_short,
             "exhausted": counts.exhausted,
             "broken_work": counts.broken_work,
             "lost_in_crashes": counts.lost_in_crashes,

@@ -76,16 +76,21 @@ impl Outcome {
 
     fn callers(&self) -> String {
         let counts = &self.counts;
-        let mut text = format!("{}; {} waited", grouped(counts.callers()), grouped(counts.waits));
+        let mut text = format!(
+            "{}; {} waited, {} found it empty",
+            grouped(counts.callers()),
+            grouped(counts.waits),
+            if counts.empties == 0 { "none".to_owned() } else { grouped(counts.empties) }
+        );
         if counts.failed() == 0 {
             text += ", none failed";
         } else {
             #[allow(clippy::cast_precision_loss, reason = "for a reader")]
             let share = 100.0 * counts.failed() as f64 / counts.callers() as f64;
             text += &format!(
-                ", {} failed ({share:.2} %): {} found it empty, {} found all in use",
+                ", {} failed ({share:.2} %): {} while it was short, {} while all were in use",
                 grouped(counts.failed()),
-                grouped(counts.empties),
+                grouped(counts.failed_short),
                 grouped(counts.exhausted)
             );
         }

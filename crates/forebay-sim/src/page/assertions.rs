@@ -50,7 +50,7 @@ const fn meaning(assertion: Assertion) -> &'static str {
         Assertion::Converges => "From the cold start, every instance owns its connections in time.",
         Assertion::Stable => "Once whole, the fleet stays whole unless something goes wrong.",
         Assertion::MaxClosures => "Reservoirs never close more connections in one second than allowed.",
-        Assertion::ZeroEmpty => "No caller finds the reservoir empty.",
+        Assertion::ZeroEmpty => "No caller finds the reservoir empty, served later or not.",
         Assertion::MaxRenewals => "In quiet, renewals stay spread out.",
         Assertion::Recovers => "After each disturbance the fleet is whole again in the time allowed.",
         Assertion::NoRefusals => "The cluster’s limits never make it refuse a connect.",

@@ -75,7 +75,7 @@ struct Figure {
 
 fn key_figures(outcome: &Outcome) -> String {
     let (counts, waits) = (&outcome.counts, &outcome.waits);
-    let asked = counts.checkouts + counts.empties + counts.exhausted;
+    let asked = counts.callers();
     let figure = |name, value, note| Figure { name, value, note };
     let of_load = |name, value, note| match asked {
         0 => figure(name, "–".to_owned(), "no load".to_owned()),
@@ -109,9 +109,9 @@ fn key_figures(outcome: &Outcome) -> String {
         ),
         of_load("Checkouts", grouped(counts.checkouts), format!("{} after a wait", grouped(counts.waits))),
         of_load(
-            "Empties",
+            "Found it empty",
             grouped(counts.empties),
-            format!("{} exhausted, {} cut short", grouped(counts.exhausted), grouped(counts.broken_work)),
+            format!("{} failed, {} cut short", grouped(counts.failed()), grouped(counts.broken_work)),
         ),
         of_load(
             "Wait p99",

@@ -130,7 +130,7 @@ impl Scenario {
             ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "modelled"),
         ]);
         let shared = shared.expect("settings that make sense");
-        let mut settings = FleetSettings::new(&self.endpoint, &service.name);
+        let mut settings = FleetSettings::new(&self.endpoint, &service.name).for_pools([&service.config()]);
         settings.leases = self.leases.and_then(|leases| {
             let mut told = shared.leases?;
             told.mode = leases.mode;
@@ -151,7 +151,6 @@ impl Scenario {
             Some(told)
         });
         settings.away = self.away;
-        settings.max_open = (service.max_open + service.overlap) as u64;
         settings
     }
 }

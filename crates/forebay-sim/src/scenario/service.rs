@@ -28,6 +28,8 @@ pub struct Service {
     pub start_delay: Duration,
     /// How many opens it may have in flight.
     pub inflight_limit: usize,
+    /// How long a caller waits while the reservoir is short of connections, if there is such a limit.
+    pub empty_wait: Option<Duration>,
     /// What it does with its connections.
     pub workload: Workload,
 }
@@ -91,6 +93,8 @@ impl Service {
         let start_delay = section.duration("startDelay", Duration::ZERO);
         let start_step = section.duration("startStep", Duration::ZERO);
         let inflight_limit = section.count("inflightLimit", 64, 1, MOST);
+        let empty_wait =
+            section.has("emptyWait").then(|| section.duration("emptyWait", Duration::from_millis(100)));
         let workload = section.section("workload", Workload::read);
 
         section.demand(max_open >= target_ready, "maxOpen", || {
@@ -126,6 +130,7 @@ impl Service {
                 start_delay: start_delay
                     + start_step.saturating_mul(u32::try_from(replica).unwrap_or(u32::MAX)),
                 inflight_limit,
+                empty_wait,
                 workload: workload.clone(),
             })
             .collect()
@@ -141,7 +146,7 @@ impl Service {
     #[must_use]
     pub fn config(&self) -> Config {
         let lifetime = Lifetime::new(self.base_lifetime).jitter(self.jitter).guard_window(self.guard_window);
-        Config::default()
+        let config = Config::default()
             .max_open(self.max_open)
             .target_ready(self.target_ready)
             .overlap(self.overlap)
@@ -150,7 +155,11 @@ impl Service {
             // The scenario says when each instance starts.
             .stagger(Duration::ZERO)
             // An instance serves once it is filled, however long that takes.
-            .fill_timeout(Duration::from_secs(24 * 3600))
+            .fill_timeout(Duration::from_secs(24 * 3600));
+        match self.empty_wait {
+            Some(wait) => config.empty_wait(wait),
+            None => config,
+        }
     }
 }
 

@@ -39,6 +39,7 @@ shipped![
     "region-10k",
     "herd",
     "herd-fleet",
+    "herd-rate-only",
     "small-fleet",
     "credential-outage",
     "cluster-failover",

@@ -79,13 +79,33 @@ fn an_empty_reservoir_is_told_from_an_exhausted_one() {
         "{duration: 3m, assertZeroEmptyEvents: true, faults: [{kind: failover, at: 1m, lasting: 20s}], \
          services: [{name: a, workload: {enabled: true, perSecond: 20, maxWait: 0}}]}",
     ));
-    assert_eq!(broken(&outcome), [Assertion::ZeroEmpty], "failed, but within a disturbance: {outcome}");
+    assert_eq!(broken(&outcome), [Assertion::ZeroEmpty], "within a disturbance, but found: {outcome}");
     assert!(outcome.counts.empties > 0 && outcome.counts.exhausted == 0);
     let outcome = simulate(&parse(
         "{duration: 1m, assertZeroEmptyEvents: true, services: [{name: a, targetReady: 2, workload: {enabled: true, \
          spawnEvery: 1s, arrivalBurst: 10, holdTime: 5s, maxWait: 100ms}}]}",
     ));
     assert!(outcome.counts.exhausted > 0 && outcome.counts.empties == 0, "{outcome}");
+}
+
+#[test]
+fn all_who_find_it_empty_are_counted_served_or_not() {
+    let failover = |keys: &str, wait: &str| {
+        simulate(&parse(&format!(
+            "{{duration: 3m, assertZeroEmptyEvents: true, faults: [{{kind: failover, at: 1m, lasting: 5s}}], \
+             services: [{{name: a, {keys} workload: {{enabled: true, perSecond: 20, maxWait: {wait}}}}}]}}"
+        )))
+    };
+    let patient = failover("", "20s");
+    assert_eq!(broken(&patient), [Assertion::ZeroEmpty], "{patient}");
+    assert_eq!(patient.counts.failed(), 0, "all were served: {patient}");
+    assert!(patient.counts.empties > 50, "{patient}");
+    assert!(patient.waits.max > Duration::from_secs(4), "{patient}");
+    // Those who come alike find alike, and what became of them is another matter.
+    let hasty = failover("emptyWait: 100ms,", "0");
+    assert!(hasty.counts.failed_short > 50 && hasty.counts.failed_short <= hasty.counts.empties, "{hasty}");
+    assert!(hasty.waits.max < Duration::from_millis(150), "{hasty}");
+    assert_eq!(broken(&hasty), [Assertion::ZeroEmpty], "{hasty}");
 }
 
 #[test]

@@ -35,6 +35,18 @@ fn who_stands_still_goes_on_where_it_stood() {
     assert_eq!(outcome.recoveries[0].deficit, 0, "the cluster keeps its sessions: {outcome}");
 }
 
+/// The run is over while instances stand still: that is nobody's fault, and they go on for as long as it takes to close.
+#[test]
+fn who_stands_still_when_the_run_ends_is_not_judged() {
+    let pause = "faults: [{kind: pause, at: 11m, instances: 2, lasting: 5m}]";
+    let workload = "workload: {enabled: true, perSecond: 5, holdTime: 20ms, maxWait: 0}";
+    let alone = format!("{{duration: 12m, {pause}, services: [{{name: a, replicas: 4, {workload}}}]}}");
+    for outcome in [fleet(pause), simulate(&parse(&alone))] {
+        assert!(outcome.passed(), "{outcome}");
+        assert_eq!(outcome.recoveries[0].over, None, "{outcome}");
+    }
+}
+
 #[test]
 fn who_shrinks_to_one_comes_back() {
     // What replacements need besides is in another shard, often as not.

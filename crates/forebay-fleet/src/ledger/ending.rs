@@ -1,0 +1,95 @@
+//! The end of a ledger, with its tasks polled by hand.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use forebay::rt::{Runtime, Starved, Task, VirtualTime};
+use forebay::{AwayPolicy, Instant, Seed};
+use parking_lot::Mutex;
+
+use super::{Ledger, Rules};
+use crate::memory::MemoryTable;
+use crate::metrics::Telemetry;
+use crate::name::Name;
+use crate::store::Store;
+
+/// A runtime that runs nothing by itself, and lets one task run when another asks for the time.
+#[derive(Clone, Debug)]
+struct ByHand(Arc<Hands>);
+
+struct Hands {
+    time: VirtualTime,
+    spawned: Mutex<Vec<Task>>,
+    /// Runs at the next question for the time.
+    in_between: Mutex<Option<Task>>,
+}
+
+impl std::fmt::Debug for Hands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hands")
+    }
+}
+
+fn poll(task: &mut Task) -> Poll<()> {
+    Pin::new(task).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+impl Runtime for ByHand {
+    fn now(&self) -> Instant {
+        let in_between = self.0.in_between.lock().take();
+        if let Some(mut task) = in_between {
+            assert!(poll(&mut task).is_ready(), "it has nothing to wait for");
+        }
+        self.0.time.now()
+    }
+
+    fn wall(&self) -> Duration {
+        self.0.time.wall()
+    }
+
+    fn sleep_until(&self, at: Instant) -> Task {
+        Runtime::sleep_until(&self.0.time, at)
+    }
+
+    fn spawn(&self, task: Task) {
+        self.0.spawned.lock().push(task);
+    }
+
+    fn entropy(&self) -> u64 {
+        7
+    }
+
+    fn block(&self, _: &mut dyn FnMut()) -> Result<(), Starved> {
+        Err(Starved)
+    }
+}
+
+#[test]
+fn the_watch_over_the_ceiling_ends_with_the_ledger_whenever_that_ends() {
+    let hands = Hands { time: VirtualTime::new(), spawned: Mutex::default(), in_between: Mutex::default() };
+    let runtime = ByHand(Arc::new(hands));
+    let rules = Rules {
+        endpoint: "host".to_owned(),
+        limit: 100,
+        block: 10,
+        beat: Duration::from_secs(30),
+        lease: Duration::from_secs(120),
+        max_open: 10,
+        policy: AwayPolicy::Strict,
+    };
+    let telemetry = Arc::new(Telemetry::new("test", "history"));
+    let store = Store::new(Arc::new(MemoryTable::new()), Arc::new(runtime.clone()), telemetry);
+    let ledger = Ledger::start(rules, Name::new("history", 7), store, Seed::new(1).draws());
+    let gone = Arc::downgrade(&ledger);
+    ledger.begin_to_leave();
+    drop(ledger);
+    let mut spawned = std::mem::take(&mut *runtime.0.spawned.lock());
+    let (mut lower, run) = (spawned.pop().unwrap(), spawned.pop().unwrap());
+    // It holds nothing, so it has left as soon as it runs: while the other task is between two looks.
+    *runtime.0.in_between.lock() = Some(run);
+    assert!(poll(&mut lower).is_ready(), "nothing would ever wake it");
+    drop(lower);
+    assert!(gone.upgrade().is_none());
+}
