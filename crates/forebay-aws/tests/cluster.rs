@@ -77,7 +77,6 @@ impl Place {
             .variable("DSQL_MAX_CONNS", connections.to_string())
             .variable("DSQL_STAGGERED_STARTUP", "false")
             .variable("DSQL_CONNECTION_RATE_LIMIT", "50")
-            .variable("DSQL_RESERVOIR_EMPTY_WAIT", "30s")
             .reservoir(reservoir)
             .build()
             .unwrap()

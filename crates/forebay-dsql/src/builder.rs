@@ -4,17 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::rt::{Runtime, TokioRuntime};
+use forebay::rt::{self, Runtime};
 use forebay::{
     ConfigError, Connect, Event, Leases, Limit, LocalLimit, Logs, Metrics, Observer, Reservoir, Seed,
     StartError,
 };
+use forebay_fleet::Wiring;
 
 use crate::client::{Client, ConnectorParts};
 use crate::dsql::{DsqlPool, Mode, Open};
 use crate::options::Options;
 use crate::pool_metrics::{PoolMetrics, ReservoirMetrics};
 use crate::registry::{Registry, Tracking};
+use crate::reservoir::Stocked;
 use crate::retry::RetryPolicy;
 use crate::standard::Standard;
 use crate::token::{Signer, TokenCache};
@@ -30,8 +32,7 @@ pub struct Builder<C> {
     options: Options,
     make: Make<C>,
     runtime: Option<Arc<dyn Runtime>>,
-    limit: Option<Arc<dyn Limit>>,
-    leases: Option<Arc<dyn Leases>>,
+    wiring: Wiring,
     observers: Vec<Box<dyn Observer>>,
     policy: RetryPolicy,
     /// Unless the settings say otherwise.
@@ -71,8 +72,7 @@ impl<C: Connect> Builder<C> {
             options,
             make,
             runtime: None,
-            limit: None,
-            leases: None,
+            wiring: Wiring::default(),
             observers: Vec::new(),
             policy,
             check_after: None,
@@ -82,12 +82,13 @@ impl<C: Connect> Builder<C> {
     /// A pool of a [`Member`](crate::Member).
     pub(crate) fn of_member(
         options: Options,
+        wiring: Wiring,
         make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
     ) -> Self
     where
         C: Client,
     {
-        Self { check_after: C::CHECK_AFTER, ..Self::made(options, make) }
+        Self { check_after: C::CHECK_AFTER, wiring, ..Self::made(options, make) }
     }
 
     /// Where time and tasks come from. Default: the tokio runtime that [`connect`](Self::connect) is called in.
@@ -98,13 +99,13 @@ impl<C: Connect> Builder<C> {
 
     /// Rations opens, instead of the local limit of the options. Share one among the pools of a process.
     pub fn limit(mut self, limit: Arc<dyn Limit>) -> Self {
-        self.limit = Some(limit);
+        self.wiring.limit = Some(limit);
         self
     }
 
     /// Counts connections across processes. Default: no one does.
     pub fn leases(mut self, leases: Arc<dyn Leases>) -> Self {
-        self.leases = Some(leases);
+        self.wiring.leases = Some(leases);
         self
     }
 
@@ -129,47 +130,53 @@ impl<C: Connect> Builder<C> {
     /// If the options make no sense, or there is no runtime. Options that ask for leases or a shared rate make sense only for a
     /// pool that has them: one of a [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
-        let Self { options, make, runtime, limit, leases, observers, policy, check_after } = self;
+        let Self { options, make, runtime, mut wiring, observers, policy, check_after } = self;
         Logs::notes(&options.settings().notes);
-        if let Some(problem) = member::shares_nothing(&options, leases.is_some(), limit.is_some()) {
+        if let Some(problem) =
+            member::shares_nothing(&options, wiring.leases.is_some(), wiring.limit.is_some())
+        {
             return Err(problem.into());
         }
         let runtime = match runtime {
             Some(runtime) => runtime,
-            None => Arc::new(TokioRuntime::current()?),
+            None => rt::current()?,
         };
         let mut config = options.config().clone();
         if let (Some(idle), None) = (check_after, config.figures().check_after) {
             config = config.check_after(idle);
         }
         let figures = config.figures();
-        let registry = Registry::new(Arc::clone(&runtime));
+        let registry = Registry::new(Arc::clone(&runtime), figures.check_after.is_some());
         let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
-        let limit = limit
-            .unwrap_or_else(|| Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))));
+        let local = || Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))) as _;
+        let limit: Arc<dyn Limit> = Arc::clone(wiring.limit.get_or_insert_with(local));
         let metrics = PoolMetrics::new(options.service(), options.pool());
         let mode = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
-            let mut reservoir = Reservoir::builder(connector)
-                .config(config)
-                .runtime(Arc::clone(&runtime))
-                .limit(limit)
+            let reservoir = wiring.reservoir(
+                Reservoir::builder(connector.clone()).config(config).runtime(Arc::clone(&runtime)),
+            );
+            let mut reservoir = reservoir
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
                 .observer(ReservoirMetrics::new(metrics))
                 .observer(Logs::new().pool(options.pool()));
-            if let Some(leases) = leases {
-                reservoir = reservoir.leases(leases);
-            }
             for observer in observers {
                 reservoir = reservoir.observer(Boxed(observer));
             }
-            Mode::Reservoir(Box::pin(reservoir.start()).await?)
+            Mode::Reservoir(Stocked {
+                reservoir: Box::pin(reservoir.start()).await?,
+                connector,
+                runtime: Arc::clone(&runtime),
+                acquire_timeout: figures.acquire_timeout,
+                care_timeout: figures.care_timeout,
+            })
         } else {
             config.validate()?;
             let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
             let mut draws = seed.draws();
             let settings = options.settings().standard.clone();
             let stagger = settings.warmup_stagger;
+            let leases = wiring.leases;
             let standard =
                 Standard::new(connector, Arc::clone(&runtime), figures, settings, limit, leases, metrics);
             tracing::info!(

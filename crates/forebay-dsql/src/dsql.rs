@@ -4,14 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
+use forebay::{CheckoutError, Connect, StartError, Status};
 
 use crate::builder::Builder;
 use crate::client::Client;
 use crate::error::Error;
 use crate::lent::Lent;
 use crate::options::Options;
-use crate::registry::{Registry, Tracking};
+use crate::registry::Registry;
+use crate::reservoir::Stocked;
 use crate::session::{Session, Sessions};
 use crate::standard::Standard;
 use crate::token::Signer;
@@ -38,7 +39,7 @@ pub struct DsqlPool<C: Connect> {
 }
 
 pub(crate) enum Mode<C: Connect> {
-    Reservoir(Reservoir<Tracking<C>>),
+    Reservoir(Stocked<C>),
     Standard(Arc<Open<C>>),
 }
 
@@ -72,23 +73,26 @@ impl<C: Client> DsqlPool<C> {
 }
 
 impl<C: Connect> DsqlPool<C> {
-    /// Takes a connection, waiting in line for one if need be, for as long as the options allow.
+    /// Takes a connection, waiting in line for one if need be: for the acquire timeout of the options, whatever the reason. If
+    /// no connection is left and the cluster denies access, it fails at once. With `DSQL_RESERVOIR_EMPTY_WAIT`, it fails that
+    /// soon while a reservoir is short of connections.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: what it was about to get goes to the next in line, or stays in the pool.
     ///
     /// # Errors
-    /// [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or [`Closed`](CheckoutError::Closed).
-    /// The [class](crate::Class::of) of the first is that of what keeps the pool empty, if that will not pass by itself:
-    /// [`Auth`](crate::Class::Auth) or [`Permanent`](crate::Class::Permanent).
+    /// [`Empty`](CheckoutError::Empty), [`Denied`](CheckoutError::Denied), [`Exhausted`](CheckoutError::Exhausted) or
+    /// [`Closed`](CheckoutError::Closed). The [class](crate::Class::of) of the first two is that of what keeps the pool empty,
+    /// if that will not pass by itself: [`Auth`](crate::Class::Auth) or [`Permanent`](crate::Class::Permanent).
     pub async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
         match &self.mode {
-            Mode::Reservoir(reservoir) => Ok(Lent::of_reservoir(reservoir.checkout().await?)),
+            Mode::Reservoir(stocked) => stocked.acquire().await,
             Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(self.acquire_timeout).await?)),
         }
     }
 
-    /// Takes a connection, waiting for at most `wait`, whatever the reason.
+    /// Takes a connection, waiting for at most `wait`, whatever the reason and whatever the options say. If no connection is left
+    /// and the cluster denies access, it fails at once.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -97,7 +101,7 @@ impl<C: Connect> DsqlPool<C> {
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<Lent<'_, C>, CheckoutError> {
         match &self.mode {
-            Mode::Reservoir(reservoir) => Ok(Lent::of_reservoir(reservoir.checkout().within(wait).await?)),
+            Mode::Reservoir(stocked) => stocked.acquire_within(wait).await,
             Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(wait).await?)),
         }
     }
@@ -140,7 +144,7 @@ impl<C: Connect> DsqlPool<C> {
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         match &self.mode {
-            Mode::Reservoir(reservoir) => PoolStatus::of_reservoir(&reservoir.status()),
+            Mode::Reservoir(stocked) => PoolStatus::of_reservoir(&stocked.reservoir.status()),
             Mode::Standard(open) => PoolStatus::of_standard(&open.0),
         }
     }
@@ -149,7 +153,7 @@ impl<C: Connect> DsqlPool<C> {
     #[must_use]
     pub fn reservoir_status(&self) -> Option<Status> {
         match &self.mode {
-            Mode::Reservoir(reservoir) => Some(reservoir.status()),
+            Mode::Reservoir(stocked) => Some(stocked.reservoir.status()),
             Mode::Standard(_) => None,
         }
     }
@@ -168,8 +172,8 @@ impl<C: Connect> DsqlPool<C> {
     /// Dropping the future stops the waiting, not the closing. It can be called again.
     pub async fn drain(&self, wait: Duration) -> Drained {
         match &self.mode {
-            Mode::Reservoir(reservoir) => {
-                let drained = reservoir.drain(wait).await;
+            Mode::Reservoir(stocked) => {
+                let drained = stocked.reservoir.drain(wait).await;
                 Drained { in_use: drained.in_use, closing: drained.closing + drained.other }
             }
             Mode::Standard(open) => {
@@ -189,13 +193,21 @@ impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
     async fn session(&self) -> Result<Lent<'static, C>, Error> {
         Ok(self.acquire().await?.into_owned())
     }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(self.acquire_timeout)
+    }
+
+    async fn session_within(&self, wait: Duration) -> Result<Lent<'static, C>, Error> {
+        Ok(self.acquire_within(wait).await?.into_owned())
+    }
 }
 
 impl<C: Connect> Clone for DsqlPool<C> {
     fn clone(&self) -> Self {
         Self {
             mode: match &self.mode {
-                Mode::Reservoir(reservoir) => Mode::Reservoir(reservoir.clone()),
+                Mode::Reservoir(stocked) => Mode::Reservoir(stocked.clone()),
                 Mode::Standard(open) => Mode::Standard(Arc::clone(open)),
             },
             registry: self.registry.clone(),

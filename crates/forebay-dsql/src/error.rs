@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use forebay::BoxError;
 
@@ -79,6 +80,21 @@ impl Error {
         Self { class: said::refusal(&*self.source).unwrap_or(self.class), ..self }
     }
 
+    /// Whether a wait for a connection ended without one, for a reason that may pass; whatever class that reason has.
+    pub(crate) fn is_of_waiting(&self) -> bool {
+        let checkout = chain::causes(&*self.source).find_map(chain::seen::<forebay::CheckoutError>);
+        checkout.map_or(self.class == Class::NoConnection, forebay::CheckoutError::is_transient)
+    }
+
+    /// The same after so long a wait, if it tells of one.
+    pub(crate) fn after(mut self, so_long: Duration) -> Self {
+        use forebay::CheckoutError::{Empty, Exhausted};
+        if let Some(Empty { waited, .. } | Exhausted { waited, .. }) = self.source.downcast_mut() {
+            *waited = so_long.max(*waited);
+        }
+        self
+    }
+
     /// What was expected and found, if a condition failed.
     #[must_use]
     pub fn condition(&self) -> Option<&ConditionFailed> {
@@ -88,10 +104,12 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.class, forebay::Chain(&*self.source))?;
+        let told = forebay::Chain(&*self.source).to_string();
+        write!(f, "{}: {told}", self.class)?;
         match self.class.remedy() {
-            Some(remedy) => write!(f, " ({remedy})"),
-            None => Ok(()),
+            // A cause below may have said so already.
+            Some(remedy) if !told.contains(remedy) => write!(f, " ({remedy})"),
+            _ => Ok(()),
         }
     }
 }

@@ -28,6 +28,10 @@ impl<'a, C: Connect> Lent<'a, C> {
         Self(From::Reservoir(checkout))
     }
 
+    pub(crate) fn of_owned(checkout: OwnedCheckout<Tracking<C>>) -> Self {
+        Self(From::OwnedReservoir(checkout))
+    }
+
     pub(crate) fn of_standard(borrowed: Borrowed<C>) -> Self {
         Self(From::Standard(borrowed))
     }
@@ -45,8 +49,14 @@ impl<'a, C: Connect> Lent<'a, C> {
     /// This connection failed: close it when it comes back, instead of lending it again.
     pub fn mark_bad(&mut self) {
         match &mut self.0 {
-            From::Reservoir(checkout) => checkout.mark_bad(),
-            From::OwnedReservoir(checkout) => checkout.mark_bad(),
+            From::Reservoir(checkout) => {
+                checkout.doubt_others();
+                checkout.mark_bad();
+            }
+            From::OwnedReservoir(checkout) => {
+                checkout.doubt_others();
+                checkout.mark_bad();
+            }
             From::Standard(borrowed) => borrowed.mark_bad(),
         }
     }

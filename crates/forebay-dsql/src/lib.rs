@@ -25,6 +25,7 @@ mod options;
 #[cfg(feature = "tokio-postgres")]
 mod postgres;
 mod registry;
+mod reservoir;
 mod retry;
 mod session;
 #[cfg(feature = "sqlx")]

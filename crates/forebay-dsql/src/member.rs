@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::rt::{self, NoRuntime, Runtime, TokioRuntime};
-use forebay::{ConfigError, Leases, Limit, LocalLimit, Problem, Seed};
-use forebay_fleet::{Fleet, FleetSettings, FleetStatus, Tables};
+use forebay::rt::{self, NoRuntime, Runtime};
+use forebay::{Config, ConfigError, LocalLimit, Problem, Seed};
+use forebay_fleet::{Fleet, FleetSettings, FleetStatus, Tables, Wiring};
 
 use crate::builder::Builder;
 use crate::client::{Client, ConnectorParts};
@@ -37,8 +37,8 @@ pub struct Member(Arc<Shared>);
 struct Shared {
     host: String,
     tokens: TokenCache,
-    limit: Arc<dyn Limit>,
-    leases: Option<Arc<dyn Leases>>,
+    /// What each of its pools is built with; always with a limit.
+    wiring: Wiring,
     fleet: Option<Fleet>,
     configured_node: Option<Node>,
     runtime: Arc<dyn Runtime>,
@@ -54,6 +54,8 @@ pub struct MemberBuilder {
     cache: MakeCache,
     tables: Option<Tables>,
     runtime: Option<Arc<dyn Runtime>>,
+    /// Those of its pools, if they were given.
+    pools: Option<Vec<Config>>,
     max_open: Option<usize>,
 }
 
@@ -80,6 +82,7 @@ impl Member {
             cache: Box::new(|runtime, service| TokenCache::new(signer, runtime, service)),
             tables: None,
             runtime: None,
+            pools: None,
             max_open: None,
         }
     }
@@ -88,18 +91,14 @@ impl Member {
     /// everything but the host; each pool needs a name of its own (`pool`) for its metrics.
     pub fn pool<C: Client>(&self, options: Options) -> Builder<C> {
         let (host, tokens) = (self.0.host.clone(), self.0.tokens.clone());
-        let builder = Builder::of_member(options, move |options, runtime| {
+        let builder = Builder::of_member(options, self.0.wiring.clone(), move |options, runtime| {
             if options.host() != host {
                 let allowed = format!("{host}, which this member joined for");
                 return Err(problem("host", options.host(), allowed));
             }
             C::new(ConnectorParts::new(options.clone(), tokens, runtime))
         });
-        let builder = builder.limit(Arc::clone(&self.0.limit)).runtime(Arc::clone(&self.0.runtime));
-        match &self.0.leases {
-            Some(leases) => builder.leases(Arc::clone(leases)),
-            None => builder,
-        }
+        builder.runtime(Arc::clone(&self.0.runtime))
     }
 
     /// What this process knows of its fleet; none if it shares nothing with others.
@@ -185,8 +184,15 @@ impl MemberBuilder {
         self
     }
 
-    /// Connections that all pools of this process may hold together: it joins with so many slots. Default: what the options
-    /// allow for one pool.
+    /// The pools that this process will have, by their options: it joins with slots for all their connections, replacements included.
+    /// Default: one pool, with the options of the member.
+    pub fn pools<'a>(mut self, pools: impl IntoIterator<Item = &'a Options>) -> Self {
+        self.pools = Some(pools.into_iter().map(pool_config).collect());
+        self
+    }
+
+    /// Connections that all pools of this process may hold together, replacements included: it joins with so many slots. Default: as many
+    /// as its [pools](Self::pools) can have at once; a reservoir can have 5 % more than it may own while it replaces some.
     pub fn max_open(mut self, connections: usize) -> Self {
         self.max_open = Some(connections);
         self
@@ -202,13 +208,14 @@ impl MemberBuilder {
     /// # Cancel safety
     /// Nothing is started before this returns.
     pub async fn join(self) -> Result<Member, JoinError> {
-        let Self { options, cache, tables, runtime, max_open } = self;
+        let Self { options, cache, tables, runtime, pools, max_open } = self;
         let runtime = match runtime {
             Some(runtime) => runtime,
-            None => Arc::new(TokioRuntime::current()?),
+            None => rt::current()?,
         };
         let figures = options.config().figures();
-        let fleet = match fleet_settings(&options, max_open.unwrap_or(figures.max_open)) {
+        let pools = pools.unwrap_or_else(|| vec![pool_config(&options)]);
+        let fleet = match fleet_settings(&options, &pools, max_open) {
             None => None,
             Some(settings) => {
                 let tables = tables.ok_or_else(|| no_table(&settings))?;
@@ -217,11 +224,12 @@ impl MemberBuilder {
             }
         };
         let local = || Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))) as _;
+        let mut wiring = fleet.as_ref().map(Fleet::wiring).unwrap_or_default();
+        wiring.limit.get_or_insert_with(local);
         Ok(Member(Arc::new(Shared {
             host: options.host().to_owned(),
             tokens: cache(Arc::clone(&runtime), options.service()),
-            limit: fleet.as_ref().and_then(Fleet::limit).unwrap_or_else(local),
-            leases: fleet.as_ref().and_then(Fleet::leases),
+            wiring,
             fleet,
             configured_node: options.node(),
             runtime,
@@ -236,19 +244,26 @@ impl fmt::Debug for MemberBuilder {
 }
 
 /// What the options say of a fleet; none if they ask for nothing that is shared.
-fn fleet_settings(options: &Options, max_open: usize) -> Option<FleetSettings> {
-    let (environment, figures) = (options.settings(), options.config().figures());
+fn fleet_settings(options: &Options, pools: &[Config], max_open: Option<usize>) -> Option<FleetSettings> {
+    let environment = options.settings();
     if environment.leases.is_none() && environment.rate.is_none() {
         return None;
     }
-    let mut settings = FleetSettings::new(options.host(), options.service());
+    let mut settings = FleetSettings::new(options.host(), options.service()).for_pools(pools);
     settings.leases = environment.leases.clone();
     settings.rate = environment.rate.clone();
     settings.away = environment.away;
-    settings.max_open = u64::try_from(max_open).unwrap_or(u64::MAX);
-    settings.local_rate = figures.rate;
-    settings.local_burst = figures.burst;
+    if let Some(max_open) = max_open {
+        settings.max_open = u64::try_from(max_open).unwrap_or(u64::MAX);
+    }
     Some(settings)
+}
+
+/// The settings of a pool with these options, as far as a fleet goes by them: in standard mode a connection is closed before another takes its
+/// place, and so there are never more than `max_open`.
+fn pool_config(options: &Options) -> Config {
+    let config = options.config().clone();
+    if options.reservoir_enabled() { config } else { config.overlap(0) }
 }
 
 fn no_table(settings: &FleetSettings) -> ConfigError {

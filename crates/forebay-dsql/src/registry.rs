@@ -40,7 +40,13 @@ pub struct Registry {
     entries: Arc<Mutex<BTreeMap<ConnectionId, Entry>>>,
     next: Arc<AtomicU64>,
     runtime: Arc<dyn Runtime>,
+    doubt: Option<Arc<Doubt>>,
 }
+
+/// When a connection was last found dead, in nanoseconds of the runtime's clock; 0 if none was. Kept only where connections do
+/// not tell of their death.
+#[derive(Default)]
+struct Doubt(AtomicU64);
 
 struct Entry {
     opened_at: Instant,
@@ -49,8 +55,21 @@ struct Entry {
 }
 
 impl Registry {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Self { entries: Arc::default(), next: Arc::default(), runtime }
+    /// `doubts` where connections do not tell of their death.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, doubts: bool) -> Self {
+        let doubt = doubts.then(Arc::default);
+        Self { entries: Arc::default(), next: Arc::default(), runtime, doubt }
+    }
+
+    /// One was found dead: others may be, too, that were not heard of since.
+    fn doubt(&self) {
+        if let Some(doubt) = &self.doubt {
+            doubt.0.fetch_max(self.runtime.now().as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    fn doubts(&self, heard_at: Instant) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| heard_at.as_nanos() < doubt.0.load(Ordering::Acquire))
     }
 
     /// Every connection, the oldest first. Those being opened are not in it yet, those being closed still are.
@@ -135,9 +154,16 @@ pub(crate) struct Tracked<T> {
     /// Dropped before its place is given up.
     connection: T,
     ticket: Ticket,
+    /// When the server was last known to answer.
+    heard_at: Instant,
 }
 
 impl<T> Tracked<T> {
+    /// This one is dead: so may be others.
+    pub(crate) fn doubt_others(&self) {
+        self.ticket.registry.doubt();
+    }
+
     pub(crate) fn get(&self) -> &T {
         &self.connection
     }
@@ -153,13 +179,49 @@ impl<T> Tracked<T> {
 
 /// A connector whose connections are in a registry.
 pub(crate) struct Tracking<C> {
-    connector: C,
+    connector: Arc<C>,
     registry: Registry,
 }
 
 impl<C> Tracking<C> {
     pub(crate) fn new(connector: C, registry: Registry) -> Self {
-        Self { connector, registry }
+        Self { connector: Arc::new(connector), registry }
+    }
+}
+
+/// A connection was asked something. Unless it answers well, others are in doubt, too; also if it is given up.
+struct Asked<'a>(Option<&'a Registry>);
+
+impl Asked<'_> {
+    /// When it answered.
+    fn well(mut self) -> Option<Instant> {
+        self.0.take().map(|registry| registry.runtime.now())
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(registry) = self.0 {
+            registry.doubt();
+        }
+    }
+}
+
+impl<C: Connect> Tracking<C> {
+    /// Whether connections do not tell of their death, so that one can be in doubt.
+    pub(crate) fn can_doubt(&self) -> bool {
+        self.registry.doubt.is_some()
+    }
+
+    /// Whether it should be asked before it is lent: another was found dead since it was last heard of.
+    pub(crate) fn is_in_doubt(&self, tracked: &Tracked<C::Connection>) -> bool {
+        self.registry.doubts(tracked.heard_at)
+    }
+}
+
+impl<C> Clone for Tracking<C> {
+    fn clone(&self) -> Self {
+        Self { connector: Arc::clone(&self.connector), registry: self.registry.clone() }
     }
 }
 
@@ -173,11 +235,16 @@ impl<C: Connect> Connect for Tracking<C> {
     async fn open(&self, lifeline: Lifeline) -> Result<Self::Connection, OpenError> {
         // Boxed, here and at the start of a pool: callers' own futures would become too deep for the compiler.
         let connection = Box::pin(self.connector.open(lifeline.clone())).await?;
-        Ok(Tracked { connection, ticket: self.registry.enter(lifeline) })
+        let heard_at = self.registry.runtime.now();
+        Ok(Tracked { connection, ticket: self.registry.enter(lifeline), heard_at })
     }
 
     fn is_usable(&self, tracked: &Self::Connection) -> bool {
-        !tracked.ticket.retired.load(Ordering::Acquire) && self.connector.is_usable(&tracked.connection)
+        let usable = self.connector.is_usable(&tracked.connection);
+        if !usable {
+            self.registry.doubt();
+        }
+        usable && !tracked.ticket.retired.load(Ordering::Acquire)
     }
 
     fn is_clean(&self, tracked: &Self::Connection) -> bool {
@@ -185,15 +252,21 @@ impl<C: Connect> Connect for Tracking<C> {
     }
 
     async fn reset(&self, tracked: &mut Self::Connection) -> Result<(), BoxError> {
-        self.connector.reset(&mut tracked.connection).await
+        let asked = Asked(Some(&self.registry));
+        self.connector.reset(&mut tracked.connection).await?;
+        tracked.heard_at = asked.well().unwrap_or(tracked.heard_at);
+        Ok(())
     }
 
     async fn check(&self, tracked: &mut Self::Connection) -> Result<(), BoxError> {
-        self.connector.check(&mut tracked.connection).await
+        let asked = Asked(Some(&self.registry));
+        self.connector.check(&mut tracked.connection).await?;
+        tracked.heard_at = asked.well().unwrap_or(tracked.heard_at);
+        Ok(())
     }
 
     async fn close(&self, tracked: Self::Connection) {
-        let Tracked { connection, ticket } = tracked;
+        let Tracked { connection, ticket, .. } = tracked;
         self.connector.close(connection).await;
         drop(ticket);
     }

@@ -94,8 +94,9 @@ impl RetryPolicy {
         self
     }
 
-    /// Starts no retry later than this after the first attempt began, its wait for a connection included. Default: none.
-    /// An attempt under way is never cut off: a COMMIT that is cut off has an unknown outcome.
+    /// Starts no attempt later than this after the first one was asked for, its wait for a connection included. Default: none;
+    /// then all waits for a connection together last at most the pool's acquire timeout. An attempt under way is never cut
+    /// off: a COMMIT that is cut off has an unknown outcome.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -114,7 +115,14 @@ impl RetryPolicy {
         if let Some(budget) = &self.budget {
             budget.deposit(now);
         }
-        Attempts { policy: self.clone(), began: now, retries: 0 }
+        Attempts {
+            policy: self.clone(),
+            began: now,
+            retries: 0,
+            patience: None,
+            waited: Duration::ZERO,
+            waits: 0,
+        }
     }
 }
 
@@ -124,6 +132,12 @@ pub(crate) struct Attempts {
     policy: RetryPolicy,
     began: Instant,
     retries: u32,
+    /// How long all waits for a connection may last together, if that is known.
+    patience: Option<Duration>,
+    /// How long they have lasted.
+    waited: Duration,
+    /// Waits that ended without a connection.
+    waits: u32,
 }
 
 /// What comes after a failed attempt.
@@ -131,6 +145,8 @@ pub(crate) struct Attempts {
 pub(crate) enum Verdict {
     /// Try again after a pause; this is retry number so and so.
     Again { retry: u32, pause: Duration },
+    /// Go on waiting for a connection after a pause. Nothing was tried, so this is no retry.
+    Wait { pause: Duration },
     /// It would be worth another try, but there have been enough.
     Exhausted,
     /// Trying again would not help, or would do harm.
@@ -138,10 +154,52 @@ pub(crate) enum Verdict {
 }
 
 impl Attempts {
+    /// All waits for a connection may last this long together, unless the policy has a deadline.
+    pub(crate) fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
+    }
+
+    /// A wait for a connection is over that lasted so long.
+    pub(crate) fn waited(&mut self, waited: Duration) {
+        self.waited = self.waited.saturating_add(waited);
+    }
+
+    /// How long all of them have lasted.
+    pub(crate) fn has_waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// How much longer it may wait for a connection; none if only the pool knows.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        match (self.policy.deadline, self.patience) {
+            (Some(deadline), _) => Some(deadline.saturating_sub(now.since(self.began))),
+            (None, Some(patience)) => Some(patience.saturating_sub(self.waited)),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether what is left is no less than a pool allows by itself.
+    pub(crate) fn is_left_to_the_pool(&self) -> bool {
+        self.policy.deadline.is_none() && self.waited.is_zero()
+    }
+
+    /// Judges a wait that ended without a connection, for a reason that may pass. It is not over before its time is used up:
+    /// a pool may have a shorter wait of its own.
+    pub(crate) fn judge_wait(&mut self, now: Instant, draws: &mut Draws) -> Verdict {
+        let Some(left) = self.left(now) else { return self.judge(Class::NoConnection, now, draws) };
+        if left.is_zero() {
+            return if self.retries > 0 { Verdict::Exhausted } else { Verdict::Final };
+        }
+        let pause = self.drawn(self.waits, draws).min(left);
+        self.waits += 1;
+        self.waited(pause);
+        Verdict::Wait { pause }
+    }
+
     /// Judges an attempt that failed with an error of this class.
     pub(crate) fn judge(&mut self, class: Class, now: Instant, draws: &mut Draws) -> Verdict {
-        // An attempt that finds no connection is one more that failed, if another was begun before it. The first is not: its
-        // caller was waiting for the pool, and the pool has had its time.
+        // Of a caller who takes connections by himself: an attempt that finds none is one more that failed, if another was
+        // begun before it. The first is not: its caller was waiting for the pool, and the pool has had its time.
         let is_retried = is_retried(class) || (class == Class::NoConnection && self.retries > 0);
         if !is_retried {
             return Verdict::Final;
@@ -161,19 +219,18 @@ impl Attempts {
         Verdict::Again { retry: self.retries, pause }
     }
 
-    /// How much longer a retry may wait for its connection; none for as long as it likes.
-    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let deadline = self.policy.deadline.filter(|_| self.retries > 0)?;
-        Some(deadline.saturating_sub(now.since(self.began)))
-    }
-
     fn pause(&self, class: Class, draws: &mut Draws) -> Duration {
-        let RetryPolicy { base, cap, jitter, .. } = &self.policy;
         // After a change of the schema the first retry succeeds whenever it comes.
         if class == Class::Conflict(Conflict::Schema) && self.retries == 0 {
             return Duration::ZERO;
         }
-        let full = base.saturating_mul(1 << self.retries.min(30)).min(*cap);
+        self.drawn(self.retries, draws)
+    }
+
+    /// The pause after so many others.
+    fn drawn(&self, others: u32, draws: &mut Draws) -> Duration {
+        let RetryPolicy { base, cap, jitter, .. } = &self.policy;
+        let full = base.saturating_mul(1 << others.min(30)).min(*cap);
         match jitter {
             Jitter::Full => draws.up_to(full),
             Jitter::Around(thousandths) => {
@@ -284,6 +341,77 @@ mod tests {
             assert_eq!(matches!(verdict, Verdict::Again { .. }), again, "{class:?}");
             assert!(again || verdict == Verdict::Exhausted);
         }
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    fn patient(policy: &RetryPolicy) -> Attempts {
+        let mut attempts = policy.begin(START);
+        attempts.set_patience(Some(PATIENCE));
+        attempts
+    }
+
+    #[test]
+    fn waits_go_on_until_their_time_is_used_up() {
+        // No retry is spent on them, so there need be none.
+        for (policy, last) in [
+            (RetryPolicy::default().retries(0), Verdict::Final),
+            (RetryPolicy::default().retries(0).deadline(PATIENCE), Verdict::Final),
+            (RetryPolicy::default().budget(RetryBudget::new(0.0, 0)), Verdict::Final),
+        ] {
+            let mut draws = Seed::new(1).draws();
+            let mut attempts = patient(&policy);
+            let (mut now, mut pauses) = (START, Vec::new());
+            loop {
+                // Each wait fails after 100 ms, or when nothing is left.
+                let wait = attempts.left(now).unwrap().min(Duration::from_millis(100));
+                attempts.waited(wait);
+                now = now + wait;
+                match attempts.judge_wait(now, &mut draws) {
+                    Verdict::Wait { pause } => {
+                        now = now + pause;
+                        pauses.push(pause);
+                    }
+                    verdict => {
+                        assert_eq!(verdict, last);
+                        break;
+                    }
+                }
+            }
+            assert_eq!(now.since(START), PATIENCE);
+            assert!(pauses.len() >= 4 && pauses[1] > pauses[0], "they grow: {pauses:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_done_between_waits_does_not_count_as_waiting() {
+        let mut draws = Seed::new(1).draws();
+        let mut attempts = patient(&RetryPolicy::default());
+        assert!(attempts.is_left_to_the_pool());
+        attempts.waited(PATIENCE / 2);
+        let later = START + Duration::from_secs(100);
+        assert_eq!(attempts.left(later), Some(PATIENCE / 2));
+        assert!(!attempts.is_left_to_the_pool());
+        assert!(matches!(
+            attempts.judge(Class::Disconnected, later, &mut draws),
+            Verdict::Again { retry: 1, .. }
+        ));
+        assert_eq!(attempts.left(later), Some(PATIENCE / 2), "nor does the pause before a retry");
+        attempts.waited(PATIENCE / 2);
+        assert_eq!(attempts.judge_wait(later, &mut draws), Verdict::Exhausted);
+    }
+
+    #[test]
+    fn a_deadline_rules_over_the_patience_of_the_pool() {
+        let policy = RetryPolicy::default();
+        for deadline in [PATIENCE / 2, PATIENCE * 2] {
+            let mut attempts = patient(&policy.clone().deadline(deadline));
+            attempts.waited(PATIENCE / 4);
+            let now = START + PATIENCE / 4;
+            assert_eq!(attempts.left(now), Some(deadline - PATIENCE / 4));
+            assert!(!attempts.is_left_to_the_pool());
+        }
+        assert_eq!(policy.begin(START).left(START), None, "of a pool that says nothing");
     }
 
     #[test]

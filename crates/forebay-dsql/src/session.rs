@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::future::Future;
+use std::time::Duration;
 
 use crate::error::{Class, Error};
 
@@ -56,4 +57,19 @@ pub trait Sessions: Send + Sync {
     /// # Cancel safety
     /// Dropping it gives back whatever it was about to get.
     fn session(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send;
+
+    /// How long [`session`](Self::session) waits for one at most. All waits of one `run` then last that long together, if it has
+    /// no deadline. Those who do not know say nothing; a run then leaves each wait to them, and the first that fails is its last.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Takes one, waiting for at most `wait`. Asked only of those who tell their [`patience`](Self::patience): others cannot
+    /// keep to it, and are cut off.
+    ///
+    /// # Cancel safety
+    /// As [`session`](Self::session).
+    fn session_within(&self, _wait: Duration) -> impl Future<Output = Result<Self::Session, Error>> + Send {
+        self.session()
+    }
 }

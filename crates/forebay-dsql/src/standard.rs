@@ -14,7 +14,8 @@ use std::time::Duration;
 use deadpool::managed::{Manager, Metrics as Used, Object, Pool, PoolError, RecycleError, RecycleResult};
 use forebay::rt::{self, Runtime};
 use forebay::{
-    CheckoutError, Connect, Failure, Figures, Instant, Leases, Lifeline, Limit, OpenError, StandardSettings,
+    CheckoutError, Connect, Failure, Figures, Instant, Leases, Lifeline, Limit, OpenError, Seed,
+    StandardSettings,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -56,7 +57,6 @@ pub(crate) struct Shared<C: Connect> {
     /// Rung whenever a connection, or what was to become one, has gone.
     gone: Notify,
     waiting: AtomicUsize,
-    failed: Mutex<Option<Arc<OpenError>>>,
     /// When one was last found dead: what was not heard of since is asked before it is lent.
     doubted_at: Mutex<Option<Instant>>,
     /// The runtime is gone, and with it all that could be waited for.
@@ -94,6 +94,7 @@ impl<C: Connect> Standard<C> {
         leases: Option<Arc<dyn Leases>>,
         metrics: PoolMetrics,
     ) -> Self {
+        let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard opens");
         let shared = Arc::new(Shared {
             connector,
             runtime,
@@ -102,11 +103,10 @@ impl<C: Connect> Standard<C> {
             metrics,
             limit,
             leases,
-            stock: Stock::new(figures.max_open),
+            stock: Stock::new(figures.max_open, seed.draws()),
             closing: AtomicUsize::new(0),
             gone: Notify::new(),
             waiting: AtomicUsize::new(0),
-            failed: Mutex::default(),
             doubted_at: Mutex::default(),
             orphaned: AtomicBool::new(false),
         });
@@ -119,8 +119,8 @@ impl<C: Connect> Standard<C> {
         &self.pool.manager().0
     }
 
-    /// Takes a connection, waiting for at most `wait`, and counts the wait. Cancel safe: what it was about to get stays in
-    /// the pool.
+    /// Takes a connection, waiting for at most `wait`, whatever the reason, and counts the wait. If no connection is left and
+    /// the server denies access, it fails at once. Cancel safe: what it was about to get stays in the pool.
     pub(crate) async fn acquire(&self, wait: Duration) -> Result<Borrowed<C>, CheckoutError> {
         let shared = self.shared();
         let mut got = pin!(self.pool.get());
@@ -152,16 +152,26 @@ impl<C: Connect> Standard<C> {
     fn refusal(&self, error: Option<PoolError<Arc<OpenError>>>, waited: Duration) -> CheckoutError {
         match error {
             _ if self.is_closed() => CheckoutError::Closed,
+            Some(PoolError::Backend(error)) if error.is_permanent() => {
+                CheckoutError::Denied { waited, last_open_error: error }
+            }
             Some(PoolError::Backend(error)) => CheckoutError::Empty { waited, last_open_error: Some(error) },
             _ => {
-                let max_open = self.shared().figures.max_open;
+                let Shared { figures, stock, runtime, .. } = &**self.shared();
+                let max_open = figures.max_open;
                 if self.open() >= max_open {
                     CheckoutError::Exhausted { waited, max_open }
                 } else {
-                    CheckoutError::Empty { waited, last_open_error: self.shared().failed.lock().clone() }
+                    let last_open_error = stock.last_failure(runtime.now() - waited);
+                    CheckoutError::Empty { waited, last_open_error }
                 }
             }
         }
+    }
+
+    /// The warm-up is over: from now on callers wait, whatever becomes of single opens.
+    pub(crate) fn warmed(&self) {
+        self.shared().stock.warmed();
     }
 
     /// How many connections there are: in use, idle, and set aside.
@@ -326,6 +336,7 @@ impl<C: Connect> Manager for Opener<C> {
                     Some(given) => return given,
                     None => return Err(Arc::new(OpenError::new(Failure::Open, "the pool is closed"))),
                 },
+                Ordered::Denied(error) => return Err(error),
             }
         }
     }

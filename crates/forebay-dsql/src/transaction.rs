@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 use forebay::{Draws, Instant, Seed};
@@ -51,10 +52,13 @@ impl Transactions {
     /// Runs `body` in a transaction on a connection of `sessions` and commits it.
     ///
     /// The whole of it is run again after a conflict, at a statement or at COMMIT; after `server unavailable` at a
-    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. A retry that finds no
-    /// connection in time counts as one, and the next comes after its pause. So `body` must do
+    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So `body` must do
     /// nothing that cannot be done twice, but through its connection. If the connection is lost at COMMIT, nobody
     /// knows whether it was done: that is [`Class::CommitUnknown`], and never run again.
+    ///
+    /// All its waits for a connection together last at most as long as `sessions` wait for one, that is the acquire timeout of a
+    /// pool, or until the policy's deadline if it has one. No wait that fails ends the run before that, unless waiting does not
+    /// help, as when the cluster denies access. Waits are no retries.
     ///
     /// An error of `body` itself rolls back and comes out as it is. `operation` names what is done, in metrics.
     ///
@@ -86,14 +90,14 @@ impl Transactions {
         F: Future<Output = Result<T, E>>,
         B: FnMut(Transaction<P::Session>) -> F,
     {
-        let mut operation = self.operation(operation);
+        let mut operation = self.operation(operation).patience(sessions.patience());
         let mut held = None;
         loop {
             let session = match held.take() {
                 Some(session) => session,
-                None => match operation.in_time(sessions.session()).await {
+                None => match operation.take(sessions).await {
                     Ok(session) => session,
-                    Err(error) => match operation.judge(error.class(), error).await {
+                    Err(error) => match operation.judge_wait(error).await {
                         Some(error) => return Err(error.into()),
                         None => continue,
                     },
@@ -211,10 +215,34 @@ impl Operation {
         meter.failed(self.name, class);
         let now = runtime.now();
         let verdict = self.attempts.judge(class, now, &mut draws.lock());
+        self.obey(verdict, class, now, error).await
+    }
+
+    /// The same of a wait that ended without a connection.
+    async fn judge_wait(&mut self, error: Error) -> Option<Error> {
+        let class = error.class();
+        if !error.is_of_waiting() {
+            return self.judge(class, error).await;
+        }
+        let Inner { runtime, draws, meter, .. } = &*self.transactions.0;
+        meter.failed(self.name, class);
+        let now = runtime.now();
+        let verdict = self.attempts.judge_wait(now, &mut draws.lock());
+        let waited = self.attempts.has_waited();
+        Some(self.obey(verdict, class, now, error).await?.after(waited))
+    }
+
+    async fn obey<E>(&mut self, verdict: Verdict, class: Class, now: Instant, error: E) -> Option<E> {
+        let Inner { runtime, meter, .. } = &*self.transactions.0;
         match verdict {
             Verdict::Again { retry, pause } => {
                 tracing::debug!(operation = self.name, %class, retry, ?pause, "transaction is run again");
                 meter.retried(self.name, retry, pause);
+                runtime.sleep_until(now + pause).await;
+                None
+            }
+            Verdict::Wait { pause } => {
+                tracing::debug!(operation = self.name, %class, ?pause, "transaction goes on waiting for a connection");
                 runtime.sleep_until(now + pause).await;
                 None
             }
@@ -231,13 +259,27 @@ impl Operation {
         }
     }
 
-    /// A connection for the next attempt; not for a retry that would begin after the deadline.
-    async fn in_time<S>(&self, session: impl Future<Output = Result<S, Error>>) -> Result<S, Error> {
+    /// All its waits for a connection together may last this long.
+    fn patience(mut self, patience: Option<Duration>) -> Self {
+        self.attempts.set_patience(patience);
+        self
+    }
+
+    /// A connection for the next attempt, if there is one in what is left of the time for that.
+    async fn take<P: Sessions>(&mut self, sessions: &P) -> Result<P::Session, Error> {
         let runtime = &*self.transactions.0.runtime;
-        let Some(left) = self.attempts.left(runtime.now()) else { return session.await };
-        rt::within(runtime, left, session).await.unwrap_or_else(|| {
-            Err(Error::new(Class::NoConnection, "no connection for another attempt before the deadline"))
-        })
+        let now = runtime.now();
+        let taken = match self.attempts.left(now) {
+            None => return sessions.session().await,
+            // A pool times a wait of its usual length for less.
+            Some(_) if self.attempts.is_left_to_the_pool() => sessions.session().await,
+            Some(left) if sessions.patience().is_some() => sessions.session_within(left).await,
+            Some(left) => rt::within(runtime, left, sessions.session()).await.unwrap_or_else(|| {
+                Err(Error::new(Class::NoConnection, "no connection for another attempt before the deadline"))
+            }),
+        };
+        self.attempts.waited(runtime.now().since(now));
+        taken
     }
 }
 

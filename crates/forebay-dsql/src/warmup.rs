@@ -62,6 +62,7 @@ pub(crate) async fn warm_up<C: Connect>(
     let created = held.len();
     let failed = wanted - created;
     drop(held);
+    standard.warmed();
     tracing::info!(
         connections_created = created,
         connections_failed = failed,
@@ -93,7 +94,7 @@ async fn one<C: Connect>(standard: &Standard<C>, draws: &mut Draws) -> Option<Bo
 }
 
 /// 200 ms, doubled with each attempt, 5 s at most; of that, from half to one and a half.
-fn pause(attempt: u32, draws: &mut Draws) -> Duration {
+pub(crate) fn pause(attempt: u32, draws: &mut Draws) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
     full / 2 + draws.up_to(full)
 }

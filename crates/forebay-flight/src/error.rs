@@ -21,7 +21,7 @@ pub enum Error {
     PoolTimeout {
         /// How long the caller waited.
         waited: Duration,
-        /// Why the last attempt to connect failed, if none has succeeded since.
+        /// What keeps the pool short: why the last attempt to connect failed, for one.
         cause: Option<Arc<OpenError>>,
     },
 
@@ -133,7 +133,8 @@ fn because(f: &mut fmt::Formatter<'_>, cause: &OpenError) -> fmt::Result {
              those that linger; wait for them to end, or raise session_budget",
         );
     }
-    write!(f, "; the last attempt to connect failed: {cause}")
+    let failed = if cause.is_pending() { "" } else { "the last attempt to connect failed: " };
+    write!(f, "; {failed}{cause}")
 }
 
 impl std::error::Error for Error {
@@ -236,6 +237,10 @@ impl From<CheckoutError> for Error {
         match error {
             CheckoutError::Empty { waited, last_open_error } => {
                 Self::PoolTimeout { waited, cause: last_open_error }
+            }
+            // Nothing was sent either, and the cause says that the server does not let anybody in.
+            CheckoutError::Denied { waited, last_open_error } => {
+                Self::PoolTimeout { waited, cause: Some(last_open_error) }
             }
             CheckoutError::Exhausted { waited, .. } => Self::PoolTimeout { waited, cause: None },
             _ => Self::Closed,

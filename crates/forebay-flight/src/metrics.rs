@@ -97,7 +97,7 @@ impl Handles {
             *told += more;
             more
         };
-        self.timeout.increment(grown(&mut told.timeouts, counts.empty + counts.exhausted));
+        self.timeout.increment(grown(&mut told.timeouts, counts.all_checkout_failures()));
         self.created.increment(grown(&mut told.created, counts.refills));
         self.dropped.increment(grown(&mut told.dropped, counts.all_discards() + counts.detached));
         let checkouts = grown(&mut told.checkouts, counts.checkouts);

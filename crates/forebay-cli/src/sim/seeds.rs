@@ -58,12 +58,14 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
     );
     let _ = writeln!(
         text,
-        "  worst of all  {} connects a second, {} in quiet; whole after {}, again after {}; {} empties",
+        "  worst of all  {} connects a second, {} in quiet; whole after {}, again after {}; {} found it empty, {} failed, longest wait {}",
         worst.max_connects_per_sec,
         worst.max_renewals_per_sec,
         show(worst.time_to_converge),
         show(worst.time_to_recover),
-        worst.empties
+        worst.empties,
+        worst.failed,
+        show(worst.longest_wait)
     );
     let _ = match &found.first_failure {
         Some(Failed { seed, outcome: Some(outcome), .. }) => {
@@ -96,6 +98,8 @@ pub(super) fn record(name: &str, range: SeedRange, found: &Seeds) -> Value {
             "max_connects_per_sec": worst.max_connects_per_sec,
             "max_renewals_per_sec": worst.max_renewals_per_sec,
             "empties": worst.empties,
+            "failed": worst.failed,
+            "longest_wait": seconds(worst.longest_wait),
             "time_to_converge": (found.run > 0).then_some(seconds(worst.time_to_converge)),
             "time_to_recover": seconds(worst.time_to_recover),
         },

@@ -19,8 +19,8 @@ impl ConnectorParts {
         token.map_err(|error| OpenError::new(Failure::Token, error))
     }
 
-    /// Connects with a token; if that has expired after all, and there is another, once more with that. One that is
-    /// denied is not used again. Cancel safe if `dial` is.
+    /// Connects with a token; if that is refused, and there is another, once more with that. One that is denied is not used
+    /// again. Cancel safe if `dial` is.
     pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
     where
         F: Future<Output = Result<T, Error>>,
@@ -28,16 +28,21 @@ impl ConnectorParts {
         let identity = || self.options.token_request().identity;
         let token = self.token().await?;
         let mut dialled = dial(token.clone()).await.map_err(Error::at_connect);
-        let class = dialled.as_ref().err().map(Error::class);
-        if class == Some(Class::Auth(Auth::SignatureExpired)) {
-            self.tokens.expired(&identity(), &token);
-            let fresh = self.token().await?;
-            // The same again would be refused again: a clock is wrong, and each connect costs what others need.
-            if fresh != token {
-                dialled = dial(fresh).await.map_err(Error::at_connect);
+        // The same token again would be refused again: a clock or a role is wrong, and each connect costs what others need.
+        let fresh = match dialled.as_ref().err().map(Error::class) {
+            Some(Class::Auth(Auth::SignatureExpired)) => {
+                self.tokens.expired(&identity(), &token);
+                Some(self.token().await?)
             }
-        } else if class == Some(Class::Auth(Auth::Denied)) {
-            self.tokens.denied(&identity(), &token);
+            // Its keys may be old. Only if the next is denied as well, waiting does not help.
+            Some(Class::Auth(Auth::Denied)) => {
+                self.tokens.denied(&identity(), &token);
+                Some(self.token().await?)
+            }
+            _ => None,
+        };
+        if let Some(fresh) = fresh.filter(|fresh| *fresh != token) {
+            dialled = dial(fresh).await.map_err(Error::at_connect);
         }
         dialled.map_err(open_error)
     }
@@ -53,7 +58,10 @@ fn open_error(error: Error) -> OpenError {
         _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
-    OpenError::new(failure, error)
+    let permanent = error.class() == Class::Auth(Auth::Denied);
+    let error = OpenError::new(failure, error);
+    // A role that is not let in is not let in later. An expired signature and a missing token may pass by themselves.
+    if permanent { error.permanent() } else { error }
 }
 
 /// Whether nothing answered in time.
@@ -88,6 +96,19 @@ mod tests {
             [(io::ErrorKind::TimedOut, Failure::Timeout), (io::ErrorKind::ConnectionRefused, Failure::Open)]
         {
             assert_eq!(open_error(io::Error::from(kind).into()).failure(), failure);
+        }
+    }
+
+    #[test]
+    fn only_a_denial_is_permanent() {
+        for (class, permanent) in [
+            (Class::Auth(Auth::Denied), true),
+            (Class::Auth(Auth::SignatureExpired), false),
+            (Class::Auth(Auth::NoToken), false),
+            (Class::Throttled(Throttle::RateExceeded), false),
+            (Class::Permanent, false),
+        ] {
+            assert_eq!(open_error(Error::new(class, "no")).is_permanent(), permanent, "{class:?}");
         }
     }
 }

@@ -35,7 +35,7 @@ pub enum Class {
     /// The connection was lost, or the server failed, in a COMMIT: it may have happened or not. Never run it
     /// again before finding out.
     CommitUnknown,
-    /// No connection was to be had in time, and nothing says that one cannot be had. Try again later.
+    /// No connection became ready in time, and nothing says that none will. Try again later.
     NoConnection,
     /// Anything else: a wrong statement, a violated constraint, an error of the application. Do not try again.
     Permanent,
@@ -198,6 +198,11 @@ impl Class {
     fn of_checkout(error: &CheckoutError) -> Self {
         match error {
             CheckoutError::Empty { last_open_error: Some(open), .. } => Self::of_open(open),
+            CheckoutError::Denied { last_open_error: open, .. } => match Self::of_open(open) {
+                // Whoever opened it says that waiting does not help.
+                Self::NoConnection => Self::Permanent,
+                class => class,
+            },
             error if error.is_transient() => Self::NoConnection,
             _ => Self::Permanent,
         }
@@ -209,7 +214,8 @@ impl Class {
         let later =
             |error: &TokenError| matches!(error, TokenError::Unavailable(_) | TokenError::TimedOut { .. });
         match error.failure() {
-            Failure::Token if causes(error).find_map(seen).is_some_and(later) => Self::NoConnection,
+            // One that is merely slow says nothing of its own: opens wait for a token, or were given up for want of one.
+            Failure::Token if causes(error).find_map(seen).is_none_or(later) => Self::NoConnection,
             Failure::Token => Self::Auth(Auth::NoToken),
             Failure::Auth => match told() {
                 Some(class @ Self::Auth(_)) => class,

@@ -2,16 +2,21 @@
 //!
 //! deadpool drops an open with the caller who wanted it. Here each open is a task of the pool's own, which takes a place
 //! before it begins: whoever waits longest gets what it opens, and if nobody does any more, it is set aside.
+//!
+//! An open that fails ends nobody's wait: after a pause another is begun, one at a time until one succeeds. Only if the server
+//! denies access and no connection is left, all who wait are told at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay::{Connect, Failure, OpenError};
+use forebay::rt::Runtime;
+use forebay::{Connect, Draws, Failure, Instant, OpenError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::{Opened, Pooled, Shared, unless};
+use crate::warmup;
 
 /// What a caller in line gets.
 type Given<C> = Result<Pooled<C>, Arc<OpenError>>;
@@ -39,11 +44,20 @@ struct State<C: Connect> {
     /// The number of the next open.
     next: u64,
     closed: bool,
+    /// The warm-up is over. Until then, whoever an open was begun for hears that it failed: the warm-up has pauses of its own.
+    warm: bool,
+    /// Opens that failed in a row.
+    failures: u32,
+    /// Until then nothing is opened for those in line.
+    resume_at: Instant,
+    failed: Option<(Instant, Arc<OpenError>)>,
+    succeeded_at: Option<Instant>,
+    draws: Draws,
 }
 
 /// A caller in line.
 struct Waiting<C: Connect> {
-    /// The open under way for it: if that fails, it hears why.
+    /// The open under way for it.
     opening: Option<u64>,
     hand: oneshot::Sender<Given<C>>,
 }
@@ -52,10 +66,12 @@ struct Waiting<C: Connect> {
 pub(super) enum Ordered<C: Connect> {
     Spare(Pooled<C>),
     Later(Handed<C>),
+    /// Waiting is of no use.
+    Denied(Arc<OpenError>),
 }
 
 impl<C: Connect> Stock<C> {
-    pub(super) fn new(max_open: usize) -> Self {
+    pub(super) fn new(max_open: usize, draws: Draws) -> Self {
         let state = State {
             places: 0,
             opening: 0,
@@ -63,6 +79,12 @@ impl<C: Connect> Stock<C> {
             line: VecDeque::new(),
             next: 0,
             closed: false,
+            warm: false,
+            failures: 0,
+            resume_at: Instant::ZERO,
+            failed: None,
+            succeeded_at: None,
+            draws,
         };
         Self { state: Mutex::new(state), max_open, in_line: AtomicUsize::new(0), shut: Notify::new() }
     }
@@ -71,6 +93,19 @@ impl<C: Connect> Stock<C> {
     pub(super) fn count(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.places - state.opening, state.opening)
+    }
+
+    /// The warm-up is over.
+    pub(super) fn warmed(&self) {
+        self.state.lock().warm = true;
+    }
+
+    /// Why the pool is short, for a caller who has waited since then: the last open failed, or one did meanwhile.
+    pub(super) fn last_failure(&self, since: Instant) -> Option<Arc<OpenError>> {
+        let state = self.state.lock();
+        let (at, error) = state.failed.as_ref()?;
+        let is_last = state.succeeded_at.is_none_or(|succeeded_at| succeeded_at < *at);
+        (is_last || *at >= since).then(|| Arc::clone(error))
     }
 
     pub(super) fn has_line(&self) -> bool {
@@ -143,13 +178,43 @@ impl<C: Connect> State<C> {
         self.spares.push(pooled);
     }
 
-    /// Tells whoever the open was begun for that it has failed.
-    fn tell(&mut self, opening: u64, error: &Arc<OpenError>) {
+    /// An open has failed that was begun for somebody, or for nobody: whoever it was waits for another.
+    fn fail(&mut self, opening: u64, error: &Arc<OpenError>, now: Instant) {
+        self.failed = Some((now, Arc::clone(error)));
         let mine = |waiting: &Waiting<C>| waiting.opening == Some(opening);
-        if let Some(waiting) = self.line.iter().position(mine).and_then(|at| self.line.remove(at)) {
-            // If it has gone away meanwhile, nobody needs to hear of it.
-            drop(waiting.hand.send(Err(Arc::clone(error))));
+        if let Some(at) = self.line.iter().position(mine) {
+            self.line[at].opening = None;
+            if !self.warm
+                && let Some(waiting) = self.line.remove(at)
+            {
+                // If it has gone away meanwhile, nobody needs to hear of it.
+                drop(waiting.hand.send(Err(Arc::clone(error))));
+            }
         }
+        // Of many that fail together, only the first begins a pause.
+        if self.warm && now >= self.resume_at {
+            self.resume_at = now + warmup::pause(self.failures, &mut self.draws);
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
+
+    fn succeed(&mut self, now: Instant) {
+        self.succeeded_at = Some(now);
+        self.failures = 0;
+        self.resume_at = now;
+    }
+
+    /// Why waiting is of no use, if so: no connection is left, and the server denies access.
+    fn denial(&self) -> Option<Arc<OpenError>> {
+        let (at, error) = self.failed.as_ref().filter(|_| self.warm && self.places == self.opening)?;
+        let is_last = self.succeeded_at.is_none_or(|succeeded_at| succeeded_at < *at);
+        (is_last && error.is_permanent()).then(|| Arc::clone(error))
+    }
+
+    /// Whether another open may begin for those in line.
+    fn may_open(&self, shared: &Shared<C>) -> bool {
+        let calm = self.failures == 0 || (self.opening == 0 && shared.runtime.now() >= self.resume_at);
+        calm && self.room(shared.stock.max_open)
     }
 
     /// Opens for those in line for whom none is under way, as far as there is room.
@@ -157,7 +222,7 @@ impl<C: Connect> State<C> {
         self.line.retain(|waiting| !waiting.hand.is_closed());
         let mut openings = Vec::new();
         for at in 0..self.line.len() {
-            if self.line[at].opening.is_none() && self.room(shared.stock.max_open) {
+            if self.line[at].opening.is_none() && self.may_open(shared) {
                 let opening = self.begin(shared, None);
                 self.line[at].opening = Some(opening.id);
                 openings.push(opening);
@@ -172,19 +237,18 @@ impl<C: Connect> Shared<C> {
     pub(super) fn order(self: &Arc<Self>) -> Ordered<C> {
         let (hand, given) = oneshot::channel();
         let handed = Handed { given, shared: Arc::clone(self) };
-        let begun = self.change(|state| {
+        self.change(|state| {
             if let Some(spare) = state.spares.pop() {
-                return (Some(spare), Vec::new());
+                return (Ordered::Spare(spare), Vec::new());
+            }
+            if let Some(error) = state.denial() {
+                return (Ordered::Denied(error), Vec::new());
             }
             if !state.closed {
                 state.line.push_back(Waiting { opening: None, hand });
             }
-            (None, state.catch_up(self))
-        });
-        match begun {
-            Some(spare) => Ordered::Spare(spare),
-            None => Ordered::Later(handed),
-        }
+            (Ordered::Later(handed), state.catch_up(self))
+        })
     }
 
     /// Begins to open one that nobody waits for, if there is room. What comes is told to the receiver.
@@ -208,8 +272,12 @@ impl<C: Connect> Shared<C> {
 
     /// One that can be lent, and the open that it comes from.
     fn arrive(self: &Arc<Self>, pooled: Pooled<C>, opened: Option<u64>) {
+        let now = self.runtime.now();
         let surplus = self.change(|state| {
-            state.opening -= usize::from(opened.is_some());
+            if opened.is_some() {
+                state.opening -= 1;
+                state.succeed(now);
+            }
             if state.closed {
                 return (Some(pooled), Vec::new());
             }
@@ -221,13 +289,23 @@ impl<C: Connect> Shared<C> {
 
     /// An open has failed. Its place is still taken.
     fn failed(self: &Arc<Self>, opening: u64, error: OpenError) -> Arc<OpenError> {
-        let error = Arc::new(error);
-        *self.failed.lock() = Some(Arc::clone(&error));
-        self.change(|state| {
+        let (error, now) = (Arc::new(error), self.runtime.now());
+        let resume_at = self.change(|state| {
             state.opening -= 1;
-            state.tell(opening, &error);
-            ((), Vec::new())
+            let before = state.resume_at;
+            state.fail(opening, &error, now);
+            let begun = state.resume_at != before && !state.closed;
+            (begun.then_some(state.resume_at), state.catch_up(self))
         });
+        if let Some(resume_at) = resume_at {
+            let shared = Arc::clone(self);
+            self.runtime.spawn(Box::pin(async move {
+                let pause = shared.runtime.sleep_until(resume_at);
+                if unless(shared.stock.closed(), pause).await.is_some() {
+                    shared.change(|state| ((), state.catch_up(&shared)));
+                }
+            }));
+        }
         error
     }
 
@@ -236,6 +314,11 @@ impl<C: Connect> Shared<C> {
         let (out, openings) = {
             let mut state = self.stock.state.lock();
             let changed = change(&mut state);
+            if let Some(error) = state.denial() {
+                for waiting in std::mem::take(&mut state.line) {
+                    drop(waiting.hand.send(Err(Arc::clone(&error))));
+                }
+            }
             self.stock.in_line.store(state.line.len(), Ordering::Release);
             changed
         };
@@ -286,7 +369,6 @@ impl<C: Connect> Opening<C> {
         // What has failed leaves its place only when the failure is told: then there is room for another.
         let told = match opened.map(|opened| (opened.is_fit(&shared), opened)) {
             Ok((true, opened)) => {
-                *shared.failed.lock() = None;
                 shared.arrive(Pooled::new(opened, place), Some(self.id));
                 Ok(())
             }

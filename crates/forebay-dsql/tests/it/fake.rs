@@ -61,7 +61,6 @@ impl Fake {
             .variable("DSQL_MAX_CONNS", connections.to_string())
             .variable("DSQL_STAGGERED_STARTUP", "false")
             .variable("DSQL_CONNECTION_RATE_LIMIT", "1000")
-            .variable("DSQL_RESERVOIR_EMPTY_WAIT", "30s")
     }
 }
 

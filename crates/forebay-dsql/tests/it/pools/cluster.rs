@@ -50,7 +50,6 @@ pub(crate) fn options(cluster: &Cluster, connections: usize) -> OptionsBuilder {
         .variable("DSQL_MAX_CONNS", connections.to_string())
         .variable("DSQL_STAGGERED_STARTUP", "false")
         .variable("DSQL_CONNECTION_RATE_LIMIT", "1000")
-        .variable("DSQL_RESERVOIR_EMPTY_WAIT", "30s")
 }
 
 /// A pool of `cluster`, in reservoir mode or not.

@@ -154,7 +154,6 @@ async fn one_that_does_not_answer_is_replaced() {
     let config = forebay::Config::default()
         .max_open(1)
         .stagger(std::time::Duration::ZERO)
-        .empty_wait(PATIENCE)
         .care_timeout(std::time::Duration::from_millis(50));
     let options = options.config(config).build().unwrap();
     let pool = Dsql::connect(options, super::cluster::Keys::of(&cluster)).await.unwrap();

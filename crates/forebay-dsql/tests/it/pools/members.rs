@@ -20,7 +20,6 @@ fn fleet(cluster: &Cluster, reservoir: bool) -> OptionsBuilder {
     options(cluster, 5)
         .reservoir(reservoir)
         .variable("DSQL_RESERVOIR_LOW_WATERMARK", "1")
-        .variable("DSQL_RESERVOIR_EMPTY_WAIT", "50ms")
         .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "20ms")
         .variable("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true")
         .variable("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "table")
@@ -110,6 +109,31 @@ async fn node_numbers_come_from_the_ledger_before_the_options() {
     }
     let numbers: std::collections::BTreeSet<Node> = nodes.iter().map(|(node, _)| *node).collect();
     assert_eq!(numbers.len(), 3, "{numbers:?}");
+}
+
+#[tokio::test]
+async fn a_member_joins_with_slots_for_all_its_pools_can_have_at_once() {
+    let cluster = start();
+    let of = |reservoir| {
+        fleet(&cluster, reservoir).variable("DSQL_DISTRIBUTED_CONN_LIMIT", "800").build().unwrap()
+    };
+    let (reservoir, standard) = (of(true), of(false));
+    let builder = |options| {
+        let member = Member::builder(options, Keys::of(&cluster));
+        member.tables(Tables::one(MemoryTable::new()))
+    };
+    for (member, slots) in [
+        (builder(&reservoir), 5 + 1),
+        (builder(&standard), 5),
+        (builder(&reservoir).pools([&reservoir, &standard]), 5 + 1 + 5),
+        (builder(&reservoir).pools([&reservoir]).max_open(3), 3),
+    ] {
+        let member = member.join().await.unwrap();
+        member.node(PATIENCE).await;
+        let status = member.fleet_status().unwrap();
+        assert_eq!(status.slots, slots);
+        assert!(status.index.is_some(), "its pools retire connections in turn: {status:?}");
+    }
 }
 
 #[tokio::test]

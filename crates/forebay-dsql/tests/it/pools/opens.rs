@@ -156,11 +156,20 @@ fn the_keeper_outlives_an_open_that_panics() {
     world.server.kill_all();
     world.server.on_open(Answer::Panic);
     assert!(catch_unwind(AssertUnwindSafe(|| world.time.advance(seconds(1)))).is_err());
-    // A caller whose open panics hears of it.
-    let mut caller = Box::pin(pool.acquire());
+    // A caller whose open panics hears of it when its time is up; before that, others are tried.
+    let began = world.time.now();
+    let mut caller = Box::pin(pool.acquire_within(millis(500)));
     assert!(poll(&mut caller).is_pending());
-    assert!(catch_unwind(AssertUnwindSafe(|| world.time.settle())).is_err());
-    assert!(matches!(world.time.run(caller), Err(CheckoutError::Empty { last_open_error: Some(_), .. })));
+    let end = began + millis(600);
+    while world.time.now() < end {
+        drop(catch_unwind(AssertUnwindSafe(|| world.time.advance(end.since(world.time.now())))));
+    }
+    match poll(&mut caller) {
+        std::task::Poll::Ready(Err(CheckoutError::Empty { last_open_error: Some(error), .. })) => {
+            assert!(error.to_string().contains("fell over"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
     world.server.on_open(Answer::Well);
     world.time.advance(seconds(10));
     assert_eq!((pool.status().open, pool.status().opening), (5, 0));
@@ -201,19 +210,55 @@ fn after_one_is_found_dead_the_others_are_asked() {
     assert_eq!(world.server.opened(), opened, "those opened since are not in doubt");
 }
 
+/// In a reservoir as in standard mode.
+#[test]
+fn a_reservoir_asks_what_is_in_doubt_before_it_is_lent() {
+    let world = World::new();
+    let builder = world.builder(config(5).check_after(seconds(30)), true, None);
+    let pool = world.time.run(builder.connect()).unwrap();
+    world.time.advance(millis(10));
+    let lend = || world.time.run(pool.acquire()).unwrap();
+    world.server.on_check(Answer::Fail(Failure::Open));
+    let (mut found, opened) = (lend(), world.server.opened());
+    let first: Vec<_> = pool.registry().list().iter().map(|listed| listed.id).collect();
+    assert!(first.contains(&lend().id()), "none is in doubt yet");
+    found.mark_bad();
+    drop(found);
+    let lent = lend();
+    assert!(!first.contains(&lent.id()), "{} was in doubt, and did not answer", lent.id());
+    drop(lent);
+    world.time.advance(seconds(1));
+    assert_eq!(pool.status().open, 5);
+    assert!(world.server.opened() > opened);
+    // One who gives up while it is asked loses nothing.
+    let mut found = lend();
+    found.mark_bad();
+    drop(found);
+    world.server.on_check(Answer::Hang);
+    let mut caller = Box::pin(pool.acquire());
+    assert!(poll(&mut caller).is_pending());
+    drop(caller);
+    world.server.on_check(Answer::Well);
+    world.time.advance(seconds(10));
+    let held: Vec<_> = (0..5).map(|_| lend()).collect();
+    assert_eq!((held.len(), pool.status().open), (5, 5));
+}
+
 #[tokio::test]
 async fn a_run_with_sqlx_survives_the_death_of_all() {
     use sqlx::Executor;
-    let cluster = start();
-    let dsql: SqlxDsql = cluster::pool(&cluster, 20, false).await;
-    cluster.sever(1.0);
-    eventually("all are cut", || cluster.counters().live == 0).await;
-    dsql.run("look", async |mut tx| {
-        tx.pg().execute("SELECT 1").await?;
-        Ok::<_, Error>(())
-    })
-    .await
-    .unwrap();
+    for reservoir in [true, false] {
+        let cluster = start();
+        let dsql: SqlxDsql = cluster::pool(&cluster, 20, reservoir).await;
+        cluster.sever(1.0);
+        eventually("all are cut", || cluster.counters().live == 0).await;
+        dsql.run("look", async |mut tx| {
+            tx.pg().execute("SELECT 1").await?;
+            Ok::<_, Error>(())
+        })
+        .await
+        .unwrap();
+    }
 }
 
 #[test]
@@ -258,7 +303,7 @@ impl Connect for Uneven {
 }
 
 #[test]
-fn a_failure_is_told_to_whoever_waits_for_that_open() {
+fn whoever_an_open_fails_for_waits_for_another() {
     let time = VirtualTime::new();
     let uneven =
         Uneven { time: time.clone(), asked: Arc::default(), refuses: Arc::new(AtomicBool::new(true)) };
@@ -273,19 +318,61 @@ fn a_failure_is_told_to_whoever_waits_for_that_open() {
     time.advance(millis(150));
     let lent = poll(&mut first);
     assert!(matches!(lent, std::task::Poll::Ready(Ok(_))), "the second open was the first to come");
-    // In exchange the second waits for the other's, which comes to nothing.
+    // In exchange the second waits for the other's, which comes to nothing; so another is begun for it, after a pause.
     time.advance(millis(100));
-    assert!(matches!(poll(&mut second), std::task::Poll::Ready(Err(CheckoutError::Empty { .. }))));
-    drop(lent);
-    // One who gave up needs not hear of it: the other's open goes on.
-    uneven.asked.store(0, Ordering::SeqCst);
-    let held = time.run(pool.acquire()).unwrap();
-    let (mut first, mut second) = (Box::pin(pool.acquire()), Box::pin(pool.acquire()));
-    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
-    drop(first);
-    time.advance(millis(250));
+    assert!(poll(&mut second).is_pending());
+    assert_eq!((uneven.asked.load(Ordering::SeqCst), pool.status().opening), (2, 0));
+    time.advance(millis(500));
     assert!(matches!(poll(&mut second), std::task::Poll::Ready(Ok(_))));
-    drop(held);
+    assert_eq!(uneven.asked.load(Ordering::SeqCst), 3);
+    drop(lent);
+}
+
+#[test]
+fn callers_in_line_are_served_in_order_after_opens_have_failed() {
+    let world = World::new();
+    let pool = world.standard(config(3));
+    world.server.on_open(Answer::Fail(Failure::Throttled));
+    world.server.kill_all();
+    let mut callers: Vec<_> = (0..3).map(|_| Box::pin(pool.acquire())).collect();
+    let asked = world.server.asked();
+    assert!(callers.iter_mut().all(|caller| poll(caller).is_pending()));
+    world.time.advance(seconds(10));
+    // All three at once, then one at a time after pauses that grow to 5 s, and the keeper's each second.
+    let tried = world.server.asked() - asked;
+    assert!((10..=20).contains(&tried), "{tried}");
+    assert!(callers.iter_mut().all(|caller| poll(caller).is_pending()));
+    world.server.on_open(Answer::Well);
+    world.server.open_time(millis(100));
+    let mut served = Vec::new();
+    for _ in 0..300 {
+        world.time.advance(millis(50));
+        callers.retain_mut(|caller| match poll(caller) {
+            std::task::Poll::Ready(lent) => {
+                served.push(lent.unwrap().id());
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+    }
+    assert_eq!(served.len(), 3);
+    assert!(served.is_sorted(), "{served:?}");
+}
+
+#[test]
+fn the_error_of_a_pool_that_is_short_names_what_failed_last() {
+    let world = World::new();
+    let pool = world.standard(config(2).acquire_timeout(seconds(3)));
+    world.server.on_open(Answer::Fail(Failure::Throttled));
+    world.server.kill_all();
+    let began = world.time.now();
+    let error = world.time.run(pool.acquire()).unwrap_err();
+    assert_eq!(world.time.now().since(began), seconds(3), "for the acquire timeout, and no less");
+    assert!(
+        error
+            .to_string()
+            .starts_with("no connection became ready within 3s; the last open failed: throttled")
+    );
 }
 
 /// Whoever gives one back unused has not heard whether it lives.

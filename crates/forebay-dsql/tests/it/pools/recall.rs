@@ -63,10 +63,7 @@ async fn pool<C: Client>(
     leases: &Arc<Recalling>,
     reservoir: bool,
 ) -> DsqlPool<C> {
-    let options = options(cluster, 3)
-        .reservoir(reservoir)
-        .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "20ms")
-        .variable("DSQL_RESERVOIR_EMPTY_WAIT", "50ms");
+    let options = options(cluster, 3).reservoir(reservoir).variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "20ms");
     DsqlPool::builder(options.build().unwrap(), Keys::of(cluster))
         .leases(Arc::clone(leases) as Arc<dyn Leases>)
         .connect()

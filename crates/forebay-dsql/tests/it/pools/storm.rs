@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use forebay::{CheckoutError, Draws, Seed};
+use forebay::{Draws, Seed};
 use forebay_dsql::{Dsql, Lent, Postgres, Session, Shape};
 
 use super::cluster::{PATIENCE, eventually, pool, start};
@@ -52,11 +52,6 @@ async fn caller(pool: Dsql, seed: Seed, rounds: usize) -> usize {
     for _ in 0..rounds {
         let mut lent = match pool.acquire_within(PATIENCE).await {
             Ok(lent) => lent,
-            // In standard mode a caller is told of an open that failed, and those are cut as well.
-            Err(error @ CheckoutError::Empty { last_open_error: Some(_), .. }) => {
-                assert!(error.is_transient());
-                continue;
-            }
             Err(error) => panic!("{error}"),
         };
         // Waiting, since the driver may just be reading the answer to a statement that was closed in passing.
