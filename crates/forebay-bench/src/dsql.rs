@@ -7,6 +7,7 @@ mod cluster;
 mod contestants;
 mod counting;
 mod cut;
+mod disconnects;
 mod fill;
 mod hurry;
 mod outage;
@@ -38,7 +39,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For figures that are to be kept: a quarter of an hour.
+    /// For figures that are to be kept: twenty minutes.
     pub const FULL: Self = Self {
         session: Duration::from_secs(60),
         watched: Duration::from_secs(180),
@@ -68,6 +69,8 @@ pub enum Section {
     Cut,
     /// Transactions under conflicts and cuts.
     Counting,
+    /// Transfers under mass disconnects and a throttle.
+    Disconnects,
     /// Sessions that the server ends.
     Renewal,
     /// A token service that is away. The last, since it lets the server's clock run ahead.
@@ -75,7 +78,8 @@ pub enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 6] = [Self::Borrow, Self::Fill, Self::Cut, Self::Counting, Self::Renewal, Self::Outage];
+    const ALL: [Self; 7] =
+        [Self::Borrow, Self::Fill, Self::Cut, Self::Counting, Self::Disconnects, Self::Renewal, Self::Outage];
 
     fn measure(
         self,
@@ -90,6 +94,7 @@ impl Section {
             Self::Fill => runtime.block_on(fill::measure(cluster, report)),
             Self::Cut => runtime.block_on(cut::measure(cluster, report)),
             Self::Counting => runtime.block_on(counting::measure(cluster, effort, report)),
+            Self::Disconnects => runtime.block_on(disconnects::measure(cluster, effort, report)),
             Self::Renewal => runtime.block_on(renewal::measure(cluster, effort, report)),
             Self::Outage => runtime.block_on(outage::measure(cluster, report)),
         }

@@ -64,6 +64,16 @@ pub(super) async fn one(client: &tokio_postgres::Client) -> anyhow::Result<()> {
 
 /// Options for `cluster` with this configuration.
 pub(super) fn options(cluster: &Cluster, reservoir: bool, config: Config) -> anyhow::Result<Options> {
+    options_within(cluster, reservoir, config, PATIENCE)
+}
+
+/// The same for callers who wait so long for a connection.
+pub(super) fn options_within(
+    cluster: &Cluster,
+    reservoir: bool,
+    config: Config,
+    wait: Duration,
+) -> anyhow::Result<Options> {
     let pem = fs::read(cluster.ca_file())?;
     let options = Options::builder("localhost")
         .port(cluster.port())
@@ -71,7 +81,7 @@ pub(super) fn options(cluster: &Cluster, reservoir: bool, config: Config) -> any
         .roots(Roots::Pem(pem.into()))
         .direct_tls(true)
         .reservoir(reservoir)
-        .config(config.stagger(Duration::ZERO).acquire_timeout(PATIENCE).empty_wait(PATIENCE));
+        .config(config.stagger(Duration::ZERO).acquire_timeout(wait));
     Ok(options.build()?)
 }
 
