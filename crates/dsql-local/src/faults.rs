@@ -58,7 +58,7 @@ impl Active {
         times.is_some_and(|times| self.hits >= times)
     }
 
-    /// Draws whether it strikes this time.
+    /// Rng whether it strikes this time.
     fn strikes(&mut self) -> bool {
         if self.spent() {
             return false;

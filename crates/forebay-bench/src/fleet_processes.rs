@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use forebay::{Draws, Seed};
+use forebay::{Rng, Seed};
 use forebay_fleet::operator::Survey;
 
 use crate::checkout::progress;
@@ -69,9 +69,9 @@ async fn play(report: &mut Report, stage: &Stage, plan: Plan) -> anyhow::Result<
     let name =
         format!("{PROCESSES} processes, kill -9 at random for {}", forebay::duration::show(plan.lasting));
     let mut crew = Crew::new(stage, plan);
-    let mut draws = Seed::new(stage.entropy()).fork("kills").draws();
+    let mut rng = Seed::new(stage.entropy()).fork("kills").rng();
 
-    let kills = storm(&mut crew, plan, &mut draws).await?;
+    let kills = storm(&mut crew, plan, &mut rng).await?;
     crew.start_all()?;
     let settled = crew
         .wait_for(plan.reaped_within() * 2, async |crew| {
@@ -145,7 +145,7 @@ async fn play(report: &mut Report, stage: &Stage, plan: Plan) -> anyhow::Result<
 }
 
 /// Kills one after the other at random, and starts each again after a while: at once, or when it has been taken for dead.
-async fn storm(crew: &mut Crew<'_>, plan: Plan, draws: &mut Draws) -> anyhow::Result<u64> {
+async fn storm(crew: &mut Crew<'_>, plan: Plan, rng: &mut Rng) -> anyhow::Result<u64> {
     let between = plan.lease / 8;
     crew.start_all()?;
     let watch = Stopwatch::start();
@@ -156,11 +156,11 @@ async fn storm(crew: &mut Crew<'_>, plan: Plan, draws: &mut Draws) -> anyhow::Re
         if watch.elapsed() < next {
             continue;
         }
-        let which = usize::try_from(draws.below(PROCESSES as u64)).context("a small number")?;
-        if crew.kill_for(which, draws.up_to(plan.lease * 3 / 2))? {
+        let which = usize::try_from(rng.below(PROCESSES as u64)).context("a small number")?;
+        if crew.kill_for(which, rng.up_to(plan.lease * 3 / 2))? {
             kills += 1;
         }
-        next = watch.elapsed() + draws.up_to(between * 2);
+        next = watch.elapsed() + rng.up_to(between * 2);
     }
     Ok(kills)
 }

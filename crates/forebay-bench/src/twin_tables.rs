@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use forebay::rt::{self, ProcessClock, VirtualProcess, VirtualTime};
-use forebay::{Draws, EnvReader, LeaseId, LeaseMode, RateMode, Seed, StoreFuture};
+use forebay::{EnvReader, LeaseId, LeaseMode, RateMode, Rng, Seed, StoreFuture};
 use forebay_aws::dynamo::DynamoTable;
 use forebay_fleet::{
     Cursor, Delete, Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Page, Table, TableError,
@@ -153,12 +153,12 @@ fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> an
         conflicts: 30,
         ..Faults::default()
     };
-    let mut draws: Draws = seed.fork("history").draws();
+    let mut rng: Rng = seed.fork("history").rng();
     let (mut instances, mut told): (Vec<Instance>, String) = (Vec::new(), String::new());
     for step in 0..80 {
         network.set(faults);
-        let which = usize::try_from(draws.below(4))?;
-        let word = match (draws.below(10), instances.get_mut(which)) {
+        let which = usize::try_from(rng.below(4))?;
+        let word = match (rng.below(10), instances.get_mut(which)) {
             (0..=1, None) | (_, None) => {
                 let process = time.process(ProcessClock::default());
                 let tables = Tables { leases: Arc::clone(&network) as _, rate: Arc::clone(&network) as _ };
@@ -180,19 +180,19 @@ fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> an
                 "leave"
             }
             (2..=6, Some(instance)) => {
-                for _ in 0..draws.below(6) {
+                for _ in 0..rng.below(6) {
                     time.run(instance.open());
                 }
                 "open"
             }
             (_, Some(instance)) => {
-                for _ in 0..draws.below(4) {
+                for _ in 0..rng.below(4) {
                     time.run(instance.close());
                 }
                 "close"
             }
         };
-        time.advance(draws.up_to(Duration::from_secs(25)));
+        time.advance(rng.up_to(Duration::from_secs(25)));
         told += &format!("{step} {word} {:?}\n", time.run(async { rt::Runtime::now(&time) }));
     }
     // Whatever is under way arrives.

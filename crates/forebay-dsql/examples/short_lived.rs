@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::default()
         .max_open(2)
         .on_demand(1)
-        .stagger(Duration::ZERO)
+        .startup_jitter(Duration::ZERO)
         .rate(2.0, 2)
         .server_limit(Duration::from_secs(3_600));
     let options = cluster.options().reservoir(true).config(config).build()?;

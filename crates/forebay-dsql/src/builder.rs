@@ -168,12 +168,12 @@ impl<C: Connect> Builder<C> {
                 connector,
                 runtime: Arc::clone(&runtime),
                 acquire_timeout: figures.acquire_timeout,
-                care_timeout: figures.care_timeout,
+                maintenance_timeout: figures.maintenance_timeout,
             })
         } else {
             config.validate()?;
             let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
-            let mut draws = seed.draws();
+            let mut rng = seed.rng();
             let settings = options.settings().standard.clone();
             let stagger = settings.warmup_stagger;
             let leases = wiring.leases;
@@ -188,8 +188,8 @@ impl<C: Connect> Builder<C> {
             );
             // From here on, dropping this future closes it.
             let open = Arc::new(Open(standard));
-            runtime.sleep_until(runtime.now() + draws.up_to(figures.stagger)).await;
-            Box::pin(warmup::warm_up(&open.0, stagger, &mut draws)).await;
+            runtime.sleep_until(runtime.now() + rng.up_to(figures.startup_jitter)).await;
+            Box::pin(warmup::warm_up(&open.0, stagger, &mut rng)).await;
             runtime.spawn(Box::pin(keeper::run(open.0.clone())));
             Mode::Standard(open)
         };

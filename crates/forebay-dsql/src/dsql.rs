@@ -260,7 +260,7 @@ impl PoolStatus {
             mode: PoolMode::Reservoir,
             max_open: status.max_open,
             open: status.size(),
-            in_use: status.in_use + status.in_care,
+            in_use: status.in_use + status.in_maintenance,
             idle: status.ready,
             opening: status.opening,
             waiting: status.waiting,

@@ -44,7 +44,7 @@ impl Node {
         static DRAWN: OnceLock<Node> = OnceLock::new();
         given.unwrap_or_else(|| {
             *DRAWN.get_or_init(|| {
-                let number = Seed::new(runtime.entropy()).fork("node").draws().below(Self::COUNT.into());
+                let number = Seed::new(runtime.entropy()).fork("node").rng().below(Self::COUNT.into());
                 let node = Self(u16::try_from(number).unwrap_or(0));
                 tracing::warn!(
                     node = node.0,

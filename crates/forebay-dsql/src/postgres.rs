@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError};
+use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError};
 use tokio_postgres::Client;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 
@@ -42,19 +42,19 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    async fn dial(&self, token: Token, lifeline: Lifeline) -> Result<PostgresConnection, Error> {
+    async fn dial(&self, token: Token, monitor: ConnectionMonitor) -> Result<PostgresConnection, Error> {
         let addresses = addresses::resolve(&self.parts.options).await?;
-        self.dial_any(&addresses, &token, &lifeline).await
+        self.dial_any(&addresses, &token, &monitor).await
     }
 
     async fn dial_any(
         &self,
         addresses: &[IpAddr],
         token: &Token,
-        lifeline: &Lifeline,
+        monitor: &ConnectionMonitor,
     ) -> Result<PostgresConnection, Error> {
         let limit = self.parts.options.config().figures().open_timeout;
-        let dial = |address| self.dial_one(address, token, lifeline.clone());
+        let dial = |address| self.dial_one(address, token, monitor.clone());
         let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
         // Until the driver has looked once, it would not hear of what it is told.
         match opened.watch.answered().await {
@@ -67,7 +67,7 @@ impl Postgres {
         &self,
         address: IpAddr,
         token: &Token,
-        lifeline: Lifeline,
+        monitor: ConnectionMonitor,
     ) -> Result<PostgresConnection, Error> {
         let options = &self.parts.options;
         let mut config = tokio_postgres::Config::new();
@@ -94,16 +94,16 @@ impl Postgres {
         let (driver, leash) = Driver::new(connection, Arc::clone(&watch));
         self.parts.runtime.spawn(Box::pin(async move {
             // In this order: the socket is closed before it is said to be, and only then is the death told.
-            let _death = lifeline.clone().guard();
+            let _death = monitor.clone().guard();
             let _ended = ended;
             // What is recalled ends here, whatever its caller is doing with it.
             let mut driver = driver;
-            let mut recalled = pin!(lifeline.recalled());
+            let mut recalled = pin!(monitor.recalled());
             let mut task = Waker::noop().clone();
             poll_fn(|context| {
                 // Once it is known whom a recall wakes, a look at memory will do.
                 let recalled = if task.will_wake(context.waker()) {
-                    lifeline.is_recalled()
+                    monitor.is_recalled()
                 } else {
                     task.clone_from(context.waker());
                     recalled.as_mut().poll(context).is_ready()
@@ -144,8 +144,8 @@ impl Connect for Postgres {
         self.parts.prepare().await
     }
 
-    async fn open(&self, lifeline: Lifeline) -> Result<PostgresConnection, OpenError> {
-        self.parts.open(|token| self.dial(token, lifeline.clone())).await
+    async fn open(&self, monitor: ConnectionMonitor) -> Result<PostgresConnection, OpenError> {
+        self.parts.open(|token| self.dial(token, monitor.clone())).await
     }
 
     fn is_usable(&self, connection: &PostgresConnection) -> bool {

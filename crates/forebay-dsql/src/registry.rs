@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{BoxError, Connect, Instant, Lifeline, OpenError};
+use forebay::{BoxError, Connect, ConnectionMonitor, Instant, OpenError};
 use parking_lot::Mutex;
 
 /// The name of a connection in a [`Registry`]; never used twice.
@@ -51,7 +51,7 @@ struct Doubt(AtomicU64);
 struct Entry {
     opened_at: Instant,
     retired: Arc<AtomicBool>,
-    lifeline: Lifeline,
+    monitor: ConnectionMonitor,
 }
 
 impl Registry {
@@ -106,24 +106,24 @@ impl Registry {
     fn retire_where(&self, chosen: impl Fn(ConnectionId) -> bool) -> usize {
         let entries = self.entries.lock();
         let chosen = entries.iter().filter(|(id, _)| chosen(**id));
-        let lifelines: Vec<Lifeline> = chosen
+        let monitors: Vec<ConnectionMonitor> = chosen
             .map(|(_, entry)| {
                 entry.retired.store(true, Ordering::Release);
-                entry.lifeline.clone()
+                entry.monitor.clone()
             })
             .collect();
         // Not under the lock: a reservoir that hears of it may drop the connection, which comes back here.
         drop(entries);
-        lifelines.iter().for_each(Lifeline::cut);
-        lifelines.len()
+        monitors.iter().for_each(ConnectionMonitor::mark_dead);
+        monitors.len()
     }
 
-    fn enter(&self, lifeline: Lifeline) -> Ticket {
+    fn enter(&self, monitor: ConnectionMonitor) -> Ticket {
         let retired = Arc::new(AtomicBool::new(false));
         // Number and time under one lock, or the list would not have the oldest first.
         let mut entries = self.entries.lock();
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
-        let entry = Entry { opened_at: self.runtime.now(), retired: Arc::clone(&retired), lifeline };
+        let entry = Entry { opened_at: self.runtime.now(), retired: Arc::clone(&retired), monitor };
         entries.insert(id, entry);
         drop(entries);
         Ticket { id, retired, registry: self.clone() }
@@ -232,11 +232,11 @@ impl<C: Connect> Connect for Tracking<C> {
         self.connector.prepare().await
     }
 
-    async fn open(&self, lifeline: Lifeline) -> Result<Self::Connection, OpenError> {
+    async fn open(&self, monitor: ConnectionMonitor) -> Result<Self::Connection, OpenError> {
         // Boxed, here and at the start of a pool: callers' own futures would become too deep for the compiler.
-        let connection = Box::pin(self.connector.open(lifeline.clone())).await?;
+        let connection = Box::pin(self.connector.open(monitor.clone())).await?;
         let heard_at = self.registry.runtime.now();
-        Ok(Tracked { connection, ticket: self.registry.enter(lifeline), heard_at })
+        Ok(Tracked { connection, ticket: self.registry.enter(monitor), heard_at })
     }
 
     fn is_usable(&self, tracked: &Self::Connection) -> bool {

@@ -21,7 +21,7 @@ pub(crate) struct Stocked<C: Connect> {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) acquire_timeout: Duration,
     /// How long it may take a connection to answer.
-    pub(crate) care_timeout: Duration,
+    pub(crate) maintenance_timeout: Duration,
 }
 
 impl<C: Connect> Stocked<C> {
@@ -92,7 +92,7 @@ impl<C: Connect> Stocked<C> {
     async fn asked(&self, mut checkout: OwnedCheckout<Tracking<C>>) -> Option<OwnedCheckout<Tracking<C>>> {
         let (hand, handed) = oneshot::channel();
         let (connector, runtime, limit) =
-            (self.connector.clone(), Arc::clone(&self.runtime), self.care_timeout);
+            (self.connector.clone(), Arc::clone(&self.runtime), self.maintenance_timeout);
         self.runtime.spawn(Box::pin(async move {
             let check = connector.check(&mut checkout);
             if matches!(rt::within(&*runtime, limit, check).await, Some(Ok(()))) {
@@ -113,7 +113,7 @@ impl<C: Connect> Clone for Stocked<C> {
             connector: self.connector.clone(),
             runtime: Arc::clone(&self.runtime),
             acquire_timeout: self.acquire_timeout,
-            care_timeout: self.care_timeout,
+            maintenance_timeout: self.maintenance_timeout,
         }
     }
 }

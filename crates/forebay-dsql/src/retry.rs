@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Draws, Instant};
+use forebay::{Instant, Rng};
 
 use crate::error::{Class, Conflict};
 
@@ -87,7 +87,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Draws each pause from zero to the whole of it: what spreads many competitors best.
+    /// Rng each pause from zero to the whole of it: what spreads many competitors best.
     #[must_use]
     pub fn full_jitter(mut self) -> Self {
         self.jitter = Jitter::Full;
@@ -103,7 +103,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Draws retries from a budget, which several policies may share. Default: none.
+    /// Rng retries from a budget, which several policies may share. Default: none.
     #[must_use]
     pub fn budget(mut self, budget: impl Into<Arc<RetryBudget>>) -> Self {
         self.budget = Some(budget.into());
@@ -185,19 +185,19 @@ impl Attempts {
 
     /// Judges a wait that ended without a connection, for a reason that may pass. It is not over before its time is used up:
     /// a pool may have a shorter wait of its own.
-    pub(crate) fn judge_wait(&mut self, now: Instant, draws: &mut Draws) -> Verdict {
-        let Some(left) = self.left(now) else { return self.judge(Class::NoConnection, now, draws) };
+    pub(crate) fn judge_wait(&mut self, now: Instant, rng: &mut Rng) -> Verdict {
+        let Some(left) = self.left(now) else { return self.judge(Class::NoConnection, now, rng) };
         if left.is_zero() {
             return if self.retries > 0 { Verdict::Exhausted } else { Verdict::Final };
         }
-        let pause = self.drawn(self.waits, draws).min(left);
+        let pause = self.drawn(self.waits, rng).min(left);
         self.waits += 1;
         self.waited(pause);
         Verdict::Wait { pause }
     }
 
     /// Judges an attempt that failed with an error of this class.
-    pub(crate) fn judge(&mut self, class: Class, now: Instant, draws: &mut Draws) -> Verdict {
+    pub(crate) fn judge(&mut self, class: Class, now: Instant, rng: &mut Rng) -> Verdict {
         // Of a caller who takes connections by himself: an attempt that finds none is one more that failed, if another was
         // begun before it. The first is not: its caller was waiting for the pool, and the pool has had its time.
         let is_retried = is_retried(class) || (class == Class::NoConnection && self.retries > 0);
@@ -207,7 +207,7 @@ impl Attempts {
         if self.retries >= self.policy.retries {
             return Verdict::Exhausted;
         }
-        let pause = self.pause(class, draws);
+        let pause = self.pause(class, rng);
         let late = |deadline| (now + pause).since(self.began) > deadline;
         if self.policy.deadline.is_some_and(late) {
             return Verdict::Exhausted;
@@ -219,23 +219,23 @@ impl Attempts {
         Verdict::Again { retry: self.retries, pause }
     }
 
-    fn pause(&self, class: Class, draws: &mut Draws) -> Duration {
+    fn pause(&self, class: Class, rng: &mut Rng) -> Duration {
         // After a change of the schema the first retry succeeds whenever it comes.
         if class == Class::Conflict(Conflict::Schema) && self.retries == 0 {
             return Duration::ZERO;
         }
-        self.drawn(self.retries, draws)
+        self.drawn(self.retries, rng)
     }
 
     /// The pause after so many others.
-    fn drawn(&self, others: u32, draws: &mut Draws) -> Duration {
+    fn drawn(&self, others: u32, rng: &mut Rng) -> Duration {
         let RetryPolicy { base, cap, jitter, .. } = &self.policy;
         let full = base.saturating_mul(1 << others.min(30)).min(*cap);
         match jitter {
-            Jitter::Full => draws.up_to(full),
+            Jitter::Full => rng.up_to(full),
             Jitter::Around(thousandths) => {
                 let sway = full / 1000 * *thousandths;
-                (full - sway).saturating_add(draws.up_to(sway.saturating_mul(2))).min(*cap)
+                (full - sway).saturating_add(rng.up_to(sway.saturating_mul(2))).min(*cap)
             }
         }
     }
@@ -257,10 +257,10 @@ mod tests {
     const START: Instant = Instant::from_nanos(1_000_000_000);
 
     fn pauses(policy: &RetryPolicy, seed: u64) -> Vec<Duration> {
-        let mut draws = Seed::new(seed).draws();
+        let mut rng = Seed::new(seed).rng();
         let mut attempts = policy.begin(START);
         let mut pauses = Vec::new();
-        while let Verdict::Again { pause, retry } = attempts.judge(CHANGE, START, &mut draws) {
+        while let Verdict::Again { pause, retry } = attempts.judge(CHANGE, START, &mut rng) {
             pauses.push(pause);
             assert_eq!(retry as usize, pauses.len());
         }
@@ -309,9 +309,9 @@ mod tests {
 
     #[test]
     fn only_what_is_safe_and_may_help_is_tried_again() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let mut judge =
-            |class| RetryPolicy::default().begin(START).judge(class, START, &mut draws) != Verdict::Final;
+            |class| RetryPolicy::default().begin(START).judge(class, START, &mut rng) != Verdict::Final;
         for class in [CHANGE, Class::Conflict(Conflict::Other), Class::Unavailable, Class::Disconnected] {
             assert!(judge(class), "{class:?}");
         }
@@ -331,13 +331,13 @@ mod tests {
 
     #[test]
     fn a_missing_connection_ends_no_retries_that_have_begun() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let mut attempts = RetryPolicy::default().retries(2).begin(START);
-        assert_eq!(attempts.judge(Class::NoConnection, START, &mut draws), Verdict::Final);
+        assert_eq!(attempts.judge(Class::NoConnection, START, &mut rng), Verdict::Final);
         for (class, again) in
             [(Class::Disconnected, true), (Class::NoConnection, true), (Class::NoConnection, false)]
         {
-            let verdict = attempts.judge(class, START, &mut draws);
+            let verdict = attempts.judge(class, START, &mut rng);
             assert_eq!(matches!(verdict, Verdict::Again { .. }), again, "{class:?}");
             assert!(again || verdict == Verdict::Exhausted);
         }
@@ -359,7 +359,7 @@ mod tests {
             (RetryPolicy::default().retries(0).deadline(PATIENCE), Verdict::Final),
             (RetryPolicy::default().budget(RetryBudget::new(0.0, 0)), Verdict::Final),
         ] {
-            let mut draws = Seed::new(1).draws();
+            let mut rng = Seed::new(1).rng();
             let mut attempts = patient(&policy);
             let (mut now, mut pauses) = (START, Vec::new());
             loop {
@@ -367,7 +367,7 @@ mod tests {
                 let wait = attempts.left(now).unwrap().min(Duration::from_millis(100));
                 attempts.waited(wait);
                 now = now + wait;
-                match attempts.judge_wait(now, &mut draws) {
+                match attempts.judge_wait(now, &mut rng) {
                     Verdict::Wait { pause } => {
                         now = now + pause;
                         pauses.push(pause);
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn what_is_done_between_waits_does_not_count_as_waiting() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let mut attempts = patient(&RetryPolicy::default());
         assert!(attempts.is_left_to_the_pool());
         attempts.waited(PATIENCE / 2);
@@ -393,12 +393,12 @@ mod tests {
         assert_eq!(attempts.left(later), Some(PATIENCE / 2));
         assert!(!attempts.is_left_to_the_pool());
         assert!(matches!(
-            attempts.judge(Class::Disconnected, later, &mut draws),
+            attempts.judge(Class::Disconnected, later, &mut rng),
             Verdict::Again { retry: 1, .. }
         ));
         assert_eq!(attempts.left(later), Some(PATIENCE / 2), "nor does the pause before a retry");
         attempts.waited(PATIENCE / 2);
-        assert_eq!(attempts.judge_wait(later, &mut draws), Verdict::Exhausted);
+        assert_eq!(attempts.judge_wait(later, &mut rng), Verdict::Exhausted);
     }
 
     #[test]
@@ -416,26 +416,26 @@ mod tests {
 
     #[test]
     fn a_changed_schema_is_tried_again_at_once_the_first_time() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let mut attempts = RetryPolicy::default().begin(START);
         let schema = Class::Conflict(Conflict::Schema);
         assert_eq!(
-            attempts.judge(schema, START, &mut draws),
+            attempts.judge(schema, START, &mut rng),
             Verdict::Again { retry: 1, pause: Duration::ZERO }
         );
         assert!(matches!(
-            attempts.judge(schema, START, &mut draws),
+            attempts.judge(schema, START, &mut rng),
             Verdict::Again { retry: 2, pause } if !pause.is_zero()
         ));
     }
 
     #[test]
     fn no_retry_begins_after_the_deadline() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let policy = RetryPolicy::default().retries(u32::MAX).deadline(Duration::from_secs(1));
         let mut attempts = policy.begin(START);
         let (mut now, mut tries) = (START, 0);
-        while let Verdict::Again { pause, .. } = attempts.judge(CHANGE, now, &mut draws) {
+        while let Verdict::Again { pause, .. } = attempts.judge(CHANGE, now, &mut rng) {
             now = now + pause;
             tries += 1;
         }
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn an_empty_budget_ends_the_retries_of_all_who_share_it() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let budget = Arc::new(RetryBudget::new(0.5, 0));
         let policy = RetryPolicy::default().budget(Arc::clone(&budget));
         let other = RetryPolicy::default().budget(budget);
@@ -453,7 +453,7 @@ mod tests {
         for _ in 0..100 {
             for policy in [&policy, &other] {
                 let mut attempts = policy.begin(START);
-                while attempts.judge(CHANGE, START, &mut draws) != Verdict::Exhausted {
+                while attempts.judge(CHANGE, START, &mut rng) != Verdict::Exhausted {
                     retried += 1;
                 }
             }

@@ -18,7 +18,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use forebay::{BoxError, ConfigError, Connect, Lifeline, OpenError, Problem};
+use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError, Problem};
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgDatabaseError, PgSeverity, PgSslMode, PgTransactionManager,
 };
@@ -106,7 +106,7 @@ impl Connect for Sqlx {
         self.parts.prepare().await
     }
 
-    async fn open(&self, _lifeline: Lifeline) -> Result<SqlxConnection, OpenError> {
+    async fn open(&self, _monitor: ConnectionMonitor) -> Result<SqlxConnection, OpenError> {
         self.parts.open(|token| self.dial(token)).await
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use deadpool::managed::{Manager, Metrics as Used, Object, Pool, PoolError, RecycleError, RecycleResult};
 use forebay::rt::{self, Runtime};
 use forebay::{
-    CheckoutError, Connect, Failure, Figures, Instant, Leases, Lifeline, Limit, OpenError, Seed,
+    CheckoutError, Connect, ConnectionMonitor, Failure, Figures, Instant, Leases, Limit, OpenError, Seed,
     StandardSettings,
 };
 use parking_lot::Mutex;
@@ -68,13 +68,13 @@ struct Opened<C: Connect> {
     connection: Tracked<C::Connection>,
     lease: Option<StandardLease>,
     /// Tells whether its lease was taken back.
-    lifeline: Lifeline,
+    monitor: ConnectionMonitor,
 }
 
 impl<C: Connect> Opened<C> {
     /// Whether it can be lent: it lives, nobody has retired it, and its lease was not taken back.
     fn is_fit(&self, shared: &Shared<C>) -> bool {
-        !self.lifeline.is_recalled() && shared.connector.is_usable(&self.connection)
+        !self.monitor.is_recalled() && shared.connector.is_usable(&self.connection)
     }
 }
 
@@ -103,7 +103,7 @@ impl<C: Connect> Standard<C> {
             metrics,
             limit,
             leases,
-            stock: Stock::new(figures.max_open, seed.draws()),
+            stock: Stock::new(figures.max_open, seed.rng()),
             closing: AtomicUsize::new(0),
             gone: Notify::new(),
             waiting: AtomicUsize::new(0),
@@ -267,30 +267,30 @@ impl<C: Connect> fmt::Debug for Standard<C> {
 impl<C: Connect> Shared<C> {
     /// Opens one, unless the lease that it takes for that is taken back meanwhile.
     async fn open(&self) -> Result<Opened<C>, OpenError> {
-        let lifeline = Lifeline::unattached();
-        let opened = unless(lifeline.recalled(), self.open_at(lifeline.clone())).await;
+        let monitor = ConnectionMonitor::unattached();
+        let opened = unless(monitor.recalled(), self.open_at(monitor.clone())).await;
         opened.unwrap_or_else(|| Err(OpenError::new(Failure::Lease, "its lease was taken back")))
     }
 
     /// Token, lease, permit, open: each is had before the next is asked for, and given back if a later one fails.
-    async fn open_at(&self, lifeline: Lifeline) -> Result<Opened<C>, OpenError> {
+    async fn open_at(&self, monitor: ConnectionMonitor) -> Result<Opened<C>, OpenError> {
         self.connector.prepare().await?;
         let lease = match &self.leases {
             Some(leases) => {
-                Some(StandardLease::take(Arc::clone(leases), Arc::clone(&self.runtime), &lifeline).await?)
+                Some(StandardLease::take(Arc::clone(leases), Arc::clone(&self.runtime), &monitor).await?)
             }
             None => None,
         };
         let permit = self.limit.acquire().await;
         permit.map_err(|error| OpenError::new(Failure::RateLimit, error))?.spend();
-        let open = self.connector.open(lifeline.clone());
+        let open = self.connector.open(monitor.clone());
         let limit = self.figures.open_timeout;
         let opened = rt::within(&*self.runtime, limit, open).await;
         let connection = opened.unwrap_or_else(|| {
             let message = format!("no connection within {}", forebay::duration::show(limit));
             Err(OpenError::new(Failure::Timeout, message))
         })?;
-        Ok(Opened { connection, lease, lifeline })
+        Ok(Opened { connection, lease, monitor })
     }
 
     /// Has `pooled` asked and cleaned in a task, so that it is not lost with a caller who gives up. None if it had to go.

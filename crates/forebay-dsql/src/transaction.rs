@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{Draws, Instant, Seed};
+use forebay::{Instant, Rng, Seed};
 use parking_lot::Mutex;
 
 use crate::error::{Class, Error};
@@ -28,7 +28,7 @@ pub struct Transactions(Arc<Inner>);
 struct Inner {
     policy: RetryPolicy,
     runtime: Arc<dyn Runtime>,
-    draws: Mutex<Draws>,
+    rng: Mutex<Rng>,
     meter: TransactionMeter,
 }
 
@@ -44,9 +44,9 @@ pub enum Stage {
 impl Transactions {
     /// With this policy. `service` and `pool` are labels of the metrics.
     pub fn new(policy: RetryPolicy, runtime: impl Runtime, service: &str, pool: &str) -> Self {
-        let draws = Mutex::new(Seed::new(runtime.entropy()).fork("transaction").draws());
+        let rng = Mutex::new(Seed::new(runtime.entropy()).fork("transaction").rng());
         let meter = TransactionMeter::new(service, pool);
-        Self(Arc::new(Inner { policy, runtime: Arc::new(runtime), draws, meter }))
+        Self(Arc::new(Inner { policy, runtime: Arc::new(runtime), rng, meter }))
     }
 
     /// Runs `body` in a transaction on a connection of `sessions` and commits it.
@@ -211,10 +211,10 @@ impl Operation {
 
     /// The error, if it is the last; otherwise nothing, after a pause.
     async fn judge<E>(&mut self, class: Class, error: E) -> Option<E> {
-        let Inner { runtime, draws, meter, .. } = &*self.transactions.0;
+        let Inner { runtime, rng, meter, .. } = &*self.transactions.0;
         meter.failed(self.name, class);
         let now = runtime.now();
-        let verdict = self.attempts.judge(class, now, &mut draws.lock());
+        let verdict = self.attempts.judge(class, now, &mut rng.lock());
         self.obey(verdict, class, now, error).await
     }
 
@@ -224,10 +224,10 @@ impl Operation {
         if !error.is_of_waiting() {
             return self.judge(class, error).await;
         }
-        let Inner { runtime, draws, meter, .. } = &*self.transactions.0;
+        let Inner { runtime, rng, meter, .. } = &*self.transactions.0;
         meter.failed(self.name, class);
         let now = runtime.now();
-        let verdict = self.attempts.judge_wait(now, &mut draws.lock());
+        let verdict = self.attempts.judge_wait(now, &mut rng.lock());
         let waited = self.attempts.has_waited();
         Some(self.obey(verdict, class, now, error).await?.after(waited))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{CheckoutError, Connect, Draws};
+use forebay::{CheckoutError, Connect, Rng};
 
 use crate::standard::{Borrowed, Standard};
 
@@ -22,11 +22,7 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 /// with all that are left, once two in a row were not to be had, or one in a minute.
 ///
 /// Cancel safe: what is open stays in the pool.
-pub(crate) async fn warm_up<C: Connect>(
-    standard: &Standard<C>,
-    stagger: Option<Duration>,
-    draws: &mut Draws,
-) {
+pub(crate) async fn warm_up<C: Connect>(standard: &Standard<C>, stagger: Option<Duration>, rng: &mut Rng) {
     let shared = standard.shared();
     let (open, target) = (standard.open(), shared.figures.max_open);
     let wanted = target.saturating_sub(open);
@@ -48,7 +44,7 @@ pub(crate) async fn warm_up<C: Connect>(
             runtime.sleep_until(turn).await;
         }
         let asked = runtime.now();
-        match one(standard, draws).await {
+        match one(standard, rng).await {
             Some(connection) => {
                 held.push(connection);
                 in_vain = 0;
@@ -71,7 +67,7 @@ pub(crate) async fn warm_up<C: Connect>(
     );
 }
 
-async fn one<C: Connect>(standard: &Standard<C>, draws: &mut Draws) -> Option<Borrowed<C>> {
+async fn one<C: Connect>(standard: &Standard<C>, rng: &mut Rng) -> Option<Borrowed<C>> {
     let runtime = &*standard.shared().runtime;
     for attempt in 0..=RETRIES {
         match standard.take(ATTEMPT).await {
@@ -87,16 +83,16 @@ async fn one<C: Connect>(standard: &Standard<C>, draws: &mut Draws) -> Option<Bo
             Err(error) => tracing::warn!(attempt, %error, "Pool warmup connection failed"),
         }
         if attempt < RETRIES {
-            runtime.sleep_until(runtime.now() + pause(attempt, draws)).await;
+            runtime.sleep_until(runtime.now() + pause(attempt, rng)).await;
         }
     }
     None
 }
 
 /// 200 ms, doubled with each attempt, 5 s at most; of that, from half to one and a half.
-pub(crate) fn pause(attempt: u32, draws: &mut Draws) -> Duration {
+pub(crate) fn pause(attempt: u32, rng: &mut Rng) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
-    full / 2 + draws.up_to(full)
+    full / 2 + rng.up_to(full)
 }
 
 #[cfg(test)]
@@ -107,10 +103,10 @@ mod tests {
 
     #[test]
     fn pauses_double_to_a_ceiling_with_jitter() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         for (attempt, full) in [(0, 200), (1, 400), (4, 3_200), (5, 5_000), (u32::MAX, 5_000)] {
             let full = Duration::from_millis(full);
-            let pauses: Vec<_> = (0..100).map(|_| pause(attempt, &mut draws)).collect();
+            let pauses: Vec<_> = (0..100).map(|_| pause(attempt, &mut rng)).collect();
             assert!(pauses.iter().all(|pause| *pause >= full / 2 && *pause <= full * 3 / 2), "{attempt}");
             assert!(pauses.iter().any(|pause| *pause != pauses[0]), "no jitter at attempt {attempt}");
         }

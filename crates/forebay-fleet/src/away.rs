@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{Draws, Instant};
+use forebay::{Instant, Rng};
 
 /// What is known of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,16 +45,16 @@ impl Away {
 
     /// How long to pause before the next call: doubled with each failure; of that, between half and all, so that a fleet
     /// which lost its store together does not come back together.
-    pub(crate) fn pause(&self, draws: &mut Draws) -> Duration {
-        pause(self.failures, FIRST, LONGEST, draws)
+    pub(crate) fn pause(&self, rng: &mut Rng) -> Duration {
+        pause(self.failures, FIRST, LONGEST, rng)
     }
 }
 
 /// `first`, doubled with each failure after the first, `longest` at most; of that, between half and all.
-pub(crate) fn pause(failures: u32, first: Duration, longest: Duration, draws: &mut Draws) -> Duration {
+pub(crate) fn pause(failures: u32, first: Duration, longest: Duration, rng: &mut Rng) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     let full = first.saturating_mul(1 << doublings).min(longest);
-    full / 2 + draws.up_to(full / 2)
+    full / 2 + rng.up_to(full / 2)
 }
 
 #[cfg(test)]
@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_ceiling_with_jitter() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let longest = Duration::from_secs(10);
         for (failures, full) in [(0, 500), (1, 500), (2, 1000), (5, 8000), (6, 10_000), (u32::MAX, 10_000)] {
             let full = Duration::from_millis(full);
-            let pauses: Vec<_> = (0..50).map(|_| pause(failures, FIRST, longest, &mut draws)).collect();
+            let pauses: Vec<_> = (0..50).map(|_| pause(failures, FIRST, longest, &mut rng)).collect();
             assert!(pauses.iter().all(|pause| *pause >= full / 2 && *pause <= full), "{failures}");
             assert!(pauses.iter().any(|pause| *pause != pauses[0]));
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{AwayPolicy, BoxError, Draws, Instant, LeaseError, LeaseId, Leases, StoreFuture};
+use forebay::{AwayPolicy, BoxError, Instant, LeaseError, LeaseId, Leases, Rng, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
@@ -68,7 +68,7 @@ struct State {
     away: Away,
     paused_until: Instant,
     active: u64,
-    draws: Draws,
+    rng: Rng,
     leaving: bool,
 }
 
@@ -92,14 +92,14 @@ enum Count {
 
 impl Counter {
     /// Starts the task that keeps it; it ends when [`leave`](Self::leave) is done.
-    pub(crate) fn start(rules: Rules, store: Store, draws: Draws) -> Arc<Self> {
+    pub(crate) fn start(rules: Rules, store: Store, rng: Rng) -> Arc<Self> {
         let state = State {
             held: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             away: Away::default(),
             paused_until: Instant::ZERO,
             active: 0,
-            draws,
+            rng,
             leaving: false,
         };
         let left = watch::Sender::new(false);
@@ -143,8 +143,8 @@ impl Counter {
             }
             Some(error) => {
                 state.away.failed(now);
-                let State { away, draws, .. } = &mut *state;
-                state.paused_until = now + away.pause(draws);
+                let State { away, rng, .. } = &mut *state;
+                state.paused_until = now + away.pause(rng);
                 let remedy = error.remedy();
                 warn!(target: "forebay", %error, remedy, "Distributed connection lease: table call failed");
             }
@@ -176,8 +176,8 @@ impl Counter {
             if state.away.is_away() && self.now() < state.paused_until {
                 return self.while_away(&mut state, "the table is away".into());
             }
-            let draws = &mut state.draws;
-            (format!("{:016x}{:016x}", draws.bits(), draws.bits()), format!("{:016x}", draws.bits()))
+            let rng = &mut state.rng;
+            (format!("{:016x}{:016x}", rng.bits(), rng.bits()), format!("{:016x}", rng.bits()))
         };
         let wall = self.store.runtime.wall();
         let writes =
@@ -208,7 +208,7 @@ impl Counter {
                     claim.doubt(&mut state, unknown);
                     return self.while_away(&mut state, error.into());
                 }
-                away::pause(tries, CONFLICT.0, CONFLICT.1, &mut state.draws)
+                away::pause(tries, CONFLICT.0, CONFLICT.1, &mut state.rng)
             };
             self.store.runtime.sleep_until(self.now() + pause).await;
         }
@@ -220,7 +220,7 @@ impl Counter {
         if !on_our_own || state.held.len() as u64 >= self.rules.max_open {
             return Err(LeaseError::Unavailable(error));
         }
-        let id = format!("{:016x}{:016x}", state.draws.bits(), state.draws.bits());
+        let id = format!("{:016x}{:016x}", state.rng.bits(), state.rng.bits());
         state.held.insert(id.clone(), Held { count: Count::Not, renew_at: self.now(), release: None });
         self.nudged.notify_one();
         Ok(LeaseId::new(id))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{Draws, Seed, StoreFuture};
+use forebay::{Rng, Seed, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -37,7 +37,7 @@ pub struct FaultyTable {
     /// The network's own: it outlives the processes that call.
     runtime: Arc<dyn Runtime>,
     faults: Mutex<Faults>,
-    draws: Mutex<Draws>,
+    rng: Mutex<Rng>,
 }
 
 /// What is to become of one call.
@@ -55,7 +55,7 @@ impl FaultyTable {
             table: Arc::new(table),
             runtime: Arc::new(runtime),
             faults: Mutex::default(),
-            draws: Mutex::new(seed.fork("faulty").draws()),
+            rng: Mutex::new(seed.fork("faulty").rng()),
         }
     }
 
@@ -71,8 +71,8 @@ impl FaultyTable {
     }
 
     fn fate(&self, transaction: bool) -> Fate {
-        let (faults, mut draws) = (self.faults(), self.draws.lock());
-        let mut chance = |thousandths: u32| thousandths > 0 && draws.below(1000) < u64::from(thousandths);
+        let (faults, mut rng) = (self.faults(), self.rng.lock());
+        let mut chance = |thousandths: u32| thousandths > 0 && rng.below(1000) < u64::from(thousandths);
         let unheard = |after| Fate::DoneUnheard { after };
         if faults.away {
             let refused = || TableError::Unknown("the connection was refused".into());
@@ -89,12 +89,12 @@ impl FaultyTable {
         }
         let (lost, late) = (chance(faults.lost_answers), chance(faults.late_requests));
         let (least, most) = faults.latency;
-        let half = (least + draws.up_to(most.saturating_sub(least))) / 2;
+        let half = (least + rng.up_to(most.saturating_sub(least))) / 2;
         if lost {
             return unheard(half);
         }
         if late {
-            return unheard(Duration::from_secs(5) + draws.up_to(Duration::from_secs(20)));
+            return unheard(Duration::from_secs(5) + rng.up_to(Duration::from_secs(20)));
         }
         Fate::Done { before: half, after: half }
     }

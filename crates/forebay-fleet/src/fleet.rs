@@ -318,7 +318,7 @@ impl Counting {
             policy: settings.away,
         };
         let runtime = Arc::clone(&store.runtime);
-        let ledger = Arc::new(LedgerLeases(Ledger::start(rules, name, store, seed.fork("ledger").draws())));
+        let ledger = Arc::new(LedgerLeases(Ledger::start(rules, name, store, seed.fork("ledger").rng())));
         let mut leases: Arc<dyn Leases> = Arc::clone(&ledger) as _;
         if settings.away == AwayPolicy::Strict {
             leases = RecalledLeases::start(leases, ledger.0.ceiling(), &*runtime);
@@ -336,7 +336,7 @@ impl Counting {
             max_open: settings.max_open,
             policy: settings.away,
         };
-        Self::Counter(Arc::new(CounterLeases(Counter::start(rules, store, seed.fork("counter").draws()))))
+        Self::Counter(Arc::new(CounterLeases(Counter::start(rules, store, seed.fork("counter").rng()))))
     }
 }
 
@@ -356,7 +356,7 @@ fn share_rate(
     };
     let local = LocalLimit::new(settings.local_rate, settings.local_burst, Arc::clone(&store.runtime));
     let rules = rate::Rules { per_second, burst, max_wait, policy: settings.away };
-    Rate::new(rules, source, store, ledger, local, seed.fork("rate").draws())
+    Rate::new(rules, source, store, ledger, local, seed.fork("rate").rng())
 }
 
 impl fmt::Debug for Fleet {

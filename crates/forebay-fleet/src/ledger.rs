@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{Draws, Instant};
+use forebay::{Instant, Rng};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::{error, info, warn};
@@ -68,11 +68,11 @@ pub(crate) struct Holding {
 
 impl Ledger {
     /// Starts the tasks that keep it. They end when [`leave`](Self::leave) is done.
-    pub(crate) fn start(mut rules: Rules, name: Name, store: Store, draws: Draws) -> Arc<Self> {
+    pub(crate) fn start(mut rules: Rules, name: Name, store: Store, rng: Rng) -> Arc<Self> {
         // The table has whole seconds: with less, others would take us for dead before we do.
         let seconds = rules.lease.as_secs() + u64::from(rules.lease.subsec_nanos() > 0);
         rules.lease = Duration::from_secs(seconds.max(1));
-        let book = Book::new(rules.clone(), name, draws);
+        let book = Book::new(rules.clone(), name, rng);
         let ceiling = book.ceiling(store.runtime.now());
         let ledger = Arc::new(Self {
             book: Mutex::new(book),

@@ -1,13 +1,13 @@
 //! What an instance is called.
 
-use forebay::{Draws, Seed};
+use forebay::{Rng, Seed};
 
 /// The name of an instance: something of the service's, so that operators know it, and something of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     name: String,
     service: String,
-    draws: Draws,
+    rng: Rng,
 }
 
 /// It is in every write of a shard: with names of this length, 27 entries cost one unit.
@@ -21,7 +21,7 @@ impl Name {
     pub(crate) fn new(service: &str, entropy: u64) -> Self {
         let letters = service.chars().filter(char::is_ascii_alphanumeric);
         let service = letters.take(KNOWN).collect::<String>().to_lowercase();
-        let mut name = Self { name: String::new(), service, draws: Seed::new(entropy).fork("name").draws() };
+        let mut name = Self { name: String::new(), service, rng: Seed::new(entropy).fork("name").rng() };
         name.change();
         name
     }
@@ -35,7 +35,7 @@ impl Name {
         const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let mut name = self.service.clone();
         while name.len() < LENGTH {
-            let letter = usize::try_from(self.draws.below(32)).unwrap_or(0);
+            let letter = usize::try_from(self.rng.below(32)).unwrap_or(0);
             name.push(char::from(LETTERS[letter]));
         }
         std::mem::replace(&mut self.name, name)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{AwayPolicy, Draws, Instant, Limit, LimitError, LocalLimit, Pace, Permit, StoreFuture};
+use forebay::{AwayPolicy, Instant, Limit, LimitError, LocalLimit, Pace, Permit, Rng, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -69,10 +69,10 @@ impl Rate {
         store: Store,
         ledger: Option<Arc<Ledger>>,
         local: LocalLimit,
-        draws: Draws,
+        rng: Rng,
     ) -> Self {
         let share = Share::new(rules.per_second, rules.burst);
-        let state = Mutex::new(State::new(source, share, ledger.is_some(), draws));
+        let state = Mutex::new(State::new(source, share, ledger.is_some(), rng));
         Self(Arc::new(Inner { rules, store, ledger, local, state, changed: Notify::new() }))
     }
 
@@ -229,7 +229,7 @@ impl Inner {
                     let line = state.source.line(wall);
                     if line > LINE {
                         // A place in it can be asked for in a while: those who come together do not write together.
-                        state.ask_at = self.store.runtime.now() + state.draws.up_to(line / 4);
+                        state.ask_at = self.store.runtime.now() + state.rng.up_to(line / 4);
                         return;
                     }
                 }
@@ -264,7 +264,7 @@ impl Inner {
                     if wait > LINE {
                         // Whoever comes until then asks together with the others, when these have had their turns: a
                         // little ahead, and instances that began together drift apart.
-                        let ahead = wait / 16 + state.draws.up_to(wait / 8);
+                        let ahead = wait / 16 + state.rng.up_to(wait / 8);
                         state.ask_at = state.ask_at.max(last - ahead);
                     }
                     for turn in turns {
@@ -276,7 +276,7 @@ impl Inner {
                 Verdict::Again(fewer) => count = fewer.clamp(1, BATCH),
                 Verdict::Later(pause) => {
                     state.last_wait = state.source.line(wall);
-                    state.ask_at = answered + pause / 2 + state.draws.up_to(pause / 2);
+                    state.ask_at = answered + pause / 2 + state.rng.up_to(pause / 2);
                     return;
                 }
             }
@@ -289,8 +289,8 @@ impl Inner {
         if !error.is_an_answer() {
             state.away.failed(now);
         }
-        let State { away, draws, .. } = state;
-        state.ask_at = now + away.pause(draws);
+        let State { away, rng, .. } = state;
+        state.ask_at = now + away.pause(rng);
         let remedy = error.remedy();
         warn!(target: "forebay", %error, remedy, "Distributed rate limiter: table call failed");
         if state.away.is_away() && !was_away {

@@ -106,11 +106,11 @@ impl PoolConfig {
             .acquire_timeout(self.acquire_timeout())
             .open_timeout(options.opening())
             .close_timeout(self.quarantine() + self.linger() + FAREWELL)
-            .longest_pause(LONGEST_PAUSE)
+            .max_backoff(LONGEST_PAUSE)
             .rate(RATE, burst)
-            .stagger(Duration::ZERO);
+            .startup_jitter(Duration::ZERO);
         if let Some(ttl) = self.idle_ttl() {
-            config = config.idle_ttl(ttl);
+            config = config.idle_timeout(ttl);
         }
         // In this crate's names.
         config

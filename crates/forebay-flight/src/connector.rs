@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{BoxError, Connect, Failure, Instant, Lifeline, OpenError};
+use forebay::{BoxError, Connect, ConnectionMonitor, Failure, Instant, OpenError};
 use tokio::sync::watch;
 use tonic::Code;
 
@@ -61,8 +61,8 @@ impl Connector {
     ///
     /// # Cancel safety
     /// Dropping it ends what was begun, in the background.
-    async fn begin(&self, lifeline: Lifeline) -> Result<AsyncSession> {
-        let mut session = AsyncSession::open(&self.server, lifeline, self.default_timeout).await?;
+    async fn begin(&self, monitor: ConnectionMonitor) -> Result<AsyncSession> {
+        let mut session = AsyncSession::open(&self.server, monitor, self.default_timeout).await?;
         let limit = self.server.options.connect_timeout;
         let answer = rt::within(&*self.server.runtime, limit, session.link.ping()).await;
         let why = match answer {
@@ -116,15 +116,15 @@ impl Connector {
 impl Connect for Connector {
     type Connection = AsyncSession;
 
-    async fn open(&self, lifeline: Lifeline) -> Result<AsyncSession, OpenError> {
+    async fn open(&self, monitor: ConnectionMonitor) -> Result<AsyncSession, OpenError> {
         while let Some(session) = self.budget.unshelve() {
-            session.link.pulse().attach(lifeline.clone());
+            session.link.pulse().attach(monitor.clone());
             if session.link.is_usable() {
                 return Ok(session);
             }
         }
         // Boxed, like all that a pool's care rarely does: its tasks are moved about before they run.
-        Box::pin(self.begin(lifeline)).await.map_err(|error| OpenError::new(failure(&error), error))
+        Box::pin(self.begin(monitor)).await.map_err(|error| OpenError::new(failure(&error), error))
     }
 
     fn is_usable(&self, session: &AsyncSession) -> bool {

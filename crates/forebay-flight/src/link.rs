@@ -10,7 +10,7 @@ use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{Action, FlightData, FlightDescriptor, FlightInfo, PollInfo, Ticket};
 use bytes::Bytes;
 use forebay::rt;
-use forebay::{Chain, Lifeline};
+use forebay::{Chain, ConnectionMonitor};
 use futures_util::{Stream, TryStreamExt};
 use tokio::sync::Notify;
 use tonic::{Code, Request, Status, Streaming};
@@ -61,9 +61,9 @@ impl Link {
     ///
     /// # Cancel safety
     /// Dropping it closes what was half made.
-    pub(crate) async fn open(server: &Arc<Server>, lifeline: Lifeline) -> Result<Arc<Self>> {
+    pub(crate) async fn open(server: &Arc<Server>, monitor: ConnectionMonitor) -> Result<Arc<Self>> {
         let options = &server.options;
-        let wire = Wire::dial(options, server.tls.as_ref(), &server.runtime, lifeline).await?;
+        let wire = Wire::dial(options, server.tls.as_ref(), &server.runtime, monitor).await?;
         let limit = options.connect_timeout;
         let login = rt::within(&*server.runtime, limit, login(wire, &options.auth)).await;
         let wire = login.unwrap_or_else(|| {

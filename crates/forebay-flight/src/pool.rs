@@ -194,7 +194,7 @@ impl AsyncFlightSQLPool {
         PoolStatus {
             idle: status.ready,
             in_use: status.in_use,
-            cleaning: status.in_care,
+            cleaning: status.in_maintenance,
             opening: status.opening,
             closing: status.closing,
             waiting: status.waiting,

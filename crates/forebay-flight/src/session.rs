@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use forebay::Lifeline;
+use forebay::ConnectionMonitor;
 use forebay::rt::{Runtime, TokioRuntime};
 
 use crate::config::PoolConfig;
@@ -75,15 +75,15 @@ impl AsyncSession {
     pub(crate) async fn connect_on(runtime: Arc<dyn Runtime>, options: ConnectOptions) -> Result<Self> {
         let defaults = PoolConfig::default();
         let server = Server::new(options, runtime, &defaults.healthcheck_sql, defaults.quarantine())?;
-        Self::open(&Arc::new(server), Lifeline::unattached(), None).await
+        Self::open(&Arc::new(server), ConnectionMonitor::unattached(), None).await
     }
 
     pub(crate) async fn open(
         server: &Arc<Server>,
-        lifeline: Lifeline,
+        monitor: ConnectionMonitor,
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
-        let link = Link::open(server, lifeline).await?;
+        let link = Link::open(server, monitor).await?;
         Ok(Self { link, is_altered: false, is_over: false, default_timeout })
     }
 

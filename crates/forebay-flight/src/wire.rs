@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{BoxError, Lifeline};
+use forebay::{BoxError, ConnectionMonitor};
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
@@ -55,23 +55,19 @@ pub(crate) struct Pulse {
     is_over: AtomicBool,
     over: Notify,
     /// Who is to hear of its end.
-    lifeline: Mutex<Lifeline>,
+    monitor: Mutex<ConnectionMonitor>,
 }
 
 impl Pulse {
-    fn new(lifeline: Lifeline) -> Arc<Self> {
-        Arc::new(Self {
-            is_over: AtomicBool::new(false),
-            over: Notify::new(),
-            lifeline: Mutex::new(lifeline),
-        })
+    fn new(monitor: ConnectionMonitor) -> Arc<Self> {
+        Arc::new(Self { is_over: AtomicBool::new(false), over: Notify::new(), monitor: Mutex::new(monitor) })
     }
 
     /// Somebody else is to hear of its end from now on; at once, if it was before.
-    pub(crate) fn attach(&self, lifeline: Lifeline) {
-        *self.lifeline.lock() = lifeline.clone();
+    pub(crate) fn attach(&self, monitor: ConnectionMonitor) {
+        *self.monitor.lock() = monitor.clone();
         if self.is_over() {
-            lifeline.cut();
+            monitor.mark_dead();
         }
     }
 
@@ -97,8 +93,8 @@ impl Drop for LastBeat {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::Release);
         self.0.over.notify_waiters();
-        let lifeline = self.0.lifeline.lock().clone();
-        lifeline.cut();
+        let monitor = self.0.monitor.lock().clone();
+        monitor.mark_dead();
     }
 }
 
@@ -116,7 +112,7 @@ impl Wire {
         options: &ConnectOptions,
         tls: Option<&Tls>,
         runtime: &Arc<dyn Runtime>,
-        lifeline: Lifeline,
+        monitor: ConnectionMonitor,
     ) -> Result<Self> {
         let limit = options.connect_timeout;
         // In a box: a handshake is twenty kilobytes of state, and every future that waits for one would carry it.
@@ -130,10 +126,10 @@ impl Wire {
                 .and_then(|()| watch(&socket))
                 .map_err(|error| unreachable(options, &error))?;
             match tls {
-                None => Self::over(socket, options, runtime, lifeline).await,
+                None => Self::over(socket, options, runtime, monitor).await,
                 Some(tls) => {
                     let secured = tls.secure(socket).await.map_err(|error| unreachable(options, &error))?;
-                    Self::over(secured, options, runtime, lifeline).await
+                    Self::over(secured, options, runtime, monitor).await
                 }
             }
         });
@@ -145,7 +141,7 @@ impl Wire {
         socket: T,
         options: &ConnectOptions,
         runtime: &Arc<dyn Runtime>,
-        lifeline: Lifeline,
+        monitor: ConnectionMonitor,
     ) -> Result<Self>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -162,7 +158,7 @@ impl Wire {
             .keep_alive_while_idle(true);
         let handshake = builder.handshake(TokioIo::new(socket)).await;
         let (send, connection) = handshake.map_err(|error| unreachable(options, &error))?;
-        let pulse = Pulse::new(lifeline);
+        let pulse = Pulse::new(monitor);
         let beat = LastBeat(Arc::clone(&pulse));
         runtime.spawn(Box::pin(async move {
             // Dropped last: the socket is closed before it is said to be.

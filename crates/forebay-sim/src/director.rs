@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
-use forebay::{Draws, Instant};
+use forebay::{Instant, Rng};
 
 use crate::fleet::Fleet;
 use crate::judge::WindowId;
@@ -22,8 +22,8 @@ pub(crate) fn direct(fleet: &Arc<Fleet>) -> VirtualProcess {
         }));
     }
     for (number, fault) in world.scenario.faults.iter().enumerate() {
-        let draws = world.seed.fork("fault").fork(&number.to_string()).draws();
-        let stage = Stage { fleet: Arc::clone(fleet), fault: fault.clone(), draws, theatre: theatre.clone() };
+        let rng = world.seed.fork("fault").fork(&number.to_string()).rng();
+        let stage = Stage { fleet: Arc::clone(fleet), fault: fault.clone(), rng, theatre: theatre.clone() };
         theatre.spawn(Box::pin(stage.play()));
     }
     let cluster_fleet = Arc::clone(fleet);
@@ -47,7 +47,7 @@ async fn end_sessions(fleet: &Arc<Fleet>) {
 struct Stage {
     fleet: Arc<Fleet>,
     fault: Fault,
-    draws: Draws,
+    rng: Rng,
     theatre: VirtualProcess,
 }
 
@@ -57,7 +57,7 @@ impl Stage {
         let world = &fleet.world;
         for turn in 0..self.fault.times {
             let at = world.start + self.fault.at + self.fault.every.saturating_mul(turn);
-            let at: Instant = at + self.draws.up_to(self.fault.spread);
+            let at: Instant = at + self.rng.up_to(self.fault.spread);
             world.time.sleep_until(at).await;
             self.strike().await;
         }
@@ -212,7 +212,7 @@ impl Stage {
             (0..self.fleet.len()).filter(|place| self.fleet.is_running(*place)).collect();
         let mut chosen = Vec::new();
         while chosen.len() < count && !running.is_empty() {
-            let lot = self.draws.below(running.len() as u64);
+            let lot = self.rng.below(running.len() as u64);
             chosen.push(running.swap_remove(usize::try_from(lot).unwrap_or(0)));
         }
         chosen

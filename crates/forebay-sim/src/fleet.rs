@@ -134,16 +134,16 @@ impl Fleet {
     fn clock(&self, place: usize) -> ProcessClock {
         // Of the machine, not of the process: a restart does not set a clock right.
         let scenario = &self.world.scenario;
-        let mut draws = self.world.seed.fork("clock").fork(&scenario.services[place].name).draws();
+        let mut rng = self.world.seed.fork("clock").fork(&scenario.services[place].name).rng();
         let skew = i64::try_from(scenario.clocks.skew.as_nanos()).unwrap_or(i64::MAX / 4);
         let drift = i64::from(scenario.clocks.drift_ppm);
         let mut either_way = |most: i64| {
-            let drawn = draws.below(2 * most.unsigned_abs() + 1);
+            let drawn = rng.below(2 * most.unsigned_abs() + 1);
             i64::try_from(drawn).unwrap_or(0) - most
         };
         let (wall_ahead, drift) = (either_way(skew), either_way(drift));
         ProcessClock {
-            uptime: draws.up_to(LONGEST_UPTIME),
+            uptime: rng.up_to(LONGEST_UPTIME),
             wall_ahead,
             drift_ppm: i32::try_from(drift).unwrap_or(0),
         }
@@ -273,7 +273,7 @@ impl Fleet {
         for member in &self.members {
             if let Some(status) = member.lock().status() {
                 gauges.ready += status.ready;
-                gauges.in_use += status.in_use + status.in_care;
+                gauges.in_use += status.in_use + status.in_maintenance;
                 gauges.opening += status.opening;
                 gauges.waiting += status.waiting;
             }
@@ -356,10 +356,10 @@ impl Birth {
             wiring.reservoir(builder).start_empty().expect("the scenario's settings have been checked");
         let shift = Arc::new(Shift::new(Arc::clone(world), place, reservoir.clone()));
         if service.workload.enabled {
-            let (draws, runtime, shift) = (seed.fork("load").draws(), process.clone(), Arc::clone(&shift));
+            let (rng, runtime, shift) = (seed.fork("load").rng(), process.clone(), Arc::clone(&shift));
             process.spawn(Box::pin(async move {
                 shift.reservoir.filled(FILL).await;
-                load::generate(shift, runtime, draws).await;
+                load::generate(shift, runtime, rng).await;
             }));
         }
         // No other: a process that was killed runs no more.

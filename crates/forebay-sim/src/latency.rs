@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::Draws;
+use forebay::Rng;
 
 /// A log-normal time, given by its median and its 99th percentile, as operators know them. Equal, they are a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,11 +32,11 @@ impl Latency {
     }
 
     /// One such time.
-    pub fn draw(&self, draws: &mut Draws) -> Duration {
+    pub fn draw(&self, rng: &mut Rng) -> Duration {
         if self.p99 <= self.p50 {
             return self.p50;
         }
-        self.at(normal(draws).min(Z_MOST))
+        self.at(normal(rng).min(Z_MOST))
     }
 
     fn at(&self, z: f64) -> Duration {
@@ -51,21 +51,21 @@ impl Latency {
 }
 
 /// A number from zero to one, neither included.
-pub(crate) fn fraction(draws: &mut Draws) -> f64 {
+pub(crate) fn fraction(rng: &mut Rng) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
-    let bits = (draws.bits() >> 11) as f64;
+    let bits = (rng.bits() >> 11) as f64;
     (bits + 0.5) / 9_007_199_254_740_992.0
 }
 
 /// A standard normal number. `libm`, since the platform's own functions differ in their last digits.
-fn normal(draws: &mut Draws) -> f64 {
-    let (u, v) = (fraction(draws), fraction(draws));
+fn normal(rng: &mut Rng) -> f64 {
+    let (u, v) = (fraction(rng), fraction(rng));
     libm::sqrt(-2.0 * libm::log(u)) * libm::cos(std::f64::consts::TAU * v)
 }
 
 /// A time until the next of many independent arrivals, of which there are so many in a second.
-pub(crate) fn exponential(per_second: f64, draws: &mut Draws) -> Duration {
-    let nanos = -libm::log(fraction(draws)) * 1e9 / per_second;
+pub(crate) fn exponential(per_second: f64, rng: &mut Rng) -> Duration {
+    let nanos = -libm::log(fraction(rng)) * 1e9 / per_second;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturates")]
     Duration::from_nanos(nanos as u64)
 }
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn half_are_below_the_median_and_one_in_a_hundred_above_the_99th() {
         let latency = Latency { p50: Duration::from_millis(15), p99: Duration::from_millis(120) };
-        let mut draws = Seed::new(1).draws();
-        let times: Vec<_> = (0..100_000).map(|_| latency.draw(&mut draws)).collect();
+        let mut rng = Seed::new(1).rng();
+        let times: Vec<_> = (0..100_000).map(|_| latency.draw(&mut rng)).collect();
         let above = |limit: Duration| times.iter().filter(|time| **time > limit).count();
         assert!((49_000..51_000).contains(&above(latency.p50)), "{}", above(latency.p50));
         assert!((900..1100).contains(&above(latency.p99)), "{}", above(latency.p99));
@@ -89,17 +89,17 @@ mod tests {
 
     #[test]
     fn a_constant_is_one() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let second = Duration::from_secs(1);
-        assert_eq!(Latency::constant(second).draw(&mut draws), second);
+        assert_eq!(Latency::constant(second).draw(&mut rng), second);
         assert_eq!(Latency::constant(second).longest(), second);
-        assert_eq!(Latency { p50: Duration::ZERO, p99: second }.draw(&mut draws), Duration::ZERO);
+        assert_eq!(Latency { p50: Duration::ZERO, p99: second }.draw(&mut rng), Duration::ZERO);
     }
 
     #[test]
     fn arrivals_keep_their_mean() {
-        let mut draws = Seed::new(1).draws();
-        let total: Duration = (0..100_000).map(|_| exponential(100.0, &mut draws)).sum();
+        let mut rng = Seed::new(1).rng();
+        let total: Duration = (0..100_000).map(|_| exponential(100.0, &mut rng)).sum();
         assert!((990..1010).contains(&total.as_secs()), "{total:?}");
     }
 }

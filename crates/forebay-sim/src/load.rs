@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualProcess};
-use forebay::{CheckoutError, Draws, Reservoir};
+use forebay::{CheckoutError, Reservoir, Rng};
 
 use crate::books::{Loan, Plight};
 use crate::latency::{exponential, fraction};
@@ -50,14 +50,14 @@ impl Shift {
 }
 
 /// Brings work until the instance stops.
-pub(crate) async fn generate(shift: Arc<Shift>, runtime: VirtualProcess, mut draws: Draws) {
+pub(crate) async fn generate(shift: Arc<Shift>, runtime: VirtualProcess, mut rng: Rng) {
     let world = Arc::clone(&shift.world);
     let workload = shift.workload().clone();
     let most = workload.surge_times.max(1.0);
     loop {
         let (pause, batch) = match workload.arrivals {
             Arrivals::Batches { every, size } => (every, size),
-            Arrivals::Poisson { per_second } => (exponential(per_second * most, &mut draws), 1),
+            Arrivals::Poisson { per_second } => (exponential(per_second * most, &mut rng), 1),
         };
         world.pass(pause.max(Duration::from_nanos(1))).await;
         if shift.stopping.load(Ordering::Relaxed) {
@@ -70,14 +70,14 @@ pub(crate) async fn generate(shift: Arc<Shift>, runtime: VirtualProcess, mut dra
             Arrivals::Poisson { .. } => share / most,
         };
         for _ in 0..batch {
-            if chance < 1.0 && fraction(&mut draws) >= chance {
+            if chance < 1.0 && fraction(&mut rng) >= chance {
                 continue;
             }
             if workload.max_in_use > 0 && shift.at_work.load(Ordering::Relaxed) >= workload.max_in_use as u64
             {
                 break;
             }
-            let hold = workload.hold_time + draws.up_to(workload.hold_jitter);
+            let hold = workload.hold_time + rng.up_to(workload.hold_jitter);
             shift.at_work.fetch_add(1, Ordering::Relaxed);
             runtime.spawn(Box::pin(work(Arc::clone(&shift), hold)));
         }

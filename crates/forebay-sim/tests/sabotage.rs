@@ -47,7 +47,7 @@ fn a_broken_line() {
 #[test]
 fn a_broken_calendar() {
     notices(
-        Sabotage::Calendar,
+        Sabotage::RetirementSchedule,
         Assertion::MaxRenewals,
         "{duration: 40m, assertMaxRenewalsPerSec: 5, services: [{name: a, targetReady: 1000}]}",
     );

@@ -18,9 +18,9 @@ use crate::reservoir::Reservoir;
 /// gives it back to the reservoir, and takes a fresh one, which costs nanoseconds and not an open.
 ///
 /// Let the reservoir own as many connections as the pool may hold, and a few more.
-pub struct Tap<C: Connect>(Reservoir<C>);
+pub struct ReservoirManager<C: Connect>(Reservoir<C>);
 
-impl<C: Connect> Tap<C> {
+impl<C: Connect> ReservoirManager<C> {
     /// A tap on `reservoir`.
     #[must_use]
     pub fn new(reservoir: Reservoir<C>) -> Self {
@@ -40,14 +40,14 @@ impl<C: Connect> Tap<C> {
     }
 }
 
-impl<C: Connect> Clone for Tap<C> {
+impl<C: Connect> Clone for ReservoirManager<C> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<C: Connect> fmt::Debug for Tap<C> {
+impl<C: Connect> fmt::Debug for ReservoirManager<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tap").field(&self.0).finish()
+        f.debug_tuple("ReservoirManager").field(&self.0).finish()
     }
 }

@@ -7,7 +7,7 @@ use crate::config::{Config, ConfigError};
 use crate::connect::Connect;
 use crate::core::Core;
 use crate::event::{Event, Observer, Observers};
-use crate::lease::{LeaseDesk, Leases};
+use crate::lease::{LeaseClient, Leases};
 use crate::limit::{Limit, LocalLimit};
 use crate::reservoir::Reservoir;
 use crate::rt::{self, NoRuntime, Runtime};
@@ -113,7 +113,7 @@ impl<C: Connect> Builder<C> {
             .unwrap_or_else(|| Arc::new(LocalLimit::new(config.rate, config.burst, Arc::clone(&runtime))));
         let observer = Arc::new(observers);
         let leases = leases.map(|leases| {
-            Arc::new(LeaseDesk::new(leases, Arc::clone(&runtime), Arc::clone(&observer) as _, seed))
+            Arc::new(LeaseClient::new(leases, Arc::clone(&runtime), Arc::clone(&observer) as _, seed))
         });
         let core = Arc::new(Core::new(connector, config, seed, runtime, limit, leases, observer));
         core.runtime.spawn(Box::pin(tasks::refill::run(Arc::clone(&core))));

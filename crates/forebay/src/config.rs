@@ -39,21 +39,21 @@ pub struct Config {
     pub(crate) lifetime: Option<Lifetime>,
     pub(crate) server_limit: Option<Duration>,
     pub(crate) overlap: Option<usize>,
-    pub(crate) idle_ttl: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
     pub(crate) check_after: Option<Duration>,
     pub(crate) empty_wait: Option<Duration>,
     pub(crate) acquire_timeout: Duration,
     pub(crate) open_timeout: Duration,
-    pub(crate) care_timeout: Duration,
+    pub(crate) maintenance_timeout: Duration,
     pub(crate) close_timeout: Duration,
     pub(crate) inflight_limit: usize,
-    pub(crate) longest_pause: Option<Duration>,
+    pub(crate) max_backoff: Option<Duration>,
     pub(crate) rate: f64,
     pub(crate) burst: u32,
-    pub(crate) stagger: Duration,
+    pub(crate) startup_jitter: Duration,
     pub(crate) fill_timeout: Duration,
     pub(crate) seed: Option<Seed>,
-    pub(crate) place_in_fleet: Option<u64>,
+    pub(crate) instance_index: Option<u64>,
 }
 
 /// When connections are opened.
@@ -73,21 +73,21 @@ impl Default for Config {
             lifetime: Some(Lifetime::default()),
             server_limit: None,
             overlap: None,
-            idle_ttl: None,
+            idle_timeout: None,
             check_after: None,
             empty_wait: None,
             acquire_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_secs(10),
-            care_timeout: Duration::from_secs(5),
+            maintenance_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
             inflight_limit: 64,
-            longest_pause: None,
+            max_backoff: None,
             rate: 10.0,
             burst: 100,
-            stagger: Duration::from_secs(5),
+            startup_jitter: Duration::from_secs(5),
             fill_timeout: Duration::from_secs(30),
             seed: None,
-            place_in_fleet: None,
+            instance_index: None,
         }
     }
 }
@@ -168,8 +168,8 @@ impl Config {
 
     /// Closes connections that nobody has used for so long, down to the number kept ready. Default: never.
     #[must_use]
-    pub const fn idle_ttl(mut self, ttl: Duration) -> Self {
-        self.idle_ttl = Some(ttl);
+    pub const fn idle_timeout(mut self, ttl: Duration) -> Self {
+        self.idle_timeout = Some(ttl);
         self
     }
 
@@ -207,8 +207,8 @@ impl Config {
 
     /// How long a reset or a health check may take. Default 5 s.
     #[must_use]
-    pub const fn care_timeout(mut self, timeout: Duration) -> Self {
-        self.care_timeout = timeout;
+    pub const fn maintenance_timeout(mut self, timeout: Duration) -> Self {
+        self.maintenance_timeout = timeout;
         self
     }
 
@@ -229,8 +229,8 @@ impl Config {
     /// The longest pause between two attempts to open that fail. Default: 10 s, or 1 s where no token could be had, which suits a
     /// fleet before a server that rations connections. A single pool before a server that does not can be back sooner.
     #[must_use]
-    pub const fn longest_pause(mut self, pause: Duration) -> Self {
-        self.longest_pause = Some(pause);
+    pub const fn max_backoff(mut self, pause: Duration) -> Self {
+        self.max_backoff = Some(pause);
         self
     }
 
@@ -247,8 +247,8 @@ impl Config {
     /// Waits a random time up to this before the first open, so that a fleet that starts at once does not open at
     /// once. Default 5 s; zero turns it off.
     #[must_use]
-    pub const fn stagger(mut self, longest: Duration) -> Self {
-        self.stagger = longest;
+    pub const fn startup_jitter(mut self, longest: Duration) -> Self {
+        self.startup_jitter = longest;
         self
     }
 
@@ -270,8 +270,8 @@ impl Config {
     /// fleet then retire their connections in turns, by the time of day, and not some of them at once. Default: as the
     /// [leases](crate::Leases::instance_index) say; if they do not, turns are drawn by lot.
     #[must_use]
-    pub const fn place_in_fleet(mut self, number: u64) -> Self {
-        self.place_in_fleet = Some(number);
+    pub const fn instance_index(mut self, number: u64) -> Self {
+        self.instance_index = Some(number);
         self
     }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::connect::{Connect, Lifeline};
+use crate::connect::{Connect, ConnectionMonitor};
 use crate::lease::{LeaseError, Leases};
 use crate::limit::Limit;
 use crate::rt::Runtime;
@@ -23,7 +23,7 @@ use crate::rt::Runtime;
 pub async fn connect<C: Connect>(connector: &C) {
     connector.prepare().await.unwrap_or_else(|error| panic!("prepare failed: {error}"));
     let open = || async {
-        let opened = connector.open(Lifeline::unattached()).await;
+        let opened = connector.open(ConnectionMonitor::unattached()).await;
         opened.unwrap_or_else(|error| panic!("open failed: {error}"))
     };
     let mut first = open().await;
@@ -41,7 +41,7 @@ pub async fn connect<C: Connect>(connector: &C) {
     assert!(connector.is_usable(&second), "closing one connection ended another");
 
     // An open that is given up on the way must not keep the next from succeeding.
-    let mut abandoned = Box::pin(connector.open(Lifeline::unattached()));
+    let mut abandoned = Box::pin(connector.open(ConnectionMonitor::unattached()));
     drop(poll_once(&mut abandoned));
     drop(abandoned);
     let third = open().await;

@@ -27,10 +27,13 @@ pub trait Connect: Send + Sync + 'static {
         ready(Ok(()))
     }
 
-    /// Opens one connection. `lifeline` is for a connector that learns of a connection's death as it happens:
+    /// Opens one connection. `monitor` is for a connector that learns of a connection's death as it happens:
     /// cut it then; and for one that can close a connection under its caller when it is
-    /// [recalled](Lifeline::recalled). One that does neither may ignore it.
-    fn open(&self, lifeline: Lifeline) -> impl Future<Output = Result<Self::Connection, OpenError>> + Send;
+    /// [recalled](ConnectionMonitor::recalled). One that does neither may ignore it.
+    fn open(
+        &self,
+        monitor: ConnectionMonitor,
+    ) -> impl Future<Output = Result<Self::Connection, OpenError>> + Send;
 
     /// Whether a returned connection can be used again at all. Called on the caller's thread at each return:
     /// look at a flag, do not ask the server.
@@ -68,22 +71,22 @@ pub trait Connect: Send + Sync + 'static {
 
 /// The line between one connection and the reservoir that owns it.
 ///
-/// Word of the connection's death goes one way: a driver task that reads its socket should [`cut`](Self::cut) the lifeline
+/// Word of the connection's death goes one way: a driver task that reads its socket should [mark it dead](Self::mark_dead)
 /// when it ends, or hold the [`guard`](Self::guard) that does so even on a panic. A ready connection is then replaced at once
 /// instead of failing the next caller; a lent one is discarded when it comes back.
 ///
 /// Word that the connection must go comes the other way: its lease can be [recalled](Self::recall), and then a lent one has
 /// to be closed under its caller. A connector that can do so waits for [`recalled`](Self::recalled) beside its driver.
 #[derive(Clone)]
-pub struct Lifeline(Arc<Line<dyn Owner>>);
+pub struct ConnectionMonitor(Arc<Shared<dyn Owner>>);
 
-struct Line<O: ?Sized> {
+struct Shared<O: ?Sized> {
     recalled: AtomicBool,
     recall: Notify,
     owner: O,
 }
 
-/// Whoever owns the connection at the end of a lifeline.
+/// Whoever owns the connection at the end of a monitor.
 pub(crate) trait Owner: Send + Sync + 'static {
     /// The connection has died.
     fn died(&self);
@@ -101,26 +104,26 @@ impl Owner for () {
     }
 }
 
-impl Lifeline {
+impl ConnectionMonitor {
     pub(crate) fn new(owner: impl Owner) -> Self {
-        Self(Arc::new(Line { recalled: AtomicBool::new(false), recall: Notify::new(), owner }))
+        Self(Arc::new(Shared { recalled: AtomicBool::new(false), recall: Notify::new(), owner }))
     }
 
-    /// A lifeline that leads nowhere, for opening a connection outside a reservoir.
+    /// A monitor that leads nowhere, for opening a connection outside a reservoir.
     #[must_use]
     pub fn unattached() -> Self {
         Self::new(())
     }
 
     /// Reports the death. Cheap, callable from any thread, and harmless if repeated or late.
-    pub fn cut(&self) {
+    pub fn mark_dead(&self) {
         self.0.owner.died();
     }
 
-    /// Cuts the line when it goes out of scope.
+    /// Marks the connection dead when it goes out of scope, even on a panic.
     #[must_use = "dropping the guard reports the connection's death"]
-    pub fn guard(self) -> LifelineGuard {
-        LifelineGuard(self)
+    pub fn guard(self) -> MonitorGuard {
+        MonitorGuard(self)
     }
 
     /// The connection must be closed soon: its lease is about to end. A ready one is discarded, and closed in good order; one
@@ -153,19 +156,19 @@ impl Lifeline {
     }
 }
 
-impl fmt::Debug for Lifeline {
+impl fmt::Debug for ConnectionMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lifeline")
+        f.write_str("ConnectionMonitor")
     }
 }
 
-/// A [`Lifeline`] that is cut on drop.
+/// A [`ConnectionMonitor`] that marks its connection dead on drop.
 #[derive(Debug)]
-pub struct LifelineGuard(Lifeline);
+pub struct MonitorGuard(ConnectionMonitor);
 
-impl Drop for LifelineGuard {
+impl Drop for MonitorGuard {
     fn drop(&mut self) {
-        self.0.cut();
+        self.0.mark_dead();
     }
 }
 
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn a_guard_cuts_the_line_even_on_a_panic() {
         let owner = Counting::default();
-        let line = Lifeline::new(owner.clone());
+        let line = ConnectionMonitor::new(owner.clone());
         let guard = line.clone().guard();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _guard = guard;
@@ -203,14 +206,14 @@ mod tests {
         }));
         assert!(panicked.is_err());
         assert_eq!(owner.cuts.load(Ordering::Relaxed), 1);
-        line.cut();
+        line.mark_dead();
         assert_eq!(owner.cuts.load(Ordering::Relaxed), 2);
-        Lifeline::unattached().cut();
+        ConnectionMonitor::unattached().mark_dead();
     }
 
     #[test]
     fn a_recall_reaches_whoever_waits_for_it_before_or_after() {
-        let line = Lifeline::new(Counting::default());
+        let line = ConnectionMonitor::new(Counting::default());
         let mut context = Context::from_waker(Waker::noop());
         let (mut waiting, mut dropped) = (Box::pin(line.recalled()), Box::pin(line.recalled()));
         assert_eq!(dropped.as_mut().poll(&mut context), Poll::Pending);
@@ -220,7 +223,7 @@ mod tests {
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));
         assert_eq!(Box::pin(line.recalled()).as_mut().poll(&mut context), Poll::Ready(()));
         assert!(line.is_recalled());
-        let idle = Lifeline::new(Counting { idle: true, ..Counting::default() });
+        let idle = ConnectionMonitor::new(Counting { idle: true, ..Counting::default() });
         idle.recall();
         assert!(!idle.is_recalled(), "its owner closes it in good order");
     }

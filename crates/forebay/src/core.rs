@@ -14,12 +14,12 @@ use crate::config::Config;
 use crate::connect::Connect;
 use crate::error::{CheckoutError, OpenError};
 use crate::event::{Event, Observer, Observers};
-use crate::lease::{HeldLease, LeaseDesk};
+use crate::lease::{HeldLease, LeaseClient};
 use crate::limit::Limit;
 use crate::opens::Opens;
 use crate::rt::{self, Runtime};
 use crate::seed::Seed;
-use crate::state::{Discarded, Due, Held, Key, Life, Nudges, Placed, Shape, Shortage, State};
+use crate::state::{Discarded, Due, Effects, Held, Key, Life, Placed, Shape, Shortage, State};
 use crate::status::Status;
 use crate::sync::{Mutex, MutexGuard, lock_soon};
 use crate::tasks;
@@ -59,7 +59,7 @@ struct Returning<'a, C: Connect> {
 impl<C: Connect> Drop for Returning<'_, C> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
-            self.core.give_back_with_care(self.core.lock(), entry, Shape::Bad);
+            self.core.give_back_slowly(self.core.lock(), entry, Shape::Bad);
         }
     }
 }
@@ -81,7 +81,7 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) connector: C,
     pub(crate) limit: Arc<dyn Limit>,
-    pub(crate) leases: Option<Arc<LeaseDesk>>,
+    pub(crate) leases: Option<Arc<LeaseClient>>,
     pub(crate) observer: Arc<Observers>,
     /// Somebody listens; otherwise a wait need not be timed to the nanosecond.
     pub(crate) is_observed: bool,
@@ -112,7 +112,7 @@ impl<C: Connect> Core<C> {
         seed: Seed,
         runtime: Arc<dyn Runtime>,
         limit: Arc<dyn Limit>,
-        leases: Option<Arc<LeaseDesk>>,
+        leases: Option<Arc<LeaseClient>>,
         observer: Arc<Observers>,
     ) -> Self {
         let is_observed = !observer.0.is_empty();
@@ -166,14 +166,14 @@ impl<C: Connect> Core<C> {
 
     /// Lets go of the machine, and then does what it wants done outside the lock.
     pub(crate) fn leave(&self, mut state: MutexGuard<'_, CoreState<C>>) {
-        let nudges = state.conclude();
+        let effects = state.conclude();
         drop(state);
-        if !nudges.is_empty() {
-            self.deliver(nudges);
+        if !effects.is_empty() {
+            self.deliver(effects);
         }
     }
 
-    /// Lets go of the machine after a visit that leaves the outlook as it is.
+    /// Lets go of the machine after a visit that leaves the hints as it is.
     #[inline]
     pub(crate) fn leave_if_nudged(&self, state: MutexGuard<'_, CoreState<C>>) {
         if state.is_nudged() {
@@ -182,20 +182,20 @@ impl<C: Connect> Core<C> {
     }
 
     #[cold]
-    fn deliver(&self, nudges: Nudges) {
-        if nudges.contains(Nudges::REFILL) {
+    fn deliver(&self, effects: Effects) {
+        if effects.contains(Effects::REFILL) {
             self.refill.notify_one();
         }
-        if nudges.contains(Nudges::EXPIRY) {
+        if effects.contains(Effects::EXPIRY) {
             self.expiry.notify_one();
         }
-        if nudges.contains(Nudges::PROGRESS) {
+        if effects.contains(Effects::PROGRESS) {
             self.progress.notify_waiters();
         }
-        if nudges.contains(Nudges::WAITS) {
+        if effects.contains(Effects::WAITS) {
             self.waits.notify_one();
         }
-        if nudges.contains(Nudges::WATERMARK) {
+        if effects.contains(Effects::WATERMARK) {
             let status = self.status();
             let (size, low_watermark) = (status.size(), status.low_watermark);
             self.observe(&if size < low_watermark {
@@ -226,7 +226,7 @@ impl<C: Connect> Core<C> {
         match placed {
             Placed::Kept | Placed::Served(None) => {}
             Placed::Served(Some(waker)) => waker.wake(),
-            Placed::Reset(entry) => tasks::care::reset(self, entry),
+            Placed::Reset(entry) => tasks::maintenance::reset(self, entry),
             Placed::Discarded(discarded) => self.dispose(discarded),
         }
     }
@@ -235,7 +235,7 @@ impl<C: Connect> Core<C> {
     pub(crate) fn act(self: &Arc<Self>, due: Due<BoxedEntry<C>>) {
         match due {
             Due::Discard(discarded) => self.dispose(discarded),
-            Due::Check(entry) => tasks::care::check(self, entry),
+            Due::Check(entry) => tasks::maintenance::check(self, entry),
         }
     }
 
@@ -283,14 +283,14 @@ impl<C: Connect> Core<C> {
                 drop(state);
                 waker.wake();
             }
-            Err(entry) => self.give_back_with_care(state, entry, shape),
+            Err(entry) => self.give_back_slowly(state, entry, shape),
         }
     }
 
     /// Goes on under the same hold of the lock where the fast path ends.
     #[cold]
     #[inline(never)]
-    fn give_back_with_care(
+    fn give_back_slowly(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, CoreState<C>>,
         entry: BoxedEntry<C>,

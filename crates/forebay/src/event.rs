@@ -151,7 +151,7 @@ impl Failure {
     }
 
     /// The longest pause between two attempts that fail for this reason.
-    pub(crate) const fn longest_pause(self) -> Duration {
+    pub(crate) const fn max_backoff(self) -> Duration {
         match self {
             // Nothing scarce is spent on finding out whether there are tokens again.
             Self::Token => Duration::from_secs(1),

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backoff;
-use crate::connect::Lifeline;
+use crate::connect::ConnectionMonitor;
 use crate::error::BoxError;
 use crate::event::{Event, Observer};
 use crate::rt::{self, Runtime};
 use crate::sabotage::{self, Sabotage};
-use crate::seed::{Draws, Seed};
+use crate::seed::{Rng, Seed};
 use crate::sync::Mutex;
 
 /// A future of a shared store, boxed so that stores can be trait objects.
@@ -30,19 +30,19 @@ pub trait Leases: Send + Sync + 'static {
     /// Gives a lease back. Called until it succeeds, so it must be idempotent.
     fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>>;
 
-    /// The lease is for the connection at the end of this lifeline. A store that has to take a lease back ahead of its release
-    /// [recalls](Lifeline::recall) the connection, and forgets the line with the release. Called once for each lease that was
+    /// The lease is for the connection at the end of this monitor. A store that has to take a lease back ahead of its release
+    /// [recalls](ConnectionMonitor::recall) the connection, and forgets the line with the release. Called once for each lease that was
     /// taken. Default: no lease is taken back.
-    fn bind(&self, id: &LeaseId, lifeline: Lifeline) {
-        let _ = (id, lifeline);
+    fn bind(&self, id: &LeaseId, monitor: ConnectionMonitor) {
+        let _ = (id, monitor);
     }
 
     /// The number of this process among those who share the leases: small, unique while it is in use, and dense, which is to say that those
     /// in use are about 0, 1, 2 and so on. Asked each time that a connection has been opened, so that a store may know it only once it has
     /// given a lease.
     ///
-    /// Processes with numbers retire their connections in turns: the one with number `n` at the fraction `n / φ` of each page of the
-    /// calendar, by the time of day, where `1 / φ` is `0x9e37_79b9_7f4a_7c15 / 2^64`. Default: none; turns are drawn by lot.
+    /// Processes with numbers retire their connections in turns: the one with number `n` at the fraction `n / φ` of each period of the
+    /// schedule, by the time of day, where `1 / φ` is `0x9e37_79b9_7f4a_7c15 / 2^64`. Default: none; turns are drawn by lot.
     fn instance_index(&self) -> Option<u64> {
         None
     }
@@ -149,11 +149,11 @@ impl Leases for LocalLeases {
 }
 
 /// Takes and gives back leases for one reservoir.
-pub(crate) struct LeaseDesk {
+pub(crate) struct LeaseClient {
     leases: Arc<dyn Leases>,
     runtime: Arc<dyn Runtime>,
     observer: Arc<dyn Observer>,
-    draws: Mutex<Draws>,
+    rng: Mutex<Rng>,
 }
 
 /// How long one release may take.
@@ -161,21 +161,24 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait between two tries at most.
 const RELEASE_PAUSE: Duration = Duration::from_secs(10);
 
-impl LeaseDesk {
+impl LeaseClient {
     pub(crate) fn new(
         leases: Arc<dyn Leases>,
         runtime: Arc<dyn Runtime>,
         observer: Arc<dyn Observer>,
         seed: Seed,
     ) -> Self {
-        Self { leases, runtime, observer, draws: Mutex::new(seed.fork("release").draws()) }
+        Self { leases, runtime, observer, rng: Mutex::new(seed.fork("release").rng()) }
     }
 
-    /// For the connection at the end of `lifeline`. Cancel safe if the store is.
-    pub(crate) async fn acquire(self: &Arc<Self>, lifeline: &Lifeline) -> Result<HeldLease, LeaseError> {
+    /// For the connection at the end of `monitor`. Cancel safe if the store is.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        monitor: &ConnectionMonitor,
+    ) -> Result<HeldLease, LeaseError> {
         let id = self.leases.acquire().await?;
         let held = HeldLease { id: Some(id), desk: Arc::clone(self) };
-        self.leases.bind(held.id(), lifeline.clone());
+        self.leases.bind(held.id(), monitor.clone());
         Ok(held)
     }
 
@@ -198,7 +201,7 @@ impl LeaseDesk {
             };
             attempt = attempt.saturating_add(1);
             self.observer.on(&Event::LeaseReleaseFailed { error: &error, attempt });
-            let pause = backoff::pause(attempt, RELEASE_PAUSE, &mut self.draws.lock());
+            let pause = backoff::pause(attempt, RELEASE_PAUSE, &mut self.rng.lock());
             self.runtime.sleep_until(self.runtime.now() + pause).await;
         }
     }
@@ -209,7 +212,7 @@ impl LeaseDesk {
 pub struct HeldLease {
     /// There until it is released.
     id: Option<LeaseId>,
-    desk: Arc<LeaseDesk>,
+    desk: Arc<LeaseClient>,
 }
 
 impl HeldLease {

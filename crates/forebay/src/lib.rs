@@ -25,20 +25,20 @@
 //! A connector says how to open a connection; everything else has a default.
 //!
 //! ```
-//! use forebay::{Config, Connect, Lifeline, OpenError, Reservoir};
+//! use forebay::{Config, Connect, ConnectionMonitor, OpenError, Reservoir};
 //!
 //! struct Greeter;
 //!
 //! impl Connect for Greeter {
 //!     type Connection = String;
 //!
-//!     async fn open(&self, _lifeline: Lifeline) -> Result<String, OpenError> {
+//!     async fn open(&self, _monitor: ConnectionMonitor) -> Result<String, OpenError> {
 //!         Ok("hello".to_owned())
 //!     }
 //! }
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! let config = Config::default().max_open(10).stagger(std::time::Duration::ZERO);
+//! let config = Config::default().max_open(10).startup_jitter(std::time::Duration::ZERO);
 //! let reservoir = Reservoir::builder(Greeter).config(config).start().await?;
 //!
 //! let mut connection = reservoir.checkout().await?;
@@ -91,14 +91,14 @@ mod time;
 
 pub use acquire::Acquire;
 #[cfg(any(feature = "bb8", feature = "deadpool"))]
-pub use adapter::Tap;
+pub use adapter::ReservoirManager;
 pub use builder::{Builder, StartError};
 pub use checkout::{Checkout, Detached, OwnedCheckout};
 pub use config::{
     AwayPolicy, Config, ConfigError, EnvReader, Environment, Figures, LeaseMode, LeaseSettings, Lifetime,
     Note, Problem, RateMode, RateSettings, StandardSettings, Variable, closest, manual, variables,
 };
-pub use connect::{Connect, Lifeline, LifelineGuard};
+pub use connect::{Connect, ConnectionMonitor, MonitorGuard};
 pub use error::{BoxError, Chain, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};
 pub use lease::{HeldLease, LeaseError, LeaseId, Leases, LocalLeases, StoreFuture};
@@ -106,7 +106,7 @@ pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
 pub use logs::Logs;
 pub use metrics::Metrics;
 pub use reservoir::{Drained, Reservoir};
-pub use seed::{Draws, Seed};
+pub use seed::{Rng, Seed};
 pub use status::{CheckoutFailure, Counts, Status};
 pub use time::Instant;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::connect::{Connect, Lifeline};
+use crate::connect::{Connect, ConnectionMonitor};
 use crate::error::{BoxError, OpenError};
 use crate::event::Failure;
 use crate::rt::Runtime;
@@ -51,7 +51,7 @@ struct Server {
     on_reset: Answer,
     on_check: Answer,
     on_close: Answer,
-    live: BTreeMap<u64, Lifeline>,
+    live: BTreeMap<u64, ConnectionMonitor>,
     births: BTreeMap<u64, Instant>,
     next: u64,
     asked: u64,
@@ -60,7 +60,7 @@ struct Server {
 
 impl Server {
     fn live(&self) -> usize {
-        self.live.values().filter(|lifeline| !lifeline.is_recalled()).count()
+        self.live.values().filter(|monitor| !monitor.is_recalled()).count()
     }
 }
 
@@ -133,14 +133,14 @@ impl Memory {
     /// Ends every connection, as a failing server does.
     pub fn kill_all(&self) {
         let killed = std::mem::take(&mut self.server.lock().live);
-        killed.values().for_each(Lifeline::cut);
+        killed.values().for_each(ConnectionMonitor::mark_dead);
     }
 
     /// Ends one connection.
     pub fn kill(&self, id: u64) {
         let killed = self.server.lock().live.remove(&id);
-        if let Some(lifeline) = killed {
-            lifeline.cut();
+        if let Some(monitor) = killed {
+            monitor.mark_dead();
         }
     }
 
@@ -179,7 +179,7 @@ impl Connect for Memory {
         self.answer(answer).await.map_err(|failure| OpenError::new(failure, "told to fail"))
     }
 
-    async fn open(&self, lifeline: Lifeline) -> Result<MemoryConnection, OpenError> {
+    async fn open(&self, monitor: ConnectionMonitor) -> Result<MemoryConnection, OpenError> {
         let (time, answer) = {
             let mut server = self.server.lock();
             server.asked += 1;
@@ -198,7 +198,7 @@ impl Connect for Memory {
         server.next += 1;
         server.births.insert(id, now);
         if answer != Answer::Dead {
-            server.live.insert(id, lifeline.clone());
+            server.live.insert(id, monitor.clone());
             // Counted only where it may matter.
             if server.live.len() > server.peak {
                 server.peak = server.peak.max(server.live());
@@ -206,7 +206,7 @@ impl Connect for Memory {
         }
         drop(server);
         if answer == Answer::Dead {
-            lifeline.cut();
+            monitor.mark_dead();
         }
         Ok(MemoryConnection { id, dirty: false, server: self.clone() })
     }
@@ -263,7 +263,7 @@ impl MemoryConnection {
     /// Whether the server still knows it.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.server.server.lock().live.get(&self.id).is_some_and(|lifeline| !lifeline.is_recalled())
+        self.server.server.lock().live.get(&self.id).is_some_and(|monitor| !monitor.is_recalled())
     }
 
     /// Leaves something behind, such as an open transaction, that must be reset before the next user comes.

@@ -167,7 +167,11 @@ impl<C: Connect> Reservoir<C> {
         self.core.within(wait, drained).await;
         self.core.report();
         let status = self.status();
-        Drained { in_use: status.in_use, closing: status.closing, other: status.in_care + status.opening }
+        Drained {
+            in_use: status.in_use,
+            closing: status.closing,
+            other: status.in_maintenance + status.opening,
+        }
     }
 }
 

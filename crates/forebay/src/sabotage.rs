@@ -12,7 +12,7 @@ pub enum Sabotage {
     /// The last to come is the first to be served.
     FirstComeFirstServed,
     /// Retirements are not spread.
-    Calendar,
+    RetirementSchedule,
     /// Leases are not given back.
     LeaseRelease,
 }

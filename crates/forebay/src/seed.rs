@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand_core::{Rng, SeedableRng};
+use rand_core::{Rng as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::time::nanos;
@@ -40,16 +40,16 @@ impl Seed {
 
     /// A stream of draws.
     #[must_use]
-    pub fn draws(self) -> Draws {
-        Draws(Xoshiro256PlusPlus::seed_from_u64(self.0))
+    pub fn rng(self) -> Rng {
+        Rng(Xoshiro256PlusPlus::seed_from_u64(self.0))
     }
 }
 
 /// A stream of draws from a [`Seed`].
 #[derive(Clone, Debug)]
-pub struct Draws(Xoshiro256PlusPlus);
+pub struct Rng(Xoshiro256PlusPlus);
 
-impl Draws {
+impl Rng {
     /// Any 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
@@ -73,15 +73,15 @@ mod tests {
 
     #[test]
     fn the_same_seed_draws_the_same() {
-        let (mut a, mut b) = (Seed::new(42).draws(), Seed::new(42).draws());
+        let (mut a, mut b) = (Seed::new(42).rng(), Seed::new(42).rng());
         assert!((0..100).all(|_| a.bits() == b.bits()));
     }
 
     #[test]
     fn the_sequence_is_pinned() {
         // Traces and lifetimes of a seed are a promise: a new generator is a breaking change.
-        let mut draws = Seed::new(42).fork("lifetime").draws();
-        let seen: Vec<u64> = (0..3).map(|_| draws.below(1000)).collect();
+        let mut rng = Seed::new(42).fork("lifetime").rng();
+        let seen: Vec<u64> = (0..3).map(|_| rng.below(1000)).collect();
         assert_eq!(seen, PINNED);
     }
     const PINNED: [u64; 3] = [650, 508, 351];
@@ -94,11 +94,11 @@ mod tests {
 
     #[test]
     fn draws_stay_in_bounds_and_reach_them() {
-        let mut draws = Seed::new(7).draws();
-        let seen: Vec<u64> = (0..1000).map(|_| draws.below(3)).collect();
+        let mut rng = Seed::new(7).rng();
+        let seen: Vec<u64> = (0..1000).map(|_| rng.below(3)).collect();
         assert!((0..3).all(|n| seen.contains(&n)) && seen.iter().all(|n| *n < 3));
-        assert_eq!(draws.below(0), 0);
-        assert!((0..1000).all(|_| draws.up_to(Duration::from_nanos(2)) <= Duration::from_nanos(2)));
-        assert_eq!(draws.up_to(Duration::ZERO), Duration::ZERO);
+        assert_eq!(rng.below(0), 0);
+        assert!((0..1000).all(|_| rng.up_to(Duration::from_nanos(2)) <= Duration::from_nanos(2)));
+        assert_eq!(rng.up_to(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -24,15 +24,15 @@ mod lending;
 mod answers;
 
 // What it is made of.
-mod calendar;
 mod governor;
 mod lives;
+mod retirement;
 mod slots;
 mod stack;
 mod wait_queue;
 mod waiter;
 
-pub(crate) use answers::{Discarded, Due, Nudges, Placed, Refill, Shape, Shortage, Taken};
+pub(crate) use answers::{Discarded, Due, Effects, Placed, Refill, Shape, Shortage, Taken};
 use governor::Governor;
 pub(crate) use lives::Life;
 use lives::Lives;
@@ -54,15 +54,15 @@ pub(crate) struct State<E> {
     ready: Stack<E>,
     /// Connections handed to callers; the other counts are not touched as often.
     checkouts: u64,
-    outlook: Outlook,
-    nudges: Nudges,
+    hints: FastPathHints,
+    effects: Effects,
     slots: Slots<E>,
 
     counts: Counts,
     waiters: WaitQueue<E>,
     /// How many are ready or lent. Taking and giving back leave it as it is.
     held: usize,
-    care: usize,
+    in_maintenance: usize,
     opening: usize,
     max_open: usize,
     /// How many should be ready, as far as `max_open` leaves room.
@@ -76,7 +76,7 @@ pub(crate) struct State<E> {
     overlap: usize,
     low_watermark: usize,
     below_watermark: bool,
-    idle_ttl: Option<Duration>,
+    idle_timeout: Option<Duration>,
     check_after: Option<Duration>,
     lives: Option<Lives>,
     /// When the expiry task is to look at which slot: exactly one entry for each usable connection.
@@ -99,7 +99,7 @@ pub(crate) struct State<E> {
 /// What the fast path needs to know of everything else. Taking and giving back do not change it, since they leave
 /// the number of usable connections as it is; whatever else happens, [`State::conclude`] makes it anew.
 #[derive(Debug, Default)]
-struct Outlook {
+struct FastPathHints {
     /// A clean, unmarked connection that comes back goes to the ready list, and that is all.
     calm: bool,
     /// It goes to the first in the queue, and that is all.
@@ -108,7 +108,7 @@ struct Outlook {
     refill_below: u32,
 }
 
-impl Outlook {
+impl FastPathHints {
     /// Somebody has joined the queue.
     fn someone_waits(&mut self) {
         self.hands_over |= std::mem::take(&mut self.calm);
@@ -134,37 +134,33 @@ impl<E: Held> State<E> {
         let overlap = config.overlap_or_default();
         let lives = config
             .lifetime
-            .map(|lifetime| Lives::new(lifetime, config, seed.fork("lifetime").draws(), now, wall));
+            .map(|lifetime| Lives::new(lifetime, config, seed.fork("lifetime").rng(), now, wall));
         Self {
             slots: Slots::with_capacity(config.max_open + overlap),
             ready: Stack::with_capacity(config.max_open + overlap),
             waiters: WaitQueue::default(),
             held: 0,
-            care: 0,
+            in_maintenance: 0,
             opening: 0,
             max_open: config.max_open,
             keep_ready: config.keep_ready(),
             checkouts: 0,
             counts: Counts::default(),
-            nudges: Nudges::default(),
-            outlook: Outlook::default(),
+            effects: Effects::default(),
+            hints: FastPathHints::default(),
             refill_told: false,
-            tracks_idle: config.idle_ttl.is_some() || config.check_after.is_some(),
+            tracks_idle: config.idle_timeout.is_some() || config.check_after.is_some(),
             closed: false,
             overlap,
             low_watermark: config.watermark(),
             // So that the first fill is not announced as a recovery, nor its beginning as a loss.
             below_watermark: true,
-            idle_ttl: config.idle_ttl,
+            idle_timeout: config.idle_timeout,
             check_after: config.check_after,
             lives,
             alarms: BTreeSet::new(),
             retiring: BTreeSet::new(),
-            governor: Governor::new(
-                config.inflight_limit,
-                config.longest_pause,
-                seed.fork("backoff").draws(),
-            ),
+            governor: Governor::new(config.inflight_limit, config.max_backoff, seed.fork("backoff").rng()),
             short_since: Some(now),
             denied: false,
             refused_since: false,
@@ -181,7 +177,7 @@ impl<E: Held> State<E> {
     }
 
     fn usable(&self) -> usize {
-        self.held + self.care
+        self.held + self.in_maintenance
     }
 
     /// How many usable connections there may be at most: an overlap while replacements and what they replace are
@@ -225,8 +221,8 @@ impl<E: Held> State<E> {
         if slot.marks.has(Mark::RETIRING) {
             self.retiring.remove(&(slot.stale_at, index));
         }
-        if let (Some(lives), Some(page)) = (&mut self.lives, slot.page.take()) {
-            lives.calendar.free(page);
+        if let (Some(lives), Some(period)) = (&mut self.lives, slot.period.take()) {
+            lives.schedule.free(period);
         }
         self.recount(now);
         self.want_refill();
@@ -234,7 +230,7 @@ impl<E: Held> State<E> {
 
     fn vacate(&mut self, index: u32) {
         self.slots.vacate(index);
-        self.nudges.add(Nudges::PROGRESS);
+        self.effects.add(Effects::PROGRESS);
     }
 
     /// Notes what a changed number of usable connections means.
@@ -245,16 +241,16 @@ impl<E: Held> State<E> {
             self.short_since = short.then_some(now);
             if self.waiters.has_impatient() {
                 // They wait for another reason now, and for another time.
-                self.nudges.add(Nudges::WAITS);
+                self.effects.add(Effects::WAITS);
             }
         }
         self.end_waits_if_denied();
         let below = usable < self.low_watermark;
         if below != self.below_watermark && !self.closed {
             self.below_watermark = below;
-            self.nudges.add(Nudges::WATERMARK);
+            self.effects.add(Effects::WATERMARK);
         }
-        self.nudges.add(Nudges::PROGRESS);
+        self.effects.add(Effects::PROGRESS);
     }
 
     // The whole.
@@ -267,8 +263,8 @@ impl<E: Held> State<E> {
         self.overlap = config.overlap_or_default();
         self.low_watermark = config.watermark();
         if let Some(lives) = &mut self.lives {
-            // Retirements booked so far stay; only their pages are not known to the new calendar.
-            lives.calendar = lives.calendar_for(self.max_open);
+            // Retirements booked so far stay; only their periods are not known to the new schedule.
+            lives.schedule = lives.schedule_for(self.max_open);
             self.slots.forget_pages();
         }
         self.recount(now);
@@ -291,7 +287,7 @@ impl<E: Held> State<E> {
     /// No more callers are served. Returns how to wake those in the queue.
     pub(crate) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
-        self.nudges.add(Nudges::PROGRESS);
+        self.effects.add(Effects::PROGRESS);
         let mut wakers = Vec::new();
         while let Some((waiter, waker)) = self.waiters.pop() {
             waiter.end(Ending::Closed);
@@ -353,10 +349,10 @@ impl<E: Held> State<E> {
     }
 
     /// Ends a visit off the fast path: looks ahead for the fast path, and tells what the shell has to do.
-    pub(crate) fn conclude(&mut self) -> Nudges {
+    pub(crate) fn conclude(&mut self) -> Effects {
         let owned = self.usable() + self.opening;
         let is_simple = !self.closed && !self.tracks_idle && self.usable() <= self.bound();
-        self.outlook = Outlook {
+        self.hints = FastPathHints {
             calm: is_simple && self.waiters.is_empty(),
             hands_over: is_simple && !self.waiters.is_empty(),
             refill_below: if !self.retiring.is_empty() {
@@ -368,13 +364,13 @@ impl<E: Held> State<E> {
                 0
             },
         };
-        std::mem::take(&mut self.nudges)
+        std::mem::take(&mut self.effects)
     }
 
     /// Whether the fast path left something for the shell to do.
     #[inline]
     pub(crate) fn is_nudged(&self) -> bool {
-        !self.nudges.is_empty()
+        !self.effects.is_empty()
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -382,7 +378,7 @@ impl<E: Held> State<E> {
         Status {
             ready: self.ready.len(),
             in_use: self.held - self.ready.len(),
-            in_care: self.care,
+            in_maintenance: self.in_maintenance,
             opening: self.opening,
             closing: self.slots.occupied() - owned,
             waiting: self.waiters.len(),

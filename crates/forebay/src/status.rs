@@ -12,7 +12,7 @@ pub struct Status {
     /// Connections with callers.
     pub in_use: usize,
     /// Connections being reset or checked.
-    pub in_care: usize,
+    pub in_maintenance: usize,
     /// Connections on their way.
     pub opening: usize,
     /// Discarded connections that are not closed yet, or whose lease is not released yet.
@@ -34,10 +34,10 @@ pub struct Status {
 }
 
 impl Status {
-    /// Connections owned and usable: ready, in use or in care.
+    /// Connections owned and usable: ready, in use or in maintenance.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.ready + self.in_use + self.in_care
+        self.ready + self.in_use + self.in_maintenance
     }
 
     /// Connections owned: usable or opening.

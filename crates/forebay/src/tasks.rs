@@ -1,7 +1,7 @@
 //! What runs in the background: the only loops, and the errands they and callers send out.
 
-pub(crate) mod care;
 pub(crate) mod expiry;
+pub(crate) mod maintenance;
 pub(crate) mod reclaim;
 pub(crate) mod refill;
 pub(crate) mod report;

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use forebay::memory::Memory;
 use forebay::rt::TokioRuntime;
-use forebay::{Config, Connect, Lifeline, OpenError, Reservoir};
+use forebay::{Config, Connect, ConnectionMonitor, OpenError, Reservoir};
 
 struct Plain;
 
 impl Connect for Plain {
     type Connection = u64;
 
-    async fn open(&self, _: Lifeline) -> Result<u64, OpenError> {
+    async fn open(&self, _: ConnectionMonitor) -> Result<u64, OpenError> {
         Ok(7)
     }
 }
 
 fn config() -> Config {
-    Config::default().max_open(4).stagger(Duration::ZERO)
+    Config::default().max_open(4).startup_jitter(Duration::ZERO)
 }
 
 async fn allocations_of(turns: impl AsyncFn()) -> u64 {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use forebay::memory::Memory;
 use forebay::rt::{Runtime, Starved, Task};
 use forebay::{
-    BoxError, CheckoutError, Config, Instant, LeaseError, LeaseId, Leases, Lifeline, Reservoir, Seed,
-    StoreFuture,
+    BoxError, CheckoutError, Config, ConnectionMonitor, Instant, LeaseError, LeaseId, Leases, Reservoir,
+    Seed, StoreFuture,
 };
 use shuttle::Runner;
 use shuttle::future::{JoinHandle, block_on, spawn};
@@ -67,7 +67,7 @@ fn roomy() -> shuttle::Config {
 
 async fn reservoir(connections: usize) -> (Memory, Reservoir<Memory>) {
     let memory = Memory::new(Still);
-    let config = Config::default().max_open(connections).stagger(Duration::ZERO).seed(Seed::new(1));
+    let config = Config::default().max_open(connections).startup_jitter(Duration::ZERO).seed(Seed::new(1));
     let reservoir = Reservoir::builder(memory.clone()).config(config).runtime(Still).start().await.unwrap();
     (memory, reservoir)
 }
@@ -321,7 +321,7 @@ fn two_serves_and_two_deaths_at_once() {
 
 /// Leases that can be taken back.
 #[derive(Clone, Default)]
-struct Recallable(Arc<std::sync::Mutex<Vec<Lifeline>>>);
+struct Recallable(Arc<std::sync::Mutex<Vec<ConnectionMonitor>>>);
 
 impl Leases for Recallable {
     fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>> {
@@ -332,8 +332,8 @@ impl Leases for Recallable {
         Box::pin(async { Ok(()) })
     }
 
-    fn bind(&self, _: &LeaseId, lifeline: Lifeline) {
-        self.0.lock().unwrap().push(lifeline);
+    fn bind(&self, _: &LeaseId, monitor: ConnectionMonitor) {
+        self.0.lock().unwrap().push(monitor);
     }
 }
 
@@ -342,7 +342,7 @@ fn a_recall_a_close_and_a_cancellation_at_once() {
     explore(|| {
         block_on(async {
             let (memory, leases) = (Memory::new(Still), Recallable::default());
-            let config = Config::default().max_open(1).stagger(Duration::ZERO).seed(Seed::new(1));
+            let config = Config::default().max_open(1).startup_jitter(Duration::ZERO).seed(Seed::new(1));
             let builder = Reservoir::builder(memory.clone()).config(config).runtime(Still);
             let reservoir = builder.leases(Arc::new(leases.clone())).start().await.unwrap();
             let guard = reservoir.try_checkout().unwrap().into_owned();
@@ -350,7 +350,7 @@ fn a_recall_a_close_and_a_cancellation_at_once() {
             let giver = spawn(async move { drop(guard) });
             let recaller = spawn(async move {
                 let bound = leases.0.lock().unwrap().clone();
-                bound.iter().for_each(Lifeline::recall);
+                bound.iter().for_each(ConnectionMonitor::recall);
             });
             for other in [fickle, giver, recaller, closer(&reservoir)] {
                 other.await.unwrap();

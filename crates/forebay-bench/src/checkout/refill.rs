@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay::{Config, Connect, Lifeline, Reservoir};
+use forebay::{Config, Connect, ConnectionMonitor, Reservoir};
 use tokio::runtime::{Handle, Runtime};
 
 use super::{Effort, progress};
@@ -40,7 +40,7 @@ pub fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow
 
 async fn ours(open_time: Duration, effort: Effort) -> anyhow::Result<f64> {
     // More connections than can be opened in the time, and no burst: only the limiter sets the pace.
-    let config = Config::default().max_open(5_000).stagger(Duration::ZERO).rate(RATE, 1);
+    let config = Config::default().max_open(5_000).startup_jitter(Duration::ZERO).rate(RATE, 1);
     let reservoir = Reservoir::builder(Plain { open_time }).config(config).start_empty()?;
     Ok(rate_of(effort, || reservoir.status().counts.refills).await)
 }
@@ -50,7 +50,7 @@ async fn serial(open_time: Duration, effort: Effort) -> f64 {
     let counter = Arc::clone(&opened);
     let task = Handle::current().spawn(async move {
         let connector = Plain { open_time };
-        while connector.open(Lifeline::unattached()).await.is_ok() {
+        while connector.open(ConnectionMonitor::unattached()).await.is_ok() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     });

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use forebay::{Draws, Seed};
+use forebay::{Rng, Seed};
 
 /// What holds while the table is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,14 @@ impl Policy {
 /// The scenario of the history with this seed. The cluster counts, and refuses nothing.
 #[must_use]
 pub fn text(seed: u64, policy: Policy) -> String {
-    let mut draws = Seed::new(seed).fork("history").draws();
-    let draws = &mut draws;
-    let replicas = between(draws, 3, 12);
-    let target = between(draws, 4, 20);
+    let mut rng = Seed::new(seed).fork("history").rng();
+    let rng = &mut rng;
+    let replicas = between(rng, 3, 12);
+    let target = between(rng, 4, 20);
     // Sometimes there is room for all, sometimes not.
-    let limit = replicas * (target + 1) * between(draws, 70, 140) / 100 + 8;
-    let beat = between(draws, 5, 15);
-    let length = beat * between(draws, 3, 5);
+    let limit = replicas * (target + 1) * between(rng, 70, 140) / 100 + 8;
+    let beat = between(rng, 5, 15);
+    let length = beat * between(rng, 3, 5);
     let mut text = format!(
         "# A random history, number {seed}.\n\
          duration: 30m\nsampleEvery: 5s\nlimiterPerSec: 20\nlimiterBurst: 150\naway: {}\n\
@@ -55,38 +55,38 @@ pub fn text(seed: u64, policy: Policy) -> String {
          guardWindow: 20s, workload: {{enabled: true, perSecond: 2, holdTime: 20ms, maxWait: 0}}}}\n\
          faults:\n",
         policy.name(),
-        between(draws, 1, 6),
-        between(draws, 0, 9),
-        between(draws, 0, 9),
-        between(draws, 0, 100),
-        between(draws, 0, 9000),
+        between(rng, 1, 6),
+        between(rng, 0, 9),
+        between(rng, 0, 9),
+        between(rng, 0, 100),
+        between(rng, 0, 9000),
     );
-    for _ in 0..between(draws, 6, 14) {
-        let fault = fault(draws, policy, replicas, length);
-        let _ = writeln!(text, "  - {{{fault}, at: {}s}}", between(draws, 60, 1500));
+    for _ in 0..between(rng, 6, 14) {
+        let fault = fault(rng, policy, replicas, length);
+        let _ = writeln!(text, "  - {{{fault}, at: {}s}}", between(rng, 60, 1500));
     }
     text
 }
 
-fn fault(draws: &mut Draws, policy: Policy, replicas: u64, lease: u64) -> String {
-    let instances = between(draws, 1, (replicas - 1).min(3));
-    let long = between(draws, 1, 3 * lease);
-    match draws.below(7) {
+fn fault(rng: &mut Rng, policy: Policy, replicas: u64, lease: u64) -> String {
+    let instances = between(rng, 1, (replicas - 1).min(3));
+    let long = between(rng, 1, 3 * lease);
+    match rng.below(7) {
         0 | 1 => {
-            format!("kind: crash, instances: {instances}, restartAfter: {}s", between(draws, 1, 2 * lease))
+            format!("kind: crash, instances: {instances}, restartAfter: {}s", between(rng, 1, 2 * lease))
         }
         2 => format!("kind: partition, instances: {instances}, from: table, lasting: {long}s"),
         // What cannot be told to be closed is not: the cluster counts it.
         3 if policy != Policy::Strict => format!("kind: partition, instances: {instances}, lasting: {long}s"),
         3 | 4 => format!("kind: table_outage, lasting: {long}s"),
         // Who stands still for as long as its lease may have lost it.
-        5 => format!("kind: pause, instances: {instances}, lasting: {}s", between(draws, 1, lease / 8)),
+        5 => format!("kind: pause, instances: {instances}, lasting: {}s", between(rng, 1, lease / 8)),
         _ => {
-            format!("kind: resize, instances: {instances}, fraction: 0.{}, lasting: {long}s", draws.below(10))
+            format!("kind: resize, instances: {instances}, fraction: 0.{}, lasting: {long}s", rng.below(10))
         }
     }
 }
 
-fn between(draws: &mut Draws, least: u64, most: u64) -> u64 {
-    least + draws.below(most - least + 1)
+fn between(rng: &mut Rng, least: u64, most: u64) -> u64 {
+    least + rng.below(most - least + 1)
 }

@@ -81,7 +81,7 @@ pub(super) fn options_within(
         .roots(Roots::Pem(pem.into()))
         .direct_tls(true)
         .reservoir(reservoir)
-        .config(config.stagger(Duration::ZERO).acquire_timeout(wait));
+        .config(config.startup_jitter(Duration::ZERO).acquire_timeout(wait));
     Ok(options.build()?)
 }
 

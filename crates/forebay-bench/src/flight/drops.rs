@@ -6,7 +6,7 @@ mod by_threads;
 use std::fs;
 use std::time::Duration;
 
-use forebay::{Draws, Seed};
+use forebay::{Rng, Seed};
 use forebay_flight::{Error, PoolConfig, PoolStatus};
 
 use super::server::Server;
@@ -127,8 +127,8 @@ fn config() -> PoolConfig {
 }
 
 /// Each of those who drop has chances of its own, the same in every run.
-fn draws(dropper: u32) -> Draws {
-    Seed::new(9).fork(&dropper.to_string()).draws()
+fn rng(dropper: u32) -> Rng {
+    Seed::new(9).fork(&dropper.to_string()).rng()
 }
 
 /// Whether nothing goes on any more.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{Checkout, CheckoutError, Config, Connect, Lifeline, Metrics, OpenError, Reservoir};
+use forebay::{Checkout, CheckoutError, Config, Connect, ConnectionMonitor, Metrics, OpenError, Reservoir};
 
 use crate::clock;
 use crate::pool::{Lend, Payload, Pool, TryLend};
@@ -17,7 +17,7 @@ pub struct Plain {
 impl Connect for Plain {
     type Connection = Payload;
 
-    async fn open(&self, _lifeline: Lifeline) -> Result<Payload, OpenError> {
+    async fn open(&self, _monitor: ConnectionMonitor) -> Result<Payload, OpenError> {
         if !self.open_time.is_zero() {
             clock::pause(self.open_time).await;
         }
@@ -43,7 +43,8 @@ impl<const METRICS: bool> Pool for Observed<METRICS> {
     type Refusal = CheckoutError;
 
     async fn filled(connections: usize) -> anyhow::Result<Self> {
-        let config = Config::default().max_open(connections).stagger(Duration::ZERO).rate(100_000.0, 100_000);
+        let config =
+            Config::default().max_open(connections).startup_jitter(Duration::ZERO).rate(100_000.0, 100_000);
         let mut builder = Reservoir::builder(Plain::default()).config(config);
         if METRICS {
             builder = builder.observer(Metrics::new("bench"));

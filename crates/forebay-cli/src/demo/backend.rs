@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{Connect, Draws, Failure, Instant, Lifeline, OpenError, Seed};
+use forebay::{Connect, ConnectionMonitor, Failure, Instant, OpenError, Rng, Seed};
 use parking_lot::Mutex;
 
 use super::bucket::Bucket;
@@ -28,7 +28,7 @@ struct Server {
 #[derive(Debug)]
 struct Door {
     bucket: Bucket,
-    draws: Draws,
+    rng: Rng,
     attempts: SlidingSecond,
     opened: u64,
     refused: u64,
@@ -68,7 +68,7 @@ impl Backend {
     pub(super) fn new(terms: Terms, seed: Seed, runtime: Arc<dyn Runtime>) -> Self {
         let door = Door {
             bucket: Bucket::full(terms.opens_per_second, terms.burst, runtime.now()),
-            draws: seed.fork("open time").draws(),
+            rng: seed.fork("open time").rng(),
             attempts: SlidingSecond::default(),
             opened: 0,
             refused: 0,
@@ -89,7 +89,7 @@ impl Backend {
             if !let_in {
                 door.refused += 1;
             }
-            (let_in, if let_in { terms.open_time.draw(&mut door.draws) } else { terms.refusal_time })
+            (let_in, if let_in { terms.open_time.draw(&mut door.rng) } else { terms.refusal_time })
         };
         let _attempt = Attempt::new(self);
         runtime.sleep_until(now + takes).await;
@@ -167,7 +167,7 @@ impl Drop for Session {
 impl Connect for Backend {
     type Connection = Session;
 
-    async fn open(&self, _lifeline: Lifeline) -> Result<Session, OpenError> {
+    async fn open(&self, _monitor: ConnectionMonitor) -> Result<Session, OpenError> {
         Backend::open(self).await.map_err(|refused| OpenError::new(Failure::Throttled, refused))
     }
 }

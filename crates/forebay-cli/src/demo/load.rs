@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{Draws, Instant, Seed};
+use forebay::{Instant, Rng, Seed};
 
 use super::scenario::Scenario;
 
@@ -12,7 +12,7 @@ use super::scenario::Scenario;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     scenario: Scenario,
-    draws: Draws,
+    rng: Rng,
     now: Duration,
     end: Duration,
 }
@@ -27,7 +27,7 @@ pub(super) struct Arrival {
 
 impl Plan {
     pub(super) fn new(scenario: Scenario, seed: Seed, length: Duration) -> Self {
-        Self { scenario, draws: seed.fork("load").draws(), now: Duration::ZERO, end: length }
+        Self { scenario, rng: seed.fork("load").rng(), now: Duration::ZERO, end: length }
     }
 
     /// Calls `arrive` with each caller when it is due, until the plan is done or the other end of `stop` is dropped.
@@ -59,8 +59,8 @@ impl Iterator for Plan {
         let Scenario { callers_per_second, rush, query_time, .. } = self.scenario;
         let per_second = if rush.is_on(self.now) { rush.callers_per_second } else { callers_per_second };
         // From none to twice the mean.
-        self.now += self.draws.up_to(Duration::from_secs(2) / per_second);
-        let query_time = query_time.draw(&mut self.draws);
+        self.now += self.rng.up_to(Duration::from_secs(2) / per_second);
+        let query_time = query_time.draw(&mut self.rng);
         (self.now < self.end).then_some(Arrival { at: self.now, query_time })
     }
 }

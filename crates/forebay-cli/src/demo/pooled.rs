@@ -12,7 +12,7 @@ use deadpool::managed::{
     BuildError, Manager, Metrics, Object, Pool, QueueMode, RecycleError, RecycleResult, Timeouts,
 };
 use forebay::rt::Runtime;
-use forebay::{Draws, Instant, Seed};
+use forebay::{Instant, Rng, Seed};
 use parking_lot::Mutex;
 
 use super::backend::{Backend, Refused, Session};
@@ -43,7 +43,7 @@ impl Pooled {
         seed: Seed,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self, BuildError> {
-        let opener = Opener { backend, runtime, draws: Mutex::new(seed.fork("pool").draws()) };
+        let opener = Opener { backend, runtime, rng: Mutex::new(seed.fork("pool").rng()) };
         let pool = Pool::builder(opener)
             .max_size(scenario.connections)
             .queue_mode(QueueMode::Fifo)
@@ -103,7 +103,7 @@ impl Lender for Pooled {
 struct Opener {
     backend: Backend,
     runtime: Arc<dyn Runtime>,
-    draws: Mutex<Draws>,
+    rng: Mutex<Rng>,
 }
 
 /// A session that is to be used until a certain time.
@@ -118,7 +118,7 @@ impl Opener {
     /// back together.
     async fn pause(&self, longest: Duration) {
         let half = longest / 2;
-        let pause = half + self.draws.lock().up_to(half);
+        let pause = half + self.rng.lock().up_to(half);
         self.runtime.sleep_until(self.runtime.now() + pause).await;
     }
 }
@@ -133,7 +133,7 @@ impl Manager for Opener {
         loop {
             match self.backend.open().await {
                 Ok(session) => {
-                    let life = LIFE.draw(&mut self.draws.lock());
+                    let life = LIFE.draw(&mut self.rng.lock());
                     return Ok(Dated { session, use_until: self.runtime.now() + life });
                 }
                 Err(Refused) => self.pause(longest).await,

@@ -39,7 +39,7 @@ impl Reserved {
             .lifetime(Lifetime::new(LIFE).jitter(JITTER).guard_window(GUARD))
             .server_limit(terms.session_life)
             .rate(terms.opens_per_second.into(), terms.burst - BURST_KEPT_BACK)
-            .stagger(Duration::ZERO)
+            .startup_jitter(Duration::ZERO)
             .seed(seed.fork("reservoir"));
         let reservoir = Reservoir::builder(backend).config(config).runtime(runtime).start_empty()?;
         Ok(Self { reservoir })

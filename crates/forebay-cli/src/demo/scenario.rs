@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use forebay::Draws;
+use forebay::Rng;
 
 use super::wording::{count, seconds};
 
@@ -21,8 +21,8 @@ impl Span {
         Self { shortest: Duration::from_millis(shortest), longest: Duration::from_millis(longest) }
     }
 
-    pub(super) fn draw(&self, draws: &mut Draws) -> Duration {
-        self.shortest + draws.up_to(self.longest.saturating_sub(self.shortest))
+    pub(super) fn draw(&self, rng: &mut Rng) -> Duration {
+        self.shortest + rng.up_to(self.longest.saturating_sub(self.shortest))
     }
 }
 
@@ -134,9 +134,9 @@ mod tests {
 
     #[test]
     fn draws_stay_in_their_span() {
-        let mut draws = Seed::new(1).draws();
+        let mut rng = Seed::new(1).rng();
         let span = Span::millis(20, 60);
-        assert!((0..1000).map(|_| span.draw(&mut draws)).all(|d| span.shortest <= d && d <= span.longest));
+        assert!((0..1000).map(|_| span.draw(&mut rng)).all(|d| span.shortest <= d && d <= span.longest));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl View {
         }
     }
 
-    /// Draws everything.
+    /// Rng everything.
     pub(super) fn render(&self, frame: &Frame, area: Rect, buffer: &mut Buffer) {
         let (width, height) = LEAST;
         if area.width < width || area.height < height {

@@ -28,7 +28,7 @@ impl Bar {
         Self { name: name.to_owned(), shown, runtime, next }
     }
 
-    /// Draws it, if it is time to.
+    /// Rng it, if it is time to.
     pub(super) fn show(&self, done: u64, of: u64, words: impl FnOnce() -> String) {
         if !self.shown {
             return;

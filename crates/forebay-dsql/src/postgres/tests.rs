@@ -50,7 +50,7 @@ async fn dialled(
 ) -> Result<PostgresConnection, Error> {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| IpAddr::from(*address)).collect();
     let token = Token::new(cluster.token("admin").unwrap());
-    connector(cluster, timeout).dial_any(&addresses, &token, &Lifeline::unattached()).await
+    connector(cluster, timeout).dial_any(&addresses, &token, &ConnectionMonitor::unattached()).await
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{Draws, Failure, LeaseError, LeaseId, Leases, Lifeline, OpenError, Seed};
+use forebay::{ConnectionMonitor, Failure, LeaseError, LeaseId, Leases, OpenError, Rng, Seed};
 
 /// How long one call of the store may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,11 +22,11 @@ pub(crate) struct StandardLease {
 }
 
 impl StandardLease {
-    /// For the connection at the end of `lifeline`. Cancel safe if the store is.
+    /// For the connection at the end of `monitor`. Cancel safe if the store is.
     pub(crate) async fn take(
         leases: Arc<dyn Leases>,
         runtime: Arc<dyn Runtime>,
-        lifeline: &Lifeline,
+        monitor: &ConnectionMonitor,
     ) -> Result<Self, OpenError> {
         let id = leases.acquire().await.map_err(|error| {
             let failure = match error {
@@ -36,7 +36,7 @@ impl StandardLease {
             OpenError::new(failure, error)
         })?;
         let lease = Self { id: Some(id.clone()), leases, runtime };
-        lease.leases.bind(&id, lifeline.clone());
+        lease.leases.bind(&id, monitor.clone());
         Ok(lease)
     }
 
@@ -59,7 +59,7 @@ impl Drop for StandardLease {
 }
 
 async fn release(leases: &dyn Leases, runtime: &dyn Runtime, id: &LeaseId) {
-    let (mut pause, mut draws) = (FIRST_PAUSE, None);
+    let (mut pause, mut rng) = (FIRST_PAUSE, None);
     loop {
         match rt::within(runtime, TIMEOUT, leases.release(id)).await {
             Some(Ok(())) => return,
@@ -67,8 +67,8 @@ async fn release(leases: &dyn Leases, runtime: &dyn Runtime, id: &LeaseId) {
             None => tracing::warn!("DSQL pool: releasing a connection lease timed out"),
         }
         // Those who lost the store together must not come back together.
-        let draws: &mut Draws = draws.get_or_insert_with(|| Seed::new(runtime.entropy()).draws());
-        runtime.sleep_until(runtime.now() + pause / 2 + draws.up_to(pause / 2)).await;
+        let rng: &mut Rng = rng.get_or_insert_with(|| Seed::new(runtime.entropy()).rng());
+        runtime.sleep_until(runtime.now() + pause / 2 + rng.up_to(pause / 2)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

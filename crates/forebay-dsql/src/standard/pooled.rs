@@ -98,8 +98,10 @@ impl<C: Connect> Pooled<C> {
         }
         let shared = Arc::clone(self.shared());
         let reset = shared.connector.reset(self.tracked_mut());
-        let clean =
-            matches!(rt::within(&*shared.runtime, shared.figures.care_timeout, reset).await, Some(Ok(())));
+        let clean = matches!(
+            rt::within(&*shared.runtime, shared.figures.maintenance_timeout, reset).await,
+            Some(Ok(()))
+        );
         if clean {
             self.held_mut().heard_at = shared.runtime.now();
         } else {
@@ -112,8 +114,10 @@ impl<C: Connect> Pooled<C> {
     pub(crate) async fn ping(&mut self) -> bool {
         let shared = Arc::clone(self.shared());
         let check = shared.connector.check(self.tracked_mut());
-        let lives =
-            matches!(rt::within(&*shared.runtime, shared.figures.care_timeout, check).await, Some(Ok(())));
+        let lives = matches!(
+            rt::within(&*shared.runtime, shared.figures.maintenance_timeout, check).await,
+            Some(Ok(()))
+        );
         if lives {
             self.held_mut().heard_at = shared.runtime.now();
         }

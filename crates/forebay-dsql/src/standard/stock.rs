@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay::rt::Runtime;
-use forebay::{Connect, Draws, Failure, Instant, OpenError};
+use forebay::{Connect, Failure, Instant, OpenError, Rng};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -52,7 +52,7 @@ struct State<C: Connect> {
     resume_at: Instant,
     failed: Option<(Instant, Arc<OpenError>)>,
     succeeded_at: Option<Instant>,
-    draws: Draws,
+    rng: Rng,
 }
 
 /// A caller in line.
@@ -71,7 +71,7 @@ pub(super) enum Ordered<C: Connect> {
 }
 
 impl<C: Connect> Stock<C> {
-    pub(super) fn new(max_open: usize, draws: Draws) -> Self {
+    pub(super) fn new(max_open: usize, rng: Rng) -> Self {
         let state = State {
             places: 0,
             opening: 0,
@@ -84,7 +84,7 @@ impl<C: Connect> Stock<C> {
             resume_at: Instant::ZERO,
             failed: None,
             succeeded_at: None,
-            draws,
+            rng,
         };
         Self { state: Mutex::new(state), max_open, in_line: AtomicUsize::new(0), shut: Notify::new() }
     }
@@ -193,7 +193,7 @@ impl<C: Connect> State<C> {
         }
         // Of many that fail together, only the first begins a pause.
         if self.warm && now >= self.resume_at {
-            self.resume_at = now + warmup::pause(self.failures, &mut self.draws);
+            self.resume_at = now + warmup::pause(self.failures, &mut self.rng);
             self.failures = self.failures.saturating_add(1);
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, within};
-use forebay::{Draws, Seed};
+use forebay::{Rng, Seed};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -55,7 +55,7 @@ struct Shared {
 
 struct State {
     slots: BTreeMap<Identity, Place>,
-    draws: Draws,
+    rng: Rng,
 }
 
 /// What came of a signing.
@@ -77,12 +77,12 @@ impl Default for Place {
 impl TokenCache {
     /// An empty cache. `service` is the label of its metrics.
     pub fn new(signer: impl Signer, runtime: impl Runtime, service: &str) -> Self {
-        let draws = Seed::new(runtime.entropy()).fork("token").draws();
+        let rng = Seed::new(runtime.entropy()).fork("token").rng();
         Self(Arc::new(Shared {
             signer: Arc::new(signer),
             runtime: Arc::new(runtime),
             counters: TokenCounters::new(service),
-            state: Mutex::new(State { slots: BTreeMap::new(), draws }),
+            state: Mutex::new(State { slots: BTreeMap::new(), rng }),
         }))
     }
 
@@ -181,11 +181,11 @@ impl Shared {
     fn settle(&self, identity: &Identity, signing: Signing, signed: Result<Signed, TokenError>) {
         let (outcome, failures) = {
             let mut state = self.state.lock();
-            let State { slots, draws } = &mut *state;
+            let State { slots, rng } = &mut *state;
             let Some(place) = slots.get_mut(identity) else { return };
             let failures_before = place.slot.failures();
             let now = (self.runtime.now(), self.runtime.wall());
-            let outcome = place.slot.settle(signing, now, signed, draws);
+            let outcome = place.slot.settle(signing, now, signed, rng);
             place.outcome.send_replace(Some(outcome.clone()));
             (outcome, failures_before)
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{Draws, Instant};
+use forebay::{Instant, Rng};
 
 use super::{Signed, Token, TokenError};
 
@@ -164,9 +164,9 @@ impl Slot {
         signing: Signing,
         (now, wall): (Instant, Duration),
         signed: Result<Signed, TokenError>,
-        draws: &mut Draws,
+        rng: &mut Rng,
     ) -> Result<Token, TokenError> {
-        let kept = signed.and_then(|signed| self.keep(signing, (now, wall), signed, draws));
+        let kept = signed.and_then(|signed| self.keep(signing, (now, wall), signed, rng));
         match kept {
             Ok(_) => {
                 self.failures = 0;
@@ -174,7 +174,7 @@ impl Slot {
             }
             Err(_) => {
                 self.failures = self.failures.saturating_add(1);
-                self.retry_at = Some(now + self.pause(now, wall, draws));
+                self.retry_at = Some(now + self.pause(now, wall, rng));
             }
         }
         kept
@@ -185,7 +185,7 @@ impl Slot {
         Signing { began, began_wall, life }: Signing,
         (now, wall): (Instant, Duration),
         signed: Signed,
-        draws: &mut Draws,
+        rng: &mut Rng,
     ) -> Result<Token, TokenError> {
         let Signed { token, credentials_expire } = signed;
         if let Some(expired) = credentials_expire.filter(|expire| *expire <= wall) {
@@ -195,7 +195,7 @@ impl Slot {
         let life = credentials_expire.map_or(life, |expire| life.min(expire.saturating_sub(began_wall)));
         let usable = life - MARGIN.min(life / 10);
         // Not all processes of a fleet at once.
-        let rest = (life / 3).saturating_sub(draws.up_to(life / 20));
+        let rest = (life / 3).saturating_sub(rng.up_to(life / 20));
         self.cached = Some(Cached {
             token: token.clone(),
             refresh_at: (began + rest).max(now + SHORTEST_REST),
@@ -207,13 +207,13 @@ impl Slot {
     }
 
     /// Between half and all of a pause that doubles with each failure.
-    fn pause(&self, now: Instant, wall: Duration, draws: &mut Draws) -> Duration {
+    fn pause(&self, now: Instant, wall: Duration, rng: &mut Rng) -> Duration {
         let cached = self.cached.as_ref().filter(|cached| cached.is_good(now, wall));
         let left = cached.map_or(Duration::ZERO, |cached| cached.good_until.since(now));
         let longest = (left / 10).clamp(LONGEST_PAUSE, LONGEST_CALM_PAUSE);
         let doublings = self.failures.saturating_sub(1).min(10);
         let full = FIRST_PAUSE.saturating_mul(1 << doublings).min(longest);
-        full / 2 + draws.up_to(full / 2)
+        full / 2 + rng.up_to(full / 2)
     }
 }
 

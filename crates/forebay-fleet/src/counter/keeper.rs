@@ -107,7 +107,7 @@ impl Counter {
     async fn settle(&self, id: &str) {
         let writes = items::release(&self.rules.endpoint, id, self.store.runtime.wall());
         // A token for each try: that there is an item is what keeps this from being done twice.
-        let token = format!("d{:016x}", self.state.lock().draws.bits());
+        let token = format!("d{:016x}", self.state.lock().rng.bits());
         let outcome = self.transact("release", &writes, &token).await;
         let mut state = self.state.lock();
         match outcome {

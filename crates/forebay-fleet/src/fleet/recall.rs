@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use forebay::rt::Runtime;
-use forebay::{BoxError, LeaseError, LeaseId, Leases, Lifeline, StoreFuture};
+use forebay::{BoxError, ConnectionMonitor, LeaseError, LeaseId, Leases, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::warn;
@@ -14,7 +14,7 @@ pub(super) struct RecalledLeases {
     leases: Arc<dyn Leases>,
     ceiling: watch::Receiver<u64>,
     /// Connections that may stay, by their leases.
-    bound: Mutex<BTreeMap<LeaseId, Lifeline>>,
+    bound: Mutex<BTreeMap<LeaseId, ConnectionMonitor>>,
 }
 
 impl RecalledLeases {
@@ -32,17 +32,17 @@ impl RecalledLeases {
     /// Recalls what is too many, those with the first names first.
     fn keep_within_ceiling(&self) {
         let ceiling = usize::try_from(*self.ceiling.borrow()).unwrap_or(usize::MAX);
-        let too_many: Vec<Lifeline> = {
+        let too_many: Vec<ConnectionMonitor> = {
             let mut bound = self.bound.lock();
             let excess = bound.len().saturating_sub(ceiling);
-            std::iter::from_fn(|| bound.pop_first()).take(excess).map(|(_, lifeline)| lifeline).collect()
+            std::iter::from_fn(|| bound.pop_first()).take(excess).map(|(_, monitor)| monitor).collect()
         };
         if !too_many.is_empty() {
             let recalled = too_many.len();
             warn!(target: "forebay", recalled, ceiling, "Distributed connection lease: closing connections ahead of the end of their lease");
         }
         // Outside of the lock: a reservoir that hears of it may release the lease at once.
-        too_many.iter().for_each(Lifeline::recall);
+        too_many.iter().for_each(ConnectionMonitor::recall);
     }
 }
 
@@ -64,8 +64,8 @@ impl Leases for RecalledLeases {
         self.leases.release(id)
     }
 
-    fn bind(&self, id: &LeaseId, lifeline: Lifeline) {
-        self.bound.lock().insert(id.clone(), lifeline);
+    fn bind(&self, id: &LeaseId, monitor: ConnectionMonitor) {
+        self.bound.lock().insert(id.clone(), monitor);
         // It may have fallen since the lease was taken.
         self.keep_within_ceiling();
     }

@@ -86,7 +86,7 @@ impl Book {
             return;
         }
         self.away.failed(now);
-        self.paused_until = now + self.away.pause(&mut self.draws);
+        self.paused_until = now + self.away.pause(&mut self.rng);
         // Whoever waits for slots is told at once; nothing will come of it for a while.
         if self.away.is_away() {
             self.searching = None;
@@ -150,7 +150,7 @@ impl Book {
         if !applied {
             self.lost_a_race(k, item.as_ref(), now);
             self.outrun = self.outrun.saturating_add(1);
-            self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.draws);
+            self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.rng);
             return;
         }
         let shard = item.as_ref().and_then(Shard::read);
@@ -167,7 +167,7 @@ impl Book {
         // The first beat comes at a random time, so that a fleet which starts together does not beat together.
         let wait = self.beat_within(lease, capacity, now);
         if let Some(seat) = self.seats.get_mut(&k).filter(|_| sent == first_sent) {
-            seat.due = now + self.draws.up_to(wait);
+            seat.due = now + self.rng.up_to(wait);
         }
         if self.home.is_none() {
             self.home = Some(k);
@@ -223,7 +223,7 @@ impl Book {
     fn left(&mut self, k: u8, entry: &Entry, now: Instant, outcome: Result<Option<Item>, Option<Item>>) {
         let item = outcome.as_ref().unwrap_or_else(|found| found).as_ref();
         if self.retreat.take().is_some() && self.outrun > 0 {
-            self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.draws);
+            self.paused_until = now + away::pause(self.outrun, CONTENTION, CROWD, &mut self.rng);
         }
         match self.own_entry(item).filter(|own| own.epoch == entry.epoch) {
             Some(own) => {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use forebay::{AwayPolicy, Draws, Instant};
+use forebay::{AwayPolicy, Instant, Rng};
 
 use super::call::{Ask, Call, Taken, Tale};
 use super::shard::{Entry, SHARDS};
@@ -70,7 +70,7 @@ pub(crate) struct Book {
     pub(super) name: Name,
     pub(super) seats: BTreeMap<u8, Seat>,
     pub(super) watch: Watch,
-    pub(super) draws: Draws,
+    pub(super) rng: Rng,
     pub(super) away: Away,
     /// The shard we joined first; our node number is from there.
     pub(super) home: Option<u8>,
@@ -133,15 +133,15 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(crate) fn new(rules: Rules, name: Name, mut draws: Draws) -> Self {
-        let rotation = u8::try_from(draws.below(u64::from(SHARDS) + 1)).unwrap_or(0);
+    pub(crate) fn new(rules: Rules, name: Name, mut rng: Rng) -> Self {
+        let rotation = u8::try_from(rng.below(u64::from(SHARDS) + 1)).unwrap_or(0);
         Self {
             alone: rules.max_open,
             rules,
             name,
             seats: BTreeMap::new(),
             watch: Watch::default(),
-            draws,
+            rng,
             away: Away::default(),
             home: None,
             index: None,

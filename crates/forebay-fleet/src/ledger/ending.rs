@@ -81,7 +81,7 @@ fn the_watch_over_the_ceiling_ends_with_the_ledger_whenever_that_ends() {
     };
     let telemetry = Arc::new(Telemetry::new("test", "history"));
     let store = Store::new(Arc::new(MemoryTable::new()), Arc::new(runtime.clone()), telemetry);
-    let ledger = Ledger::start(rules, Name::new("history", 7), store, Seed::new(1).draws());
+    let ledger = Ledger::start(rules, Name::new("history", 7), store, Seed::new(1).rng());
     let gone = Arc::downgrade(&ledger);
     ledger.begin_to_leave();
     drop(ledger);

@@ -157,8 +157,8 @@ impl Book {
     fn draw_two(&mut self) -> [u8; 2] {
         let open: Vec<u8> = (0..SHARDS).filter(|k| !self.seats.contains_key(k)).collect();
         let count = open.len().max(1) as u64;
-        let one = self.draws.below(count);
-        let other = (one + 1 + self.draws.below((count - 1).max(1))) % count;
+        let one = self.rng.below(count);
+        let other = (one + 1 + self.rng.below((count - 1).max(1))) % count;
         let shard = |place| usize::try_from(place).ok().and_then(|place| open.get(place).copied());
         [one, other].map(|place| shard(place).unwrap_or(0))
     }
@@ -184,7 +184,7 @@ impl Book {
         let before = self.former.filter(|(home, _)| *home == k).and_then(|(_, before)| before);
         before
             .filter(|node| !shard.is_taken(*node, self.name()))
-            .or_else(|| shard.free_node(k, self.draws.bits()))
+            .or_else(|| shard.free_node(k, self.rng.bits()))
     }
 
     /// The next beat of an entry, which is the time to change its slots for nothing.
@@ -294,7 +294,7 @@ impl Book {
         self.searching = None;
         self.rounds += 1;
         self.fruitless = self.fruitless.saturating_add(1);
-        self.full_until = now + away::pause(self.fruitless, FULL, self.rules.beat, &mut self.draws);
+        self.full_until = now + away::pause(self.fruitless, FULL, self.rules.beat, &mut self.rng);
         // Who has too little says so at once.
         let home = self.home?;
         let want = self.want(now, 0);

@@ -37,7 +37,7 @@ impl Desk {
             policy: AwayPolicy::Local,
         };
         let book =
-            Book::new(rules, Name::new(id, Seed::new(7).fork(id).number()), Seed::new(7).fork(id).draws());
+            Book::new(rules, Name::new(id, Seed::new(7).fork(id).number()), Seed::new(7).fork(id).rng());
         Self { book, table: table.clone(), now: Instant::ZERO }
     }
 

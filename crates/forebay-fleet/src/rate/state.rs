@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use forebay::{Draws, Instant, Pace};
+use forebay::{Instant, Pace, Rng};
 
 use super::Source;
 use crate::away::Away;
@@ -35,11 +35,11 @@ pub(super) struct State {
     /// When we last asked, and for how many.
     last_batch: Option<(Instant, u32)>,
     pub(super) away: Away,
-    pub(super) draws: Draws,
+    pub(super) rng: Rng,
 }
 
 impl State {
-    pub(super) fn new(source: Source, share: Share, leased: bool, draws: Draws) -> Self {
+    pub(super) fn new(source: Source, share: Share, leased: bool, rng: Rng) -> Self {
         Self {
             source,
             share,
@@ -52,7 +52,7 @@ impl State {
             last_wait: Duration::ZERO,
             last_batch: None,
             away: Away::default(),
-            draws,
+            rng,
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let mut bucket = Bucket::new("host", 100, 1000, true, Duration::from_secs(30));
         let due = i64::try_from(WALL.as_nanos()).unwrap() + line * 1_000_000_000;
         bucket.saw(Some(&Item::new().with("due_ns", due)));
-        State::new(Source::Bucket(bucket), Share::new(100, 1000), true, Seed::new(1).draws())
+        State::new(Source::Bucket(bucket), Share::new(100, 1000), true, Seed::new(1).rng())
     }
 
     /// How many turns are asked for by one who has no share.

@@ -16,10 +16,10 @@ fn two_hundred(seed: u64) -> (World, Vec<Actor>) {
     settings.rate = Some(bucket(RateMode::Bucket, 100, 1000));
     settings.max_open = 50;
     let world = World::new(settings, seed);
-    let mut draws = world.seed.fork("clocks").draws();
+    let mut rng = world.seed.fork("clocks").rng();
     let lifetime = Lifetime::new(seconds(55 * 60)).jitter(seconds(120)).guard_window(seconds(45));
     let actors = (0..200).map(|number| {
-        let wall_ahead = i64::try_from(draws.below(900_000_000)).unwrap() - 450_000_000;
+        let wall_ahead = i64::try_from(rng.below(900_000_000)).unwrap() - 450_000_000;
         let clock = ProcessClock { wall_ahead, ..ProcessClock::default() };
         let actor = world.start_reservoir(number, lifetime, clock);
         let latency = (Duration::from_millis(2), Duration::from_millis(20));

@@ -240,7 +240,7 @@ fn what_was_counted_by_a_write_without_an_answer_is_uncounted_when_it_is_release
 /// are counted.
 fn history(seed: u64) -> (usize, i64, usize) {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
-    let mut draws = Seed::new(seed).fork("history").draws();
+    let mut rng = Seed::new(seed).fork("history").rng();
     let mut instances = [0, 1].map(|n| Instance::start(&time, &table, Seed::new(seed * 10 + n)));
     let trouble = Faults {
         latency: (Duration::from_millis(5), Duration::from_millis(200)),
@@ -252,14 +252,14 @@ fn history(seed: u64) -> (usize, i64, usize) {
         ..Faults::default()
     };
     for _ in 0..120 {
-        let instance = &mut instances[usize::try_from(draws.below(2)).unwrap()];
-        match draws.below(10) {
+        let instance = &mut instances[usize::try_from(rng.below(2)).unwrap()];
+        match rng.below(10) {
             0 => instance.faults.set(Faults { away: true, ..Faults::default() }),
             1 | 2 => instance.faults.set(trouble),
             3 => instance.faults.set(Faults::default()),
-            4..=6 => instance.acquire(&time, Duration::from_millis(draws.below(20_000))),
+            4..=6 => instance.acquire(&time, Duration::from_millis(rng.below(20_000))),
             7 | 8 => instance.release(&time),
-            _ => time.advance(Duration::from_millis(draws.below(100_000))),
+            _ => time.advance(Duration::from_millis(rng.below(100_000))),
         }
     }
     instances.iter().for_each(|instance| instance.faults.set(Faults::default()));

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime};
-use forebay::{AwayPolicy, Draws, LeaseMode, RateMode, Seed};
+use forebay::{AwayPolicy, LeaseMode, RateMode, Rng, Seed};
 use forebay_fleet::Faults;
 
 use crate::support::{bucket, leases, seconds, settings};
@@ -22,7 +22,7 @@ struct History {
     world: World,
     actors: Vec<Actor>,
     started: usize,
-    draws: Draws,
+    rng: Rng,
     policy: AwayPolicy,
     /// When each that is cut off or stopped is well again.
     ailing: Vec<(usize, forebay::Instant)>,
@@ -36,25 +36,25 @@ impl History {
         settings.away = policy;
         settings.max_open = 40;
         let world = World::new(settings, seed);
-        let draws = Seed::new(seed).fork("history").draws();
-        Self { world, actors: Vec::new(), started: 0, draws, policy, ailing: Vec::new() }
+        let rng = Seed::new(seed).fork("history").rng();
+        Self { world, actors: Vec::new(), started: 0, rng, policy, ailing: Vec::new() }
     }
 
     fn join(&mut self) {
         let clock = ProcessClock {
-            uptime: self.draws.up_to(seconds(100_000)),
-            wall_ahead: i64::try_from(self.draws.below(900_000_000)).unwrap() - 450_000_000,
-            drift_ppm: i32::try_from(self.draws.below(60)).unwrap() - 30,
+            uptime: self.rng.up_to(seconds(100_000)),
+            wall_ahead: i64::try_from(self.rng.below(900_000_000)).unwrap() - 450_000_000,
+            drift_ppm: i32::try_from(self.rng.below(60)).unwrap() - 30,
         };
-        let target = self.draws.below(41);
+        let target = self.rng.below(41);
         let actor = self.world.start(self.started, target, seconds(200), clock);
-        let share = |draws: &mut Draws, most| u32::try_from(draws.below(most)).unwrap();
+        let share = |rng: &mut Rng, most| u32::try_from(rng.below(most)).unwrap();
         actor.table.set(Faults {
             latency: (Duration::from_millis(2), Duration::from_millis(60)),
-            lost_requests: share(&mut self.draws, 30),
-            lost_answers: share(&mut self.draws, 30),
-            late_requests: share(&mut self.draws, 15),
-            throttled: share(&mut self.draws, 20),
+            lost_requests: share(&mut self.rng, 30),
+            lost_answers: share(&mut self.rng, 30),
+            late_requests: share(&mut self.rng, 15),
+            throttled: share(&mut self.rng, 20),
             ..Faults::default()
         });
         self.started += 1;
@@ -66,27 +66,27 @@ impl History {
         let well: Vec<usize> = (0..self.actors.len())
             .filter(|index| self.ailing.iter().all(|(ill, _)| *ill != self.actors[*index].number()))
             .collect();
-        let any = |draws: &mut Draws| well[usize::try_from(draws.below(well.len() as u64)).unwrap()];
-        match self.draws.below(10) {
+        let any = |rng: &mut Rng| well[usize::try_from(rng.below(well.len() as u64)).unwrap()];
+        match self.rng.below(10) {
             0 | 1 if self.actors.len() < 10 => self.join(),
             2 if well.len() > 2 => {
-                let actor = self.actors.remove(any(&mut self.draws));
+                let actor = self.actors.remove(any(&mut self.rng));
                 actor.crash();
             }
             3 if well.len() > 2 => {
-                let actor = &self.actors[any(&mut self.draws)];
+                let actor = &self.actors[any(&mut self.rng)];
                 actor.cut_off(true);
-                self.ailing.push((actor.number(), now + self.draws.up_to(seconds(300))));
+                self.ailing.push((actor.number(), now + self.rng.up_to(seconds(300))));
             }
             4 if well.len() > 2 => {
-                let actor = &self.actors[any(&mut self.draws)];
+                let actor = &self.actors[any(&mut self.rng)];
                 // In `strict`, a pause longer than a lease is the one thing that may exceed the cap.
                 let longest = if self.policy == AwayPolicy::Strict { 60 } else { 300 };
                 if self.policy != AwayPolicy::Strict {
                     self.world.cluster.lock().cut_off.insert(actor.number(), true);
                 }
                 actor.machine.stop();
-                self.ailing.push((actor.number(), now + self.draws.up_to(seconds(longest))));
+                self.ailing.push((actor.number(), now + self.rng.up_to(seconds(longest))));
             }
             5 if well.len() > 2 && self.actors[well[0]].status().is_some() => {
                 let index = well[0];
@@ -98,12 +98,12 @@ impl History {
                 self.actors.remove(index).crash();
             }
             _ if !well.is_empty() => {
-                let target = self.draws.below(41);
-                self.actors[any(&mut self.draws)].want(target);
+                let target = self.rng.below(41);
+                self.actors[any(&mut self.rng)].want(target);
             }
             _ => {}
         }
-        let pause = self.draws.up_to(seconds(40));
+        let pause = self.rng.up_to(seconds(40));
         let until = self.world.time.now() + pause;
         while self.world.time.now() < until {
             self.world.time.advance(seconds(1));

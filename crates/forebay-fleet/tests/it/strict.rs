@@ -33,8 +33,11 @@ impl World {
     }
 
     fn pool(&self, size: usize) -> Reservoir<Memory> {
-        let config =
-            Config::default().max_open(size).unlimited_lifetime().stagger(Duration::ZERO).rate(1e6, 1_000);
+        let config = Config::default()
+            .max_open(size)
+            .unlimited_lifetime()
+            .startup_jitter(Duration::ZERO)
+            .rate(1e6, 1_000);
         let reservoir = Reservoir::builder(self.server.clone())
             .config(config.seed(Seed::new(7)))
             .runtime(self.time.clone())

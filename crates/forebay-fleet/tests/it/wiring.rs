@@ -47,7 +47,7 @@ impl World {
 }
 
 fn config(max_open: usize) -> Config {
-    Config::default().max_open(max_open).stagger(Duration::ZERO).seed(Seed::new(3))
+    Config::default().max_open(max_open).startup_jitter(Duration::ZERO).seed(Seed::new(3))
 }
 
 #[test]

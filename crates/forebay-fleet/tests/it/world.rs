@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay::rt::{self, ProcessClock, Runtime, VirtualTime};
-use forebay::{Config, Connect, Draws, Instant, Lifeline, Lifetime, OpenError, Reservoir, Seed};
+use forebay::{Config, Connect, ConnectionMonitor, Instant, Lifetime, OpenError, Reservoir, Rng, Seed};
 use forebay_fleet::{
     Faults, FaultyTable, Fleet, FleetSettings, FleetStatus, Item, MemoryTable, Tables, Value,
 };
@@ -117,8 +117,8 @@ impl World {
             let fleet = Fleet::start(settings, tables, machine.clone(), seed).await;
             *shared.fleet.lock() = Some(Arc::new(fleet.expect("nothing keeps it from starting")));
             for worker in 0..workers {
-                let draws = seed.fork("worker").fork(&worker.to_string()).draws();
-                machine.spawn(Box::pin(Arc::clone(&shared).work(worker, draws)));
+                let rng = seed.fork("worker").fork(&worker.to_string()).rng();
+                machine.spawn(Box::pin(Arc::clone(&shared).work(worker, rng)));
             }
         }));
         actor
@@ -137,8 +137,8 @@ impl World {
             let fleet = shared.fleet();
             let max_open = usize::try_from(world.settings.max_open).unwrap();
             let config = Config::default().max_open(max_open).lifetime(lifetime).seed(seed);
-            let draws = Mutex::new(seed.fork("latency").draws());
-            let opener = Opener { shared: Arc::clone(&shared), draws };
+            let rng = Mutex::new(seed.fork("latency").rng());
+            let opener = Opener { shared: Arc::clone(&shared), rng };
             let builder = Reservoir::builder(opener).config(config).runtime(machine);
             let reservoir = builder.leases(fleet.leases().unwrap()).limit(fleet.limit().unwrap());
             let reservoir = reservoir.start_empty().expect("the settings are fine");
@@ -174,14 +174,14 @@ impl World {
 /// How a reservoir of a process opens connections.
 struct Opener {
     shared: Arc<Shared>,
-    draws: Mutex<Draws>,
+    rng: Mutex<Rng>,
 }
 
 impl Connect for Opener {
     type Connection = Connection;
 
-    async fn open(&self, _lifeline: Lifeline) -> Result<Connection, OpenError> {
-        let latency = self.draws.lock().up_to(Duration::from_millis(120));
+    async fn open(&self, _monitor: ConnectionMonitor) -> Result<Connection, OpenError> {
+        let latency = self.rng.lock().up_to(Duration::from_millis(120));
         self.shared.pause(latency).await;
         Ok(self.shared.world.open(self.shared.number))
     }
@@ -209,15 +209,15 @@ impl Shared {
     }
 
     /// One place for a connection: open, hold, close, again.
-    async fn work(self: Arc<Self>, place: u64, mut draws: Draws) {
+    async fn work(self: Arc<Self>, place: u64, mut rng: Rng) {
         let fleet = self.fleet();
         let (leases, limit, mut ceiling) = (fleet.leases(), fleet.limit(), fleet.ceiling());
         let machine = &self.machine;
         // Lives are spread from the beginning.
-        let mut life = draws.up_to(self.life);
+        let mut life = rng.up_to(self.life);
         loop {
             if place >= self.target.load(Relaxed) {
-                self.pause(seconds(4) + draws.up_to(seconds(4))).await;
+                self.pause(seconds(4) + rng.up_to(seconds(4))).await;
                 continue;
             }
             let lease = match &leases {
@@ -225,7 +225,7 @@ impl Shared {
                 Some(leases) => match rt::within(machine, seconds(10), leases.acquire()).await {
                     Some(Ok(lease)) => Some(lease),
                     _ => {
-                        self.pause(seconds(1) + draws.up_to(seconds(4))).await;
+                        self.pause(seconds(1) + rng.up_to(seconds(4))).await;
                         continue;
                     }
                 },
@@ -242,15 +242,15 @@ impl Shared {
             };
             if permitted && place < *ceiling.borrow_and_update() {
                 // The open starts, and reaches the server a little later.
-                self.pause(draws.up_to(Duration::from_millis(200))).await;
+                self.pause(rng.up_to(Duration::from_millis(200))).await;
                 if place < *ceiling.borrow() {
                     let connection = self.world.open(self.number);
                     self.hold(place, &mut ceiling, life).await;
                     drop(connection);
-                    life = self.life / 2 + draws.up_to(self.life);
+                    life = self.life / 2 + rng.up_to(self.life);
                 }
             } else {
-                self.pause(seconds(1) + draws.up_to(seconds(2))).await;
+                self.pause(seconds(1) + rng.up_to(seconds(2))).await;
             }
             if let (Some(leases), Some(lease)) = (&leases, &lease) {
                 while leases.release(lease).await.is_err() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_flight::FlightEndpoint;
 use arrow_flight::decode::FlightDataDecoder;
 use arrow_flight::error::FlightError;
-use forebay::Lifeline;
+use forebay::ConnectionMonitor;
 use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 
@@ -90,7 +90,7 @@ impl Places {
         let options = home.server.options.elsewhere(endpoint)?;
         let server = Server::new(options, Arc::clone(&home.server.runtime), "", home.server.quarantine)?;
         let server = Server { closes_sessions: Arc::clone(&home.server.closes_sessions), ..server };
-        let link = Link::open(&Arc::new(server), Lifeline::unattached()).await?;
+        let link = Link::open(&Arc::new(server), ConnectionMonitor::unattached()).await?;
         self.others.lock().push(Arc::clone(&link));
         Ok(link)
     }

@@ -176,10 +176,10 @@ async fn ten_thousand_futures_dropped_at_random_points() {
         let pool = pool.clone();
         #[allow(clippy::disallowed_methods, reason = "tasks beside each other are what is tried")]
         tokio::spawn(async move {
-            let mut draws = Seed::new(worker).fork("drops").draws();
+            let mut rng = Seed::new(worker).fork("drops").rng();
             for _ in 0..1_000 {
-                let polls = usize::try_from(draws.below(8)).unwrap();
-                match draws.below(4) {
+                let polls = usize::try_from(rng.below(8)).unwrap();
+                match rng.below(4) {
                     0 => drop(dropped_after(polls, pool.update("INSERT INTO t VALUES (1)")).await),
                     1 => drop(
                         dropped_after(polls, pool.query_stream("SELECT * FROM prebuilt(rows => 1000000)"))
@@ -211,16 +211,16 @@ fn ten_thousand_calls_of_threads_given_up_at_random_points() {
         for thread in 0..10 {
             let pool = &pool;
             scope.spawn(move || {
-                let mut draws = Seed::new(thread).fork("drops").draws();
+                let mut rng = Seed::new(thread).fork("drops").rng();
                 for _ in 0..1_000 {
-                    let timeout = draws.up_to(Duration::from_millis(3));
+                    let timeout = rng.up_to(Duration::from_millis(3));
                     let mut options = QueryOptions::new().with_timeout(timeout);
-                    if draws.below(2) == 0 {
+                    if rng.below(2) == 0 {
                         let cancel = CancelHandle::new();
                         cancel.cancel();
                         options = options.with_cancel(cancel);
                     }
-                    match draws.below(3) {
+                    match rng.below(3) {
                         0 => {
                             drop(pool.query_stream_with_options(
                                 "SELECT * FROM prebuilt(rows => 1000000)",

@@ -153,7 +153,7 @@ impl Service {
             .lifetime(lifetime)
             .inflight_limit(self.inflight_limit)
             // The scenario says when each instance starts.
-            .stagger(Duration::ZERO)
+            .startup_jitter(Duration::ZERO)
             // An instance serves once it is filled, however long that takes.
             .fill_timeout(Duration::from_secs(24 * 3600));
         match self.empty_wait {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay::{Draws, Instant, Lifeline, Seed};
+use forebay::{ConnectionMonitor, Instant, Rng, Seed};
 use parking_lot::Mutex;
 
 use crate::latency::Latency;
@@ -38,7 +38,7 @@ pub(crate) struct Cluster {
     /// and sessions of theirs that ended, of which they have not heard.
     untold: BTreeMap<usize, Vec<Arc<Line>>>,
     peak: usize,
-    draws: Draws,
+    rng: Rng,
 }
 
 struct Session {
@@ -64,7 +64,7 @@ enum Stage {
 #[derive(Default)]
 pub(crate) struct Line {
     ended: AtomicBool,
-    lifeline: Mutex<Option<Lifeline>>,
+    monitor: Mutex<Option<ConnectionMonitor>>,
 }
 
 impl Line {
@@ -73,8 +73,8 @@ impl Line {
     }
 
     /// From now on its death is reported to the client.
-    pub(crate) fn attach(&self, lifeline: Lifeline) {
-        *self.lifeline.lock() = Some(lifeline);
+    pub(crate) fn attach(&self, monitor: ConnectionMonitor) {
+        *self.monitor.lock() = Some(monitor);
     }
 
     fn end(&self) {
@@ -90,9 +90,9 @@ impl Dropped {
     /// Tells the clients, with no lock held, and returns whose they were.
     pub(crate) fn tell(self) -> Vec<usize> {
         let tell = |(place, line): (usize, Arc<Line>)| {
-            let lifeline = line.lifeline.lock().take();
-            if let Some(lifeline) = lifeline {
-                lifeline.cut();
+            let monitor = line.monitor.lock().take();
+            if let Some(monitor) = monitor {
+                monitor.mark_dead();
             }
             place
         };
@@ -138,7 +138,7 @@ impl Cluster {
             untold: BTreeMap::new(),
             cut_off: BTreeSet::new(),
             peak: 0,
-            draws: seed.draws(),
+            rng: seed.rng(),
         }
     }
 
@@ -149,7 +149,7 @@ impl Cluster {
         has_token: bool,
         now: Instant,
     ) -> Result<Admitted, Refused> {
-        let takes = scaled(self.open_time.draw(&mut self.draws), self.slowness.iter().product());
+        let takes = scaled(self.open_time.draw(&mut self.rng), self.slowness.iter().product());
         let refused = |with, by_limits| Err(Refused { with, by_limits, takes });
         if let Some(with) = self.refusing.last() {
             return refused(*with, false);
@@ -230,7 +230,7 @@ impl Cluster {
         let mut doomed = Vec::new();
         for session in self.sessions.keys() {
             // Each with the chance that leaves exactly as many as asked for.
-            if self.draws.below(left) < to_drop {
+            if self.rng.below(left) < to_drop {
                 doomed.push(*session);
                 to_drop -= 1;
             }

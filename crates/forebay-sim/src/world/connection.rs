@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualProcess};
-use forebay::{AwayPolicy, Connect, Failure, Instant, Lifeline, OpenError};
+use forebay::{AwayPolicy, Connect, ConnectionMonitor, Failure, Instant, OpenError};
 
 use super::World;
 use super::cluster::Line;
@@ -30,10 +30,10 @@ impl Link {
     }
 
     /// Closes a session under whoever has it, when its lease is taken back: as a driver does with its socket.
-    fn heed(&self, lifeline: Lifeline, session: u64) {
+    fn heed(&self, monitor: ConnectionMonitor, session: u64) {
         let (world, place) = (Arc::clone(&self.world), self.place);
         self.process.spawn(Box::pin(async move {
-            lifeline.recalled().await;
+            monitor.recalled().await;
             world.cluster.lock().close(session);
             world.recount(place);
         }));
@@ -84,7 +84,7 @@ impl Connect for Link {
         outcome
     }
 
-    async fn open(&self, lifeline: Lifeline) -> Result<Connection, OpenError> {
+    async fn open(&self, monitor: ConnectionMonitor) -> Result<Connection, OpenError> {
         let (world, place) = (&self.world, self.place);
         if world.cluster.lock().is_cut_off(place) {
             return std::future::pending().await;
@@ -110,9 +110,9 @@ impl Connect for Link {
             born: now,
         };
         if world.scenario.away == AwayPolicy::Strict {
-            self.heed(lifeline.clone(), connection.session);
+            self.heed(monitor.clone(), connection.session);
         }
-        admitted.line.attach(lifeline);
+        admitted.line.attach(monitor);
         world.pass(admitted.takes).await;
         if !connection.is_alive() {
             return Err(OpenError::new(Failure::Open, "the cluster closed the connection"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{Draws, Failure, OpenError, Seed};
+use forebay::{Failure, OpenError, Rng, Seed};
 
 use crate::latency::Latency;
 use crate::scenario::Scenario;
@@ -11,17 +11,17 @@ pub(crate) struct CredentialService {
     latency: Latency,
     /// How many outages there are at the moment.
     pub(crate) outages: u32,
-    draws: Draws,
+    rng: Rng,
 }
 
 impl CredentialService {
     pub(crate) fn new(scenario: &Scenario, seed: Seed) -> Self {
-        Self { latency: scenario.credentials.latency, outages: 0, draws: seed.draws() }
+        Self { latency: scenario.credentials.latency, outages: 0, rng: seed.rng() }
     }
 
     /// How long a token takes, and whether there is one.
     pub(crate) fn token(&mut self) -> (Duration, Result<(), OpenError>) {
-        let latency = self.latency.draw(&mut self.draws);
+        let latency = self.latency.draw(&mut self.rng);
         let outcome = if self.outages > 0 {
             Err(OpenError::new(Failure::Token, "the credential service does not answer"))
         } else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{Draws, Seed, StoreFuture};
+use forebay::{Rng, Seed, StoreFuture};
 use forebay_fleet::{Change, Cursor, Delete, Item, MemoryTable, Page, Table, TableError, Update, Write};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -31,7 +31,7 @@ struct Weather {
     outages: u32,
     /// Who does not reach it, but reaches the cluster: as often as they were cut off.
     cut_off: Vec<usize>,
-    draws: Draws,
+    rng: Rng,
 }
 
 /// What is to become of one call.
@@ -50,14 +50,8 @@ impl SharedTable {
             Some(table) => (table.latency, table.error_rate, table.lost_answers),
             None => (Latency::constant(Duration::ZERO), 0.0, 0.0),
         };
-        let weather = Weather {
-            latency,
-            error_rate,
-            lost_answers,
-            outages: 0,
-            cut_off: Vec::new(),
-            draws: seed.draws(),
-        };
+        let weather =
+            Weather { latency, error_rate, lost_answers, outages: 0, cut_off: Vec::new(), rng: seed.rng() };
         let rate = format!("forebay_bucket#{}", scenario.endpoint);
         Self { items: MemoryTable::new(), rate, weather: Mutex::new(weather) }
     }
@@ -107,8 +101,8 @@ impl SharedTable {
 
 impl Weather {
     fn fate(&mut self) -> Fate {
-        let latency = self.latency.draw(&mut self.draws);
-        let mut chance = |share: f64| share > 0.0 && fraction(&mut self.draws) < share;
+        let latency = self.latency.draw(&mut self.rng);
+        let mut chance = |share: f64| share > 0.0 && fraction(&mut self.rng) < share;
         if self.outages > 0 {
             // Some networks refuse, some swallow.
             let refused = || TableError::Unknown("the table does not answer".into());

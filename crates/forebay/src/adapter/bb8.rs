@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bb8::ManageConnection;
 
-use super::Tap;
+use super::ReservoirManager;
 use crate::checkout::OwnedCheckout;
 use crate::connect::Connect;
 use crate::error::CheckoutError;
@@ -12,7 +12,7 @@ use crate::error::CheckoutError;
 /// How long an attempt waits while the reservoir is short, unless the configuration says otherwise.
 const EMPTY_WAIT: Duration = Duration::from_millis(100);
 
-impl<C: Connect> ManageConnection for Tap<C> {
+impl<C: Connect> ManageConnection for ReservoirManager<C> {
     type Connection = OwnedCheckout<C>;
     type Error = CheckoutError;
 

@@ -2,12 +2,12 @@
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 
-use super::Tap;
+use super::ReservoirManager;
 use crate::checkout::OwnedCheckout;
 use crate::connect::Connect;
 use crate::error::CheckoutError;
 
-impl<C: Connect> Manager for Tap<C> {
+impl<C: Connect> Manager for ReservoirManager<C> {
     type Type = OwnedCheckout<C>;
     type Error = CheckoutError;
 

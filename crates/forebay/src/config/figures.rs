@@ -16,11 +16,11 @@ pub struct Figures {
     /// Opens at once after a quiet time.
     pub burst: u32,
     /// How long to wait at most before the first open.
-    pub stagger: Duration,
+    pub startup_jitter: Duration,
     /// How long one open may take.
     pub open_timeout: Duration,
     /// How long a reset or a health check may take.
-    pub care_timeout: Duration,
+    pub maintenance_timeout: Duration,
     /// How long a close may take.
     pub close_timeout: Duration,
     /// How long a caller waits for a connection, whatever the reason.
@@ -39,9 +39,9 @@ impl Config {
             max_open: self.max_open,
             rate: self.rate,
             burst: self.burst,
-            stagger: self.stagger,
+            startup_jitter: self.startup_jitter,
             open_timeout: self.open_timeout,
-            care_timeout: self.care_timeout,
+            maintenance_timeout: self.maintenance_timeout,
             close_timeout: self.close_timeout,
             acquire_timeout: self.acquire_timeout,
             check_after: self.check_after,
@@ -58,13 +58,13 @@ mod tests {
     fn what_was_set_can_be_read() {
         let second = Duration::from_secs(1);
         let config = Config::default().max_open(7).rate(2.5, 3).acquire_timeout(second).seed(Seed::new(4));
-        let figures = config.open_timeout(2 * second).stagger(3 * second).figures();
+        let figures = config.open_timeout(2 * second).startup_jitter(3 * second).figures();
         assert_eq!((figures.max_open, figures.rate, figures.burst), (7, 2.5, 3));
         assert_eq!(figures.acquire_timeout, second);
-        assert_eq!((figures.open_timeout, figures.stagger), (2 * second, 3 * second));
+        assert_eq!((figures.open_timeout, figures.startup_jitter), (2 * second, 3 * second));
         assert_eq!(figures.seed, Some(Seed::new(4)));
         let defaults = Config::default().figures();
         assert_eq!(defaults.check_after, None);
-        assert_eq!((defaults.care_timeout, defaults.close_timeout), (5 * second, 5 * second));
+        assert_eq!((defaults.maintenance_timeout, defaults.close_timeout), (5 * second, 5 * second));
     }
 }

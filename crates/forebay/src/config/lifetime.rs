@@ -17,7 +17,7 @@ impl Lifetime {
         Self { base, jitter: Duration::ZERO, guard: Duration::ZERO }
     }
 
-    /// Draws each life from `base - jitter/2` to `base + jitter/2`.
+    /// Rng each life from `base - jitter/2` to `base + jitter/2`.
     #[must_use]
     pub const fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;

@@ -79,13 +79,13 @@ impl Config {
         demand(self.inflight_limit >= 1, "inflight_limit", &self.inflight_limit, "at least 1".into());
         for (name, timeout) in [
             ("open_timeout", self.open_timeout),
-            ("care_timeout", self.care_timeout),
+            ("maintenance_timeout", self.maintenance_timeout),
             ("close_timeout", self.close_timeout),
-            ("longest_pause", self.longest_pause.unwrap_or(Duration::MAX)),
+            ("max_backoff", self.max_backoff.unwrap_or(Duration::MAX)),
         ] {
             demand(!timeout.is_zero(), name, &show(timeout), "above zero".into());
         }
-        for (name, idle) in [("idle_ttl", self.idle_ttl), ("check_after", self.check_after)] {
+        for (name, idle) in [("idle_timeout", self.idle_timeout), ("check_after", self.check_after)] {
             demand(
                 idle.is_none_or(|idle| idle >= Duration::from_millis(1)),
                 name,
@@ -146,7 +146,7 @@ mod tests {
             .rate(f64::NAN, 0)
             .inflight_limit(0)
             .open_timeout(Duration::ZERO)
-            .idle_ttl(Duration::ZERO)
+            .idle_timeout(Duration::ZERO)
             .validate()
             .unwrap_err();
         let settings: Vec<_> = error.problems.iter().map(|problem| &*problem.setting).collect();
@@ -161,7 +161,7 @@ mod tests {
                 "burst",
                 "inflight_limit",
                 "open_timeout",
-                "idle_ttl"
+                "idle_timeout"
             ]
         );
         let text = error.to_string();

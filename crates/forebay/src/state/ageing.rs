@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::slots::{Mark, Phase};
-use super::{BATCH, Discarded, Due, Held, Nudges, State};
+use super::{BATCH, Discarded, Due, Effects, Held, State};
 use crate::event::Discard;
 use crate::time::Instant;
 
@@ -52,8 +52,8 @@ impl<E: Held> State<E> {
         if slot.retire_at <= now && !slot.marks.has(Mark::RETIRING) {
             slot.marks.set(Mark::RETIRING);
             self.retiring.insert((slot.stale_at, index));
-            if let (Some(lives), Some(page)) = (&mut self.lives, slot.page.take()) {
-                lives.calendar.free(page);
+            if let (Some(lives), Some(period)) = (&mut self.lives, slot.period.take()) {
+                lives.schedule.free(period);
             }
             if ready && self.may_retire(self.busy()) {
                 return Some(Due::Discard(self.evict(index, Discard::Retired, now)));
@@ -61,14 +61,14 @@ impl<E: Held> State<E> {
             self.tell_refill();
         }
         let slot = &mut self.slots[index];
-        if ready && self.ready.len() > self.keep_ready && since(slot.idle_since, self.idle_ttl) <= now {
+        if ready && self.ready.len() > self.keep_ready && since(slot.idle_since, self.idle_timeout) <= now {
             return Some(Due::Discard(self.evict(index, Discard::Idle, now)));
         }
         if ready && since(slot.idle_since.max(slot.checked_at), self.check_after) <= now {
-            slot.phase = Phase::Care;
+            slot.phase = Phase::InMaintenance;
             let entry = self.ready.remove(&mut self.slots, index);
             self.held -= 1;
-            self.care += 1;
+            self.in_maintenance += 1;
             self.arm(index, now);
             return Some(Due::Check(entry));
         }
@@ -83,15 +83,15 @@ impl<E: Held> State<E> {
         let slot = &mut self.slots[index];
         let idle_since = if ready { slot.idle_since } else { now };
         let retirement = if slot.marks.has(Mark::RETIRING) { slot.stale_at } else { slot.retire_at };
-        let idle = since(idle_since, self.idle_ttl);
+        let idle = since(idle_since, self.idle_timeout);
         let check = since(idle_since.max(slot.checked_at), self.check_after);
         // What could not be done now (too few are ready, or it is lent) is not due again at once.
         let later = |at: Instant, again: Option<Duration>| if at <= now { since(now, again) } else { at };
         let retirement = if retirement <= now { Instant::NEVER } else { retirement };
-        slot.alarm = retirement.min(later(idle, self.idle_ttl)).min(later(check, self.check_after));
+        slot.alarm = retirement.min(later(idle, self.idle_timeout)).min(later(check, self.check_after));
         let alarm = slot.alarm;
         if alarm < self.next_alarm() {
-            self.nudges.add(Nudges::EXPIRY);
+            self.effects.add(Effects::EXPIRY);
         }
         self.alarms.insert((alarm, index));
     }

@@ -8,9 +8,9 @@ use crate::time::Instant;
 
 /// What the shell has to do once it has let go of the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Nudges(u8);
+pub(crate) struct Effects(u8);
 
-impl Nudges {
+impl Effects {
     /// Tell the refill task that connections are wanted.
     pub(crate) const REFILL: Self = Self(1);
     /// Tell the expiry task that an alarm comes sooner than it knows.
@@ -80,7 +80,7 @@ pub(crate) enum Shape {
     Dead,
 }
 
-/// What becomes of a connection that was given back, opened or cared for.
+/// What becomes of a connection that was given back, opened or maintained for.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Placed<E> {

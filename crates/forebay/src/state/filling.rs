@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::governor::Go;
 use super::lives::{Life, Lives};
 use super::slots::Phase;
-use super::{BATCH, Discarded, Held, Key, Nudges, Placed, Refill, Shape, State};
+use super::{BATCH, Discarded, Effects, Held, Key, Placed, Refill, Shape, State};
 use crate::event::Failure;
 use crate::limit::Pace;
 use crate::sabotage::{self, Sabotage};
@@ -65,15 +65,15 @@ impl<E: Held> State<E> {
 
     pub(super) fn tell_refill(&mut self) {
         self.refill_told = true;
-        self.nudges.add(Nudges::REFILL);
+        self.effects.add(Effects::REFILL);
     }
 
-    /// Draws the life of a connection that has just been opened.
+    /// Rng the life of a connection that has just been opened.
     pub(crate) fn draw_life(&mut self, now: Instant) -> Life {
-        let Some(Lives { lifetime, draws, .. }) = &mut self.lives else {
+        let Some(Lives { lifetime, rng, .. }) = &mut self.lives else {
             return Life { born_at: now, stale_at: Instant::NEVER, expires_at: Instant::NEVER };
         };
-        let expires_at = now + lifetime.shortest() + draws.up_to(lifetime.jitter);
+        let expires_at = now + lifetime.shortest() + rng.up_to(lifetime.jitter);
         let guard = if sabotage::is_on(Sabotage::GuardWindow) { Duration::ZERO } else { lifetime.guard };
         Life { born_at: now, stale_at: expires_at - guard, expires_at }
     }
@@ -82,7 +82,7 @@ impl<E: Held> State<E> {
     pub(crate) fn numbered(&mut self, number: u64) {
         let connections = self.max_open;
         if self.lives.as_mut().is_some_and(|lives| lives.take_turn(number, connections)) {
-            // As when it is resized: retirements booked so far stay, and the new calendar does not know their pages.
+            // As when it is resized: retirements booked so far stay, and the new schedule does not know their periods.
             self.slots.forget_pages();
         }
     }
@@ -108,9 +108,9 @@ impl<E: Held> State<E> {
         slot.expires_at = life.expires_at;
         slot.idle_since = now;
         slot.checked_at = now;
-        (slot.retire_at, slot.page) = match &mut self.lives {
+        (slot.retire_at, slot.period) = match &mut self.lives {
             None => (Instant::NEVER, None),
-            Some(Lives { lead, calendar, .. }) => calendar.book(now, life.stale_at - *lead),
+            Some(Lives { lead, schedule, .. }) => schedule.book(now, life.stale_at - *lead),
         };
         self.arm(index, now);
         let placed = self.place(entry, Shape::Clean, now);

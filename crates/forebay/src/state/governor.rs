@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::backoff;
 use crate::event::Failure;
 use crate::limit::Pace;
-use crate::seed::Draws;
+use crate::seed::Rng;
 use crate::time::Instant;
 
 /// How long an open is taken to last before one has been seen.
@@ -22,7 +22,7 @@ const RECOVERY_PER_SECOND: f64 = 0.05;
 pub(super) struct Governor {
     inflight_limit: usize,
     /// No pause is longer, whatever the reason.
-    longest_pause: Duration,
+    max_backoff: Duration,
     /// A moving average of what an open takes, without the wait for its permit.
     open_time: Option<Duration>,
     /// Failures in a row, for each reason.
@@ -36,7 +36,7 @@ pub(super) struct Governor {
     /// How much of the limiter's rate is used: less than one after the server pushed back.
     share: f64,
     share_changed: Instant,
-    draws: Draws,
+    rng: Rng,
 }
 
 /// What the governor says to another open.
@@ -48,10 +48,10 @@ pub(super) enum Go {
 }
 
 impl Governor {
-    pub(super) fn new(inflight_limit: usize, longest_pause: Option<Duration>, draws: Draws) -> Self {
+    pub(super) fn new(inflight_limit: usize, max_backoff: Option<Duration>, rng: Rng) -> Self {
         Self {
             inflight_limit,
-            longest_pause: longest_pause.unwrap_or(Duration::MAX),
+            max_backoff: max_backoff.unwrap_or(Duration::MAX),
             open_time: None,
             attempts: [0; Failure::ALL.len()],
             resume_at: Instant::ZERO,
@@ -59,7 +59,7 @@ impl Governor {
             proving: false,
             share: 1.0,
             share_changed: Instant::ZERO,
-            draws,
+            rng,
         }
     }
 
@@ -134,7 +134,7 @@ impl Governor {
     }
 
     fn pause(&mut self, attempts: u32, failure: Failure) -> Duration {
-        backoff::pause(attempts, failure.longest_pause().min(self.longest_pause), &mut self.draws)
+        backoff::pause(attempts, failure.max_backoff().min(self.max_backoff), &mut self.rng)
     }
 
     /// An open that began at `began` failed. Returns how many have in a row, and the pause that follows.
@@ -167,7 +167,7 @@ mod tests {
     const PACE: Pace = Pace { per_second: 100.0, at_once: 0 };
 
     fn governor() -> Governor {
-        Governor::new(64, None, Seed::new(1).draws())
+        Governor::new(64, None, Seed::new(1).rng())
     }
 
     fn millis(n: u64) -> Duration {
@@ -189,7 +189,7 @@ mod tests {
             64,
             "never above the limit"
         );
-        assert_eq!(Governor::new(1, None, Seed::new(1).draws()).allowance(PACE), 1);
+        assert_eq!(Governor::new(1, None, Seed::new(1).rng()).allowance(PACE), 1);
         for _ in 0..200 {
             governor.succeeded(START, millis(30));
         }
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn no_pause_is_longer_than_the_longest() {
-        let mut governor = Governor::new(64, Some(millis(300)), Seed::new(1).draws());
+        let mut governor = Governor::new(64, Some(millis(300)), Seed::new(1).rng());
         let mut now = START;
         for _ in 0..12 {
             now = now + millis(1000);

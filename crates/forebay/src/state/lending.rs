@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use super::slots::{Mark, Phase};
 use super::waiter::{Ending, Found, Limits, Looked, Ticket, Waiter};
-use super::{Discarded, Held, Key, Nudges, Placed, Shape, Shortage, State, Taken};
+use super::{Discarded, Effects, Held, Key, Placed, Shape, Shortage, State, Taken};
 use crate::event::Discard;
 use crate::status::CheckoutFailure;
 use crate::time::Instant;
@@ -16,7 +16,7 @@ impl<E: Held> State<E> {
     pub(crate) fn take_fresh(&mut self, now: Instant) -> Option<E> {
         let entry = self.ready.pop_fresh(now)?;
         self.checkouts += 1;
-        if self.ready.len() < self.outlook.refill_below as usize {
+        if self.ready.len() < self.hints.refill_below as usize {
             self.want_refill();
         }
         Some(entry)
@@ -45,7 +45,7 @@ impl<E: Held> State<E> {
         self.counts.waits += 1;
         self.found_nothing();
         let joined = self.waiters.join(limits, waker);
-        self.outlook.someone_waits();
+        self.hints.someone_waits();
         self.watch(limits);
         self.want_refill();
         joined
@@ -106,7 +106,7 @@ impl<E: Held> State<E> {
         }
         self.watch(waiter.limits());
         self.waiters.rejoin(waiter, waker.cloned());
-        self.outlook.someone_waits();
+        self.hints.someone_waits();
         self.end_waits_if_denied();
     }
 
@@ -128,7 +128,7 @@ impl<E: Held> State<E> {
         let Some((waiter, waker)) = self.waiters.pop() else { return Err(entry) };
         self.serve(waiter, entry);
         if self.waiters.is_empty() {
-            self.outlook.nobody_waits();
+            self.hints.nobody_waits();
         }
         Ok(waker)
     }
@@ -186,7 +186,7 @@ impl<E: Held> State<E> {
     pub(super) fn end_waits_if_denied(&mut self) {
         if self.is_denied() && !self.waiters.is_empty() {
             self.waits_end_at = Instant::ZERO;
-            self.nudges.add(Nudges::WAITS);
+            self.effects.add(Effects::WAITS);
         }
     }
 
@@ -195,7 +195,7 @@ impl<E: Held> State<E> {
         let end = limits.shared_end(self.short_since);
         if end < self.waits_end_at {
             self.waits_end_at = end;
-            self.nudges.add(Nudges::WAITS);
+            self.effects.add(Effects::WAITS);
         }
     }
 
@@ -227,11 +227,11 @@ impl<E: Held> State<E> {
         if !self.slots[index].marks.is_empty() {
             return Err(entry);
         }
-        if self.outlook.calm && !self.ready.is_full() {
+        if self.hints.calm && !self.ready.is_full() {
             self.ready.push(&mut self.slots, entry);
             return Ok(None);
         }
-        if self.outlook.hands_over { self.serve_first(entry) } else { Err(entry) }
+        if self.hints.hands_over { self.serve_first(entry) } else { Err(entry) }
     }
 
     /// A caller is done with a connection.
@@ -284,9 +284,9 @@ impl<E: Held> State<E> {
         }
         let slot = &mut self.slots[index];
         if shape == Shape::Dirty {
-            slot.phase = Phase::Care;
+            slot.phase = Phase::InMaintenance;
             self.held -= 1;
-            self.care += 1;
+            self.in_maintenance += 1;
             return Placed::Reset(entry);
         }
         slot.idle_since = now;
@@ -300,9 +300,9 @@ impl<E: Held> State<E> {
     }
 
     /// A reset or a health check is over.
-    pub(crate) fn cared(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
+    pub(crate) fn maintained(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
         let index = entry.key().index;
-        self.care -= 1;
+        self.in_maintenance -= 1;
         self.held += 1;
         let slot = &mut self.slots[index];
         slot.phase = Phase::Held;

@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use super::calendar::Calendar;
+use super::retirement::RetirementSchedule;
 use crate::config::{Config, Lifetime};
-use crate::seed::Draws;
+use crate::seed::Rng;
 use crate::time::{Instant, nanos};
 
-/// Lifetimes and their calendar.
+/// Lifetimes and their schedule.
 #[derive(Debug)]
 pub(super) struct Lives {
     pub(super) lifetime: Lifetime,
     /// How long before it becomes useless a connection is to be retired, so that its replacement has time to open.
     pub(super) lead: Duration,
-    pub(super) calendar: Calendar,
-    pub(super) draws: Draws,
+    pub(super) schedule: RetirementSchedule,
+    pub(super) rng: Rng,
     turn: Turn,
 }
 
-/// When within a page this reservoir has its turn.
+/// When within a period this reservoir has its turn.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     /// The number of this process in its fleet. None: the turn is drawn by lot.
@@ -34,43 +34,49 @@ impl Lives {
     pub(super) fn new(
         lifetime: Lifetime,
         config: &Config,
-        mut draws: Draws,
+        mut rng: Rng,
         now: Instant,
         wall: Duration,
     ) -> Self {
         let lead = config.open_timeout.min(lifetime.shortest().saturating_sub(lifetime.guard) / 10);
         let turn = Turn {
-            place: config.place_in_fleet,
-            fixed: config.place_in_fleet.is_some(),
+            place: config.instance_index,
+            fixed: config.instance_index.is_some(),
             wall_ahead: nanos(wall).saturating_sub(now.as_nanos()),
         };
-        let calendar = turn.calendar(lifetime, lead, config.max_open, &mut draws);
-        Self { lifetime, lead, calendar, draws, turn }
+        let schedule = turn.schedule(lifetime, lead, config.max_open, &mut rng);
+        Self { lifetime, lead, schedule, rng, turn }
     }
 
-    /// Takes the turn of process `number`, unless the configuration has said which. Whether that is another one: then the calendar
+    /// Takes the turn of process `number`, unless the configuration has said which. Whether that is another one: then the schedule
     /// is new.
     pub(super) fn take_turn(&mut self, number: u64, connections: usize) -> bool {
         if self.turn.fixed || self.turn.place == Some(number) {
             return false;
         }
         self.turn.place = Some(number);
-        self.calendar = self.calendar_for(connections);
+        self.schedule = self.schedule_for(connections);
         true
     }
 
-    pub(super) fn calendar_for(&mut self, connections: usize) -> Calendar {
-        self.turn.calendar(self.lifetime, self.lead, connections, &mut self.draws)
+    pub(super) fn schedule_for(&mut self, connections: usize) -> RetirementSchedule {
+        self.turn.schedule(self.lifetime, self.lead, connections, &mut self.rng)
     }
 }
 
 impl Turn {
-    fn calendar(self, lifetime: Lifetime, lead: Duration, connections: usize, draws: &mut Draws) -> Calendar {
+    fn schedule(
+        self,
+        lifetime: Lifetime,
+        lead: Duration,
+        connections: usize,
+        rng: &mut Rng,
+    ) -> RetirementSchedule {
         let shortest = lifetime.shortest().saturating_sub(lifetime.guard).saturating_sub(lead);
         // Multiples of the golden ratio: however many places are taken, their turns lie apart.
-        let lot = self.place.map_or(draws.bits(), |place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let lot = self.place.map_or(rng.bits(), |place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let wall_ahead = if self.place.is_some() { self.wall_ahead } else { 0 };
-        Calendar::new(connections, shortest, lifetime.longest(), lot, wall_ahead)
+        RetirementSchedule::new(connections, shortest, lifetime.longest(), lot, wall_ahead)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::calendar::Page;
+use super::retirement::Period;
 use super::waiter::Waiter;
 use crate::event::Discard;
 use crate::time::Instant;
@@ -25,7 +25,7 @@ pub(super) enum Phase {
     /// Ready, with a caller, or with a waiter who has not picked it up yet. Which of them, the ready stack tells.
     Held,
     /// Being reset or checked.
-    Care,
+    InMaintenance,
     /// Discarded; closing, then releasing its lease.
     Closing,
 }
@@ -90,7 +90,7 @@ pub(super) struct Slot<E> {
     pub(super) began_at: Instant,
     pub(super) expires_at: Instant,
     pub(super) retire_at: Instant,
-    pub(super) page: Option<Page>,
+    pub(super) period: Option<Period>,
     /// When it last became ready. Kept only if idle time matters.
     pub(super) idle_since: Instant,
     pub(super) checked_at: Instant,
@@ -149,7 +149,7 @@ impl<E> Slots<E> {
                 began_at: now,
                 expires_at: Instant::NEVER,
                 retire_at: Instant::NEVER,
-                page: None,
+                period: None,
                 idle_since: now,
                 checked_at: now,
                 alarm: Instant::NEVER,
@@ -172,10 +172,10 @@ impl<E> Slots<E> {
         self.vacant.push(index);
     }
 
-    /// A new calendar begins: the old one's pages mean nothing in it.
+    /// A new schedule begins: the old one's periods mean nothing in it.
     pub(super) fn forget_pages(&mut self) {
         for slot in &mut self.slots {
-            slot.page = None;
+            slot.period = None;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::connect::{Connect, Lifeline, Owner};
+use crate::connect::{Connect, ConnectionMonitor, Owner};
 use crate::core::{Core, Entry};
 use crate::error::OpenError;
 use crate::event::{Event, Failure};
@@ -17,8 +17,8 @@ use crate::tasks::reclaim;
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     // Whatever ends this task ends the reservoir: callers should not wait for connections that nobody opens.
     let _end = CloseAtEnd(Arc::clone(&core));
-    let stagger = core.config.lock().stagger;
-    let delay = core.seed.fork("stagger").draws().up_to(stagger);
+    let startup_jitter = core.config.lock().startup_jitter;
+    let delay = core.seed.fork("stagger").rng().up_to(startup_jitter);
     if !delay.is_zero() {
         race::first(core.closed(), core.runtime.sleep_until(core.runtime.now() + delay)).await;
     }
@@ -63,8 +63,8 @@ struct Opening<C: Connect> {
 impl<C: Connect> Opening<C> {
     async fn run(mut self) {
         let core = Arc::clone(&self.core);
-        let lifeline = Lifeline::new(Owned { core: Arc::downgrade(&core), key: self.key });
-        let attempt = race::first(lifeline.recalled(), self.attempt(&lifeline));
+        let monitor = ConnectionMonitor::new(Owned { core: Arc::downgrade(&core), key: self.key });
+        let attempt = race::first(monitor.recalled(), self.attempt(&monitor));
         match race::first(core.closed(), attempt).await {
             // Dropping ourselves gives everything back.
             First::Left(()) => {}
@@ -81,7 +81,7 @@ impl<C: Connect> Opening<C> {
     /// that was not waiting for the permit.
     async fn attempt(
         &mut self,
-        lifeline: &Lifeline,
+        monitor: &ConnectionMonitor,
     ) -> Result<(C::Connection, Duration, Duration), OpenError> {
         let core = Arc::clone(&self.core);
         let limit = core.config.lock().open_timeout;
@@ -97,7 +97,7 @@ impl<C: Connect> Opening<C> {
         drop(waiting);
         if let Some(desk) = &core.leases {
             let _waiting = Waiting::for_step(&core, Step::Lease);
-            let lease = core.within(limit, desk.acquire(lifeline)).await;
+            let lease = core.within(limit, desk.acquire(monitor)).await;
             let lease = lease.unwrap_or_else(|| {
                 Err(LeaseError::Unavailable(format!("no answer within {limit:?}").into()))
             });
@@ -115,7 +115,7 @@ impl<C: Connect> Opening<C> {
         drop(waiting);
         let permitted = core.runtime.now();
         permit.spend();
-        let connection = core.within(limit, core.connector.open(lifeline.clone())).await;
+        let connection = core.within(limit, core.connector.open(monitor.clone())).await;
         let connection = connection.ok_or_else(|| late(Failure::Timeout, "the open"))??;
         let took = core.runtime.now().since(permitted);
         Ok((connection, took, took + ready.since(began)))
@@ -181,7 +181,7 @@ impl<C: Connect> Drop for Waiting<'_, C> {
     }
 }
 
-/// The reservoir's end of a lifeline.
+/// The reservoir's end of a monitor.
 struct Owned<C: Connect> {
     core: Weak<Core<C>>,
     key: Key,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bb8::ManageConnection;
 use forebay::memory::Answer;
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, Discard, Failure, Lifetime, Tap};
+use forebay::{CheckoutError, Discard, Failure, Lifetime, ReservoirManager};
 
 use crate::support::{World, config, millis, poll, seconds};
 
@@ -18,7 +18,10 @@ fn a_deadpool_reuses_what_is_good_and_refuses_what_is_due() {
     let world = World::new();
     let reservoir = world.filled(config(1).lifetime(short_lives()).overlap(0));
     let pool: deadpool::managed::Pool<_> =
-        deadpool::managed::Pool::builder(Tap::new(reservoir.clone())).max_size(1).build().unwrap();
+        deadpool::managed::Pool::builder(ReservoirManager::new(reservoir.clone()))
+            .max_size(1)
+            .build()
+            .unwrap();
     let id = world.time.run(pool.get()).unwrap().id();
     assert_eq!(world.time.run(pool.get()).unwrap().id(), id, "kept by the pool");
     assert_eq!(reservoir.status().in_use, 1, "which is lent, for the reservoir");
@@ -40,7 +43,10 @@ fn a_bb8_pool_reuses_what_is_good_and_refuses_what_is_due() {
     // bb8 spawns on tokio; nothing of it has to run, since a connection is there at once.
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _context = tokio.enter();
-    let pool = world.time.run(bb8::Pool::builder().max_size(1).build(Tap::new(reservoir.clone()))).unwrap();
+    let pool = world
+        .time
+        .run(bb8::Pool::builder().max_size(1).build(ReservoirManager::new(reservoir.clone())))
+        .unwrap();
     let get = || tokio.block_on(async { pool.get().await.unwrap().id() });
     let id = get();
     assert_eq!(get(), id, "kept by the pool");
@@ -72,7 +78,10 @@ fn dead_and_dirty_ones_are_refused_too() {
     let world = World::new();
     let reservoir = world.filled(config(2).unlimited_lifetime());
     let pool: deadpool::managed::Pool<_> =
-        deadpool::managed::Pool::builder(Tap::new(reservoir.clone())).max_size(1).build().unwrap();
+        deadpool::managed::Pool::builder(ReservoirManager::new(reservoir.clone()))
+            .max_size(1)
+            .build()
+            .unwrap();
     let first = world.time.run(pool.get()).unwrap().id();
     world.server.kill(first);
     let mut second = world.time.run(pool.get()).unwrap();
@@ -93,7 +102,7 @@ fn an_empty_reservoir_is_the_pools_error() {
     let world = World::new();
     world.server.on_open(Answer::Fail(Failure::Auth));
     let reservoir = world.start(config(1));
-    let tap = Tap::new(reservoir);
+    let tap = ReservoirManager::new(reservoir);
     assert_eq!(tap.clone().reservoir().status().size(), 0);
     let pool: deadpool::managed::Pool<_> = deadpool::managed::Pool::builder(tap).max_size(1).build().unwrap();
     let error = world.time.run(pool.get()).unwrap_err();
@@ -108,7 +117,7 @@ fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
     for (config, limit) in [(config(1), millis(100)), (config(1).empty_wait(millis(300)), millis(300))] {
         let world = World::new();
         world.server.on_open(Answer::Fail(Failure::Open));
-        let tap = Tap::new(world.start(config));
+        let tap = ReservoirManager::new(world.start(config));
         let began = world.time.now();
         let error = world.time.run(tap.connect()).unwrap_err();
         assert!(matches!(error, CheckoutError::Empty { waited, .. } if waited == limit), "{error:?}");
@@ -125,7 +134,7 @@ fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
 fn a_deadpool_waits_for_an_empty_reservoir_for_the_acquire_timeout() {
     let world = World::new();
     world.server.on_open(Answer::Fail(Failure::Open));
-    let tap = Tap::new(world.start(config(1).acquire_timeout(seconds(7))));
+    let tap = ReservoirManager::new(world.start(config(1).acquire_timeout(seconds(7))));
     let pool: deadpool::managed::Pool<_> = deadpool::managed::Pool::builder(tap).max_size(1).build().unwrap();
     let began = world.time.now();
     let error = world.time.run(pool.get()).unwrap_err();

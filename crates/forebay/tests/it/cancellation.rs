@@ -65,7 +65,7 @@ impl Limit for Turnstile {
 fn held_at(gate: Gate) -> (World, forebay::Builder<forebay::memory::Memory>, Arc<Turnstile>) {
     let world = World::new();
     let turnstile = Arc::new(Turnstile { shut: gate == Gate::Permit, ..Turnstile::default() });
-    let config = config(3).stagger(if gate == Gate::Stagger { seconds(5) } else { seconds(0) });
+    let config = config(3).startup_jitter(if gate == Gate::Stagger { seconds(5) } else { seconds(0) });
     match gate {
         Gate::Prepare => world.server.on_prepare(Answer::Hang),
         Gate::Lease => world.leases.answer(Store::Hang),

@@ -4,7 +4,7 @@ use forebay::memory::Answer;
 use forebay::rt::Runtime;
 use std::sync::Arc;
 
-use forebay::{CheckoutError, Connect, Discard, Lifeline, OpenError, Reservoir};
+use forebay::{CheckoutError, Connect, ConnectionMonitor, Discard, OpenError, Reservoir};
 
 use crate::support::{Store, World, config, millis, poll, seconds};
 
@@ -97,7 +97,7 @@ fn dropping_the_last_handle_closes_what_is_ready_and_guards_stay_good() {
 #[test]
 fn closing_during_the_stagger_ends_the_tasks() {
     let world = World::new();
-    let reservoir = world.start(config(1).stagger(seconds(5)));
+    let reservoir = world.start(config(1).startup_jitter(seconds(5)));
     world.time.settle();
     assert!(world.time.run(reservoir.drain(seconds(1))).is_complete());
     world.time.advance(seconds(60));
@@ -123,7 +123,7 @@ struct Counted(Arc<()>);
 impl Connect for Counted {
     type Connection = Arc<()>;
 
-    async fn open(&self, _: Lifeline) -> Result<Arc<()>, OpenError> {
+    async fn open(&self, _: ConnectionMonitor) -> Result<Arc<()>, OpenError> {
         Ok(Arc::clone(&self.0))
     }
 }

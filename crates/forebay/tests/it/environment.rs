@@ -134,7 +134,7 @@ fn every_variable_has_its_effect() {
         .max_open(80)
         .open_timeout(seconds(3))
         .rate(2.5, 7)
-        .stagger(seconds(9))
+        .startup_jitter(seconds(9))
         .target_ready(60)
         .lifetime(life)
         .fill_timeout(minutes(1))
@@ -161,7 +161,10 @@ fn every_variable_has_its_effect() {
     assert_eq!(environment.standard.warmup_stagger, Some(minutes(2)));
     assert_eq!((environment.standard.keeper_tick, environment.standard.keeper_max), (seconds(2), Some(4)));
     assert_eq!(environment.notes, []);
-    assert_eq!(read(&[("DSQL_STAGGERED_STARTUP", "0")]).config, read(&[]).config.stagger(Duration::ZERO));
+    assert_eq!(
+        read(&[("DSQL_STAGGERED_STARTUP", "0")]).config,
+        read(&[]).config.startup_jitter(Duration::ZERO)
+    );
     assert_eq!(read(&[("REGION", "a"), ("AWS_REGION", "b")]).region.as_deref(), Some("a"));
     assert_eq!(read(&[("DSQL_MAX_CONNS", "  ")]).config, read(&[]).config, "set to nothing is not set");
 }

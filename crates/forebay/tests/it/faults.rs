@@ -139,7 +139,7 @@ fn a_dirty_connection_is_reset_before_the_next_user_comes() {
     let id = guard.id();
     guard.make_dirty();
     drop(guard);
-    assert_eq!((reservoir.status().ready, reservoir.status().in_care), (0, 1));
+    assert_eq!((reservoir.status().ready, reservoir.status().in_maintenance), (0, 1));
     assert_eq!(reservoir.status().size(), 1, "it is still ours");
     let guard = world.time.run(reservoir.checkout()).unwrap();
     assert_eq!(guard.id(), id);
@@ -254,7 +254,7 @@ struct NoReset;
 impl forebay::Connect for NoReset {
     type Connection = u32;
 
-    async fn open(&self, _: forebay::Lifeline) -> Result<u32, forebay::OpenError> {
+    async fn open(&self, _: forebay::ConnectionMonitor) -> Result<u32, forebay::OpenError> {
         Ok(0)
     }
 
@@ -283,7 +283,7 @@ struct Squeamish;
 impl forebay::Connect for Squeamish {
     type Connection = ();
 
-    async fn open(&self, _: forebay::Lifeline) -> Result<(), forebay::OpenError> {
+    async fn open(&self, _: forebay::ConnectionMonitor) -> Result<(), forebay::OpenError> {
         Ok(())
     }
 

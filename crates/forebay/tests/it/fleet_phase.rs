@@ -106,7 +106,7 @@ fn the_leases_say_whose_turn_it_is() {
 
 #[test]
 fn the_configuration_goes_before_the_leases() {
-    let turn = start(config(CONNECTIONS).place_in_fleet(4), &Numbered::new(Some(1))).turn();
+    let turn = start(config(CONNECTIONS).instance_index(4), &Numbered::new(Some(1))).turn();
     assert!(is_near(turn, golden(4)), "{turn}");
 }
 

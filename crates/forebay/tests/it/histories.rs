@@ -79,7 +79,7 @@ fn settings() -> impl Strategy<Value = (Config, usize, usize)> {
                 Some(min_idle) => config.on_demand(min_idle.min(max_open)),
                 None => config,
             };
-            let config = if idle { config.idle_ttl(seconds(5)).check_after(seconds(3)) } else { config };
+            let config = if idle { config.idle_timeout(seconds(5)).check_after(seconds(3)) } else { config };
             (config, max_open, overlap)
         },
     )

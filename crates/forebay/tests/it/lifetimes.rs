@@ -192,8 +192,9 @@ fn idle_ones_are_checked_and_the_dead_replaced() {
 #[test]
 fn a_check_does_not_count_as_use() {
     let world = World::new();
-    let reservoir = world
-        .filled(config(2).on_demand(0).check_after(seconds(10)).idle_ttl(seconds(60)).unlimited_lifetime());
+    let reservoir = world.filled(
+        config(2).on_demand(0).check_after(seconds(10)).idle_timeout(seconds(60)).unlimited_lifetime(),
+    );
     drop(world.time.run(reservoir.checkout()).unwrap());
     world.time.advance(seconds(59));
     assert_eq!(reservoir.status().size(), 1);

@@ -65,7 +65,7 @@ fn one_that_waits_to_be_picked_up_or_is_in_care_is_not_lent_again() {
     dirty.make_dirty();
     world.server.on_reset(Answer::Hang);
     drop(dirty);
-    assert_eq!(reservoir.status().in_care, 1);
+    assert_eq!(reservoir.status().in_maintenance, 1);
     world.leases.recall_all();
     // Handed to the waiter by now, and useless.
     assert!(poll(&mut waiting).is_pending());

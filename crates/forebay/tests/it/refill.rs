@@ -81,7 +81,7 @@ fn a_target_below_the_bound_follows_what_is_lent() {
 fn on_demand_opens_for_callers_and_lets_idle_ones_go() {
     let world = World::new();
     world.server.open_time(millis(10));
-    let reservoir = world.filled(config(5).on_demand(1).idle_ttl(seconds(30)).unlimited_lifetime());
+    let reservoir = world.filled(config(5).on_demand(1).idle_timeout(seconds(30)).unlimited_lifetime());
     world.time.advance(seconds(60));
     assert_eq!((reservoir.status().ready, world.server.opened()), (1, 1), "one is kept, however idle");
     let mut held = Vec::new();
@@ -245,7 +245,7 @@ fn the_first_fill_waits_for_the_watermark_and_no_longer_than_told() {
 fn the_first_open_is_staggered_and_differently_for_each_seed() {
     let first_open = |seed: u64| {
         let world = World::new();
-        let reservoir = world.start(config(1).stagger(seconds(5)).seed(Seed::new(seed)));
+        let reservoir = world.start(config(1).startup_jitter(seconds(5)).seed(Seed::new(seed)));
         let start = world.time.now();
         assert!(world.time.run(reservoir.filled(seconds(60))));
         world.time.now().since(start)
@@ -339,7 +339,7 @@ fn settings_at_the_edge_of_sense_neither_panic_nor_hang() {
         config(100)
             .lifetime(forebay::Lifetime::new(minute).jitter(2 * minute - std::time::Duration::from_nanos(2))),
         config(3).target_ready(usize::MAX),
-        config(100).check_after(millis(1)).idle_ttl(millis(1)),
+        config(100).check_after(millis(1)).idle_timeout(millis(1)),
         config(1).open_timeout(std::time::Duration::MAX).acquire_timeout(std::time::Duration::MAX),
         config(2).rate(1e12, u32::MAX),
     ] {

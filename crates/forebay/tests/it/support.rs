@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use forebay::memory::Memory;
 use forebay::rt::VirtualTime;
-use forebay::{BoxError, Config, Event, LeaseError, LeaseId, Leases, Lifeline, Reservoir, Seed, StoreFuture};
+use forebay::{
+    BoxError, Config, ConnectionMonitor, Event, LeaseError, LeaseId, Leases, Reservoir, Seed, StoreFuture,
+};
 
 pub(crate) fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -19,9 +21,13 @@ pub(crate) fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Settings for tests: no stagger, no limit worth the name, a fixed seed.
+/// Settings for tests: no startup_jitter, no limit worth the name, a fixed seed.
 pub(crate) fn config(max_open: usize) -> Config {
-    Config::default().max_open(max_open).stagger(Duration::ZERO).rate(1e6, 1_000_000).seed(Seed::new(7))
+    Config::default()
+        .max_open(max_open)
+        .startup_jitter(Duration::ZERO)
+        .rate(1e6, 1_000_000)
+        .seed(Seed::new(7))
 }
 
 /// A server, its clock, its leases and its log.
@@ -97,7 +103,7 @@ pub(crate) struct LeaseLog {
 struct Inner {
     limit: usize,
     held: BTreeSet<u64>,
-    bound: BTreeMap<u64, Lifeline>,
+    bound: BTreeMap<u64, ConnectionMonitor>,
     next: u64,
     mistakes: Vec<String>,
     answer: Store,
@@ -140,7 +146,7 @@ impl LeaseLog {
     /// Takes every lease back.
     pub(crate) fn recall_all(&self) {
         let bound = std::mem::take(&mut self.inner.lock().unwrap().bound);
-        bound.values().for_each(Lifeline::recall);
+        bound.values().for_each(ConnectionMonitor::recall);
     }
 
     pub(crate) fn mistakes(&self) -> Vec<String> {
@@ -193,11 +199,11 @@ impl Leases for LeaseLog {
         })
     }
 
-    fn bind(&self, id: &LeaseId, lifeline: Lifeline) {
+    fn bind(&self, id: &LeaseId, monitor: ConnectionMonitor) {
         let mut inner = self.inner.lock().unwrap();
         match id.as_str().parse() {
             Ok(number) if inner.held.contains(&number) && !inner.bound.contains_key(&number) => {
-                inner.bound.insert(number, lifeline);
+                inner.bound.insert(number, monitor);
             }
             _ => inner.mistakes.push(format!("lease {} was bound out of turn", id.as_str())),
         }

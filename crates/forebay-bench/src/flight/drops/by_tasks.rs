@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::Draws;
+use forebay::Rng;
 use forebay_flight::{AsyncFlightSQLPool, Error};
 use tokio::runtime::Handle;
 
 use super::{
-    AT_ONCE, CONNECTIONS, Ends, LONG, LONGEST, Left, MANY_ROWS, REST, SHORT, WRITE, config, draws, is_at_rest,
+    AT_ONCE, CONNECTIONS, Ends, LONG, LONGEST, Left, MANY_ROWS, REST, SHORT, WRITE, config, is_at_rest, rng,
 };
 use crate::checkout;
 use crate::clock;
@@ -26,11 +26,7 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
         let left_to_drop = Arc::new(AtomicU32::new(count));
         let droppers: Vec<_> = (0..AT_ONCE)
             .map(|dropper| {
-                Handle::current().spawn(keep_dropping(
-                    pool.clone(),
-                    draws(dropper),
-                    Arc::clone(&left_to_drop),
-                ))
+                Handle::current().spawn(keep_dropping(pool.clone(), rng(dropper), Arc::clone(&left_to_drop)))
             })
             .collect();
         let mut ends = Ends::default();
@@ -57,12 +53,12 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
 }
 
 /// Begins calls and drops them, until enough were dropped.
-async fn keep_dropping(pool: AsyncFlightSQLPool, mut draws: Draws, left: Arc<AtomicU32>) -> Ends {
+async fn keep_dropping(pool: AsyncFlightSQLPool, mut rng: Rng, left: Arc<AtomicU32>) -> Ends {
     let mut ends = Ends::default();
     while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-        let (kind, polls, time) = (draws.below(7), draws.below(40), draws.up_to(LONGEST));
+        let (kind, polls, time) = (rng.below(7), rng.below(40), rng.up_to(LONGEST));
         // Half of them by how often they were polled: some awaits are too short for a clock.
-        let is_over = if draws.below(2) == 0 {
+        let is_over = if rng.below(2) == 0 {
             run_for(call(&pool, kind), |polled| polled > polls, LONGEST * 10).await
         } else {
             run_for(call(&pool, kind), |_| false, time).await

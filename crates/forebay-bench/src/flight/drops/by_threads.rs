@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use forebay::Draws;
+use forebay::Rng;
 use forebay_flight::{CancelHandle, Error, FlightSQLPool, QueryOptions};
 
 use super::{
-    AT_ONCE, CONNECTIONS, Ends, LONG, LONGEST, Left, MANY_ROWS, REST, SHORT, WRITE, config, draws, is_at_rest,
+    AT_ONCE, CONNECTIONS, Ends, LONG, LONGEST, Left, MANY_ROWS, REST, SHORT, WRITE, config, is_at_rest, rng,
 };
 use crate::clock;
 use crate::flight::server::Server;
@@ -25,7 +25,7 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
         let droppers: Vec<_> = (0..AT_ONCE)
             .map(|dropper| {
                 let (pool, left, cancel) = (&pool, &left_to_drop, cancel.clone());
-                scope.spawn(move || keep_dropping(pool, draws(dropper), left, &cancel))
+                scope.spawn(move || keep_dropping(pool, rng(dropper), left, &cancel))
             })
             .collect();
         for dropper in droppers {
@@ -51,10 +51,10 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
 
 /// Uses each handle, a little later.
 fn keep_cancelling(handles: &Receiver<CancelHandle>) {
-    let mut draws = draws(AT_ONCE);
+    let mut rng = rng(AT_ONCE);
     for handle in handles {
-        if draws.below(4) == 0 {
-            clock::nap(draws.up_to(Duration::from_millis(1)));
+        if rng.below(4) == 0 {
+            clock::nap(rng.up_to(Duration::from_millis(1)));
         }
         handle.cancel();
     }
@@ -63,13 +63,13 @@ fn keep_cancelling(handles: &Receiver<CancelHandle>) {
 /// Begins calls and cuts them short, until enough were.
 fn keep_dropping(
     pool: &FlightSQLPool,
-    mut draws: Draws,
+    mut rng: Rng,
     left: &AtomicU32,
     cancel: &Sender<CancelHandle>,
 ) -> Ends {
     let mut ends = Ends::default();
     while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-        match call(pool, &mut draws, cancel) {
+        match call(pool, &mut rng, cancel) {
             Ok(true) | Err(Error::QueryTimeout { .. } | Error::Cancelled { .. }) => {}
             end => {
                 ends.note(end.map(drop));
@@ -81,12 +81,12 @@ fn keep_dropping(
 }
 
 /// Whether it was cut short by dropping what it gave.
-fn call(pool: &FlightSQLPool, draws: &mut Draws, cancel: &Sender<CancelHandle>) -> Result<bool, Error> {
+fn call(pool: &FlightSQLPool, rng: &mut Rng, cancel: &Sender<CancelHandle>) -> Result<bool, Error> {
     let options = QueryOptions::new();
-    let sql = if draws.below(2) == 0 { SHORT } else { LONG };
-    match draws.below(6) {
-        0 => pool.query_with_options(sql, options.with_timeout(draws.up_to(LONGEST))).map(|_| false),
-        1 => pool.update_with_options(WRITE, options.with_timeout(draws.up_to(LONGEST))).map(|_| false),
+    let sql = if rng.below(2) == 0 { SHORT } else { LONG };
+    match rng.below(6) {
+        0 => pool.query_with_options(sql, options.with_timeout(rng.up_to(LONGEST))).map(|_| false),
+        1 => pool.update_with_options(WRITE, options.with_timeout(rng.up_to(LONGEST))).map(|_| false),
         2 => {
             let handle = CancelHandle::new();
             // Whoever takes them is there until all are done.
@@ -95,7 +95,7 @@ fn call(pool: &FlightSQLPool, draws: &mut Draws, cancel: &Sender<CancelHandle>) 
         }
         3 => {
             let mut rows = pool.query_stream(MANY_ROWS)?;
-            for _ in 0..draws.below(3) {
+            for _ in 0..rng.below(3) {
                 rows.next().transpose()?;
             }
             Ok(true)

@@ -58,7 +58,8 @@ fn a_start_that_is_given_up_closes_what_it_opened() {
     for reservoir in [false, true] {
         for gate in GATES {
             let world = World::new();
-            let config = config(3).stagger(if gate == Gate::Stagger { seconds(5) } else { Duration::ZERO });
+            let config =
+                config(3).startup_jitter(if gate == Gate::Stagger { seconds(5) } else { Duration::ZERO });
             match gate {
                 Gate::Prepare => world.server.on_prepare(Answer::Hang),
                 Gate::Open => world.server.on_open(Answer::Hang),

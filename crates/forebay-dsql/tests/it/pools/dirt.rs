@@ -153,8 +153,8 @@ async fn one_that_does_not_answer_is_replaced() {
     let options = super::cluster::options(&cluster, 1).reservoir(true);
     let config = forebay::Config::default()
         .max_open(1)
-        .stagger(std::time::Duration::ZERO)
-        .care_timeout(std::time::Duration::from_millis(50));
+        .startup_jitter(std::time::Duration::ZERO)
+        .maintenance_timeout(std::time::Duration::from_millis(50));
     let options = options.config(config).build().unwrap();
     let pool = Dsql::connect(options, super::cluster::Keys::of(&cluster)).await.unwrap();
     let lent = pool.acquire().await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{BoxError, CheckoutError, Connect, Lifeline, OpenError};
+use forebay::{BoxError, CheckoutError, Connect, ConnectionMonitor, OpenError};
 use forebay_dsql::{Builder, Class, DsqlPool, Error, Options, Session};
 
 use super::world::{config, poll, seconds};
@@ -28,7 +28,7 @@ struct Link {
 impl Connect for Server {
     type Connection = Link;
 
-    async fn open(&self, _: Lifeline) -> Result<Link, OpenError> {
+    async fn open(&self, _: ConnectionMonitor) -> Result<Link, OpenError> {
         if self.silent.load(Ordering::SeqCst) || self.dead.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::{CheckoutError, Connect, Failure, Lifeline};
+use forebay::{CheckoutError, Connect, ConnectionMonitor, Failure};
 use forebay_dsql::{
     Auth, Class, Client, ConnectorParts, Dsql, Error, Options, Postgres, Roots, SignFuture, Signed, Signer,
     Sqlx, Token, TokenCache, TokenError, TokenRequest,
@@ -23,7 +23,7 @@ fn connector<C: Client>(options: Options, keys: &Keys) -> C {
 }
 
 async fn failure_of<C: Client>(connector: &C) -> Failure {
-    match connector.open(Lifeline::unattached()).await {
+    match connector.open(ConnectionMonitor::unattached()).await {
         Ok(_) => panic!("it was let in"),
         Err(error) => error.failure(),
     }
@@ -45,7 +45,7 @@ async fn refusals_are_told_apart<C: Client>() {
         cluster.heal(id);
     }
     keys.fails.store(true, Ordering::SeqCst);
-    drop(connector.open(Lifeline::unattached()).await.unwrap_or_else(|error| panic!("{error}")));
+    drop(connector.open(ConnectionMonitor::unattached()).await.unwrap_or_else(|error| panic!("{error}")));
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn an_expired_token_is_replaced_once<C: Client>() {
     assert_eq!(keys.asked.load(Ordering::SeqCst), 1);
     // By the cluster's clock the token is old; by ours it is new.
     cluster.clock().advance(Duration::from_secs(16 * 60));
-    let opened = connector.open(Lifeline::unattached()).await;
+    let opened = connector.open(ConnectionMonitor::unattached()).await;
     assert!(opened.is_ok(), "{:?}", opened.err());
     assert_eq!(keys.asked.load(Ordering::SeqCst), 2);
     assert_eq!(cluster.counters().accepted, 1);
@@ -146,7 +146,7 @@ async fn an_open_given_up_anywhere_leaves_nothing<C: Client>() {
     let connector: C = connector(options(&cluster, 1).build().unwrap(), &Keys::of(&cluster));
     let mut whole = 0;
     for polls in 0..200 {
-        let mut open = Box::pin(connector.open(Lifeline::unattached()));
+        let mut open = Box::pin(connector.open(ConnectionMonitor::unattached()));
         let mut opened = None;
         for _ in 0..polls {
             let polled = std::future::poll_fn(|context| Poll::Ready(open.as_mut().poll(context)));
@@ -163,7 +163,7 @@ async fn an_open_given_up_anywhere_leaves_nothing<C: Client>() {
         }
     }
     // Whether some were fast enough is the machine's business; in the end one is.
-    let opened = connector.open(Lifeline::unattached()).await;
+    let opened = connector.open(ConnectionMonitor::unattached()).await;
     connector.close(opened.unwrap_or_else(|error| panic!("{error}"))).await;
     eventually("no session is left", || cluster.counters().live == 0).await;
     assert!(cluster.counters().accepted > whole, "the last one at least was let in");
@@ -184,7 +184,7 @@ async fn a_stranger_is_not_believed() {
     let (cluster, other) = (start(), start());
     let strange = options(&cluster, 1).roots(Roots::Pem(other.ca_pem().as_bytes().into()));
     let connector: Postgres = connector(strange.build().unwrap(), &Keys::of(&cluster));
-    let error = connector.open(Lifeline::unattached()).await.unwrap_err();
+    let error = connector.open(ConnectionMonitor::unattached()).await.unwrap_err();
     assert_eq!(error.failure(), Failure::Open);
     assert!(error.to_string().contains("certificate"), "{error}");
 
@@ -194,7 +194,7 @@ async fn a_stranger_is_not_believed() {
         .port(cluster.address().port())
         .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()));
     let connector: Postgres = super::opening::connector(named.build().unwrap(), &Keys::of(&cluster));
-    let error = connector.open(Lifeline::unattached()).await.unwrap_err();
+    let error = connector.open(ConnectionMonitor::unattached()).await.unwrap_err();
     assert_eq!(error.failure(), Failure::Open);
     assert_eq!(cluster.counters().accepted, 0);
 }
@@ -204,7 +204,7 @@ async fn tls_can_begin_at_once() {
     let cluster = start();
     let connector: Postgres =
         connector(options(&cluster, 1).direct_tls(true).build().unwrap(), &Keys::of(&cluster));
-    let connection = connector.open(Lifeline::unattached()).await.unwrap();
+    let connection = connector.open(ConnectionMonitor::unattached()).await.unwrap();
     connection.batch_execute("SELECT 1").await.unwrap();
 }
 
@@ -286,7 +286,7 @@ async fn a_wrong_clock_costs_no_second_connect_each_time<C: Client>() {
         ConnectorParts::new(options(&cluster, 1).build().unwrap(), tokens, std::sync::Arc::new(runtime));
     let connector = C::new(parts).unwrap();
     for _ in 0..10 {
-        let error = connector.open(Lifeline::unattached()).await.err().expect("it was let in");
+        let error = connector.open(ConnectionMonitor::unattached()).await.err().expect("it was let in");
         assert_eq!(error.failure(), Failure::Auth);
         assert_eq!(Class::of(&error), Class::Auth(Auth::SignatureExpired), "{error}");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay::memory::Answer;
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{CheckoutError, Connect, Failure, Lifeline, OpenError};
+use forebay::{CheckoutError, Connect, ConnectionMonitor, Failure, OpenError};
 use forebay_dsql::{Builder, Dsql, Error, Options, SqlxDsql};
 
 use super::cluster::{self, Keys, PATIENCE, eventually, start};
@@ -292,7 +292,7 @@ struct Uneven {
 impl Connect for Uneven {
     type Connection = ();
 
-    async fn open(&self, _: Lifeline) -> Result<(), OpenError> {
+    async fn open(&self, _: ConnectionMonitor) -> Result<(), OpenError> {
         if self.refuses.load(Ordering::SeqCst) {
             return Err(OpenError::new(Failure::Open, "not yet"));
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{CheckoutError, Config, Connect, Failure, Instant, Lifeline, OpenError};
+use forebay::{CheckoutError, Config, Connect, ConnectionMonitor, Failure, Instant, OpenError};
 use forebay_dsql::{Auth, Builder, Class, DsqlPool, Error, Options, RetryPolicy, Session};
 use parking_lot::Mutex;
 
@@ -46,7 +46,7 @@ struct Link {
 impl Connect for Door {
     type Connection = Link;
 
-    async fn open(&self, _: Lifeline) -> Result<Link, OpenError> {
+    async fn open(&self, _: ConnectionMonitor) -> Result<Link, OpenError> {
         let takes = *self.takes.lock();
         self.time.sleep_until(self.time.now() + takes).await;
         let refused = |failure, class| Err(OpenError::new(failure, Error::new(class, "no")));
@@ -97,7 +97,7 @@ impl Bare {
         let time = VirtualTime::new();
         let mood = Arc::new(Mutex::new(Mood::Throttles));
         let door = Door { time: time.clone(), mood, takes: Arc::default(), loses: Arc::default() };
-        let config = config.acquire_timeout(seconds(2)).longest_pause(millis(100));
+        let config = config.acquire_timeout(seconds(2)).max_backoff(millis(100));
         let options = Options::builder("abc.dsql.us-east-1.on.aws").config(config).reservoir(reservoir);
         let builder = Builder::over(door.clone(), options.build().unwrap()).runtime(time.clone());
         let pool = time.run(builder.retry(policy).connect()).unwrap();

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use forebay::rt::VirtualTime;
 use forebay::{
-    BoxError, CheckoutError, Connect, LeaseError, LeaseId, Leases, Lifeline, LocalLeases, OpenError,
+    BoxError, CheckoutError, Connect, ConnectionMonitor, LeaseError, LeaseId, Leases, LocalLeases, OpenError,
     StoreFuture,
 };
 use forebay_dsql::{Builder, Class, Client, DsqlPool, Options, Postgres, Shape, Sqlx};
@@ -19,7 +19,7 @@ use super::world::{World, config, poll, seconds};
 /// Leases that can be taken back, and a store that can be away.
 struct Recalling {
     leases: LocalLeases,
-    bound: Mutex<BTreeMap<LeaseId, Lifeline>>,
+    bound: Mutex<BTreeMap<LeaseId, ConnectionMonitor>>,
     away: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl Recalling {
     fn recall_all(&self) {
         self.away.store(true, Ordering::SeqCst);
         let bound = std::mem::take(&mut *self.bound.lock());
-        bound.values().for_each(Lifeline::recall);
+        bound.values().for_each(ConnectionMonitor::recall);
     }
 }
 
@@ -53,8 +53,8 @@ impl Leases for Recalling {
         self.leases.release(id)
     }
 
-    fn bind(&self, id: &LeaseId, lifeline: Lifeline) {
-        self.bound.lock().insert(id.clone(), lifeline);
+    fn bind(&self, id: &LeaseId, monitor: ConnectionMonitor) {
+        self.bound.lock().insert(id.clone(), monitor);
     }
 }
 
@@ -130,7 +130,7 @@ struct TooLate(Arc<Recalling>);
 impl Connect for TooLate {
     type Connection = ();
 
-    async fn open(&self, _: Lifeline) -> Result<(), OpenError> {
+    async fn open(&self, _: ConnectionMonitor) -> Result<(), OpenError> {
         self.0.recall_all();
         Ok(())
     }

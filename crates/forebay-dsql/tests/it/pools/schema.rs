@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dsql_local::{Cluster, EngineKind, Limits};
-use forebay::{Connect, Lifeline};
+use forebay::{Connect, ConnectionMonitor};
 use forebay_dsql::{
     Class, Client, Conflict, ConnectorParts, Dsql, Error, Postgres, Sqlx, SqlxDsql, TokenCache,
 };
@@ -16,7 +16,8 @@ async fn opened<C: Client>(cluster: &Arc<Cluster>) -> (C, C::Connection) {
     let tokens = TokenCache::new(Keys::of(cluster), runtime.clone(), "test");
     let parts = ConnectorParts::new(options(cluster, 1).build().unwrap(), tokens, Arc::new(runtime));
     let connector = C::new(parts).unwrap();
-    let connection = connector.open(Lifeline::unattached()).await.unwrap_or_else(|error| panic!("{error}"));
+    let connection =
+        connector.open(ConnectionMonitor::unattached()).await.unwrap_or_else(|error| panic!("{error}"));
     (connector, connection)
 }
 

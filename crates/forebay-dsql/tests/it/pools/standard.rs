@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay::memory::Answer;
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{BoxError, CheckoutError, Connect, Failure, Lifeline, OpenError};
+use forebay::{BoxError, CheckoutError, Connect, ConnectionMonitor, Failure, OpenError};
 use forebay_dsql::{Builder, Options};
 
 use super::world::{World, config, seconds};
@@ -29,7 +29,7 @@ impl Connect for Slovenly {
     /// Whether it is clean.
     type Connection = bool;
 
-    async fn open(&self, _: Lifeline) -> Result<bool, OpenError> {
+    async fn open(&self, _: ConnectionMonitor) -> Result<bool, OpenError> {
         Ok(true)
     }
 
@@ -70,7 +70,7 @@ fn a_staggered_warm_up_takes_its_time() {
 fn the_start_of_a_fleet_is_staggered() {
     let world = World::new();
     let start = world.time.now();
-    drop(world.standard(config(1).stagger(seconds(5))));
+    drop(world.standard(config(1).startup_jitter(seconds(5))));
     let took = world.time.now().since(start);
     assert!(took > Duration::ZERO && took <= seconds(5), "{took:?}");
 }

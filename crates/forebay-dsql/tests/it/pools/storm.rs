@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use forebay::{Draws, Seed};
+use forebay::{Rng, Seed};
 use forebay_dsql::{Dsql, Lent, Postgres, Session, Shape};
 
 use super::cluster::{PATIENCE, eventually, pool, start};
@@ -22,9 +22,9 @@ async fn abandon(future: impl Future, polls: u64) {
 }
 
 /// Does one thing that callers do, and does not tidy up. What fails has failed because a socket was cut.
-async fn misuse(lent: &mut Lent<'_, Postgres>, draws: &mut Draws) {
-    let polls = draws.below(6);
-    match draws.below(8) {
+async fn misuse(lent: &mut Lent<'_, Postgres>, rng: &mut Rng) {
+    let polls = rng.below(6);
+    match rng.below(8) {
         0 => drop(lent.batch_execute("BEGIN; INSERT INTO t VALUES (1)").await),
         1 => abandon(lent.batch_execute("BEGIN"), polls).await,
         2 => abandon(lent.begin(), polls).await,
@@ -47,7 +47,7 @@ async fn misuse(lent: &mut Lent<'_, Postgres>, draws: &mut Draws) {
 
 /// One caller: takes a connection, finds it clean, misuses it. How many it found.
 async fn caller(pool: Dsql, seed: Seed, rounds: usize) -> usize {
-    let mut draws = seed.draws();
+    let mut rng = seed.rng();
     let mut found = 0;
     for _ in 0..rounds {
         let mut lent = match pool.acquire_within(PATIENCE).await {
@@ -73,7 +73,7 @@ async fn caller(pool: Dsql, seed: Seed, rounds: usize) -> usize {
             assert!(utc, "somebody else's setting");
         }
         found += 1;
-        misuse(&mut lent, &mut draws).await;
+        misuse(&mut lent, &mut rng).await;
     }
     found
 }

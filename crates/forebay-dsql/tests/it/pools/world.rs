@@ -56,7 +56,11 @@ impl World {
 
 /// No stagger, no limit worth the name, a fixed seed.
 pub(crate) fn config(max_open: usize) -> Config {
-    Config::default().max_open(max_open).stagger(Duration::ZERO).rate(1e6, 1_000_000).seed(Seed::new(7))
+    Config::default()
+        .max_open(max_open)
+        .startup_jitter(Duration::ZERO)
+        .rate(1e6, 1_000_000)
+        .seed(Seed::new(7))
 }
 
 pub(crate) fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {

@@ -79,8 +79,8 @@ impl Reading<'_> {
             guard: self.repaired(var::RESERVOIR_GUARD_WINDOW, defaults.guard, Duration::ZERO, false),
         });
         let staggered = self.boolean(var::STAGGERED_STARTUP, true);
-        let longest = self.duration(var::STAGGERED_STARTUP_MAX_DELAY).unwrap_or(config.stagger);
-        config.stagger = if staggered { longest } else { Duration::ZERO };
+        let longest = self.duration(var::STAGGERED_STARTUP_MAX_DELAY).unwrap_or(config.startup_jitter);
+        config.startup_jitter = if staggered { longest } else { Duration::ZERO };
         if let Some(rate) = self.decimal(var::CONNECTION_RATE_LIMIT) {
             config.rate = rate;
         }

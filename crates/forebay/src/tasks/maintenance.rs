@@ -35,23 +35,23 @@ impl Kind {
 }
 
 fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
-    let patient = Patient { core: Arc::clone(core), entry: Some(entry), shape: kind.failed() };
-    core.runtime.spawn(Box::pin(patient.treat(kind)));
+    let patient = InMaintenance { core: Arc::clone(core), entry: Some(entry), shape: kind.failed() };
+    core.runtime.spawn(Box::pin(patient.maintain(kind)));
 }
 
-/// A connection in care. It is given back whatever happens, also if the connector panics: as one for which the treatment failed,
+/// A connection in maintenance. It is given back whatever happens, also if the connector panics: as one for which the treatment failed,
 /// unless that says otherwise.
-struct Patient<C: Connect> {
+struct InMaintenance<C: Connect> {
     core: Arc<Core<C>>,
     entry: Option<BoxedEntry<C>>,
     shape: Shape,
 }
 
-impl<C: Connect> Patient<C> {
-    async fn treat(mut self, kind: Kind) {
+impl<C: Connect> InMaintenance<C> {
+    async fn maintain(mut self, kind: Kind) {
         let core = Arc::clone(&self.core);
         let Some(entry) = &mut self.entry else { return };
-        let limit = core.config.lock().care_timeout;
+        let limit = core.config.lock().maintenance_timeout;
         let connection = &mut entry.connection;
         let outcome = match kind {
             Kind::Reset => core.within(limit, core.connector.reset(connection)).await,
@@ -65,11 +65,11 @@ impl<C: Connect> Patient<C> {
     }
 }
 
-impl<C: Connect> Drop for Patient<C> {
+impl<C: Connect> Drop for InMaintenance<C> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
             let (shape, now) = (self.shape, self.core.runtime.now());
-            let placed = self.core.ask(|state| state.cared(entry, shape, now));
+            let placed = self.core.ask(|state| state.maintained(entry, shape, now));
             self.core.settle(placed);
         }
     }
