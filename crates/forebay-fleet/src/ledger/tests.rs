@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay::rt::VirtualTime;
-use forebay::{AwayPolicy, Instant, Seed};
+use forebay::{Instant, Seed};
 
 use super::book::{Book, Rules};
 use super::call::{Act, Ask, Call, Taken};
@@ -12,6 +12,7 @@ use super::shard::{Entry, SHARDS};
 use crate::item::Item;
 use crate::memory::MemoryTable;
 use crate::name::Name;
+use crate::settings::StoreOutagePolicy;
 use crate::table::{Table, TableError};
 
 const BEAT: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ impl Desk {
             beat: BEAT,
             lease: LEASE,
             max_open,
-            policy: AwayPolicy::Local,
+            policy: StoreOutagePolicy::Local,
         };
         let book =
             Book::new(rules, Name::new(id, Seed::new(7).fork(id).number()), Seed::new(7).fork(id).rng());
