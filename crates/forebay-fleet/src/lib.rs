@@ -50,7 +50,6 @@ pub mod conformance;
 pub mod metrics;
 pub mod operator;
 
-mod away;
 mod bucket;
 mod counter;
 mod expression;
@@ -64,6 +63,7 @@ mod rate;
 mod settings;
 mod share;
 mod store;
+mod store_outage;
 mod table;
 mod window;
 mod wiring;

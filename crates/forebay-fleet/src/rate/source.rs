@@ -1,4 +1,4 @@
-//! Where permits come from, and what the table's answers mean for them.
+//! The two ways to reserve permits in the table.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use crate::item::Item;
 use crate::table::Update;
 use crate::window::Window;
 
-/// What came of asking for permits.
+/// The result of a request for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// So many, each good from then on, by the time of day.
-    Turns(Vec<Duration>),
-    /// Ask at once for so many.
-    Again(u32),
-    /// None for now: ask again after between half of this and all of it.
-    Later(Duration),
+pub(crate) enum ReserveOutcome {
+    /// Permits, each valid from then on, by the time of day.
+    Reserved(Vec<Duration>),
+    /// Try again at once, with this many.
+    Retry(u32),
+    /// Try again after half to all of this time.
+    RetryAfter(Duration),
 }
 
-/// Where permits come from.
+/// The mode of the shared rate.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     Bucket(Bucket),
@@ -26,14 +26,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Shares may save so many permits more than their part of the burst.
+    /// Keeps back permits that the shares may save above their part of the burst.
     pub(super) fn hold_back(&mut self, permits: u64) {
         if let Self::Bucket(bucket) = self {
             bucket.hold_back(permits);
         }
     }
 
-    /// The key to look at before asking, if there is one.
+    /// The item to read before a reservation, if it is not known well enough.
     pub(super) fn unknown(&self, wall: Duration) -> Option<&str> {
         match self {
             Self::Bucket(bucket) => bucket.unknown(wall),
@@ -41,47 +41,47 @@ impl Source {
         }
     }
 
-    /// This is there.
+    /// The item was read.
     pub(super) fn saw(&mut self, item: Option<&Item>) {
         if let Self::Bucket(bucket) = self {
             bucket.saw(item);
         }
     }
 
-    /// How long it is until the next free turn, as far as is known.
-    pub(super) fn line(&self, wall: Duration) -> Duration {
+    /// The time until the next free permit, as far as known.
+    pub(super) fn queue(&self, wall: Duration) -> Duration {
         match self {
-            Self::Bucket(bucket) => bucket.line(wall),
+            Self::Bucket(bucket) => bucket.queue(wall),
             Self::Window(_) => Duration::ZERO,
         }
     }
 
-    pub(super) fn ask(&self, count: u32, wall: Duration) -> Update {
+    pub(super) fn reserve(&self, count: u32, wall: Duration) -> Update {
         match self {
-            Self::Bucket(bucket) => bucket.ask(count, wall),
-            Self::Window(window) => window.ask(count, wall),
+            Self::Bucket(bucket) => bucket.reserve(count, wall),
+            Self::Window(window) => window.reserve(count, wall),
         }
     }
 
-    pub(super) fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
+    pub(super) fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
         match self {
             Self::Bucket(bucket) => bucket.granted(count, wall, item),
             Self::Window(window) => window.granted(count, wall),
         }
     }
 
-    pub(super) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
+    pub(super) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
         match self {
             Self::Bucket(bucket) => bucket.refused(count, wall, item),
             Self::Window(window) => window.refused(wall, item),
         }
     }
 
-    /// Permits to ask for at a time, at most.
-    pub(super) fn most(&self) -> u32 {
+    /// The most permits per request.
+    pub(super) fn max_batch(&self) -> u32 {
         match self {
-            Self::Bucket(bucket) => bucket.most(),
-            Self::Window(window) => window.most(),
+            Self::Bucket(bucket) => bucket.max_batch(),
+            Self::Window(window) => window.max_batch(),
         }
     }
 

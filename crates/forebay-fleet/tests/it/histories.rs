@@ -180,7 +180,7 @@ impl History {
         for actor in &self.actors {
             let status = actor.status().unwrap();
             assert!(status.leases <= status.slots, "{status:?}");
-            assert_eq!(status.leases_away, None, "{status:?}");
+            assert_eq!(status.lease_outage, None, "{status:?}");
             expected.insert(status.instance, i64::try_from(status.slots).unwrap());
         }
         (entries != expected).then(|| format!("the table: {entries:?}; the instances: {expected:?}"))

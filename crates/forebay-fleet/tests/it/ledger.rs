@@ -108,7 +108,7 @@ fn ten_minutes_without_a_table_fail_nothing_that_is_open() {
         let expected = if policy == AwayPolicy::Strict { 0 } else { 400 };
         assert_eq!(world.live(), expected, "{policy:?}");
         let status = actors[0].status().unwrap();
-        assert!(status.leases_away.is_some_and(|away| away > seconds(500)), "{status:?}");
+        assert!(status.lease_outage.is_some_and(|away| away > seconds(500)), "{status:?}");
         actors.iter().for_each(|actor| actor.cut_off(false));
         let before = world.table.bill().writes;
         world.time.advance(seconds(10));
@@ -215,7 +215,7 @@ fn operators_see_who_holds_what_and_can_mend_it() {
         seen.instances.iter().map(|instance| instance.instance.clone()).collect::<BTreeSet<_>>().len()
     };
     assert_eq!(names(&seen), 3, "{seen:?}");
-    assert!(seen.instances.iter().all(|instance| instance.beat_age <= seconds(32)), "{seen:?}");
+    assert!(seen.instances.iter().all(|instance| instance.heartbeat_age <= seconds(32)), "{seen:?}");
     assert!(seen.totals().0 >= 60 && seen.counter.is_none(), "{seen:?}");
     let first = actors[0].status().unwrap();
     let freed =

@@ -139,19 +139,19 @@ fn other_modes_and_limits_of_the_rate_are_told_once() {
         };
         let first = start(RateMode::Bucket, 100);
         start(RateMode::Bucket, 100);
-        assert_eq!((logs.count("another mode"), logs.count("another limit")), (0, 0));
+        assert_eq!((logs.count("another mode"), logs.count("a different limit")), (0, 0));
         start(RateMode::Window, 100);
         assert_eq!(logs.count("another mode"), 1, "a bucket is in use");
         start(RateMode::Bucket, 1000);
-        assert_eq!((logs.count("another mode"), logs.count("another limit")), (2, 1));
+        assert_eq!((logs.count("another mode"), logs.count("a different limit")), (2, 1));
         // Its own limits are there after a quiet time, and the first instance sees them.
         let other = start(RateMode::Bucket, 1000);
         time.advance(seconds(20));
         open(&other);
-        let told = logs.count("another limit");
+        let told = logs.count("a different limit");
         open(&first);
         open(&first);
-        assert_eq!(logs.count("another limit"), told + 1);
+        assert_eq!(logs.count("a different limit"), told + 1);
         time.shut_down();
     });
 }

@@ -110,7 +110,7 @@ fn only_local_opens_while_the_table_is_away() {
         let world = World::new(policy);
         world.time.advance(seconds(30));
         world.away(true);
-        while world.fleet.status().leases_away.is_none() {
+        while world.fleet.status().lease_outage.is_none() {
             world.time.advance(seconds(1));
         }
         assert!(world.fleet.status().slots > 0 && *world.fleet.ceiling().borrow() > 0, "its lease holds");

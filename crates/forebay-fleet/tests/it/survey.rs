@@ -148,7 +148,7 @@ fn another_limit_is_told_once_and_as_that_of_the_fleet() {
     time.advance(seconds(600));
     drop(guard);
     let heard = heard.0.lock();
-    let told: Vec<&String> = heard.iter().filter(|line| line.contains("another limit")).collect();
+    let told: Vec<&String> = heard.iter().filter(|line| line.contains("a different limit")).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("ours=200") && told[0].contains("theirs=400"), "{told:?}");
     time.shut_down();
