@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
-use crate::rate::ReserveOutcome;
+use crate::rate::{ReserveOutcome, Source};
 use crate::share;
 use crate::table::Update;
 
@@ -90,112 +90,6 @@ impl Bucket {
         }
     }
 
-    /// The most permits per request. More would be valid later than any caller waits.
-    pub(crate) fn max_batch(&self) -> u32 {
-        u32::try_from(nanos(self.horizon) / self.interval).unwrap_or(u32::MAX).max(1)
-    }
-
-    /// Permits a second.
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub(crate) fn per_second(&self) -> f64 {
-        1e9 / self.interval as f64
-    }
-
-    /// Keeps back permits that the shares may save above their part of the burst.
-    pub(crate) fn hold_back(&mut self, permits: u64) {
-        let permits = i64::try_from(permits).unwrap_or(i64::MAX).min(self.burst - 1);
-        self.tolerance = self.interval.saturating_mul(self.burst - 1 - permits);
-    }
-
-    /// The key to read before a reservation, if the burst may be complete again. The known value may be outdated, but
-    /// it never moves back.
-    pub(crate) fn unknown(&self, wall: Duration) -> Option<&str> {
-        let known = self.due.is_some_and(|due| due >= nanos(wall) - self.tolerance);
-        (!known).then_some(self.key.as_str())
-    }
-
-    /// The item was read.
-    pub(crate) fn saw(&mut self, item: Option<&Item>) {
-        if let Some(item) = item {
-            self.compare(item);
-        }
-        // A missing item is the same as an old one.
-        self.due = Some(item.and_then(|item| item.number("due_ns")).unwrap_or(0));
-    }
-
-    /// The time until the next free permit, as far as known, and at most the horizon.
-    pub(crate) fn queue(&self, wall: Duration) -> Duration {
-        until(self.due.unwrap_or(0), wall).min(self.horizon)
-    }
-
-    /// The write that reserves `count` permits.
-    pub(crate) fn reserve(&self, count: u32, wall: Duration) -> Update {
-        let (now, ahead) = (nanos(wall), self.interval * i64::from(count));
-        let floor = now - self.tolerance;
-        let due = || "due_ns".into();
-        let update = Update::of(&self.key);
-        if let Some(wrong) = self.to_correct(wall) {
-            let begin = now.max(self.known(wall));
-            update
-                .when(Condition::Equals(due(), Value::Number(wrong)))
-                .change(Change::set("due_ns", begin + ahead))
-        } else if self.due.is_some_and(|due| due >= floor) {
-            // The last permit is within the horizon.
-            let ceiling = now + nanos(self.horizon) - (ahead - self.interval);
-            update
-                .when(Condition::AtLeast(due(), floor))
-                .when(Condition::AtMost(due(), ceiling))
-                .change(Change::plus("due_ns", ahead))
-        } else {
-            // The burst is complete again after a quiet time, or another instance has moved the time back.
-            let begin = floor.max(self.known(wall));
-            let idle = [Condition::Missing(due()), Condition::Below(due(), floor)];
-            update
-                .when(Condition::Any(idle.into()))
-                .change(Change::set("due_ns", begin + ahead))
-                .change(Change::set("rate", self.limits.0))
-                .change(Change::set("burst", self.limits.1))
-        }
-    }
-
-    /// The write was made: returns the permits, by the time of day.
-    pub(crate) fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
-        if let Some(item) = item {
-            self.compare(item);
-        }
-        let Some(due) = item.and_then(|item| item.number("due_ns")) else {
-            return ReserveOutcome::Retry(count);
-        };
-        if self.implausible.take().is_some() {
-            self.corrected = Some(wall);
-        }
-        (self.due, self.plausible) = (Some(due), due);
-        let first = due - self.interval * i64::from(count);
-        let time = |number| u64::try_from(first + self.interval * i64::from(number)).unwrap_or(0);
-        ReserveOutcome::Reserved((0..count).map(|number| Duration::from_nanos(time(number))).collect())
-    }
-
-    /// The write was refused, because of this item.
-    pub(crate) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
-        self.saw(item);
-        let due = self.due.unwrap_or(0);
-        self.check(due, wall);
-        // The item may contain any number.
-        let ahead = (nanos(self.horizon) + nanos(wall)).saturating_sub(due);
-        let room = ahead.div_euclid(self.interval).saturating_add(1);
-        match u32::try_from(room.min(i64::from(count))) {
-            // Another kind of write will succeed, or one for fewer permits.
-            Ok(room @ 1..) => ReserveOutcome::Retry(room),
-            _ if self.to_correct(wall).is_some() => ReserveOutcome::Retry(count),
-            // The queue has its full length: return when about half of it is served. If its length is unknown, return
-            // in time for callers that arrive now.
-            _ => {
-                let beyond = until(due, wall).saturating_sub(self.horizon);
-                ReserveOutcome::RetryAfter((beyond + self.horizon / 2).min(self.horizon))
-            }
-        }
-    }
-
     /// Logs if another instance has other limits. Each instance uses its own, so the fleet has the largest.
     fn compare(&mut self, item: &Item) {
         let theirs = item.number("rate").zip(item.number("burst"));
@@ -240,6 +134,106 @@ impl Bucket {
         let (wrong, since) = self.implausible?;
         let sure = self.known(wall) > 0 || passed(since);
         (sure && self.corrected.is_none_or(passed)).then_some(wrong)
+    }
+}
+
+impl Source for Bucket {
+    /// More would be valid later than any caller waits.
+    fn max_batch(&self) -> u32 {
+        u32::try_from(nanos(self.horizon) / self.interval).unwrap_or(u32::MAX).max(1)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    fn per_second(&self) -> f64 {
+        1e9 / self.interval as f64
+    }
+
+    fn hold_back(&mut self, permits: u64) {
+        let permits = i64::try_from(permits).unwrap_or(i64::MAX).min(self.burst - 1);
+        self.tolerance = self.interval.saturating_mul(self.burst - 1 - permits);
+    }
+
+    /// Known unless the burst may be complete again. The known value may be outdated, but it never moves back.
+    fn unknown(&self, wall: Duration) -> Option<&str> {
+        let known = self.due.is_some_and(|due| due >= nanos(wall) - self.tolerance);
+        (!known).then_some(self.key.as_str())
+    }
+
+    fn saw(&mut self, item: Option<&Item>) {
+        if let Some(item) = item {
+            self.compare(item);
+        }
+        // A missing item is the same as an old one.
+        self.due = Some(item.and_then(|item| item.number("due_ns")).unwrap_or(0));
+    }
+
+    fn queue(&self, wall: Duration) -> Duration {
+        until(self.due.unwrap_or(0), wall).min(self.horizon)
+    }
+
+    fn reserve(&self, count: u32, wall: Duration) -> Update {
+        let (now, ahead) = (nanos(wall), self.interval * i64::from(count));
+        let floor = now - self.tolerance;
+        let due = || "due_ns".into();
+        let update = Update::of(&self.key);
+        if let Some(wrong) = self.to_correct(wall) {
+            let begin = now.max(self.known(wall));
+            update
+                .when(Condition::Equals(due(), Value::Number(wrong)))
+                .change(Change::set("due_ns", begin + ahead))
+        } else if self.due.is_some_and(|due| due >= floor) {
+            // The last permit is within the horizon.
+            let ceiling = now + nanos(self.horizon) - (ahead - self.interval);
+            update
+                .when(Condition::AtLeast(due(), floor))
+                .when(Condition::AtMost(due(), ceiling))
+                .change(Change::plus("due_ns", ahead))
+        } else {
+            // The burst is complete again after a quiet time, or another instance has moved the time back.
+            let begin = floor.max(self.known(wall));
+            let idle = [Condition::Missing(due()), Condition::Below(due(), floor)];
+            update
+                .when(Condition::Any(idle.into()))
+                .change(Change::set("due_ns", begin + ahead))
+                .change(Change::set("rate", self.limits.0))
+                .change(Change::set("burst", self.limits.1))
+        }
+    }
+
+    fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
+        if let Some(item) = item {
+            self.compare(item);
+        }
+        let Some(due) = item.and_then(|item| item.number("due_ns")) else {
+            return ReserveOutcome::Retry(count);
+        };
+        if self.implausible.take().is_some() {
+            self.corrected = Some(wall);
+        }
+        (self.due, self.plausible) = (Some(due), due);
+        let first = due - self.interval * i64::from(count);
+        let time = |number| u64::try_from(first + self.interval * i64::from(number)).unwrap_or(0);
+        ReserveOutcome::Reserved((0..count).map(|number| Duration::from_nanos(time(number))).collect())
+    }
+
+    fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
+        self.saw(item);
+        let due = self.due.unwrap_or(0);
+        self.check(due, wall);
+        // The item may contain any number.
+        let ahead = (nanos(self.horizon) + nanos(wall)).saturating_sub(due);
+        let room = ahead.div_euclid(self.interval).saturating_add(1);
+        match u32::try_from(room.min(i64::from(count))) {
+            // Another kind of write will succeed, or one for fewer permits.
+            Ok(room @ 1..) => ReserveOutcome::Retry(room),
+            _ if self.to_correct(wall).is_some() => ReserveOutcome::Retry(count),
+            // The queue has its full length: return when about half of it is served. If its length is unknown, return
+            // in time for callers that arrive now.
+            _ => {
+                let beyond = until(due, wall).saturating_sub(self.horizon);
+                ReserveOutcome::RetryAfter((beyond + self.horizon / 2).min(self.horizon))
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use tracing::warn;
 
 use crate::fleet::FleetStatus;
 use crate::metrics::number;
+use crate::params::LeaseParams;
 use crate::store::Store;
 use crate::store_outage::StoreOutage;
 use crate::table::{Cancelled, Delete, TableError, Write};
@@ -26,20 +27,6 @@ mod keeper;
 
 use claim::{Claim, Refusal, refusal};
 pub(crate) use items::{is_in_use, key};
-
-/// The settings of one instance.
-#[derive(Clone, Debug)]
-pub(crate) struct Params {
-    pub(crate) endpoint: String,
-    pub(crate) service: String,
-    pub(crate) limit: u64,
-    /// The time between two reads of the counter.
-    pub(crate) heartbeat: Duration,
-    /// A counter that was not written for this long counts as unused.
-    pub(crate) lease: Duration,
-    pub(crate) max_open: u64,
-    pub(crate) policy: AwayPolicy,
-}
 
 /// Twice within the life of an item.
 const RENEW: Duration = Duration::from_secs(80);
@@ -55,7 +42,7 @@ const LATE: Duration = Duration::from_secs(30);
 /// The leases of one process, and the task that renews them.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    params: Params,
+    params: LeaseParams,
     store: Store,
     state: Mutex<State>,
     /// Wakes the task.
@@ -102,7 +89,7 @@ enum Counted {
 
 impl Counter {
     /// Starts the task. It ends when [`leave`](Self::leave) is done.
-    pub(crate) fn start(params: Params, store: Store, rng: Rng) -> Arc<Self> {
+    pub(crate) fn start(params: LeaseParams, store: Store, rng: Rng) -> Arc<Self> {
         let state = State {
             leases: BTreeMap::new(),
             doubtful: BTreeMap::new(),
@@ -199,7 +186,7 @@ impl Counter {
             let rng = &mut state.rng;
             (format!("{:016x}{:016x}", rng.bits(), rng.bits()), format!("{:016x}", rng.bits()))
         };
-        let Params { endpoint, service, limit, .. } = &self.params;
+        let LeaseParams { endpoint, service, limit, .. } = &self.params;
         let writes = items::acquire(endpoint, &id, service, Some(*limit), self.store.runtime.wall());
         let mut claim = Claim { counter: self, id: Some(id) };
         let (mut attempts, mut unknown) = (0, false);

@@ -13,12 +13,14 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::bucket::Bucket;
-use crate::counter::{self, Counter, CounterLeases};
-use crate::ledger::{self, Ledger, LedgerLeases};
+use crate::counter::{Counter, CounterLeases};
+use crate::ledger::{Ledger, LedgerLeases};
 use crate::metrics::Telemetry;
 use crate::name::Name;
+use crate::params::LeaseParams;
 use crate::rate::{self, Rate, Source};
 use crate::settings::FleetSettings;
+use crate::share::Share;
 use crate::store::Store;
 use crate::table::{Table, TableError};
 use crate::window::Window;
@@ -157,10 +159,8 @@ impl Fleet {
         if let Some(rate) = settings.rate.as_ref().filter(|_| answers) {
             mode_check::check_rate(&settings.endpoint, rate, &rates).await?;
         }
-        let counting = settings.leases.as_ref().map(|lease| match lease.mode {
-            LeaseMode::Ledger => Counting::ledger(&settings, lease, name, leases, seed),
-            LeaseMode::Counter => Counting::counter(&settings, lease, leases, seed),
-        });
+        let counting =
+            settings.leases.as_ref().map(|lease| Counting::start(&settings, lease, name, leases, seed));
         let rate = settings.rate.as_ref().map(|rate| {
             let ledger = match (&counting, rate.mode) {
                 (Some(Counting::Ledger(ledger, _)), RateMode::Bucket) => Some(Arc::clone(&ledger.0)),
@@ -280,16 +280,12 @@ impl Fleet {
 }
 
 impl Counting {
-    fn ledger(settings: &FleetSettings, lease: &LeaseSettings, name: Name, store: Store, seed: Seed) -> Self {
-        let params = ledger::Params {
-            endpoint: settings.endpoint.clone(),
-            limit: lease.limit,
-            block: lease.block,
-            heartbeat: lease.beat,
-            lease: lease.length,
-            max_open: settings.max_open,
-            policy: settings.away,
-        };
+    fn start(settings: &FleetSettings, lease: &LeaseSettings, name: Name, store: Store, seed: Seed) -> Self {
+        let params = LeaseParams::new(settings, lease);
+        if lease.mode == LeaseMode::Counter {
+            let counter = Counter::start(params, store, seed.fork("counter").rng());
+            return Self::Counter(Arc::new(CounterLeases(counter)));
+        }
         let runtime = Arc::clone(&store.runtime);
         let ledger = Arc::new(LedgerLeases(Ledger::start(params, name, store, seed.fork("ledger").rng())));
         let mut leases: Arc<dyn Leases> = Arc::clone(&ledger) as _;
@@ -297,19 +293,6 @@ impl Counting {
             leases = RecalledLeases::start(leases, ledger.0.ceiling(), &*runtime);
         }
         Self::Ledger(ledger, leases)
-    }
-
-    fn counter(settings: &FleetSettings, lease: &LeaseSettings, store: Store, seed: Seed) -> Self {
-        let params = counter::Params {
-            endpoint: settings.endpoint.clone(),
-            service: settings.service.clone(),
-            limit: lease.limit,
-            heartbeat: lease.beat,
-            lease: lease.length,
-            max_open: settings.max_open,
-            policy: settings.away,
-        };
-        Self::Counter(Arc::new(CounterLeases(Counter::start(params, store, seed.fork("counter").rng()))))
     }
 }
 
@@ -321,15 +304,17 @@ fn share_rate(
     seed: Seed,
 ) -> Rate {
     let RateSettings { per_second, burst, max_wait, .. } = *rate;
-    let source = match rate.mode {
+    let source: Box<dyn Source> = match rate.mode {
         RateMode::Bucket => {
-            Source::Bucket(Bucket::new(&settings.endpoint, per_second, burst, ledger.is_some(), max_wait))
+            Box::new(Bucket::new(&settings.endpoint, per_second, burst, ledger.is_some(), max_wait))
         }
-        RateMode::Window => Source::Window(Window::new(&settings.endpoint, per_second)),
+        RateMode::Window => Box::new(Window::new(&settings.endpoint, per_second)),
     };
     let local = LocalLimit::new(settings.local_rate, settings.local_burst, Arc::clone(&store.runtime));
-    let params = rate::Params { per_second, burst, max_wait, policy: settings.away };
-    Rate::new(params, source, store, ledger, local, seed.fork("rate").rng())
+    let params = rate::Params { burst, max_wait, policy: settings.away };
+    let state =
+        rate::State::new(source, Share::new(per_second, burst), ledger.is_some(), seed.fork("rate").rng());
+    Rate::new(params, store, ledger, local, state)
 }
 
 impl fmt::Debug for Fleet {

@@ -18,6 +18,7 @@ use crate::fleet::FleetStatus;
 use crate::item::Item;
 use crate::metrics::number;
 use crate::name::Name;
+use crate::params::LeaseParams;
 use crate::share;
 use crate::store::Store;
 use crate::table::TableError;
@@ -40,7 +41,6 @@ mod usage;
 use call::{Action, Call, LedgerEvent, Request};
 pub(crate) use leases::LedgerLeases;
 use state::LedgerState;
-pub(crate) use state::Params;
 
 /// Heartbeats count seconds from 2026-01-01 00:00 UTC: two digits fewer than from 1970, in every entry of every write.
 pub(crate) const HEARTBEAT_ORIGIN: Duration = Duration::from_secs(1_767_225_600);
@@ -62,7 +62,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Starts the tasks of the ledger. They end when [`leave`](Self::leave) is done.
-    pub(crate) fn start(mut params: Params, name: Name, store: Store, rng: Rng) -> Arc<Self> {
+    pub(crate) fn start(mut params: LeaseParams, name: Name, store: Store, rng: Rng) -> Arc<Self> {
         // The table stores whole seconds. Rounded down, other instances would take this one for dead too early.
         let seconds = params.lease.as_secs() + u64::from(params.lease.subsec_nanos() > 0);
         params.lease = Duration::from_secs(seconds.max(1));
@@ -99,7 +99,7 @@ impl Ledger {
                         warn!(target: "forebay", operation = call.operation(), %error, remedy = error.remedy(),
                             "Distributed connection lease: table call failed");
                     }
-                    let outage = self.state.lock().outage().since();
+                    let outage = self.state.lock().calls.outage().since();
                     let (then, wall) = (self.now(), self.store.runtime.wall());
                     self.state.lock().answer(&call, now, then, wall, outcome);
                     self.report(outage);
@@ -152,8 +152,9 @@ impl Ledger {
     /// Updates the gauges, the ceiling and the node number.
     fn publish(&self) {
         let state = self.state.lock();
-        let (ceiling, node, (active, limit)) = (state.ceiling(self.now()), state.node(), state.totals());
-        let (slots, outage) = (state.slots(), state.outage().is_active());
+        let (ceiling, node, (active, limit)) =
+            (state.ceiling(self.now()), state.members.node(), state.totals());
+        let (slots, outage) = (state.slots(), state.calls.outage().is_active());
         drop(state);
         self.ceiling.send_if_modified(|current| std::mem::replace(current, ceiling) != ceiling);
         self.node.send_if_modified(|current| std::mem::replace(current, node) != node);
@@ -168,7 +169,7 @@ impl Ledger {
     fn report(&self, outage: Option<Instant>) {
         let (events, outage_now, slots) = {
             let mut state = self.state.lock();
-            (state.take_events(), state.outage().since(), state.slots())
+            (state.events.take(), state.calls.outage().since(), state.slots())
         };
         match (outage, outage_now) {
             (None, Some(_)) => {
@@ -232,7 +233,7 @@ impl Ledger {
 
     /// The name of this process in the fleet.
     pub(crate) fn name(&self) -> String {
-        self.state.lock().name().to_owned()
+        self.state.lock().members.name().to_owned()
     }
 
     /// The status of the fleet, as this process knows it. `rate_outage` is left for the caller.
@@ -240,14 +241,14 @@ impl Ledger {
         let (state, now) = (self.state.lock(), self.now());
         let (active, limit) = state.totals();
         FleetStatus {
-            instance: state.name().to_owned(),
+            instance: state.members.name().to_owned(),
             slots: state.slots(),
-            leases: state.leases(),
-            node: state.node(),
-            index: state.index(),
+            leases: state.usage.leases(),
+            node: state.members.node(),
+            index: state.members.index(),
             active,
             limit,
-            lease_outage: state.outage().since().map(|since| now.since(since)),
+            lease_outage: state.calls.outage().since().map(|since| now.since(since)),
             rate_outage: None,
         }
     }
@@ -255,14 +256,14 @@ impl Ledger {
     /// Slots whose lease has not ended, and all slots of the fleet.
     pub(crate) fn safe_slots(&self) -> (u64, u64) {
         let state = self.state.lock();
-        (state.safe_slots(self.now()), state.totals().1)
+        (state.members.safe_slots(self.now()), state.totals().1)
     }
 
     /// Slots that will be used soon. One in twenty is kept for replacing connections before they end.
     pub(crate) fn spare(&self) -> u32 {
         let state = self.state.lock();
         let most = state.max_leases(self.now());
-        let spare = (most - most.div_ceil(20)).saturating_sub(state.leases());
+        let spare = (most - most.div_ceil(20)).saturating_sub(state.usage.leases());
         u32::try_from(spare).unwrap_or(u32::MAX)
     }
 
@@ -270,7 +271,7 @@ impl Ledger {
     pub(crate) fn overdraft(&self, burst: u64) -> u64 {
         let state = self.state.lock();
         let limit = state.totals().1;
-        share::overdraft(burst, state.holdings(), limit)
+        share::overdraft(burst, state.watch.holdings(), limit)
     }
 
     pub(crate) fn ceiling(&self) -> watch::Receiver<u64> {
@@ -290,7 +291,7 @@ impl Ledger {
             changed.as_mut().enable();
             let (is_member, node) = {
                 let state = self.state.lock();
-                (state.is_member(), state.node())
+                (state.members.home().is_some(), state.members.node())
             };
             if is_member || *self.left.borrow() {
                 return node;

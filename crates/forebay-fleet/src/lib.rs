@@ -59,6 +59,7 @@ mod item;
 mod ledger;
 mod memory;
 mod name;
+mod params;
 mod rate;
 mod settings;
 mod share;

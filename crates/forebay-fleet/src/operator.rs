@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::rt::{self, Runtime};
+use forebay::rt::Runtime;
 
 use crate::bucket;
 use crate::counter::items;
@@ -10,7 +10,7 @@ use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
 use crate::ledger::HEARTBEAT_ORIGIN;
 use crate::ledger::shard::{self, SHARDS, Shard};
-use crate::store::TIMEOUT;
+use crate::store::bounded;
 use crate::table::{Delete, Table, TableError, Update};
 
 mod reconcile;
@@ -277,14 +277,6 @@ async fn update(
     update: &Update,
 ) -> Result<Option<Item>, TableError> {
     bounded(runtime, table.update(update)).await
-}
-
-async fn bounded<T>(
-    runtime: &dyn Runtime,
-    call: impl Future<Output = Result<T, TableError>>,
-) -> Result<T, TableError> {
-    let late = || Err(TableError::Unknown(format!("no answer within {TIMEOUT:?}").into()));
-    rt::within(runtime, TIMEOUT, call).await.unwrap_or_else(late)
 }
 
 fn signed(count: u64) -> i64 {

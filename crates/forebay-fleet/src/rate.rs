@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use forebay::AwayPolicy;
 use forebay::rt;
-use forebay::{Instant, Limit, LimitError, LocalLimit, Pace, Permit, Rng, StoreFuture};
+use forebay::{Instant, Limit, LimitError, LocalLimit, Pace, Permit, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::bucket::PERMIT_LIFE;
 use crate::ledger::Ledger;
-use crate::share::Share;
 use crate::store::Store;
 use crate::table::TableError;
 
@@ -23,12 +22,12 @@ mod state;
 
 use guards::{Reservation, Reserving, Waiting};
 pub(crate) use source::{ReserveOutcome, Source};
-use state::{MAX_BATCH, QUEUE, State};
+pub(crate) use state::State;
+use state::{MAX_BATCH, QUEUE};
 
 /// The settings of one instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Params {
-    pub(crate) per_second: u64,
     pub(crate) burst: u64,
     pub(crate) max_wait: Duration,
     pub(crate) policy: AwayPolicy,
@@ -66,15 +65,19 @@ enum AcquireStep {
 impl Rate {
     pub(crate) fn new(
         params: Params,
-        source: Source,
         store: Store,
         ledger: Option<Arc<Ledger>>,
         local: LocalLimit,
-        rng: Rng,
+        state: State,
     ) -> Self {
-        let share = Share::new(params.per_second, params.burst);
-        let state = Mutex::new(State::new(source, share, ledger.is_some(), rng));
-        Self(Arc::new(Inner { params, store, ledger, local, state, changed: Notify::new() }))
+        Self(Arc::new(Inner {
+            params,
+            store,
+            ledger,
+            local,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }))
     }
 
     pub(crate) fn outage_since(&self) -> Option<Instant> {

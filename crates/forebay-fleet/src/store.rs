@@ -11,7 +11,7 @@ use crate::metrics::Telemetry;
 use crate::table::{Delete, Table, TableError, Update, Write};
 
 /// The timeout of one call.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The table, as one process calls it.
 #[derive(Clone)]
@@ -81,10 +81,7 @@ impl Store {
         call: impl Future<Output = Result<T, TableError>>,
     ) -> Result<T, TableError> {
         let began = self.runtime.now();
-        let outcome = match rt::within(&*self.runtime, TIMEOUT, call).await {
-            Some(outcome) => outcome,
-            None => Err(TableError::Unknown(format!("no answer within {TIMEOUT:?}").into())),
-        };
+        let outcome = bounded(&*self.runtime, call).await;
         let answered = outcome.as_ref().err().is_none_or(TableError::is_an_answer);
         self.telemetry.called(operation, self.runtime.now().since(began), answered);
         outcome
@@ -95,6 +92,15 @@ impl Store {
         let bytes = item.map_or(0, |item| item.size(key));
         self.telemetry.write_units.increment(times * write_units(bytes));
     }
+}
+
+/// A call with the timeout.
+pub(crate) async fn bounded<T>(
+    runtime: &dyn Runtime,
+    call: impl Future<Output = Result<T, TableError>>,
+) -> Result<T, TableError> {
+    let late = || Err(TableError::Unknown(format!("no answer within {TIMEOUT:?}").into()));
+    rt::within(runtime, TIMEOUT, call).await.unwrap_or_else(late)
 }
 
 /// Write units of an item with this many bytes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::counter::items::{expiry, millis};
 use crate::expression::{Change, Condition};
 use crate::item::Item;
-use crate::rate::ReserveOutcome;
+use crate::rate::{ReserveOutcome, Source};
 use crate::table::Update;
 
 /// The rate of one endpoint.
@@ -29,19 +29,20 @@ impl Window {
     pub(crate) fn new(endpoint: &str, per_second: u64) -> Self {
         Self { endpoint: endpoint.to_owned(), per_second, refusals: 0 }
     }
+}
 
+impl Source for Window {
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub(crate) fn per_second(&self) -> f64 {
+    fn per_second(&self) -> f64 {
         self.per_second as f64
     }
 
-    /// The most permits per request: all permits of one second.
-    pub(crate) fn max_batch(&self) -> u32 {
+    /// All permits of one second.
+    fn max_batch(&self) -> u32 {
         u32::try_from(self.per_second).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The write that takes `count` permits of this second.
-    pub(crate) fn reserve(&self, count: u32, wall: Duration) -> Update {
+    fn reserve(&self, count: u32, wall: Duration) -> Update {
         let most = i64::try_from(self.per_second).unwrap_or(i64::MAX) - i64::from(count);
         let room = [Condition::Missing("count".into()), Condition::AtMost("count".into(), most)];
         Update::of(key(&self.endpoint, wall.as_secs()))
@@ -51,12 +52,12 @@ impl Window {
             .change(Change::set("ttl_epoch", expiry(wall)))
     }
 
-    pub(crate) fn granted(&mut self, count: u32, wall: Duration) -> ReserveOutcome {
+    fn granted(&mut self, count: u32, wall: Duration, _item: Option<&Item>) -> ReserveOutcome {
         self.refusals = 0;
         ReserveOutcome::Reserved(vec![wall; usize::try_from(count).unwrap_or(0)])
     }
 
-    pub(crate) fn refused(&mut self, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
+    fn refused(&mut self, _count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
         let counted = item.and_then(|item| item.number("count")).unwrap_or(0);
         let left = i64::try_from(self.per_second).unwrap_or(i64::MAX).saturating_sub(counted);
         if let Ok(left @ 1..) = u32::try_from(left) {
@@ -91,10 +92,10 @@ mod tests {
     fn the_rest_of_a_second_is_used_before_waiting_for_the_next() {
         let mut window = Window::new("host", 100);
         assert!(matches!(
-            window.refused(WALL, Some(&Item::new().with("count", 98))),
+            window.refused(1, WALL, Some(&Item::new().with("count", 98))),
             ReserveOutcome::Retry(2)
         ));
-        match window.refused(WALL, Some(&Item::new().with("count", 100))) {
+        match window.refused(1, WALL, Some(&Item::new().with("count", 100))) {
             ReserveOutcome::RetryAfter(pause) => assert!(pause / 2 >= Duration::from_millis(750)),
             other => panic!("{other:?}"),
         }

@@ -6,9 +6,10 @@ use forebay::Instant;
 use forebay::rt;
 
 use super::claim::{Refusal, refusal};
-use super::{CONFLICT, Counted, Counter, Params, RENEW, items, key};
+use super::{CONFLICT, Counted, Counter, RENEW, items, key};
 use crate::item::Item;
 use crate::metrics::number;
+use crate::params::LeaseParams;
 use crate::table::{Cancelled, TableError, Write};
 
 impl Counter {
@@ -75,7 +76,7 @@ impl Counter {
 
     /// The writes that count a lease, if it may not be counted.
     fn begin_to_count(&self, id: &str) -> Option<Arc<[Write]>> {
-        let Params { endpoint, service, .. } = &self.params;
+        let LeaseParams { endpoint, service, .. } = &self.params;
         let wall = self.store.runtime.wall();
         let mut state = self.state.lock();
         let lease = state.leases.get_mut(id)?;
@@ -89,7 +90,7 @@ impl Counter {
     }
 
     async fn renew_item(&self, id: &str) -> bool {
-        let Params { endpoint, service, .. } = &self.params;
+        let LeaseParams { endpoint, service, .. } = &self.params;
         let wall = self.store.runtime.wall();
         let mut outcome = self.store.update("renew", &items::renew(endpoint, id, wall)).await;
         let is_held = || self.state.lock().leases.get(id).is_some_and(|lease| lease.release.is_none());

@@ -23,7 +23,9 @@ impl LedgerState {
                 }
             }
             // The entry may be gone, so its slots are not lent any more.
-            Call::Leave(k, entry) if unknown && !self.is_leaving() && self.members.home() != Some(*k) => {
+            Call::Leave(k, entry)
+                if unknown && !self.members.is_leaving() && self.members.home() != Some(*k) =>
+            {
                 self.members.remove(*k);
                 self.calls.repeat_leave(*k, *entry);
             }
@@ -98,7 +100,7 @@ impl LedgerState {
         if let Some(own) = self.members.entry_mut(k).filter(|_| sent == first_sent) {
             own.due = now + self.rng.up_to(delay);
         }
-        if !self.is_member() {
+        if self.members.home().is_none() {
             self.members.settle(k, join, now);
             match self.members.take_former_node() {
                 Some(before) if entry.node != Some(before) => {

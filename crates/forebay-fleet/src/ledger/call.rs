@@ -6,8 +6,8 @@ use std::time::Duration;
 use forebay::Instant;
 
 use super::shard::{self, Entry, Shard};
-use super::state::Params;
 use crate::counter;
+use crate::params::LeaseParams;
 use crate::table::Update;
 
 /// What to do next.
@@ -48,7 +48,7 @@ impl Call {
     }
 
     /// The request of the instance called `name`.
-    pub(crate) fn request(&self, params: &Params, name: &str) -> Request {
+    pub(crate) fn request(&self, params: &LeaseParams, name: &str) -> Request {
         let endpoint = params.endpoint.as_str();
         Request::Update(match self {
             Self::Look(k) => return Request::Get(shard::key(endpoint, *k)),

@@ -114,7 +114,7 @@ impl LedgerState {
     pub(super) fn heartbeat_delay(&self, lease: Duration, capacity: u64, now: Instant) -> Duration {
         let heartbeat = self.params.heartbeat.min(lease / 3);
         let idle = self.slots().saturating_sub(self.usage.leases());
-        let age = if self.is_member() { self.members.age(now) } else { Duration::ZERO };
+        let age = self.members.home().map_or(Duration::ZERO, |_| self.members.age(now));
         if idle.saturating_mul(8) > capacity { heartbeat.min(age.max(heartbeat / 6)) } else { heartbeat }
     }
 }

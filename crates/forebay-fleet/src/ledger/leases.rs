@@ -81,8 +81,8 @@ impl Leases for LedgerLeases {
             let number = number.ok_or_else(|| format!("{} is not a lease of the ledger", id.as_str()))?;
             let leaving = {
                 let mut state = self.0.state.lock();
-                state.release(number);
-                state.is_leaving()
+                state.usage.release(number);
+                state.members.is_leaving()
             };
             self.0.changed.notify_waiters();
             if leaving {
@@ -93,6 +93,6 @@ impl Leases for LedgerLeases {
     }
 
     fn instance_index(&self) -> Option<u64> {
-        self.0.state.lock().index()
+        self.0.state.lock().members.index()
     }
 }

@@ -10,8 +10,8 @@ use super::HEARTBEAT_ORIGIN;
 use super::call::Call;
 use super::neighbour_watch::NeighbourWatch;
 use super::shard::{self, Entry, SHARDS, Shard};
-use super::state::Params;
 use crate::name::Name;
+use crate::params::LeaseParams;
 
 /// How often two other shards are drawn if neither has room for all slots.
 const REDRAWS: u32 = 3;
@@ -120,6 +120,7 @@ impl Membership {
         }
     }
 
+    /// The name of this instance's entries.
     pub(super) fn name(&self) -> &str {
         self.name.as_str()
     }
@@ -144,14 +145,17 @@ impl Membership {
         self.entries.is_empty()
     }
 
+    /// The home shard. This instance is in the fleet while it has one.
     pub(super) fn home(&self) -> Option<u8> {
         self.home
     }
 
+    /// The node number of this instance.
     pub(super) fn node(&self) -> Option<u16> {
         self.entries.get(&self.home?)?.entry.node
     }
 
+    /// The dense index of this instance, which is never given to another. None until it has joined.
     pub(super) fn index(&self) -> Option<u64> {
         self.index
     }
@@ -181,6 +185,7 @@ impl Membership {
         self.entries.values().map(OwnEntry::slots).sum()
     }
 
+    /// Slots whose lease has not ended. The share of the rate is computed from them.
     pub(super) fn safe_slots(&self, now: Instant) -> u64 {
         self.entries.values().filter(|own| now < own.end()).map(OwnEntry::slots).sum()
     }
@@ -280,7 +285,7 @@ impl Membership {
         &mut self,
         want: u64,
         (now, wall): (Instant, Duration),
-        params: &Params,
+        params: &LeaseParams,
         watch: &NeighbourWatch,
         rng: &mut Rng,
     ) -> Call {
@@ -334,7 +339,7 @@ impl Membership {
         k: u8,
         want: u64,
         wall: Duration,
-        params: &Params,
+        params: &LeaseParams,
         watch: &NeighbourWatch,
         rng: &mut Rng,
     ) -> Call {

@@ -206,6 +206,11 @@ impl NeighbourWatch {
         self.views.iter().flat_map(|view| &view.sightings).map(|(id, (entry, _))| (id, entry))
     }
 
+    /// The slots of every entry, as last seen.
+    pub(super) fn holdings(&self) -> impl Iterator<Item = u64> {
+        self.entries().map(|(_, entry)| entry.slots)
+    }
+
     /// Whether an instance wants more slots, in a shard seen since `at`.
     pub(super) fn has_want_since(&self, at: Instant) -> bool {
         self.views.iter().any(|view| view.seen_since(at) && view.has_want())

@@ -19,27 +19,13 @@ use super::usage::Usage;
 use crate::counter;
 use crate::item::Item;
 use crate::name::Name;
-use crate::store_outage::StoreOutage;
+use crate::params::LeaseParams;
 use crate::table::TableError;
-
-/// The settings of one instance.
-#[derive(Clone, Debug)]
-pub(crate) struct Params {
-    pub(crate) endpoint: String,
-    pub(crate) limit: u64,
-    pub(crate) block: u64,
-    /// The time between two heartbeats.
-    pub(crate) heartbeat: Duration,
-    pub(crate) lease: Duration,
-    /// The most connections this process needs, replacements included.
-    pub(crate) max_open: u64,
-    pub(crate) policy: AwayPolicy,
-}
 
 /// The ledger of one instance.
 #[derive(Debug)]
 pub(crate) struct LedgerState {
-    pub(super) params: Params,
+    pub(super) params: LeaseParams,
     pub(super) members: Membership,
     pub(super) usage: Usage,
     pub(super) search: SlotSearch,
@@ -51,7 +37,7 @@ pub(crate) struct LedgerState {
 }
 
 impl LedgerState {
-    pub(crate) fn new(params: Params, name: Name, mut rng: Rng) -> Self {
+    pub(crate) fn new(params: LeaseParams, name: Name, mut rng: Rng) -> Self {
         Self {
             members: Membership::new(name, params.max_open),
             usage: Usage::default(),
@@ -153,7 +139,7 @@ impl LedgerState {
         if self.members.is_leaving() {
             return AcquireOutcome::Unavailable("this process is leaving the fleet");
         }
-        let outage = self.outage().is_active();
+        let outage = self.calls.outage().is_active();
         if outage && self.params.policy != AwayPolicy::Local {
             return AcquireOutcome::Unavailable(
                 "the table is unavailable, and the policy is to open nothing until it is back",
@@ -175,11 +161,6 @@ impl LedgerState {
         refused
     }
 
-    /// Takes a lease back. A second release of the same lease has no effect.
-    pub(crate) fn release(&mut self, number: u64) {
-        self.usage.release(number);
-    }
-
     /// One caller more waits, or one less. Returns the number of searches that have ended.
     pub(crate) fn wait(&mut self, one_more: bool) -> u64 {
         self.usage.wait(one_more, self.slots());
@@ -192,23 +173,9 @@ impl LedgerState {
         self.calls.resume();
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.members.is_leaving()
-    }
-
-    /// Leases in use.
-    pub(crate) fn leases(&self) -> u64 {
-        self.usage.leases()
-    }
-
     /// Slots that no pending write may have given back.
     pub(crate) fn slots(&self) -> u64 {
         self.members.slots().saturating_sub(self.calls.giving())
-    }
-
-    /// Slots whose lease has not ended. The share of the rate is computed from them.
-    pub(crate) fn safe_slots(&self, now: Instant) -> u64 {
-        self.members.safe_slots(now)
     }
 
     /// The most leases at once.
@@ -216,7 +183,7 @@ impl LedgerState {
         match self.params.policy {
             AwayPolicy::Strict => self.ceiling(now),
             // Without an entry and without the table, this instance can only count for itself.
-            AwayPolicy::Local if !self.is_member() && self.outage().is_active() => {
+            AwayPolicy::Local if self.members.home().is_none() && self.calls.outage().is_active() => {
                 self.members.offline_slots()
             }
             _ => self.slots(),
@@ -237,48 +204,14 @@ impl LedgerState {
         if self.params.policy == AwayPolicy::Strict { self.members.next_fence(now) } else { Instant::NEVER }
     }
 
-    /// The name of this instance's entries.
-    pub(crate) fn name(&self) -> &str {
-        self.members.name()
-    }
-
     /// The request that makes `call`.
     pub(crate) fn request(&self, call: &Call) -> Request {
-        call.request(&self.params, self.name())
-    }
-
-    /// The node number of this instance.
-    pub(crate) fn node(&self) -> Option<u16> {
-        self.members.node()
-    }
-
-    /// The dense index of this instance, which is never given to another. None until it has joined.
-    pub(crate) fn index(&self) -> Option<u64> {
-        self.members.index()
-    }
-
-    /// Whether this instance is in the fleet, with or without a node number.
-    pub(crate) fn is_member(&self) -> bool {
-        self.members.home().is_some()
+        call.request(&self.params, self.members.name())
     }
 
     /// Slots in use in the whole fleet, and all slots, as last seen.
     pub(crate) fn totals(&self) -> (u64, u64) {
         self.watch.totals(self.params.limit)
-    }
-
-    /// The slots of each entry in the fleet, as last seen.
-    pub(crate) fn holdings(&self) -> impl Iterator<Item = u64> {
-        self.watch.entries().map(|(_, entry)| entry.slots)
-    }
-
-    pub(crate) fn outage(&self) -> &StoreOutage {
-        self.calls.outage()
-    }
-
-    /// The events since the last call.
-    pub(crate) fn take_events(&mut self) -> Vec<LedgerEvent> {
-        self.events.take()
     }
 
     // For the parts, where a value needs more than one of them.

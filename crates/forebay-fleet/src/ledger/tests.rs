@@ -9,10 +9,11 @@ use forebay::{Instant, Seed};
 use super::HEARTBEAT_ORIGIN;
 use super::call::{AcquireOutcome, Action, Call, Request};
 use super::shard::{Entry, SHARDS};
-use super::state::{LedgerState, Params};
+use super::state::LedgerState;
 use crate::item::Item;
 use crate::memory::MemoryTable;
 use crate::name::Name;
+use crate::params::LeaseParams;
 use crate::table::{Table, TableError};
 
 mod shutdown;
@@ -30,7 +31,8 @@ struct Instance {
 impl Instance {
     /// An instance with `max_open` connections, in a fleet with this `limit`.
     fn new(id: &str, table: &MemoryTable, limit: u64, max_open: u64) -> Self {
-        let params = Params {
+        let params = LeaseParams {
+            service: String::new(),
             endpoint: "host".to_owned(),
             limit,
             block: 5,
@@ -138,7 +140,7 @@ fn slots_in_a_write_that_gives_them_back_are_not_lent() {
     assert_eq!(instance.lend(), 5, "a block is kept, and no more is lent");
     let outcome = instance.done(&call);
     instance.answer(&call, outcome);
-    assert_eq!((instance.state.slots(), instance.state.leases()), (5, 5));
+    assert_eq!((instance.state.slots(), instance.state.usage.leases()), (5, 5));
 }
 
 #[test]
@@ -149,7 +151,7 @@ fn slots_of_an_unanswered_leave_are_not_lent() {
     let leases = instance.take(6);
     assert_eq!((leases.len(), instance.state.slots()), (6, 6), "from three shards with two each");
     for lease in leases {
-        instance.state.release(lease);
+        instance.state.usage.release(lease);
     }
     let leaves = |call: &Call| matches!(call, Call::Leave(..));
     let call =
@@ -194,7 +196,7 @@ fn the_last_instance_gets_its_share_of_unused_slots() {
         }
         pass(&mut instances, Duration::from_secs(10));
     }
-    let held: Vec<u64> = instances.iter().map(|instance| instance.state.leases()).collect();
+    let held: Vec<u64> = instances.iter().map(|instance| instance.state.usage.leases()).collect();
     assert!(held.iter().all(|held| *held >= 15), "{held:?}: none has much less than a fourth");
     assert!(held.iter().sum::<u64>() >= 78, "{held:?}: hardly any slot is unused");
 }
@@ -211,14 +213,14 @@ fn an_instance_that_joins_a_full_fleet_gets_slots_as_connections_close() {
     pass(&mut instances, HEARTBEAT);
     // Connections end one by one, and the first instance would open them again.
     for _ in 0..60 {
-        if instances[0].state.leases() > 4 {
-            instances[0].state.release(leases.remove(0));
+        if instances[0].state.usage.leases() > 4 {
+            instances[0].state.usage.release(leases.remove(0));
         }
         leases.extend(instances[0].take(40));
         instances[1].take(40);
         pass(&mut instances, Duration::from_secs(10));
     }
-    let held: Vec<u64> = instances.iter().map(|instance| instance.state.leases()).collect();
+    let held: Vec<u64> = instances.iter().map(|instance| instance.state.usage.leases()).collect();
     assert!(held[1] >= 15 && held.iter().sum::<u64>() >= 38, "{held:?}");
 }
 
@@ -227,11 +229,11 @@ fn the_later_of_two_instances_with_one_name_changes_it() {
     let table = MemoryTable::new();
     // Equal random numbers: both choose the same shard.
     let (mut first, mut second) = (Instance::new("a", &table, 800, 20), Instance::new("a", &table, 800, 20));
-    assert_eq!(first.state.name(), second.state.name());
+    assert_eq!(first.state.members.name(), second.state.members.name());
     first.pass(Duration::from_secs(1));
     second.pass(Duration::from_secs(1));
     assert_eq!((first.state.slots(), second.state.slots()), (20, 20));
-    assert_ne!(first.state.name(), second.state.name());
+    assert_ne!(first.state.members.name(), second.state.members.name());
     // Both look before either joins.
     let (mut third, mut fourth) = (Instance::new("b", &table, 800, 20), Instance::new("b", &table, 800, 20));
     let joins = |call: &Call| matches!(call, Call::Join(..));
@@ -244,7 +246,7 @@ fn the_later_of_two_instances_with_one_name_changes_it() {
         instance.pass(Duration::from_secs(1));
     }
     assert_eq!((third.state.slots(), fourth.state.slots()), (20, 20));
-    assert_ne!(third.state.name(), fourth.state.name());
+    assert_ne!(third.state.members.name(), fourth.state.members.name());
 }
 
 #[test]
@@ -259,7 +261,7 @@ fn shards_where_another_instance_has_our_name_are_not_searched() {
     for k in (0..SHARDS).filter(|k| ![home, free].contains(k)) {
         let entry = Entry { slots: 1, heartbeat: 1, epoch: 1, node: None, want: 0, elsewhere: 0 };
         VirtualTime::new()
-            .run(table.update(&entry.join("host", k, instance.state.name())))
+            .run(table.update(&entry.join("host", k, instance.state.members.name())))
             .expect("it is empty");
     }
     let before = table.bill().writes;
@@ -267,7 +269,7 @@ fn shards_where_another_instance_has_our_name_are_not_searched() {
         instance.take(2);
         instance.pass(Duration::from_secs(1));
     }
-    assert_eq!(instance.state.leases(), 4);
+    assert_eq!(instance.state.usage.leases(), 4);
     assert!(table.bill().writes - before < 30, "{} writes", table.bill().writes - before);
 }
 
@@ -284,15 +286,15 @@ fn a_join_with_a_lost_answer_has_no_index() {
         (0..30).map(|number| Instance::new(&format!("o{number}"), &table, 800, 20)).collect();
     others.iter_mut().for_each(|other| other.pass(Duration::ZERO));
     one.pass(HEARTBEAT);
-    assert!(one.state.is_member());
-    assert_eq!(one.state.index(), None);
+    assert!(one.state.members.home().is_some());
+    assert_eq!(one.state.members.index(), None);
     let indexes: std::collections::BTreeSet<u64> =
-        others.iter().map(|other| other.state.index().unwrap()).collect();
+        others.iter().map(|other| other.state.members.index().unwrap()).collect();
     assert_eq!(indexes.len(), others.len());
     // A join that was never made is repeated, and its answer has the index.
     let mut late = Instance::new("late", &table, 800, 20);
     let join = late.run(Instant::ZERO, is_join).unwrap();
     late.answer(&join, Err(TableError::Unknown("lost on its way".into())));
     late.pass(HEARTBEAT);
-    assert!(late.state.index().is_some_and(|index| !indexes.contains(&index)));
+    assert!(late.state.members.index().is_some_and(|index| !indexes.contains(&index)));
 }

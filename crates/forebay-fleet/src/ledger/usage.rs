@@ -30,6 +30,7 @@ impl Usage {
         number
     }
 
+    /// Takes a lease back. A second release of the same lease has no effect.
     pub(super) fn release(&mut self, number: u64) {
         self.leases.remove(&number);
     }

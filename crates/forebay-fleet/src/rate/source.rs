@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::bucket::Bucket;
 use crate::item::Item;
 use crate::table::Update;
-use crate::window::Window;
 
 /// The result of a request for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,77 +16,36 @@ pub(crate) enum ReserveOutcome {
     RetryAfter(Duration),
 }
 
-/// The mode of the shared rate.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    Bucket(Bucket),
-    Window(Window),
-}
-
-impl Source {
+/// The mode of the shared rate: how permits are reserved in the table.
+pub(crate) trait Source: std::fmt::Debug + Send {
     /// Keeps back permits that the shares may save above their part of the burst.
-    pub(super) fn hold_back(&mut self, permits: u64) {
-        if let Self::Bucket(bucket) = self {
-            bucket.hold_back(permits);
-        }
-    }
+    fn hold_back(&mut self, _permits: u64) {}
 
-    /// The item to read before a reservation, if it is not known well enough.
-    pub(super) fn unknown(&self, wall: Duration) -> Option<&str> {
-        match self {
-            Self::Bucket(bucket) => bucket.unknown(wall),
-            Self::Window(_) => None,
-        }
+    /// The key of the item to read before a reservation, if it is not known well enough.
+    fn unknown(&self, _wall: Duration) -> Option<&str> {
+        None
     }
 
     /// The item was read.
-    pub(super) fn saw(&mut self, item: Option<&Item>) {
-        if let Self::Bucket(bucket) = self {
-            bucket.saw(item);
-        }
-    }
+    fn saw(&mut self, _item: Option<&Item>) {}
 
     /// The time until the next free permit, as far as known.
-    pub(super) fn queue(&self, wall: Duration) -> Duration {
-        match self {
-            Self::Bucket(bucket) => bucket.queue(wall),
-            Self::Window(_) => Duration::ZERO,
-        }
+    fn queue(&self, _wall: Duration) -> Duration {
+        Duration::ZERO
     }
 
-    pub(super) fn reserve(&self, count: u32, wall: Duration) -> Update {
-        match self {
-            Self::Bucket(bucket) => bucket.reserve(count, wall),
-            Self::Window(window) => window.reserve(count, wall),
-        }
-    }
+    /// The write that reserves `count` permits.
+    fn reserve(&self, count: u32, wall: Duration) -> Update;
 
-    pub(super) fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
-        match self {
-            Self::Bucket(bucket) => bucket.granted(count, wall, item),
-            Self::Window(window) => window.granted(count, wall),
-        }
-    }
+    /// The write was made; `item` is the result.
+    fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome;
 
-    pub(super) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
-        match self {
-            Self::Bucket(bucket) => bucket.refused(count, wall, item),
-            Self::Window(window) => window.refused(wall, item),
-        }
-    }
+    /// The write was refused, because of `item`.
+    fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome;
 
     /// The most permits per request.
-    pub(super) fn max_batch(&self) -> u32 {
-        match self {
-            Self::Bucket(bucket) => bucket.max_batch(),
-            Self::Window(window) => window.max_batch(),
-        }
-    }
+    fn max_batch(&self) -> u32;
 
-    pub(super) fn per_second(&self) -> f64 {
-        match self {
-            Self::Bucket(bucket) => bucket.per_second(),
-            Self::Window(window) => window.per_second(),
-        }
-    }
+    /// Permits per second.
+    fn per_second(&self) -> f64;
 }

@@ -19,8 +19,8 @@ pub(super) const QUEUE: Duration = Duration::from_millis(250);
 const UNKNOWN_PACE: f64 = 10.0;
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) source: Source,
+pub(crate) struct State {
+    pub(super) source: Box<dyn Source>,
     pub(super) share: Share,
     /// A ledger knows how many connections are to be opened.
     leased: bool,
@@ -40,7 +40,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(source: Source, share: Share, leased: bool, rng: Rng) -> Self {
+    pub(crate) fn new(source: Box<dyn Source>, share: Share, leased: bool, rng: Rng) -> Self {
         Self {
             source,
             share,
@@ -163,7 +163,7 @@ mod tests {
         let mut bucket = Bucket::new("host", 100, 1000, true, Duration::from_secs(30));
         let due = i64::try_from(WALL.as_nanos()).unwrap() + queue * 1_000_000_000;
         bucket.saw(Some(&Item::new().with("due_ns", due)));
-        State::new(Source::Bucket(bucket), Share::new(100, 1000), true, Seed::new(1).rng())
+        State::new(Box::new(bucket), Share::new(100, 1000), true, Seed::new(1).rng())
     }
 
     /// How many permits an instance without a share reserves.

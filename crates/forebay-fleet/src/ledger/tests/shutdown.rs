@@ -11,7 +11,7 @@ use forebay::{Instant, Seed};
 use parking_lot::Mutex;
 
 use super::super::Ledger;
-use super::Params;
+use super::LeaseParams;
 use crate::memory::MemoryTable;
 use crate::metrics::Telemetry;
 use crate::name::Name;
@@ -72,7 +72,8 @@ impl Runtime for ByHand {
 fn the_ceiling_task_ends_with_the_ledger_at_any_moment() {
     let hands = Hands { time: VirtualTime::new(), spawned: Mutex::default(), in_between: Mutex::default() };
     let runtime = ByHand(Arc::new(hands));
-    let params = Params {
+    let params = LeaseParams {
+        service: String::new(),
         endpoint: "host".to_owned(),
         limit: 100,
         block: 10,
