@@ -6,40 +6,10 @@ use std::time::Duration;
 use ::metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, histogram};
 use parking_lot::Mutex;
 
-/// What kind of metric it is.
-pub use forebay::metrics::Kind;
+use forebay::metrics::{Metric, table};
 
-/// One metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
-    /// Its name after the prefix and `_distributed_`.
-    pub name: &'static str,
-    /// What kind it is.
-    pub kind: Kind,
-    /// Its label beside `service`, if it has one.
-    pub label: Option<&'static str>,
-    /// What it shows.
-    pub help: &'static str,
-}
-
-impl Metric {
-    /// Its full name.
-    #[must_use]
-    pub fn full_name(&self, prefix: &str) -> String {
-        format!("{prefix}_distributed_{}", self.name)
-    }
-}
-
-macro_rules! metrics {
-    ($($constant:ident $name:literal $kind:ident $label:expr, $help:literal;)*) => {
-        $(const $constant: Metric = Metric { name: $name, kind: Kind::$kind, label: $label, help: $help };)*
-
-        /// Every metric, in the order of the manual.
-        pub const ALL: &[Metric] = &[$($constant),*];
-    };
-}
-
-metrics! {
+forebay::metrics! {
+    "distributed":
     ACTIVE "conn_lease_active" Gauge None, "Connections (counter) or slots (ledger) in use in the fleet, as last seen by this process";
     LIMIT "conn_lease_limit" Gauge None, "The most connections of the fleet";
     HELD "conn_lease_held" Gauge None, "Slots this process holds (ledger), or leases (counter)";
@@ -152,10 +122,5 @@ pub(crate) fn number(count: u64) -> f64 {
 /// The table of metrics for the manual, in Markdown.
 #[must_use]
 pub fn manual(prefix: &str) -> String {
-    let rows = ALL.iter().map(|metric| {
-        let label = metric.label.map(|label| format!("`{label}`")).unwrap_or_default();
-        format!("| `{}` | {} | {label} | {} |\n", metric.full_name(prefix), metric.kind, metric.help)
-    });
-    let head = "| metric | kind | more labels | what it shows |\n|---|---|---|---|\n";
-    format!("{head}{}", rows.collect::<String>())
+    table(ALL, prefix)
 }
