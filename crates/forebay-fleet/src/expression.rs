@@ -85,6 +85,7 @@ impl Change {
 ///
 /// # Errors
 /// The first change that DynamoDB would refuse.
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) fn apply(item: &Item, changes: &[Change]) -> Result<Item, String> {
     let mut changed = item.clone();
     let number_at = |path: &Path| item.at(path).and_then(Value::as_number);

@@ -138,7 +138,10 @@ impl Item {
         let values = self.0.iter().map(|(name, value)| name.len() + value.size());
         "pk".len() + key.len() + values.sum::<usize>()
     }
+}
 
+#[cfg(any(test, feature = "test-util"))]
+impl Item {
     /// Sets the value at `path`. Returns false if a parent is missing or not a map.
     pub(crate) fn put(&mut self, path: &Path, value: Value) -> bool {
         self.parent(path).map(|(map, name)| map.insert(name.to_owned(), value)).is_some()

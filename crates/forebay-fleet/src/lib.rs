@@ -46,6 +46,7 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
+#[cfg(any(test, feature = "test-util"))]
 pub mod conformance;
 pub mod metrics;
 pub mod operator;
@@ -53,10 +54,12 @@ pub mod operator;
 mod bucket;
 mod counter;
 mod expression;
+#[cfg(feature = "test-util")]
 mod faulty;
 mod fleet;
 mod item;
 mod ledger;
+#[cfg(any(test, feature = "test-util"))]
 mod memory;
 mod name;
 mod params;
@@ -70,9 +73,11 @@ mod window;
 mod wiring;
 
 pub use expression::{Change, Condition, KEY};
-pub use faulty::{Faults, FaultyTable};
+#[cfg(feature = "test-util")]
+pub use faulty::{Delivery, Faults, FaultyTable, Network, RandomFaults};
 pub use fleet::{Fleet, FleetStatus, StartError, Tables};
 pub use item::{Item, Path, Value};
+#[cfg(any(test, feature = "test-util"))]
 pub use memory::{Bill, MemoryTable};
 pub use settings::FleetSettings;
 pub use table::{Cancelled, Cursor, Delete, Page, Returning, Table, TableError, Update, Write};

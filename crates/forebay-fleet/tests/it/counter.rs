@@ -218,7 +218,7 @@ impl Instance {
 fn what_was_counted_by_a_write_without_an_answer_is_uncounted_when_it_is_released() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let mut instance = Instance::start(&time, &table, Seed::new(1));
-    instance.faults.set(Faults { away: true, ..Faults::default() });
+    instance.faults.set(Faults { outage: true, ..Faults::default() });
     time.advance(seconds(60));
     (0..5).for_each(|_| instance.acquire(&time, seconds(5)));
     assert_eq!((instance.held.len(), active(&table)), (5, 0), "local");
@@ -254,7 +254,7 @@ fn history(seed: u64) -> (usize, i64, usize) {
     for _ in 0..120 {
         let instance = &mut instances[usize::try_from(rng.below(2)).unwrap()];
         match rng.below(10) {
-            0 => instance.faults.set(Faults { away: true, ..Faults::default() }),
+            0 => instance.faults.set(Faults { outage: true, ..Faults::default() }),
             1 | 2 => instance.faults.set(trouble),
             3 => instance.faults.set(Faults::default()),
             4..=6 => instance.acquire(&time, Duration::from_millis(rng.below(20_000))),

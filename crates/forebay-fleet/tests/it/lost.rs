@@ -33,7 +33,7 @@ fn taken_for_dead_and_cut_off_it_lends_no_more_than_it_had() {
     while table.bill().writes == writes {
         time.advance(Duration::from_millis(1));
     }
-    faulty.set(Faults { away: true, ..Faults::default() });
+    faulty.set(Faults { outage: true, ..Faults::default() });
     time.advance(seconds(60));
     assert_eq!((fleet.status().node, fleet.status().slots), (None, 0));
     let mut lent = held.len() as u64;

@@ -105,7 +105,7 @@ fn a_reset_leaves_a_counter_alone_that_is_in_use() {
 fn what_was_counted_late_is_not_taken_for_dead() {
     let scene = Scene::new();
     assert_eq!(scene.take(5).len(), 5);
-    scene.faulty.set(Faults { away: true, ..Faults::default() });
+    scene.faulty.set(Faults { outage: true, ..Faults::default() });
     while scene.take(1).is_empty() {
         scene.time.advance(seconds(1));
     }

@@ -95,7 +95,7 @@ fn the_gauge_shows_either_table_away() {
         let (of_leases, of_rate) = (faulty(), faulty());
         let tables = Tables { leases: Arc::clone(&of_leases) as _, rate: Arc::clone(&of_rate) as _ };
         let fleet = start(&time, both(LeaseMode::Ledger, RateMode::Bucket), tables).unwrap();
-        let away = |is: bool| Faults { away: is, ..Faults::default() };
+        let away = |is: bool| Faults { outage: is, ..Faults::default() };
         for (leases_away, rate_away) in
             [(false, false), (false, true), (true, true), (true, false), (false, false)]
         {

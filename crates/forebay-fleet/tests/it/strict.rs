@@ -49,7 +49,7 @@ impl World {
     }
 
     fn away(&self, away: bool) {
-        self.table.set(Faults { away, ..Faults::default() });
+        self.table.set(Faults { outage: away, ..Faults::default() });
     }
 
     /// Until everything is closed. How long that took.

@@ -301,7 +301,7 @@ impl Actor {
 
     pub(crate) fn cut_off(&self, cut_off: bool) {
         let faults = self.table.faults();
-        self.table.set(Faults { away: cut_off, ..faults });
+        self.table.set(Faults { outage: cut_off, ..faults });
         if cut_off {
             self.shared.world.cluster.lock().cut_off.insert(self.number(), true);
         }
