@@ -234,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_split_without_a_rest() {
+    fn shards_add_up_to_the_limit() {
         for limit in [0, 1, 7, 8, 9, 200, 10_000, 10_001] {
             assert_eq!((0..SHARDS).map(|k| capacity(limit, k)).sum::<u64>(), limit);
         }
     }
 
     #[test]
-    fn every_write_keeps_the_sum_and_is_done_once() {
+    fn every_write_keeps_the_sum_and_applies_once() {
         let item = made(100, 0);
         assert_eq!(Shard::read(&item), Some(Shard { written: true, ..Shard::unwritten(100, 0, LEASE) }));
         let entry = Entry { slots: 5, heartbeat: 1, epoch: 1, node: Some(0), want: 0, elsewhere: 0 };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_seven_entries_cost_one_unit() {
+    fn twenty_seven_entries_cost_one_write_unit() {
         let host = "abcdefghijklmnopqrstuvwxyz.dsql.us-east-1.on.aws";
         let mut item = made(10_000, 7);
         for number in 0..27 {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_lie_apart_however_far_the_joins_of_shards_have_drifted() {
+    fn offsets_are_even_for_any_drift_of_joins() {
         // 200 instances, of which 3.5 are due in a second if a page is 57 s.
         for drift in [0, 1, 2, 5, 17, 100, 999] {
             let joins = |k: u8| (1..=25).map(move |join| index(k, join + i64::from(k) * drift));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_dense_and_never_two_alike() {
+    fn indexes_are_dense_and_unique() {
         let all: std::collections::BTreeSet<u64> =
             (0..SHARDS).flat_map(|k| (1..=128).map(move |join| index(k, join))).collect();
         assert_eq!(all.len(), 1024);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_has_128_numbers_and_then_none() {
+    fn a_shard_has_128_node_numbers() {
         let mut shard = Shard::unwritten(10_000, 3, LEASE);
         for number in 0..128 {
             let node = shard.free_node(3, number * 77);

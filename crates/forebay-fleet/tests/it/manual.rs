@@ -2,10 +2,10 @@
 
 use forebay_fleet::metrics;
 
-const MANUAL: &str = include_str!("../../../../docs/fleet.md");
-
 #[test]
 fn it_lists_every_metric() {
+    let manual =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fleet.md")).unwrap();
     let table = metrics::manual("dsql");
-    assert!(MANUAL.contains(&table), "put this into docs/fleet.md:\n{table}");
+    assert!(manual.contains(&table), "put this into docs/fleet.md:\n{table}");
 }

@@ -1,4 +1,4 @@
-//! The policy `strict`, with reservoirs: everything is closed before its slots can be taken away.
+//! The policy `strict`, with reservoirs: connections close before their slots can be taken away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl World {
         self.table.set(Faults { outage: away, ..Faults::default() });
     }
 
-    /// Until everything is closed. How long that took.
+    /// Waits until all connections are closed. Returns how long that took.
     fn closed_after(&self, most: Duration) -> Duration {
         let began = self.time.now();
         while self.server.live() > 0 {
@@ -64,7 +64,7 @@ impl World {
 }
 
 #[test]
-fn all_pools_close_ready_and_lent_ahead_of_the_end_and_come_back() {
+fn all_pools_close_ready_and_lent_connections_before_the_lease_ends() {
     let world = World::new(AwayPolicy::Strict);
     let (pool, other) = (world.pool(12), world.pool(6));
     let lent: Vec<_> = (0..5).map(|_| pool.try_checkout().unwrap()).collect();
@@ -90,7 +90,7 @@ fn all_pools_close_ready_and_lent_ahead_of_the_end_and_come_back() {
 }
 
 #[test]
-fn a_short_absence_and_the_other_policies_close_nothing() {
+fn short_outages_and_the_other_policies_close_nothing() {
     for (policy, away) in [(AwayPolicy::Strict, 60), (AwayPolicy::Closed, 600), (AwayPolicy::Local, 600)] {
         let world = World::new(policy);
         let pool = world.pool(12);
@@ -105,7 +105,7 @@ fn a_short_absence_and_the_other_policies_close_nothing() {
 }
 
 #[test]
-fn only_local_opens_while_the_table_is_away() {
+fn only_local_opens_in_an_outage() {
     for policy in [AwayPolicy::Strict, AwayPolicy::Closed, AwayPolicy::Local] {
         let world = World::new(policy);
         world.time.advance(seconds(30));

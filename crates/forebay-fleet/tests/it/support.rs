@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared by the tests.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ pub(crate) fn settings() -> FleetSettings {
     FleetSettings::new(ENDPOINT, "history")
 }
 
-/// Leases as an environment gives them: beat 30 s, lease 120 s, blocks of 10.
+/// Leases by the environment's defaults: heartbeat 30 s, lease 120 s, blocks of 10.
 pub(crate) fn leases(mode: LeaseMode, limit: u64) -> LeaseSettings {
     let environment = EnvReader::new("DSQL").read([
         ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
@@ -29,7 +29,7 @@ pub(crate) fn leases(mode: LeaseMode, limit: u64) -> LeaseSettings {
     leases
 }
 
-/// A rate as an environment gives it: waits of 30 s.
+/// A rate by the environment's defaults: waits of 30 s.
 pub(crate) fn bucket(mode: RateMode, per_second: u64, burst: u64) -> RateSettings {
     let environment = EnvReader::new("DSQL").read([
         ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
