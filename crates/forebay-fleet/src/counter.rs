@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::AwayPolicy;
 use forebay::{BoxError, Instant, LeaseError, LeaseId, Leases, Rng, StoreFuture, backoff, rt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -17,6 +16,7 @@ use tracing::warn;
 use crate::fleet::FleetStatus;
 use crate::metrics::number;
 use crate::params::LeaseParams;
+use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
 use crate::store_outage::StoreOutage;
 use crate::table::{Cancelled, Delete, TableError, Write};
@@ -222,7 +222,7 @@ impl Counter {
 
     /// One more lease while the table is unavailable, if the policy allows it.
     fn acquire_in_outage(&self, state: &mut State, error: BoxError) -> Result<LeaseId, LeaseError> {
-        let allowed = state.outage.is_active() && self.params.policy == AwayPolicy::Local;
+        let allowed = state.outage.is_active() && self.params.policy == StoreOutagePolicy::Local;
         if !allowed || state.leases.len() as u64 >= self.params.max_open {
             return Err(LeaseError::Unavailable(error));
         }

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{
-    AwayPolicy, Builder, ConfigError, Connect, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode,
-    RateSettings, Seed,
-};
+use forebay::{Builder, ConfigError, Connect, Leases, Limit, LocalLimit, Seed};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -19,7 +16,7 @@ use crate::metrics::Telemetry;
 use crate::name::Name;
 use crate::params::LeaseParams;
 use crate::rate::{self, Rate, Source};
-use crate::settings::FleetSettings;
+use crate::settings::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
 use crate::share::Share;
 use crate::store::Store;
 use crate::table::{Table, TableError};
@@ -168,9 +165,9 @@ impl Fleet {
             };
             share_rate(&settings, rate, rates, ledger, seed)
         });
-        let FleetSettings { endpoint, leases, rate: rates, away, .. } = &settings;
+        let FleetSettings { endpoint, leases, rate: rates, outage_policy, .. } = &settings;
         info!(target: "forebay", instance, endpoint, lease_mode = ?leases.as_ref().map(|leases| leases.mode),
-            rate_mode = ?rates.as_ref().map(|rate| rate.mode), ?away, "Distributed coordination enabled");
+            rate_mode = ?rates.as_ref().map(|rate| rate.mode), ?outage_policy, "Distributed coordination enabled");
         let unbounded = watch::Sender::new(u64::MAX);
         Ok(Self { instance, settings, counting, rate, runtime, unbounded })
     }
@@ -289,7 +286,7 @@ impl Counting {
         let runtime = Arc::clone(&store.runtime);
         let ledger = Arc::new(LedgerLeases(Ledger::start(params, name, store, seed.fork("ledger").rng())));
         let mut leases: Arc<dyn Leases> = Arc::clone(&ledger) as _;
-        if settings.away == AwayPolicy::Strict {
+        if settings.outage_policy == StoreOutagePolicy::Strict {
             leases = RecalledLeases::start(leases, ledger.0.ceiling(), &*runtime);
         }
         Self::Ledger(ledger, leases)
@@ -311,7 +308,7 @@ fn share_rate(
         RateMode::Window => Box::new(Window::new(&settings.endpoint, per_second)),
     };
     let local = LocalLimit::new(settings.local_rate, settings.local_burst, Arc::clone(&store.runtime));
-    let params = rate::Params { burst, max_wait, policy: settings.away };
+    let params = rate::Params { burst, max_wait, policy: settings.outage_policy };
     let state =
         rate::State::new(source, Share::new(per_second, burst), ledger.is_some(), seed.fork("rate").rng());
     Rate::new(params, store, ledger, local, state)

@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::AwayPolicy;
 use forebay::rt;
 use forebay::{Instant, Rng};
 use parking_lot::Mutex;
@@ -19,6 +18,7 @@ use crate::item::Item;
 use crate::metrics::number;
 use crate::name::Name;
 use crate::params::LeaseParams;
+use crate::settings::StoreOutagePolicy;
 use crate::share;
 use crate::store::Store;
 use crate::table::TableError;
@@ -50,7 +50,7 @@ pub(crate) const HEARTBEAT_ORIGIN: Duration = Duration::from_secs(1_767_225_600)
 pub(crate) struct Ledger {
     state: Mutex<LedgerState>,
     store: Store,
-    policy: AwayPolicy,
+    policy: StoreOutagePolicy,
     /// Wakes callers that wait for a lease.
     changed: Notify,
     /// Wakes the task.

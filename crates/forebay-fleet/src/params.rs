@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, LeaseSettings};
-
-use crate::settings::FleetSettings;
+use crate::settings::{FleetSettings, LeaseSettings, StoreOutagePolicy};
 
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseParams {
@@ -19,7 +17,7 @@ pub(crate) struct LeaseParams {
     pub(crate) lease: Duration,
     /// The most connections this process needs, replacements included.
     pub(crate) max_open: u64,
-    pub(crate) policy: AwayPolicy,
+    pub(crate) policy: StoreOutagePolicy,
 }
 
 impl LeaseParams {
@@ -29,10 +27,10 @@ impl LeaseParams {
             service: settings.service.clone(),
             limit: lease.limit,
             block: lease.block,
-            heartbeat: lease.beat,
+            heartbeat: lease.heartbeat,
             lease: lease.length,
             max_open: settings.max_open,
-            policy: settings.away,
+            policy: settings.outage_policy,
         }
     }
 }

@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::AwayPolicy;
 use forebay::rt;
 use forebay::{Instant, Limit, LimitError, LocalLimit, Pace, Permit, StoreFuture};
 use parking_lot::Mutex;
@@ -13,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::bucket::PERMIT_LIFE;
 use crate::ledger::Ledger;
+use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
 use crate::table::TableError;
 
@@ -30,7 +30,7 @@ use state::{MAX_BATCH, QUEUE};
 pub(crate) struct Params {
     pub(crate) burst: u64,
     pub(crate) max_wait: Duration,
-    pub(crate) policy: AwayPolicy,
+    pub(crate) policy: StoreOutagePolicy,
 }
 
 /// The fleet's rate. Clones share one budget.
@@ -183,7 +183,7 @@ impl Rate {
             self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
         }
         match (outage, self.0.params.policy) {
-            (true, AwayPolicy::Local) => AcquireStep::Local,
+            (true, StoreOutagePolicy::Local) => AcquireStep::Local,
             (true, _) => AcquireStep::Refused,
             (false, _) => {
                 let reserve_at = if state.reserving || share_suffices || too_late {
@@ -315,7 +315,7 @@ impl Limit for Rate {
         let mut state = self.0.state.lock();
         if state.outage.is_active() {
             return match self.0.params.policy {
-                AwayPolicy::Local => self.0.local.pace(),
+                StoreOutagePolicy::Local => self.0.local.pace(),
                 _ => Pace { per_second: 1.0, at_once: 0 },
             };
         }

@@ -20,7 +20,7 @@ impl LedgerState {
             self.events.push(LedgerEvent::Renamed { before, name });
         }
         let missing = self.params.max_open.saturating_sub(self.slots());
-        let want = self.shortfall().max(missing).max(self.params.block);
+        let want = self.shortfall().max(missing);
         if let Some(k) = self.members.former_home().filter(|_| self.calls.lost_joins() < RETURNS) {
             let fresh = self.watch.seen_since(k, now - FRESH);
             return if fresh { self.join(k, want, wall) } else { Call::Look(k) };
@@ -103,9 +103,9 @@ impl LedgerState {
         }
         let block = self.params.block.max(1);
         let whole = want.div_ceil(block).saturating_mul(block);
-        // Slots above `max_open` are needed briefly. If few are left, other instances need them more.
-        let few = shard.free / 4 < block;
-        let most = if few { self.target().saturating_sub(self.slots()).max(want) } else { u64::MAX };
+        // The rest of a block above `max_open` would be idle, and other instances may lack it: while a whole fleet joins
+        // again, many free slots do not mean plenty.
+        let most = self.target().saturating_sub(self.slots()).max(want);
         whole.min(most).min(room)
     }
 

@@ -236,9 +236,12 @@ impl NeighbourWatch {
                 }
             }
         }
-        // Some of the other entries may be in these shards.
-        let others =
-            |demand: Demand| Demand { elsewhere: demand.elsewhere.saturating_sub(demand.slots), ..demand };
+        // Some of the other entries may be in these shards, and slots taken since the last write are no longer wanted.
+        let others = |Demand { slots, elsewhere, want }: Demand| Demand {
+            slots,
+            elsewhere: elsewhere.saturating_sub(slots),
+            want: want.saturating_sub(slots.saturating_sub(elsewhere)),
+        };
         Some((demands.into_values().map(others).collect(), capacity))
     }
 
@@ -310,5 +313,20 @@ mod tests {
         watch.saw(1, shard(&[("x", 2)]), at(30), None);
         assert_eq!(looks(&watch, at(30)), 3, "7, 0, and 1, where an instance lives");
         assert_eq!(looks(&watch, at(91)), 7, "it has not changed for two heartbeats");
+    }
+    #[test]
+    fn slots_taken_since_the_want_was_written_count_once() {
+        let mut watch = watch();
+        let entry =
+            |slots, want, elsewhere| Entry { slots, heartbeat: 1, epoch: 1, node: None, want, elsewhere };
+        let shard =
+            |entry| Shard { entries: [("a".to_owned(), entry)].into(), ..Shard::unwritten(80, 0, LEASE) };
+        // It had 4 here and 3 elsewhere when it wanted 9; those elsewhere have become 10.
+        watch.saw(0, shard(entry(4, 9, 3)), at(0), None);
+        watch.saw(1, shard(entry(10, 0, 0)), at(0), None);
+        let demand = |slots, want| Some((vec![Demand { slots, elsewhere: 0, want }], 20));
+        assert_eq!(watch.demands(at(0), HEARTBEAT), demand(14, 2));
+        watch.saw(1, shard(entry(13, 0, 0)), at(1), None);
+        assert_eq!(watch.demands(at(0), HEARTBEAT), demand(17, 0));
     }
 }

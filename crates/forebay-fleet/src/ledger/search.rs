@@ -80,7 +80,6 @@ impl LedgerState {
             return None;
         }
         let since = *self.search.since.get_or_insert(now);
-        self.fair.starved(now);
         let want = self.shortfall();
         for (k, own) in self.members.entries() {
             let more = self.portion(k, want);
@@ -108,6 +107,8 @@ impl LedgerState {
         if let Some(k) = ring.clone().find(|k| needed && !self.watch.seen_since(*k, since)) {
             return Some(Call::Look(k));
         }
+        // Only now: during the search nothing is lacking, and other instances would give slots up in vain.
+        self.fair.starved(now);
         self.search.fail(now, self.params.heartbeat, &mut self.rng);
         if self.want(now, 0) > 0 {
             self.members.announce_want(now);

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use forebay::AwayPolicy;
 use forebay::{Instant, Rng};
 
 use super::call::{AcquireOutcome, Action, Call, Events, LedgerEvent, Request};
@@ -20,6 +19,7 @@ use crate::counter;
 use crate::item::Item;
 use crate::name::Name;
 use crate::params::LeaseParams;
+use crate::settings::StoreOutagePolicy;
 use crate::table::TableError;
 
 /// The ledger of one instance.
@@ -140,7 +140,7 @@ impl LedgerState {
             return AcquireOutcome::Unavailable("this process is leaving the fleet");
         }
         let outage = self.calls.outage().is_active();
-        if outage && self.params.policy != AwayPolicy::Local {
+        if outage && self.params.policy != StoreOutagePolicy::Local {
             return AcquireOutcome::Unavailable(
                 "the table is unavailable, and the policy is to open nothing until it is back",
             );
@@ -181,9 +181,9 @@ impl LedgerState {
     /// The most leases at once.
     pub(crate) fn max_leases(&self, now: Instant) -> u64 {
         match self.params.policy {
-            AwayPolicy::Strict => self.ceiling(now),
+            StoreOutagePolicy::Strict => self.ceiling(now),
             // Without an entry and without the table, this instance can only count for itself.
-            AwayPolicy::Local if self.members.home().is_none() && self.calls.outage().is_active() => {
+            StoreOutagePolicy::Local if self.members.home().is_none() && self.calls.outage().is_active() => {
                 self.members.offline_slots()
             }
             _ => self.slots(),
@@ -193,7 +193,7 @@ impl LedgerState {
 
     /// The most connections that may stay open: with `strict`, those whose slots cannot be taken away yet.
     pub(crate) fn ceiling(&self, now: Instant) -> u64 {
-        if self.params.policy != AwayPolicy::Strict {
+        if self.params.policy != StoreOutagePolicy::Strict {
             return u64::MAX;
         }
         self.members.fenced_slots(now).saturating_sub(self.calls.giving())
@@ -201,7 +201,11 @@ impl LedgerState {
 
     /// When the ceiling falls next, unless an entry is renewed first.
     pub(crate) fn next_fall(&self, now: Instant) -> Instant {
-        if self.params.policy == AwayPolicy::Strict { self.members.next_fence(now) } else { Instant::NEVER }
+        if self.params.policy == StoreOutagePolicy::Strict {
+            self.members.next_fence(now)
+        } else {
+            Instant::NEVER
+        }
     }
 
     /// The request that makes `call`.

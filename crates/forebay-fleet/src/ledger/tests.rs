@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use forebay::AwayPolicy;
 use forebay::rt::VirtualTime;
 use forebay::{Instant, Seed};
 
@@ -14,6 +13,7 @@ use crate::item::Item;
 use crate::memory::MemoryTable;
 use crate::name::Name;
 use crate::params::LeaseParams;
+use crate::settings::StoreOutagePolicy;
 use crate::table::{Table, TableError};
 
 mod shutdown;
@@ -39,7 +39,7 @@ impl Instance {
             heartbeat: HEARTBEAT,
             lease: LEASE,
             max_open,
-            policy: AwayPolicy::Local,
+            policy: StoreOutagePolicy::Local,
         };
         let state = LedgerState::new(
             params,
@@ -297,4 +297,59 @@ fn a_join_with_a_lost_answer_has_no_index() {
     late.answer(&join, Err(TableError::Unknown("lost on its way".into())));
     late.pass(HEARTBEAT);
     assert!(late.state.members.index().is_some_and(|index| !indexes.contains(&index)));
+}
+
+#[test]
+fn no_instance_fills_a_block_beyond_its_connections() {
+    let table = MemoryTable::new();
+    // Each shard has 40, so none has all 62 slots of an instance; but there is enough for all.
+    let mut instances: Vec<Instance> =
+        ["a", "b", "c", "d", "e"].map(|id| Instance::new(id, &table, 320, 62)).into();
+    for instance in &mut instances {
+        instance.pass(Duration::from_secs(1));
+        assert_eq!(instance.take(61).len(), 61);
+    }
+    let slots = |all: &[Instance]| all.iter().map(|instance| instance.state.slots()).collect::<Vec<u64>>();
+    assert!(slots(&instances).iter().all(|slots| *slots <= 62), "{:?}", slots(&instances));
+    // No instance reaches the table for longer than a lease. The first that does removes all others, which join again.
+    instances.iter_mut().for_each(|instance| instance.now = instance.now + LEASE + HEARTBEAT);
+    pass(&mut instances, Duration::from_secs(10));
+    assert!(slots(&instances).iter().all(|slots| (61..=62).contains(slots)), "{:?}", slots(&instances));
+    for instance in &mut instances {
+        assert_eq!(instance.take(1).len(), 1, "each can replace a connection before it closes it");
+    }
+}
+
+#[test]
+fn an_instance_that_lost_its_home_joins_with_what_is_missing() {
+    let table = MemoryTable::new();
+    let mut instance = Instance::new("a", &table, 160, 22);
+    instance.pass(Duration::from_secs(1));
+    assert_eq!(instance.take(22).len(), 22, "twenty at home and two elsewhere");
+    let members = &mut instance.state.members;
+    let home = members.home().expect("it has joined");
+    let (entry, name) = (members.entry_mut(home).expect("it is home").entry, members.name().to_owned());
+    VirtualTime::new().run(table.update(&entry.leave("host", home, &name))).expect("the entry exists");
+    // It notices this first. Then its other entry takes the slots that are missing for its leases.
+    instance.now = instance.now + HEARTBEAT;
+    let own = instance.state.members.entry_mut(home);
+    own.into_iter().for_each(|own| own.due = Instant::ZERO);
+    instance.pass(Duration::from_secs(1));
+    assert_eq!((instance.state.members.home(), instance.state.slots()), (Some(home), 22));
+}
+
+#[test]
+fn an_instance_that_finds_slots_elsewhere_announces_no_want() {
+    let table = MemoryTable::new();
+    let mut instance = Instance::new("a", &table, 80, 40);
+    instance.pass(Duration::from_secs(1));
+    assert_eq!(instance.take(20).len(), 20);
+    assert!(instance.state.members.count() > 1, "each shard has ten");
+    let home = instance.state.members.home().expect("it has joined");
+    let renews = |call: &Call| matches!(call, Call::Renew(k, ..) if *k == home);
+    let heartbeat = instance.run(instance.now + HEARTBEAT, renews);
+    assert!(
+        matches!(heartbeat, Some(Call::Renew(_, _, Entry { want: 0, .. }))),
+        "{heartbeat:?}: half of all is free"
+    );
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay::{LeaseMode, RateMode, Seed};
-use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, MemoryTable, Tables};
+use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, LeaseMode, MemoryTable, RateMode, Tables};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::{bucket, leases, seconds, settings};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use forebay::AwayPolicy;
 use forebay::rt::{Runtime, Starved, Task, VirtualTime};
 use forebay::{Instant, Seed};
 use parking_lot::Mutex;
@@ -15,6 +14,7 @@ use super::LeaseParams;
 use crate::memory::MemoryTable;
 use crate::metrics::Telemetry;
 use crate::name::Name;
+use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
 
 /// A runtime that runs nothing by itself. It can run one task while another reads the clock.
@@ -80,7 +80,7 @@ fn the_ceiling_task_ends_with_the_ledger_at_any_moment() {
         heartbeat: Duration::from_secs(30),
         lease: Duration::from_secs(120),
         max_open: 10,
-        policy: AwayPolicy::Strict,
+        policy: StoreOutagePolicy::Strict,
     };
     let telemetry = Arc::new(Telemetry::new("test", "history"));
     let store = Store::new(Arc::new(MemoryTable::new()), Arc::new(runtime.clone()), telemetry);
