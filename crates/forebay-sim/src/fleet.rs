@@ -323,7 +323,7 @@ impl Birth {
         let settings = world.scenario.fleet_settings(&world.scenario.services[self.place]);
         let service = settings.service.clone();
         let counts_each = settings.leases.as_ref().is_some_and(|leases| leases.mode == LeaseMode::Counter);
-        let tables = Tables::one(Way::new(world, self.place));
+        let tables = Tables::one(Way::table(world, self.place));
         let part = Part::start(settings, tables, self.process.clone(), self.seed).await;
         let part = part.expect("all count in one mode, and the table is there or away");
         let name = if counts_each { service } else { part.status().instance };

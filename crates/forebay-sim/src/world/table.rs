@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::rt::Runtime;
-use forebay::{Rng, Seed, StoreFuture};
-use forebay_fleet::{Change, Cursor, Delete, Item, MemoryTable, Page, Table, TableError, Update, Write};
+use forebay::{Instant, Rng, Seed};
+use forebay_fleet::{Change, Delivery, FaultyTable, MemoryTable, Network, TableError, Update};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use super::World;
 use crate::latency::{Latency, fraction};
@@ -32,16 +30,6 @@ struct Weather {
     /// Who does not reach it, but reaches the cluster: as often as they were cut off.
     cut_off: Vec<usize>,
     rng: Rng,
-}
-
-/// What is to become of one call.
-enum Fate {
-    /// It arrives after this, and its answer as much later.
-    Done(Duration),
-    /// It arrives after this, and its answer never.
-    Unheard(Duration),
-    Refused(Duration, TableError),
-    Lost,
 }
 
 impl SharedTable {
@@ -100,18 +88,21 @@ impl SharedTable {
 }
 
 impl Weather {
-    fn fate(&mut self) -> Fate {
+    fn delivery(&mut self) -> Delivery {
         let latency = self.latency.draw(&mut self.rng);
         let mut chance = |share: f64| share > 0.0 && fraction(&mut self.rng) < share;
         if self.outages > 0 {
             // Some networks refuse, some swallow.
             let refused = || TableError::Unknown("the table does not answer".into());
-            return if chance(0.5) { Fate::Refused(latency, refused()) } else { Fate::Lost };
+            return if chance(0.5) { Delivery::Refused(latency, refused()) } else { Delivery::Lost };
         }
         if chance(self.error_rate) {
-            return if chance(0.5) { Fate::Refused(latency, TableError::Throttled) } else { Fate::Lost };
+            let throttled = Delivery::Refused(latency, TableError::Throttled);
+            return if chance(0.5) { throttled } else { Delivery::Lost };
         }
-        if chance(self.lost_answers) { Fate::Unheard(latency / 2) } else { Fate::Done(latency / 2) }
+        let half = latency / 2;
+        let answer = if chance(self.lost_answers) { None } else { Some(half) };
+        Delivery::Arrives { request: half, answer }
     }
 }
 
@@ -122,52 +113,32 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    pub(crate) fn new(world: &Arc<World>, place: usize) -> Self {
-        Self { world: Arc::clone(world), place }
+    /// The table, as instance `place` reaches it.
+    pub(crate) fn table(world: &Arc<World>, place: usize) -> FaultyTable<Self> {
+        let way = Self { world: Arc::clone(world), place };
+        FaultyTable::with_network(world.table.items.clone(), world.time.clone(), way)
+    }
+}
+
+impl Network for Way {
+    fn deliver(&self, _is_transaction: bool) -> Delivery {
+        let (world, place) = (&self.world, self.place);
+        if world.scenario.table.is_none() && world.reaches_table(place) {
+            return Delivery::Direct;
+        }
+        // Drawn even if the instance is cut off: the other draws must not depend on that.
+        let delivery = world.table.weather.lock().delivery();
+        if world.is_cut_off(place) { Delivery::Lost } else { delivery }
     }
 
-    /// Carries one call there, and its answer back.
-    fn carry<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(MemoryTable) -> StoreFuture<'static, Result<T, TableError>> + Send + 'static,
-    ) -> StoreFuture<'_, Result<T, TableError>> {
-        let (world, place) = (Arc::clone(&self.world), self.place);
-        Box::pin(async move {
-            if world.scenario.table.is_none() && world.reaches_table(place) {
-                return call(world.table.items.clone()).await;
-            }
-            let fate = world.table.weather.lock().fate();
-            let cut_off = world.is_cut_off(place);
-            let (half, is_heard) = match fate {
-                _ if cut_off => return std::future::pending().await,
-                Fate::Lost => return std::future::pending().await,
-                Fate::Refused(latency, error) => {
-                    world.pass(latency).await;
-                    return Err(error);
-                }
-                Fate::Done(half) => (half, true),
-                Fate::Unheard(half) => (half, false),
-            };
-            let (answer, heard) = oneshot::channel();
-            let network = Arc::clone(&world);
-            world.time.spawn(Box::pin(async move {
-                network.pass(half).await;
-                if !network.reaches_table(place) {
-                    return;
-                }
-                let outcome = call(network.table.items.clone()).await;
-                network.pass(half).await;
-                if is_heard && network.reaches_table(place) {
-                    // Nobody may be listening any more.
-                    drop(answer.send(outcome));
-                }
-            }));
-            match heard.await {
-                Ok(outcome) => outcome,
-                // What is lost is never heard of; when to give up is the caller's affair.
-                Err(_) => std::future::pending().await,
-            }
-        })
+    fn is_connected(&self) -> bool {
+        self.world.reaches_table(self.place)
+    }
+
+    fn confirmed(&self, update: &Update, sent: Instant) {
+        // Who takes the dead out of an item has not said that it lives.
+        let renews = update.changes.iter().any(|change| matches!(change, Change::Set(..)));
+        self.world.roll.lock().confirmed(self.place, update.key.clone(), renews.then_some(sent));
     }
 }
 
@@ -178,51 +149,5 @@ impl World {
 
     pub(crate) fn reaches_table(&self, place: usize) -> bool {
         !self.table.is_away(place) && !self.cluster.lock().is_cut_off(place)
-    }
-}
-
-impl Table for Way {
-    fn update<'a>(&'a self, update: &'a Update) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
-        let (world, place, sent, key) =
-            (Arc::clone(&self.world), self.place, self.world.now(), update.key.clone());
-        // Who takes the dead out of an item has not said that it lives.
-        let renews = update.changes.iter().any(|change| matches!(change, Change::Set(..)));
-        let update = update.clone();
-        let call = self.carry(|table| Box::pin(async move { table.update(&update).await }));
-        Box::pin(async move {
-            let outcome = call.await;
-            if outcome.is_ok() {
-                world.roll.lock().confirmed(place, key, renews.then_some(sent));
-            }
-            outcome
-        })
-    }
-
-    fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
-        let key = key.to_owned();
-        self.carry(|table| Box::pin(async move { table.get(&key).await }))
-    }
-
-    fn delete<'a>(&'a self, delete: &'a Delete) -> StoreFuture<'a, Result<Option<Item>, TableError>> {
-        let delete = delete.clone();
-        self.carry(|table| Box::pin(async move { table.delete(&delete).await }))
-    }
-
-    fn transact<'a>(
-        &'a self,
-        writes: &'a [Write],
-        token: &'a str,
-    ) -> StoreFuture<'a, Result<(), TableError>> {
-        let (writes, token) = (writes.to_vec(), token.to_owned());
-        self.carry(|table| Box::pin(async move { table.transact(&writes, &token).await }))
-    }
-
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a str,
-        after: Option<&'a Cursor>,
-    ) -> StoreFuture<'a, Result<Page, TableError>> {
-        let (prefix, after) = (prefix.to_owned(), after.cloned());
-        self.carry(|table| Box::pin(async move { table.scan(&prefix, after.as_ref()).await }))
     }
 }
