@@ -21,7 +21,7 @@ impl Shipped {
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
         const SHIPPED: &[Shipped] =
-            &[$(Shipped { name: $name, text: include_str!(concat!("../../../../scenarios/", $name, ".yaml")) }),*];
+            &[$(Shipped { name: $name, text: include_str!(concat!("../../scenarios/", $name, ".yaml")) }),*];
     };
 }
 
