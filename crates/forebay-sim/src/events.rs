@@ -1,4 +1,5 @@
-//! Receives every event of a run, in order, and passes it to the trace, the judge, the sampler and the totals.
+//! Receives every event of a run, in order, and passes it to the trace, the judge, the sampler and the
+//! totals.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use forebay_fleet::{Fleet as FleetMember, Tables};
 use parking_lot::Mutex;
 
 use crate::callers::CallerPool;
-use crate::judge::share;
+use crate::latency::share;
 use crate::samples::Sample;
 use crate::trace::TraceEvent;
 use crate::world::{ClusterConnector, CountingLimit, TableLink, World};

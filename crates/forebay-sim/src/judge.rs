@@ -1,16 +1,17 @@
 //! Checks the assertions during the whole run.
 //!
-//! It relies on what the cluster counts and what callers see. It uses a reservoir's own figures only as evidence
-//! against that reservoir.
+//! It relies on what the cluster counts and what callers see. It uses a reservoir's own figures only as
+//! evidence against that reservoir.
 //!
-//! The fleet is *at target* when every instance owns its target; where leases leave less than that, when the fleet
-//! uses nearly all leases and no instance has much less than its share.
+//! The fleet is *at target* when every instance owns its target; where leases leave less than that, when the
+//! fleet uses nearly all leases and no instance has much less than its share.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::{Instant, LeaseMode};
 
+use crate::latency::share;
 use crate::outcome::about;
 use crate::scenario::{Scenario, Service};
 
@@ -61,7 +62,8 @@ pub(crate) struct Judge {
 struct InstanceState {
     /// Its usable connections, by the cluster's count.
     size: usize,
-    /// The fleet is not at target while `size` is below this: the target, or less where leases limit the fleet.
+    /// The fleet is not at target while `size` is below this: the target, or less where leases limit the
+    /// fleet.
     floor: usize,
     /// When it was last below its floor.
     below_until: Instant,
@@ -83,8 +85,8 @@ pub(crate) struct Peaks {
     pub(crate) renewals: u64,
 }
 
-/// Where leases leave less than all targets, the fleet uses at least this share of them. Each instance may lack one
-/// connection, because it must close a connection before it can open the next.
+/// Where leases leave less than all targets, the fleet uses at least this share of them. Each instance may
+/// lack one connection, because it must close a connection before it can open the next.
 const CAPPED_SHARE: f64 = 0.98;
 /// There, no instance has less than this share of its fair share.
 const FAIR_SHARE: f64 = 0.5;
@@ -94,7 +96,6 @@ impl Judge {
         let cap = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
         let cap = cap.filter(|cap| *cap < scenario.target());
         let capped_target = cap.map(|cap| share(cap, CAPPED_SHARE));
-        #[allow(clippy::cast_precision_loss, reason = "counts below a million")]
         let fair = cap.map_or(1.0, |cap| FAIR_SHARE * cap as f64 / scenario.target() as f64);
         let instance = |service: &Service| InstanceState {
             size: 0,
@@ -175,8 +176,8 @@ impl Judge {
         self.disturbances.begin(name, instances, now)
     }
 
-    /// The fault is over. The fleet recovers once no other goes on. `patience` is the time that its recovery may
-    /// take besides the limiter's.
+    /// The fault is over. The fleet recovers once no other goes on. `patience` is the time that its recovery
+    /// may take besides the limiter's.
     pub(crate) fn over(&mut self, id: DisturbanceId, now: Instant, patience: Duration) {
         let missing = self.missing();
         let limiter_time = limiter_time(&self.scenario, missing);
@@ -293,19 +294,6 @@ fn limiter_time(scenario: &Scenario, connections: usize) -> Duration {
         }
         at_once = at_once.saturating_sub(share(1, RESERVE * scenario.fleet_rate()));
     }
-    #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
     let queued = connections.saturating_sub(at_once) as f64;
     Duration::from_secs_f64(queued / per_second)
-}
-
-/// A share of a count, rounded down.
-pub(crate) fn share(of: usize, share: f64) -> usize {
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a share of a count below a million"
-    )]
-    let share = (of as f64 * share) as usize;
-    share
 }

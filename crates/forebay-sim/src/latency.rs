@@ -1,4 +1,4 @@
-//! Random durations.
+//! Random durations, and the conversion of numbers.
 
 use std::time::Duration;
 
@@ -52,9 +52,7 @@ impl Latency {
 
 /// A uniform number between zero and one, both excluded.
 pub(crate) fn fraction(rng: &mut Rng) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
-    let bits = (rng.bits() >> 11) as f64;
-    (bits + 0.5) / 9_007_199_254_740_992.0
+    ((rng.bits() >> 11) as f64 + 0.5) / 9_007_199_254_740_992.0
 }
 
 /// A standard normal number. Uses `libm`: the last digits of the platform's functions differ.
@@ -63,11 +61,21 @@ fn normal(rng: &mut Rng) -> f64 {
     libm::sqrt(-2.0 * libm::log(u)) * libm::cos(std::f64::consts::TAU * v)
 }
 
+/// The whole part of a number; zero below zero, and saturating above.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates at both ends")]
+pub(crate) fn truncate(number: f64) -> u64 {
+    number as u64
+}
+
+/// A share of a count, rounded down.
+pub(crate) fn share(count: usize, share: f64) -> usize {
+    usize::try_from(truncate(count as f64 * share)).unwrap_or(usize::MAX)
+}
+
 /// The time until the next arrival of a Poisson process.
 pub(crate) fn exponential(per_second: f64, rng: &mut Rng) -> Duration {
     let nanos = -libm::log(fraction(rng)) * 1e9 / per_second;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturates")]
-    Duration::from_nanos(nanos as u64)
+    Duration::from_nanos(truncate(nanos))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::AwayPolicy;
 
-use crate::latency::Latency;
+use crate::latency::{Latency, truncate};
 
 mod coordination;
 mod error;
@@ -125,7 +125,8 @@ const MOST: usize = 1_000_000;
 const MOST_INSTANCES: u64 = 20_000;
 
 impl Scenario {
-    /// Parses a scenario. Errors use `name` for the file. Each of `settings`, as `path=value`, overrides a key.
+    /// Parses a scenario. Errors use `name` for the file. Each of `settings`, as `path=value`, overrides a
+    /// key.
     ///
     /// # Errors
     /// All problems of the file, each with its line and key.
@@ -163,12 +164,7 @@ impl Scenario {
             let name = &twice.name;
             top.complain("services", format!("two instances have the name '{name}'; names must be unique"));
         }
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "positive, and at most a million"
-        )]
-        let per_second = limiter.per_second.ceil() as u64 + u64::from(limiter.burst) - 1;
+        let per_second = truncate(limiter.per_second.ceil()) + u64::from(limiter.burst) - 1;
         let per_second = if limiter.shared { per_second } else { per_second * services.len() as u64 };
         Self {
             name: name.to_owned(),
@@ -215,7 +211,6 @@ impl Scenario {
     /// How many connections the limiter lets the fleet open per second.
     #[must_use]
     pub fn fleet_rate(&self) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
         let limiters = if self.limiter.shared { 1.0 } else { self.services.len() as f64 };
         self.limiter.per_second * limiters
     }

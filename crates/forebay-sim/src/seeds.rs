@@ -81,8 +81,8 @@ impl Worst {
     }
 }
 
-/// Runs every seed of the range on one thread per core. After a failure it runs only lower seeds, to find the first
-/// that fails; with `keep_going` it runs all.
+/// Runs every seed of the range on one thread per core. After a failure it runs only lower seeds, to find the
+/// first that fails; with `keep_going` it runs all.
 ///
 /// `progress` is called on any thread with the number of finished seeds. `Break` stops the sweep.
 pub fn run_seeds(

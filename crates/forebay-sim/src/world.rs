@@ -25,8 +25,8 @@ pub(crate) use credentials::CredentialService;
 pub(crate) use lease_audit::LeaseAudit;
 pub(crate) use table::{SharedTable, TableLink};
 
-/// Everything that the instances of one run share. Each part has its own lock; none is held during a call to the
-/// code under test.
+/// Everything that the instances of one run share. Each part has its own lock; none is held during a call to
+/// the code under test.
 pub(crate) struct World {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) time: VirtualTime,
@@ -104,7 +104,8 @@ impl World {
         }
     }
 
-    /// Compares the sessions of an instance with its slots in the table. It has just connected, or its slots changed.
+    /// Compares the sessions of an instance with its slots in the table. It has just connected, or its slots
+    /// changed.
     fn check_leases(&self, instance: usize, connected: bool) {
         let Some(leases) = self.scenario.leases else { return };
         let now = self.now();

@@ -48,7 +48,8 @@ fn the_specified_scenarios_are_as_specified() {
     let ecs_150: &[(&str, usize)] = &[("history", 8), ("matching", 6), ("frontend", 4), ("worker", 2)];
     let ecs_400: &[(&str, usize)] = &[("history", 16), ("matching", 16), ("frontend", 9), ("worker", 3)];
     let each: &[(&str, usize)] = &[("history", 1), ("matching", 1), ("frontend", 1), ("worker", 1)];
-    // Name, replicas of each service, target of each replica, start step, duration, convergence, zero empty events.
+    // Name, replicas of each service, target of each replica, start step, duration, convergence, zero empty
+    // events.
     for (name, replicas, target, step, duration, converge, zero_empty) in [
         ("local", &[("service", 4)][..], 50, millis(100), minutes(20), seconds(60), true),
         ("ecs-150wps", ecs_150, 100, millis(50), minutes(30), seconds(60), true),

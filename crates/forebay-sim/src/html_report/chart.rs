@@ -1,7 +1,7 @@
 //! A chart over virtual time, as SVG with HTML labels.
 //!
-//! Only the SVG is stretched to the width of the page: labels are HTML, and stay legible on a phone. Paths use the units
-//! of their axes, so that the script can read values from them.
+//! Only the SVG is stretched to the width of the page: labels are HTML, and stay legible on a phone. Paths
+//! use the units of their axes, so that the script can read values from them.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ pub(super) enum Unit {
 pub(super) struct Series {
     pub(super) name: String,
     /// A figure for the whole run, for the legend.
-    pub(super) total: Option<String>,
+    pub(super) total: String,
     /// The CSS class of its colour.
     pub(super) colour: &'static str,
     pub(super) shape: Shape,
@@ -100,6 +100,11 @@ pub(super) fn stack(charts: &[Chart], background: &Background) -> String {
 }
 
 impl Drawing {
+    /// With an axis from zero to at least `most`.
+    pub(super) fn counts(description: String, most: f64, series: Vec<Series>) -> Self {
+        Self { description, unit: Unit::Count, values: Scale::counts(most), series, rule: None }
+    }
+
     fn html(&self, background: &Background) -> String {
         let unit = match self.unit {
             Unit::Count => "count",
@@ -130,7 +135,7 @@ impl Drawing {
                 "<li><i class=\"{shape} {colour}\"></i>{name} <b id=\"{id}-{index}\">{total}</b></li>",
                 colour = series.colour,
                 name = Escaped(&series.name),
-                total = series.total.as_deref().map(|total| Escaped(total).to_string()).unwrap_or_default(),
+                total = Escaped(&series.total),
             );
         }
         if let Some((name, _)) = &self.rule {
@@ -294,7 +299,7 @@ mod tests {
         let evil = "</svg><script>alert(1)</script>\"";
         let series = Series {
             name: evil.to_owned(),
-            total: Some(evil.to_owned()),
+            total: evil.to_owned(),
             colour: "c1",
             shape: Shape::Line(vec![(0.0, 1.0)]),
         };

@@ -69,20 +69,14 @@ impl<'a> RunCharts<'a> {
         let series = parts.map(|(name, colour, part)| {
             let points = self.line(|sample| part(sample) as f64);
             let shape = if name == "ready" { Shape::Area(points) } else { Shape::Line(points) };
-            let total = Some(format!("max {}", grouped(most(part) as u64)));
+            let total = format!("max {}", grouped(most(part) as u64));
             Series { name: name.to_owned(), total, colour, shape }
         });
-        let drawing = Drawing {
-            description: format!(
-                "Connections over time: {}; the target is {}.",
-                described.join(", "),
-                amount(target)
-            ),
-            unit: Unit::Count,
-            values: Scale::counts(target.max(highest as f64)),
-            series: series.into(),
-            rule: Some((format!("target {}", amount(target)), target)),
-        };
+        let (described, shown) = (described.join(", "), amount(target));
+        let description = format!("Connections over time: {described}; the target is {shown}.");
+        let most = target.max(highest as f64);
+        let rule = Some((format!("target {shown}"), target));
+        let drawing = Drawing { rule, ..Drawing::counts(description, most, series.into()) };
         self.chart("connections", "Connections", String::new(), Ok(drawing))
     }
 
@@ -90,23 +84,15 @@ impl<'a> RunCharts<'a> {
         let limit = self.outcome.limiter_per_sec;
         let peaks = self.slot_values(|peak: &mut u64, sample| *peak = (*peak).max(sample.peak_connects));
         let highest = peaks.iter().copied().max().unwrap_or(0);
-        let series = Series {
-            name: "connects".to_owned(),
-            total: Some(format!("max {}", grouped(highest))),
-            colour: "c1",
-            shape: self.columns(peaks.iter().map(|peak| (0.0, *peak as f64))),
-        };
-        let drawing = Drawing {
-            description: format!(
-                "Connects per second over time: at most {}; the limiter admits {} per second.",
-                grouped(highest),
-                amount(limit)
-            ),
-            unit: Unit::Count,
-            values: Scale::counts(limit.max(highest as f64)),
-            series: vec![series],
-            rule: Some((format!("limiter {}/s", amount(limit)), limit)),
-        };
+        let columns = self.columns(peaks.iter().map(|peak| (0.0, *peak as f64)));
+        let (highest_shown, limit_shown) = (grouped(highest), amount(limit));
+        let series = series("connects", format!("max {highest_shown}"), "c1", columns);
+        let description = format!(
+            "Connects per second over time: at most {highest_shown}; the limiter admits {limit_shown} per second."
+        );
+        let rule = Some((format!("limiter {limit_shown}/s"), limit));
+        let drawing =
+            Drawing { rule, ..Drawing::counts(description, limit.max(highest as f64), vec![series]) };
         let note = format!("the busiest second in each {}", length(self.slots.length));
         self.chart("connects", "Connects per second", note, Ok(drawing))
     }
@@ -134,19 +120,14 @@ impl<'a> RunCharts<'a> {
             });
             let shape = self.columns(reach);
             let names: Vec<&str> = group.iter().map(|reason| reason.label()).collect();
-            let total = Some(grouped(group.iter().map(total).sum()));
+            let total = grouped(group.iter().map(total).sum());
             series.push(Series { name: names.join(", "), total, colour, shape });
         }
         let described: Vec<String> =
             reasons.iter().map(|reason| format!("{} {}", grouped(total(reason)), reason.label())).collect();
         let highest = floor.iter().copied().max().unwrap_or(0);
-        let drawing = Drawing {
-            description: format!("Discards over time, by reason: {}.", described.join(", ")),
-            unit: Unit::Count,
-            values: Scale::counts(highest as f64),
-            series,
-            rule: None,
-        };
+        let description = format!("Discards over time, by reason: {}.", described.join(", "));
+        let drawing = Drawing::counts(description, highest as f64, series);
         let drawing = if reasons.is_empty() { Err("Nothing was discarded.") } else { Ok(drawing) };
         self.chart("discards", "Discards by reason", self.per_slot(), drawing)
     }
@@ -164,22 +145,17 @@ impl<'a> RunCharts<'a> {
                 let worst = |part: usize| slots.iter().map(|slot| slot[part]).max().unwrap_or_default();
                 let series = parts.into_iter().enumerate().map(|(part, (name, colour))| Series {
                     name: name.to_owned(),
-                    total: Some(format!("max {}", length(worst(part)))),
+                    total: format!("max {}", length(worst(part))),
                     colour,
                     shape: self.columns(slots.iter().map(|slot| {
                         let top = if slot[part].is_zero() { values.low } else { decade(slot[part]) };
                         (values.low, top)
                     })),
                 });
-                let described =
+                let description =
                     format!("Waits over time, on a logarithmic scale: at most {}.", length(*most));
-                Ok(Drawing {
-                    description: described,
-                    unit: Unit::Decade,
-                    series: series.collect(),
-                    values,
-                    rule: None,
-                })
+                let series = series.collect();
+                Ok(Drawing { description, unit: Unit::Decade, series, values, rule: None })
             }
             _ if self.outcome.counts.checkouts == 0 => Err("No callers."),
             _ => Err("No caller waited."),
@@ -196,19 +172,10 @@ impl<'a> RunCharts<'a> {
         };
         let rates: Vec<Point> = self.samples.windows(2).map(rate).collect();
         let highest = rates.iter().map(|point| point.1).fold(0.0, f64::max);
-        let series = Series {
-            name: "checkouts".to_owned(),
-            total: Some(grouped(self.outcome.counts.checkouts)),
-            colour: "c1",
-            shape: Shape::Area(downsample(&rates)),
-        };
-        let drawing = Drawing {
-            description: format!("Checkouts per second over time: at most {}.", amount(highest)),
-            unit: Unit::Count,
-            values: Scale::counts(highest),
-            series: vec![series],
-            rule: None,
-        };
+        let total = grouped(self.outcome.counts.checkouts);
+        let series = series("checkouts", total, "c1", Shape::Area(downsample(&rates)));
+        let description = format!("Checkouts per second over time: at most {}.", amount(highest));
+        let drawing = Drawing::counts(description, highest, vec![series]);
         let note = if self.samples.iter().all(|sample| sample.failed == 0) { "none failed" } else { "" };
         self.chart("checkouts", "Checkouts per second", note.to_owned(), Ok(drawing))
     }
@@ -216,19 +183,11 @@ impl<'a> RunCharts<'a> {
     fn failures(&self) -> Chart {
         let slots = self.slot_values(|sum: &mut u64, sample| *sum += sample.failed);
         let total: u64 = slots.iter().sum();
-        let series = Series {
-            name: "failed".to_owned(),
-            total: Some(grouped(total)),
-            colour: "c4",
-            shape: self.columns(slots.iter().map(|failed| (0.0, *failed as f64))),
-        };
-        let drawing = Drawing {
-            description: format!("Failed checkouts over time: {} in all.", grouped(total)),
-            unit: Unit::Count,
-            values: Scale::counts(slots.iter().copied().max().unwrap_or(0) as f64),
-            series: vec![series],
-            rule: None,
-        };
+        let columns = self.columns(slots.iter().map(|failed| (0.0, *failed as f64)));
+        let description = format!("Failed checkouts over time: {} in all.", grouped(total));
+        let highest = slots.iter().copied().max().unwrap_or(0) as f64;
+        let drawing =
+            Drawing::counts(description, highest, vec![series("failed", grouped(total), "c4", columns)]);
         self.chart("failures", "Failed checkouts", self.per_slot(), Ok(drawing))
     }
 
@@ -275,6 +234,10 @@ impl<'a> RunCharts<'a> {
     }
 }
 
+fn series(name: &str, total: String, colour: &'static str, shape: Shape) -> Series {
+    Series { name: name.to_owned(), total, colour, shape }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +249,7 @@ mod tests {
         run(&scenario, 1, &mut ()).expect("not interrupted")
     }
 
-    fn legend(outcome: &Outcome) -> Vec<(String, &'static str, Option<String>)> {
+    fn legend(outcome: &Outcome) -> Vec<(String, &'static str, String)> {
         let drawing = RunCharts::new(outcome).discards().drawing;
         let series = drawing.map(|drawing| drawing.series).unwrap_or_default();
         series.into_iter().map(|series| (series.name, series.colour, series.total)).collect()
@@ -299,8 +262,7 @@ mod tests {
         outcome.samples[10].discards[Discard::Bad.index()] = 2;
         outcome.samples[20].discards[Discard::Died.index()] = 1500;
         let expected = [("died", "c1", "1,500"), ("bad", "c2", "2")];
-        let expected =
-            expected.map(|(name, colour, total)| (name.to_owned(), colour, Some(total.to_owned())));
+        let expected = expected.map(|(name, colour, total)| (name.to_owned(), colour, total.to_owned()));
         assert_eq!(legend(&outcome), expected);
     }
 
@@ -315,7 +277,7 @@ mod tests {
         assert_eq!(legend[0].0, Discard::ALL[Discard::ALL.len() - 1].label());
         let (rest, count) = (&legend[REASONS.len()], Discard::ALL.len() - REASONS.len());
         let total = (1..=count).sum::<usize>().to_string();
-        assert_eq!((rest.1, rest.2.clone(), rest.0.split(", ").count()), ("c8", Some(total), count));
+        assert_eq!((rest.1, rest.2.clone(), rest.0.split(", ").count()), ("c8", total, count));
     }
 
     #[test]

@@ -10,8 +10,8 @@ const COLUMNS: u32 = 180;
 /// A point of a line: seconds and a value.
 pub(super) type Point = (f64, f64);
 
-/// Keeps at most [`POINTS`] points: the first, the last, and the extremes of each stretch. Drops points between equal
-/// neighbours.
+/// Keeps at most [`POINTS`] points: the first, the last, and the extremes of each stretch. Drops points
+/// between equal neighbours.
 pub(super) fn downsample(points: &[Point]) -> Vec<Point> {
     let mut kept = Vec::new();
     if points.len() <= POINTS {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use forebay::duration;
 
+use crate::latency::truncate;
 use crate::outcome::{about, grouped};
 
 /// An axis with its labels.
@@ -80,12 +81,7 @@ fn round_step(least: f64) -> f64 {
 /// A number with at most two decimals.
 pub(super) fn amount(number: f64) -> String {
     let hundredths = (number.max(0.0) * 100.0).round();
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a cast saturates, and it is not negative"
-    )]
-    let (whole, rest) = ((hundredths / 100.0).floor() as u64, (hundredths % 100.0) as u64);
+    let (whole, rest) = (truncate(hundredths / 100.0), truncate(hundredths % 100.0));
     let fraction = format!("{rest:02}");
     match fraction.trim_end_matches('0') {
         "" => grouped(whole),
@@ -111,12 +107,7 @@ pub(super) fn time_unit(span: Duration) -> &'static str {
 }
 
 fn time_label(span: Duration, seconds: f64) -> String {
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a cast saturates, and it is not negative"
-    )]
-    let seconds = seconds.round() as u64;
+    let seconds = truncate(seconds.round());
     match time_unit(span) {
         "s" => seconds.to_string(),
         "m:ss" => format!("{}:{:02}", seconds / 60, seconds % 60),

@@ -16,8 +16,8 @@ const SLACK: Duration = Duration::from_millis(10);
 const CLOSING: Duration = Duration::from_millis(100);
 
 impl Judge {
-    /// Whether the instance lacks connections, by the cluster's count. A caller that comes now and is not served at
-    /// once finds it empty.
+    /// Whether the instance lacks connections, by the cluster's count. A caller that comes now and is not
+    /// served at once finds it empty.
     pub(crate) fn is_short(&self, instance: usize) -> bool {
         self.instances[instance].short_since.is_some()
     }

@@ -4,8 +4,8 @@ use forebay::Instant;
 
 /// The queue of one reservoir, seen from outside. Callers are numbered in the order of their arrival.
 ///
-/// A caller can be assigned a connection and pick it up later in the same instant, while a newcomer takes another
-/// that is ready. So only a caller served at an earlier time counts as overtaking.
+/// A caller can be assigned a connection and pick it up later in the same instant, while a newcomer takes
+/// another that is ready. So only a caller served at an earlier time counts as overtaking.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ServingOrder {
     now: Instant,

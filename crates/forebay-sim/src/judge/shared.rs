@@ -25,8 +25,8 @@ impl TableAccess {
     }
 }
 
-/// A token bucket (GCRA) in true time. The judge has its own on purpose: with the limiter's code it would share the
-/// limiter's bugs.
+/// A token bucket (GCRA) in true time. The judge has its own on purpose: with the limiter's code it would
+/// share the limiter's bugs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     interval: Duration,
@@ -52,7 +52,8 @@ impl Bucket {
     }
 }
 
-/// How long an instance may still use its local rate after it reaches the table again: it must call the table first.
+/// How long an instance may still use its local rate after it reaches the table again: it must call the table
+/// first.
 const LOCAL: Duration = Duration::from_secs(60);
 /// The timeout of a call; a shorter delay is not late.
 const SLACK: Duration = Duration::from_secs(5);

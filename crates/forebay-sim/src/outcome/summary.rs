@@ -90,7 +90,6 @@ impl Outcome {
         if counts.failed() == 0 {
             text += ", none failed";
         } else {
-            #[allow(clippy::cast_precision_loss, reason = "for a reader")]
             let share = 100.0 * counts.failed() as f64 / counts.callers() as f64;
             text += &format!(
                 ", {} failed ({share:.2} %): {} while connections were missing, {} while all were in use",

@@ -7,7 +7,7 @@ use forebay_fleet::FleetSettings;
 
 use super::reader::Section;
 use super::{MINUTE, SECOND, Scenario, Service, bounded, latency};
-use crate::latency::Latency;
+use crate::latency::{Latency, truncate};
 
 /// The limiter of opens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +18,8 @@ pub struct Limiter {
     pub burst: u32,
     /// One limiter for the whole fleet, instead of one per instance.
     pub shared: bool,
-    /// How the fleet shares it through the table. `None`: not through the table; it costs nothing and never fails.
+    /// How the fleet shares it through the table. `None`: not through the table; it costs nothing and never
+    /// fails.
     pub mode: Option<RateMode>,
 }
 
@@ -145,12 +146,7 @@ impl Scenario {
         settings.rate = self.limiter.mode.and_then(|mode| {
             let mut settings = shared.rate?;
             settings.mode = mode;
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a whole number of at most a million"
-            )]
-            let per_second = self.limiter.per_second as u64;
+            let per_second = truncate(self.limiter.per_second);
             (settings.per_second, settings.burst) = (per_second, u64::from(self.limiter.burst));
             Some(settings)
         });

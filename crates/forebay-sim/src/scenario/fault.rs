@@ -19,7 +19,8 @@ pub struct Fault {
     pub times: u32,
     /// The time between two repetitions.
     pub every: Duration,
-    /// How long it lasts; the time until the restart for a crash, and between two restarts for a rolling restart.
+    /// How long it lasts; the time until the restart for a crash, and between two restarts for a rolling
+    /// restart.
     pub lasting: Duration,
     /// What goes wrong.
     pub kind: FaultKind,
@@ -276,8 +277,8 @@ impl FaultKind {
         }
     }
 
-    /// How long a reservoir may take to notice the end of the fault. It pauses after failures, and an open without
-    /// an answer first runs into its timeout.
+    /// How long a reservoir may take to notice the end of the fault. It pauses after failures, and an open
+    /// without an answer first runs into its timeout.
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self {

@@ -47,8 +47,8 @@ impl Node {
         Ok(builder.document()?.unwrap_or(Self { origin: start, value: Value::Map(Vec::new()) }))
     }
 
-    /// Overrides one value: `path=value`, with keys and list indexes in the path, as in `services.0.targetReady=10`.
-    /// The name of a service can replace its index.
+    /// Overrides one value: `path=value`, with keys and list indexes in the path, as in
+    /// `services.0.targetReady=10`. The name of a service can replace its index.
     pub(super) fn set(&mut self, setting: &str) -> Result<(), Problem> {
         let origin = Origin::Set(setting.into());
         let problem = |key: &str, text: &str| Problem {

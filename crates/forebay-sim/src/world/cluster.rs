@@ -1,6 +1,8 @@
-//! The modelled database: a token bucket, a connection limit, and sessions that end. The judge uses its counts.
+//! The modelled database: a token bucket, a connection limit, and sessions that end. The judge uses its
+//! counts.
 //!
-//! It has its own token bucket (GCRA) on purpose: a model that shared code with the limiter would share its bugs.
+//! It has its own token bucket (GCRA) on purpose: a model that shared code with the limiter would share its
+//! bugs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use forebay::{ConnectionMonitor, Instant, Rng, Seed};
 use parking_lot::Mutex;
 
-use crate::latency::Latency;
+use crate::latency::{Latency, truncate};
 use crate::scenario::{Refusal, Scenario};
 
 pub(crate) struct Cluster {
@@ -220,13 +222,7 @@ impl Cluster {
     /// Ends this share of all sessions.
     pub(crate) fn drop_share(&mut self, share: f64) -> Dropped {
         let mut left = self.sessions.len() as u64;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a share of a small count"
-        )]
-        let mut to_drop = (left as f64 * share).round() as u64;
+        let mut to_drop = truncate((left as f64 * share).round());
         let mut chosen = Vec::new();
         for session in self.sessions.keys() {
             // Selection sampling: every session has the same chance, and the count is exact.

@@ -64,7 +64,8 @@ impl LeaseAudit {
         }
     }
 
-    /// An instance started under this name; `alone`, if it did not reach the table. Returns whether no other runs.
+    /// An instance started under this name; `alone`, if it did not reach the table. Returns whether no other
+    /// runs.
     pub(crate) fn started(&mut self, instance: usize, name: String, alone: bool) -> bool {
         let first = self.running.iter().all(Option::is_none);
         let member = self.members.entry(name.clone()).or_default();
@@ -81,8 +82,8 @@ impl LeaseAudit {
         }
     }
 
-    /// The instance got the answer to a write of the item at `key`. `renewed` is when it sent the write, if that
-    /// renewed its own entry.
+    /// The instance got the answer to a write of the item at `key`. `renewed` is when it sent the write, if
+    /// that renewed its own entry.
     pub(crate) fn confirmed(&mut self, instance: usize, key: String, renewed: Option<Instant>) {
         if !key.starts_with(&self.ledger_prefix) {
             return;
@@ -182,9 +183,9 @@ impl LeaseAudit {
         }
     }
 
-    /// Whether the instance may have more sessions than slots. It may if it could not renew its slots for a whole
-    /// lease, so that others may have taken them; if it could not join at all; or if connections that it began to
-    /// open before it joined are still being opened.
+    /// Whether the instance may have more sessions than slots. It may if it could not renew its slots for a
+    /// whole lease, so that others may have taken them; if it could not join at all; or if connections that
+    /// it began to open before it joined are still being opened.
     pub(crate) fn excuse(&mut self, instance: usize, sessions: usize, now: Instant, lease: Duration) -> bool {
         let Some(name) = &self.running[instance] else { return false };
         let Some(member) = self.members.get_mut(name) else { return false };
@@ -198,9 +199,9 @@ impl LeaseAudit {
         member.displaced
     }
 
-    /// By how much the fleet may exceed its limit: the sessions of displaced instances beyond their slots, and
-    /// sessions that instances abandoned during a partition. `sessions` returns the sessions that an instance
-    /// knows, and those that the cluster counts for it.
+    /// By how much the fleet may exceed its limit: the sessions of displaced instances beyond their slots,
+    /// and sessions that instances abandoned during a partition. `sessions` returns the sessions that an
+    /// instance knows, and those that the cluster counts for it.
     pub(crate) fn displaced(&self, sessions: impl Fn(usize) -> (usize, usize)) -> u64 {
         let beyond = |instance: usize| {
             let (known, counted) = sessions(instance);

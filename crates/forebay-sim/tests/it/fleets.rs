@@ -68,8 +68,8 @@ fn the_dead_are_reaped_after_a_table_outage() {
     assert!(waited > Some(Duration::from_secs(20)), "their slots were missing at first: {outcome}");
 }
 
-/// With any seed, 200 instances that start within five seconds use the cluster's rate, and do not overload the item
-/// that they share it through.
+/// With any seed, 200 instances that start within five seconds use the cluster's rate, and do not overload
+/// the item that they share it through.
 #[test]
 fn a_cold_start_uses_the_bucket_and_spares_the_shared_item() {
     let region = shipped().iter().find(|shipped| shipped.name == "region-10k").expect("a shipped scenario");

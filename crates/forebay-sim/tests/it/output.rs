@@ -20,7 +20,8 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn one_trace_is_pinned() {
-    // The same on every machine and in every build. If reservoirs behave differently, explain why in the commit.
+    // The same on every machine and in every build. If reservoirs behave differently, explain why in the
+    // commit.
     let outcome = simulate(&scenario("workload-mass-drop", &["duration=6m"]));
     assert_eq!(outcome.trace_hash, PINNED, "{outcome}");
 }

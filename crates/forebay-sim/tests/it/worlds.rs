@@ -74,8 +74,8 @@ fn a_failing_table_is_survived() {
     let table = "table={errorRate: 0.02, lostAnswers: 0.02}";
     for mode in ["ledger", "counter"] {
         let leases = format!("leases={{limit: 260, mode: {mode}}}");
-        // A lost call costs 5 s, and a replacement has 10 s. In mode counter each lease is a call, and one seed in six
-        // loses two calls for the same connection.
+        // A lost call costs 5 s, and a replacement has 10 s. In mode counter each lease is a call, and one
+        // seed in six loses two calls for the same connection.
         let outcome = simulate(&scenario("local", &[table, &leases, "limiterBurst=300", "seed=43"]));
         assert!(outcome.passed(), "{outcome}");
     }
