@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
-use forebay::{Counts, Discard, Event, LeaseMode, Limit, LocalLimit, Reservoir, Seed, Status};
-use forebay_fleet::{Fleet as FleetMember, Tables};
+use forebay::{Counts, Discard, Event, Limit, LocalLimit, Reservoir, Seed, Status};
+use forebay_fleet::{Fleet as FleetMember, LeaseMode, Tables};
 use parking_lot::Mutex;
 
 use crate::callers::CallerPool;

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Instant, LeaseMode};
+use forebay::Instant;
+use forebay_fleet::LeaseMode;
 
 use crate::latency::share;
 use crate::outcome::about;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::AwayPolicy;
+use forebay_fleet::StoreOutagePolicy;
 
 use crate::latency::{Latency, truncate};
 
@@ -54,7 +54,7 @@ pub struct Scenario {
     /// The network to the shared table. `None`: calls take no time and never fail.
     pub table: Option<Table>,
     /// The policy during an outage of the table.
-    pub away: AwayPolicy,
+    pub away: StoreOutagePolicy,
     /// The modelled credential service.
     pub credentials: Credentials,
     /// The errors of the instances' clocks.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{AwayPolicy, Instant, LeaseMode, Seed};
-use forebay_fleet::Item;
+use forebay::{Instant, Seed};
+use forebay_fleet::{Item, LeaseMode, StoreOutagePolicy};
 use parking_lot::Mutex;
 
 use crate::events::EventSink;
@@ -114,7 +114,7 @@ impl World {
             (cluster.known(instance), cluster.counted(instance), cluster.live())
         };
         let mut audit = self.lease_audit.lock();
-        let is_strict = self.scenario.away == AwayPolicy::Strict;
+        let is_strict = self.scenario.away == StoreOutagePolicy::Strict;
         let slots = audit.held_by(instance);
         // Others reap its slots by their own clocks, which may be fast.
         let lease = leases.length.mul_f64(1.0 - f64::from(self.scenario.clocks.drift_ppm) / 1e6);

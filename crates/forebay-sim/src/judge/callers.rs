@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, CheckoutError, Instant};
+use forebay::{CheckoutError, Instant};
+use forebay_fleet::StoreOutagePolicy;
 
 use super::{Assertion, Judge};
 use crate::events::{FailedCheckout, ServedCheckout};
@@ -87,7 +88,7 @@ impl Judge {
         // A paused instance cannot answer in time.
         let was_paused = now.since(state.resumed) <= waited + SLACK;
         // With the policy `strict` it may own nothing during a disturbance.
-        let strict = self.scenario.away == AwayPolicy::Strict && self.is_disturbed(instance);
+        let strict = self.scenario.away == StoreOutagePolicy::Strict && self.is_disturbed(instance);
         let limit = if strict { limit + CLOSING } else { limit };
         if waited > self.stretched(limit) + SLACK && !was_paused {
             self.find_for(Assertion::Answered, instance, now, |name| {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, Instant, RateMode};
+use forebay::Instant;
+use forebay_fleet::{RateMode, StoreOutagePolicy};
 
 use super::{Assertion, Judge, RESERVE};
 use crate::outcome::about;
@@ -93,7 +94,7 @@ impl Judge {
     pub(super) fn draw_from_bucket(&mut self, now: Instant) {
         let TableAccess { cuts, restored, .. } = self.table_access;
         let recently = restored > self.start && now.since(restored) < LOCAL;
-        let alone = self.scenario.away == AwayPolicy::Local && (cuts > 0 || recently);
+        let alone = self.scenario.away == StoreOutagePolicy::Local && (cuts > 0 || recently);
         let Some(bucket) = self.bucket.as_mut().filter(|_| !alone) else { return };
         if !bucket.admits(now) {
             self.find(Assertion::WithinBucket, now, || {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, EnvReader, LeaseMode, LeaseSettings, RateMode, duration};
-use forebay_fleet::FleetSettings;
+use forebay::duration;
+use forebay_fleet::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
 
 use super::reader::Section;
 use super::{MINUTE, SECOND, Scenario, Service, bounded, latency};
@@ -80,10 +80,10 @@ impl Leases {
             limit: section.whole("limit", 10_000, 1, u64::MAX),
             beat: section.span("beat", 30 * SECOND),
             length: section.span("length", 2 * MINUTE),
-            block: section.whole("block", 10, 1, LeaseSettings::LARGEST_BLOCK),
+            block: section.whole("block", 10, 1, LeaseSettings::MAX_BLOCK),
         };
         let (beat, length) = (leases.beat, leases.length);
-        let shortest = LeaseSettings::SHORTEST_BEAT;
+        let shortest = LeaseSettings::MIN_HEARTBEAT;
         section.demand(beat >= shortest, "beat", || {
             format!(
                 "{} is below {}; each heartbeat is a write",
@@ -113,10 +113,13 @@ impl Table {
 }
 
 /// The policy during an outage of the table.
-pub(super) fn away(top: &mut Section<'_>) -> AwayPolicy {
-    let policies =
-        [("local", AwayPolicy::Local), ("closed", AwayPolicy::Closed), ("strict", AwayPolicy::Strict)];
-    top.choice("away", AwayPolicy::Local, &policies)
+pub(super) fn away(top: &mut Section<'_>) -> StoreOutagePolicy {
+    let policies = [
+        ("local", StoreOutagePolicy::Local),
+        ("closed", StoreOutagePolicy::Closed),
+        ("strict", StoreOutagePolicy::Strict),
+    ];
+    top.choice("away", StoreOutagePolicy::Local, &policies)
 }
 
 impl Scenario {
@@ -128,29 +131,16 @@ impl Scenario {
 
     /// The fleet settings of an instance.
     pub(crate) fn fleet_settings(&self, service: &Service) -> FleetSettings {
-        let shared = EnvReader::new("DSQL").read([
-            ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-            ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "modelled"),
-            ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-            ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "modelled"),
-        ]);
-        let shared = shared.expect("valid settings");
         let mut settings = FleetSettings::new(&self.endpoint, &service.name).for_pools([&service.config()]);
-        settings.leases = self.leases.and_then(|leases| {
-            let mut settings = shared.leases?;
-            settings.mode = leases.mode;
-            settings.limit = leases.limit;
-            (settings.beat, settings.length, settings.block) = (leases.beat, leases.length, leases.block);
-            Some(settings)
+        settings.leases = self.leases.map(|leases| {
+            let settings = LeaseSettings::new("modelled").mode(leases.mode).limit(leases.limit);
+            settings.heartbeat(leases.beat).length(leases.length).block(leases.block)
         });
-        settings.rate = self.limiter.mode.and_then(|mode| {
-            let mut settings = shared.rate?;
-            settings.mode = mode;
-            let per_second = truncate(self.limiter.per_second);
-            (settings.per_second, settings.burst) = (per_second, u64::from(self.limiter.burst));
-            Some(settings)
+        settings.rate = self.limiter.mode.map(|mode| {
+            let (rate, burst) = (truncate(self.limiter.per_second), u64::from(self.limiter.burst));
+            RateSettings::new("modelled").mode(mode).rate(rate, burst)
         });
-        settings.away = self.away;
+        settings.outage_policy = self.away;
         settings
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualProcess};
-use forebay::{AwayPolicy, Connect, ConnectionMonitor, Failure, Instant, OpenError};
+use forebay::{Connect, ConnectionMonitor, Failure, Instant, OpenError};
+use forebay_fleet::StoreOutagePolicy;
 
 use super::World;
 use super::cluster::Socket;
@@ -108,7 +109,7 @@ impl Connect for ClusterConnector {
             socket: Arc::clone(&admitted.socket),
             born: now,
         };
-        if world.scenario.away == AwayPolicy::Strict {
+        if world.scenario.away == StoreOutagePolicy::Strict {
             self.close_on_recall(monitor.clone(), connection.session);
         }
         admitted.socket.attach(monitor);
