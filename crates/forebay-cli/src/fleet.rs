@@ -18,8 +18,8 @@ use forebay_fleet::TableError;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::ending::Ending;
 use crate::output;
+use crate::signals::Ending;
 
 /// Where the table is, and how to answer.
 #[derive(Clone, Debug, Args)]

@@ -5,7 +5,6 @@ mod access;
 mod demo;
 #[cfg(feature = "dsql-local")]
 mod dsql_local;
-mod ending;
 #[cfg(feature = "aws")]
 mod fleet;
 #[cfg(feature = "flight")]
@@ -21,6 +20,7 @@ mod left_out;
 #[cfg(feature = "aws")]
 mod limiter;
 mod output;
+mod signals;
 mod sim;
 
 use std::process::ExitCode;

@@ -21,8 +21,8 @@ use self::draft::{Draft, keep_apart};
 use self::seeds::SeedRange;
 use self::source::Source;
 use self::watcher::Watcher;
-use crate::ending::{Ending, Requests};
 use crate::output;
+use crate::signals::{Ending, Requests};
 
 /// Run a fleet of reservoirs against a modelled cluster, in virtual time
 ///

@@ -9,7 +9,7 @@ use forebay_sim::{Row, Watch};
 
 use super::bar::Bar;
 use super::draft::Draft;
-use crate::ending::Requests;
+use crate::signals::Requests;
 
 pub(super) struct Watcher<'a> {
     bar: &'a Bar,
