@@ -125,6 +125,29 @@ fn the_prompt_tells_of_a_transaction_and_ctrl_c_leaves_doubt_about_it() {
 }
 
 #[test]
+fn leaving_in_doubt_about_a_transaction_warns() {
+    let server = Server::plain("doubt");
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
+    for leave in ["\\c", "\\q"] {
+        let mut terminal = Terminal::at_prompt(&server);
+        terminal.enter("BEGIN;");
+        terminal.prompt_with("sql*> ");
+        terminal.enter("INSERT INTO t SELECT sleep_ms(600000);");
+        runs(&server);
+        terminal.press(CTRL_C);
+        terminal.prompt_with("sql?> ");
+        terminal.enter(leave);
+        terminal.expect("warning: a transaction may have been left open: what was not committed is undone");
+        if leave == "\\c" {
+            terminal.prompt();
+            terminal.enter("\\q");
+        }
+        assert_eq!(terminal.end(), 0);
+    }
+    assert_eq!(server.prints(&["-c", "SELECT n FROM t", "--format", "csv"]), "n\n");
+}
+
+#[test]
 fn from_a_server_that_cannot_be_stopped_the_user_is_free_all_the_same() {
     // It lists the actions and refuses them, and runs on when a call is dropped.
     let config =

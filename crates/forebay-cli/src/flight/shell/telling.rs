@@ -56,10 +56,16 @@ impl Shell {
         }
     }
 
-    /// Its session ends, and a transaction with it. Whoever forgot to commit should not have to find out later.
+    /// Warns that the session ends with an open transaction: a user who forgot to commit must not find out later.
     pub(super) fn leave_transaction(&mut self) {
-        if std::mem::take(&mut self.transaction) == Transaction::Open {
-            say("warning: the transaction was left open: what was not committed is undone");
+        match std::mem::take(&mut self.transaction) {
+            Transaction::None => {}
+            Transaction::Open => {
+                say("warning: the transaction was left open: what was not committed is undone")
+            }
+            Transaction::Doubtful => {
+                say("warning: a transaction may have been left open: what was not committed is undone");
+            }
         }
     }
 
