@@ -1,4 +1,4 @@
-//! What `forebay lease` and `forebay limiter` have in common: the way to the table, and the way out.
+//! The arguments and exit statuses that `forebay lease` and `forebay limiter` share.
 
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
@@ -7,24 +7,22 @@ use std::marker::PhantomData;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::task::Poll;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use forebay::EnvReader;
-use forebay::rt::{self, TokioRuntime};
+use forebay::rt::TokioRuntime;
 use forebay_aws::dynamo::{DynamoTable, Place, SetupError};
 use forebay_fleet::TableError;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output;
-use crate::signals::Ending;
+use crate::signals::{Ending, Signals};
 
-/// Where the table is, and how to answer.
+/// Where DynamoDB is, and how to print.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Way {
-    /// The address of a DynamoDB that is not AWS's
+pub(crate) struct Common {
+    /// The address of a DynamoDB other than AWS's
     #[arg(long, value_name = "URL")]
     dynamodb_endpoint: Option<String>,
 
@@ -33,68 +31,97 @@ pub(crate) struct Way {
     pub(crate) json: bool,
 }
 
-/// The cluster whose budget it is about.
-#[derive(Clone, Debug, Args)]
-struct Cluster {
-    /// Host of the cluster
-    #[arg(long, value_name = "HOST", env = "CLUSTER_ENDPOINT", value_parser = host)]
-    endpoint: String,
-}
-
-/// The variable that names a table.
+/// The environment variable that names a table.
 pub(crate) trait Variable: Clone + Debug + Send + Sync + 'static {
     const NAME: &'static str;
 }
 
 /// The name of a table.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Table<V: Variable> {
+struct Table<V: Variable> {
     /// The table
     #[arg(long = "table", value_name = "NAME", env = V::NAME)]
-    pub(crate) name: String,
+    name: String,
     #[arg(skip)]
     variable: PhantomData<V>,
 }
 
-/// What is asked about: a cluster, in a table.
+/// A table to create.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Setup<V: Variable> {
+    #[command(flatten)]
+    table: Table<V>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// A cluster in a table.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Target<V: Variable> {
     #[command(flatten)]
     table: Table<V>,
+    /// Host of the cluster
+    #[arg(long, value_name = "HOST", env = "CLUSTER_ENDPOINT", value_parser = host)]
+    pub(crate) endpoint: String,
     #[command(flatten)]
-    cluster: Cluster,
-    #[command(flatten)]
-    pub(crate) way: Way,
+    common: Common,
+}
+
+impl<V: Variable> Setup<V> {
+    /// Creates the table, or checks the one that is there.
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        run(async |runtime| {
+            let name = self.table.name.as_str();
+            let table = self.common.table(name, None).await?;
+            let done = table.setup(runtime).await.map_err(|error| match error {
+                SetupError::Table(error) => explained(name, error),
+                error => error.into(),
+            })?;
+            let mut notes = vec![if done.created { "created and active" } else { "exists, and is correct" }];
+            if done.expiry_enabled {
+                notes.push("its items now expire by ttl_epoch");
+            }
+            if done.provisioned {
+                notes.push("its capacity is provisioned, which throttles cold starts: on-demand is better");
+            }
+            let record = json!({
+                "table": name,
+                "created": done.created,
+                "expiry_enabled": done.expiry_enabled,
+                "provisioned": done.provisioned,
+            });
+            self.common.print(&record, &format!("{name}: {}\n", notes.join("; ")))?;
+            Ok(ExitCode::SUCCESS)
+        })
+    }
 }
 
 impl<V: Variable> Target<V> {
-    /// Host of the cluster.
-    pub(crate) fn endpoint(&self) -> &str {
-        &self.cluster.endpoint
-    }
-
-    /// The table.
     pub(crate) async fn open(&self) -> anyhow::Result<DynamoTable> {
-        self.way.table(&self.table.name, Some(self.endpoint())).await
+        self.common.table(&self.table.name, Some(&self.endpoint)).await
     }
 
-    /// What the table said instead, with its name and the remedy.
+    /// Prints a result as JSON or as text.
+    pub(crate) fn print(&self, record: &serde_json::Value, text: &str) -> anyhow::Result<()> {
+        self.common.print(record, text)
+    }
+
+    /// The table's error, with its name and the remedy.
     pub(crate) fn explained(&self, error: TableError) -> anyhow::Error {
         explained(&self.table.name, error)
     }
 }
 
-/// A host as it is part of every key: in lower case, and without a port.
+/// The host as the table's keys have it: in lower case, and without a port.
 fn host(text: &str) -> Result<String, String> {
     let environment = EnvReader::new("DSQL").read([("CLUSTER_ENDPOINT", text)]);
     let endpoint = environment.map_err(|error| error.to_string())?.endpoint;
     endpoint
         .filter(|host| is_host(host))
-        .ok_or_else(|| "it is no host, such as abc.dsql.us-east-1.on.aws".to_owned())
+        .ok_or_else(|| "it is not a host, such as abc.dsql.us-east-1.on.aws".to_owned())
 }
 
-/// Whether it can be the name or the address of a host. Nobody has joined under anything else, and a slip of the pen should not look
-/// like a fleet that is not there.
+/// Whether it can be the name or the address of a host. A typo must not look like a fleet without members.
 fn is_host(host: &str) -> bool {
     let label = |label: &str| {
         let plain = label.chars().all(|one| one.is_ascii_alphanumeric() || one == '-' || one == '_');
@@ -104,42 +131,56 @@ fn is_host(host: &str) -> bool {
     address.parse::<std::net::Ipv6Addr>().is_ok() || host.split('.').all(label)
 }
 
-/// How to be sure.
+/// Whether to ask before a change.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Consent {
+pub(crate) struct Confirm {
     /// Do not ask
     #[arg(long)]
     yes: bool,
 }
 
-/// Done, but the answer is no: there is drift, there is nothing to evict, or somebody said no.
+/// The exit status of a negative result: drift, nothing to evict, or the user said no.
 pub(crate) const NO: u8 = 1;
-/// It could not be done: a bad call, or a table that cannot be used.
+/// The exit status of a failure: a wrong argument, or a table that cannot be used.
 const FAILED: u8 = 2;
 
-impl Consent {
-    /// Says what is about to happen, and asks. Whether to go on.
-    pub(crate) fn given(self, about: &str) -> anyhow::Result<bool> {
+impl Confirm {
+    /// Says what is about to happen, and asks whether to go on.
+    fn ask(self, about: &str) -> anyhow::Result<bool> {
         if self.yes {
             return Ok(true);
         }
         if !io::stdin().is_terminal() {
-            bail!("{about} Nobody is there to ask: give --yes to go on");
+            bail!("{about} stdin is not a terminal, so nobody can confirm it: give --yes to go on");
         }
-        write!(io::stderr(), "{about}\nGo on? Type yes: ").context("could not ask")?;
+        write!(io::stderr(), "{}\nGo on? Type yes: ", output::wrap(about, output::WIDTH))
+            .context("cannot ask")?;
         let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).context("could not read the answer")?;
+        io::stdin().lock().read_line(&mut answer).context("cannot read the answer")?;
         let yes = answer.trim() == "yes";
         if !yes {
-            writeln!(io::stderr(), "nothing was changed").context("could not tell")?;
+            output::say("nothing was changed");
         }
         Ok(yes)
     }
+
+    /// Runs `work` if the user agrees. It asks before it listens for signals, so Ctrl-C ends the question.
+    pub(crate) fn run(
+        self,
+        about: &str,
+        work: impl AsyncFnOnce(&TokioRuntime) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        match self.ask(about) {
+            Ok(true) => run(work),
+            Ok(false) => Ok(ExitCode::from(NO)),
+            Err(error) => run(async |_| Err(error)),
+        }
+    }
 }
 
-impl Way {
-    /// The table called `name`, with the region and the credentials of the environment. The region is REGION, or what the SDK
-    /// finds, or the cluster's own.
+impl Common {
+    /// The table called `name`, with the credentials of the environment. The region is REGION, or what the SDK finds, or
+    /// the cluster's.
     async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
         let place = Place {
             region: std::env::var("REGION").ok().filter(|region| !region.is_empty()),
@@ -149,57 +190,17 @@ impl Way {
         Ok(DynamoTable::from_env(name, place).await?)
     }
 
-    /// Makes the table.
-    pub(crate) async fn set_up(&self, name: &str, runtime: &TokioRuntime) -> anyhow::Result<ExitCode> {
-        let table = self.table(name, None).await?;
-        let done = table.setup(runtime).await.map_err(|error| match error {
-            SetupError::Table(error) => explained(name, error),
-            error => error.into(),
-        })?;
-        let mut told = vec![if done.created { "made and active" } else { "is there, and as it should be" }];
-        if done.expiry_enabled {
-            told.push("items now end by ttl_epoch");
-        }
-        if done.provisioned {
-            told.push(
-                "it is billed by provisioned capacity, which throttles cold starts: on-demand is better",
-            );
-        }
-        let record = json!({
-            "table": name,
-            "created": done.created,
-            "expiry_enabled": done.expiry_enabled,
-            "provisioned": done.provisioned,
-        });
-        self.tell(&record, &format!("{name}: {}\n", told.join("; ")))?;
-        Ok(ExitCode::SUCCESS)
-    }
-
-    /// Prints an answer in the form that was asked for.
-    pub(crate) fn tell(&self, record: &serde_json::Value, text: &str) -> anyhow::Result<()> {
+    fn print(&self, record: &serde_json::Value, text: &str) -> anyhow::Result<()> {
         if self.json { output::print(&format!("{record:#}\n")) } else { output::print(text) }
     }
 }
 
-/// How long one call on the table may take, as everywhere.
-const CALL: Duration = Duration::from_secs(5);
-
-/// A call on the table, for as long as it may take.
-pub(crate) async fn bounded<T>(
-    runtime: &TokioRuntime,
-    call: impl Future<Output = Result<T, TableError>>,
-) -> Result<T, TableError> {
-    let late = || Err(TableError::Unknown(format!("nothing within {CALL:?}").into()));
-    rt::within(runtime, CALL, call).await.unwrap_or_else(late)
-}
-
-/// What a table says, with its name and the remedy.
 fn explained(table: &str, error: TableError) -> anyhow::Error {
     let remedy = error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
     anyhow::anyhow!("table {table}: {error}{remedy}")
 }
 
-/// Runs `work` until it is done, or someone asks to end.
+/// Runs `work` until it is done, or a signal ends it.
 pub(crate) fn run(
     work: impl AsyncFnOnce(&TokioRuntime) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
@@ -207,40 +208,31 @@ pub(crate) fn run(
         .worker_threads(1)
         .enable_all()
         .build()
-        .context("could not start a thread for the network")?;
+        .context("cannot start a thread for the network")?;
     let runtime = TokioRuntime::new(tokio.handle().clone());
-    let outcome = tokio.block_on(unless_asked(work(&runtime)));
-    // A name that is being looked up is not waited for.
+    let outcome = tokio.block_on(unless_ended(work(&runtime)));
+    // Does not wait for name lookups under way.
     tokio.shutdown_background();
     match outcome {
         Ok(Ok(status)) => Ok(status),
         Ok(Err(error)) => {
-            crate::output::say(&format!("{error:#}"));
+            output::say(&format!("{error:#}"));
             Ok(ExitCode::from(FAILED))
         }
         Err(ending) => {
-            let _ = writeln!(io::stderr(), "broken off; it is safe to run it again");
+            output::say("ended early; it is safe to run it again");
             Ok(ending.status())
         }
     }
 }
 
-/// The outcome of `work`, or who asked to end before.
-async fn unless_asked<T>(work: impl Future<Output = T>) -> Result<T, Ending> {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return Ok(work.await);
-    };
-    let mut work = pin!(work);
-    poll_fn(|context| {
-        if let Poll::Ready(outcome) = work.as_mut().poll(context) {
-            return Poll::Ready(Ok(outcome));
-        }
-        if interrupt.poll_recv(context).is_ready() {
-            return Poll::Ready(Err(Ending::Interrupted));
-        }
-        terminate.poll_recv(context).map(|_| Err(Ending::Terminated))
+/// The outcome of `work`, or the signal that came before.
+async fn unless_ended<T>(work: impl Future<Output = T>) -> Result<T, Ending> {
+    let Ok(mut signals) = Signals::listen() else { return Ok(work.await) };
+    let (mut work, mut ended) = (pin!(work), pin!(signals.recv()));
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(outcome) => Poll::Ready(Ok(outcome)),
+        Poll::Pending => ended.as_mut().poll(context).map(Err),
     })
     .await
 }

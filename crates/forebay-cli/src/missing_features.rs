@@ -1,74 +1,84 @@
-//! The commands that were left out of this build, and how to get them.
+//! Commands that need a feature which this build lacks.
 
-use std::process::ExitCode;
-
-use clap::{Args, Subcommand};
+use clap::{Arg, ArgMatches, Command};
 use forebay_sim::shell_word;
 
-/// The commands that were left out of this build.
-#[derive(Debug, Subcommand)]
-pub(crate) enum LeftOut {
-    /// A local Aurora DSQL (not in this build: see its error message).
-    #[cfg(not(feature = "dsql-local"))]
-    DsqlLocal(Call),
-    /// Flight SQL: a shell for its servers (not in this build: see its error message).
-    #[cfg(not(feature = "flight"))]
-    Flight(Call),
-    /// A local Flight SQL server (not in this build: see its error message).
-    #[cfg(not(feature = "flight-local"))]
-    FlightLocal(Call),
-    /// The connections a fleet shares (not in this build: see its error message).
-    #[cfg(not(feature = "aws"))]
-    Lease(Call),
-    /// The connect rate a fleet shares (not in this build: see its error message).
-    #[cfg(not(feature = "aws"))]
-    Limiter(Call),
+/// A command that needs a feature.
+struct Optional {
+    name: &'static str,
+    feature: &'static str,
+    is_built: bool,
+    about: &'static str,
 }
 
-/// Whatever such a command is called with.
-#[derive(Debug, Args)]
-pub(crate) struct Call {
-    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<String>,
+const OPTIONAL: [Optional; 5] = [
+    Optional {
+        name: "dsql-local",
+        feature: "dsql-local",
+        is_built: cfg!(feature = "dsql-local"),
+        about: "Run a local Aurora DSQL",
+    },
+    Optional {
+        name: "flight",
+        feature: "flight",
+        is_built: cfg!(feature = "flight"),
+        about: "Query a Flight SQL server",
+    },
+    Optional {
+        name: "flight-local",
+        feature: "flight-local",
+        is_built: cfg!(feature = "flight-local"),
+        about: "Run a local Flight SQL server",
+    },
+    Optional {
+        name: "lease",
+        feature: "aws",
+        is_built: cfg!(feature = "aws"),
+        about: "Show and repair a fleet's shared connections",
+    },
+    Optional {
+        name: "limiter",
+        feature: "aws",
+        is_built: cfg!(feature = "aws"),
+        about: "Show a fleet's shared connect rate",
+    },
+];
+
+/// Adds the missing commands to the help. Each accepts any arguments.
+pub(crate) fn add(command: Command) -> Command {
+    let missing = OPTIONAL.iter().filter(|optional| !optional.is_built);
+    command.subcommands(missing.map(|Optional { name, feature, about, .. }| {
+        let arguments = Arg::new("arguments").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
+        Command::new(*name)
+            .about(format!("{about} (feature {feature})"))
+            .disable_help_flag(true)
+            .arg(arguments.hide(true))
+    }))
 }
 
-impl LeftOut {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let (command, feature, call): (&str, &str, Call) = match self {
-            #[cfg(not(feature = "dsql-local"))]
-            Self::DsqlLocal(call) => ("dsql-local", "dsql-local", call),
-            #[cfg(not(feature = "flight"))]
-            Self::Flight(call) => ("flight", "flight", call),
-            #[cfg(not(feature = "flight-local"))]
-            Self::FlightLocal(call) => ("flight-local", "flight-local", call),
-            #[cfg(not(feature = "aws"))]
-            Self::Lease(call) => ("lease", "aws", call),
-            #[cfg(not(feature = "aws"))]
-            Self::Limiter(call) => ("limiter", "aws", call),
-        };
-        anyhow::bail!(
-            "{command} was left out of this build; run: {}",
-            invocation(command, feature, &call.arguments, &built())
-        );
-    }
+/// # Errors
+/// If the command is missing. The error says how to build it.
+pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<()> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    let Some(Optional { feature, .. }) =
+        OPTIONAL.iter().find(|optional| optional.name == name && !optional.is_built)
+    else {
+        return Ok(());
+    };
+    let arguments: Vec<&str> =
+        matches.get_many::<String>("arguments").into_iter().flatten().map(String::as_str).collect();
+    let mut built: Vec<&str> = OPTIONAL.iter().filter(|one| one.is_built).map(|one| one.feature).collect();
+    built.dedup();
+    anyhow::bail!(
+        "this build lacks {name}; run: {}\n--features full builds every command",
+        invocation(name, feature, &arguments, &built)
+    );
 }
 
-/// The features that this build has.
-fn built() -> Vec<&'static str> {
-    let features = [
-        ("aws", cfg!(feature = "aws")),
-        ("dsql-local", cfg!(feature = "dsql-local")),
-        ("flight", cfg!(feature = "flight")),
-        ("flight-local", cfg!(feature = "flight-local")),
-    ];
-    features.into_iter().filter_map(|(name, is_built)| is_built.then_some(name)).collect()
-}
-
-/// What to type for a build with one more feature, and none less.
-fn invocation(command: &str, feature: &str, arguments: &[String], built: &[&str]) -> String {
+/// The command line for a build with one more feature.
+fn invocation(name: &str, feature: &str, arguments: &[&str], built: &[&str]) -> String {
     let features = [built, &[feature]].concat().join(",");
-    let call: Vec<String> =
-        std::iter::once(command).chain(arguments.iter().map(String::as_str)).map(shell_word).collect();
+    let call: Vec<String> = [&[name], arguments].concat().into_iter().map(shell_word).collect();
     format!("cargo run --release --features {features} -- {}", call.join(" "))
 }
 
@@ -77,14 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_to_type_keeps_the_arguments_and_what_is_built() {
-        let arguments = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    fn the_command_line_keeps_the_arguments_and_the_features() {
         assert_eq!(
-            invocation("flight", "flight", &arguments(&["sql", "-c", "SELECT 'it''s'"]), &["dsql-local"]),
+            invocation("flight", "flight", &["sql", "-c", "SELECT 'it''s'"], &["dsql-local"]),
             r"cargo run --release --features dsql-local,flight -- flight sql -c 'SELECT '\''it'\'''\''s'\'''"
         );
         assert_eq!(
-            invocation("lease", "aws", &arguments(&["status", ""]), &[]),
+            invocation("lease", "aws", &["status", ""], &[]),
             "cargo run --release --features aws -- lease status ''"
         );
     }

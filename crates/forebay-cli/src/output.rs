@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
 
-/// How wide text is at most, in columns.
-const WIDTH: usize = 80;
+/// The width of text whose terminal is not known, in columns.
+pub(crate) const WIDTH: usize = 80;
 
 /// Prints to stdout. It is not an error if the reader has gone away, as `head` does.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
@@ -21,12 +21,12 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "forebay: {text}");
 }
 
-/// Breaks lines of more than 80 columns between words.
-pub(crate) fn wrap(text: &str) -> String {
+/// Breaks lines that are wider than `width` between words.
+pub(crate) fn wrap(text: &str, width: usize) -> String {
     let mut wrapped = String::new();
     let mut column = 0;
     for word in text.split_inclusive([' ', '\n']) {
-        if column > 0 && column + word.trim_end().chars().count() > WIDTH {
+        if column > 0 && column + word.trim_end().chars().count() > width {
             wrapped.truncate(wrapped.trim_end().len());
             wrapped.push('\n');
             column = 0;
@@ -43,6 +43,7 @@ mod tests {
 
     #[test]
     fn lines_are_broken_between_words_only() {
+        let wrap = |text: &str| wrap(text, 80);
         let word = "seven77 ".repeat(10);
         assert_eq!(
             wrap(&format!("{word}x\n  indented\n\n")),

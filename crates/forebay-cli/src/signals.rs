@@ -1,21 +1,23 @@
-//! How a command ends ahead of time, and who may ask for it.
+//! The signals that end a command early.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use forebay::rt::{Runtime, TokioRuntime};
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Why a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was done.
     Complete,
-    /// Its viewer had seen enough.
+    /// The user pressed a key.
     Quit,
     /// Ctrl-C.
     Interrupted,
-    /// The system, or whoever started it, asked it to end.
+    /// SIGTERM.
     Terminated,
 }
 
@@ -44,49 +46,68 @@ impl Ending {
     }
 }
 
-/// Requests from outside to end.
+/// SIGINT, and SIGTERM where there is one.
+pub(crate) struct Signals {
+    #[cfg(unix)]
+    interrupt: Signal,
+    #[cfg(unix)]
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Listens from now on: the signals no longer end the process by themselves. Must be called in tokio's context.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            interrupt: signal(SignalKind::interrupt())?,
+            #[cfg(unix)]
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next signal.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses no signal: the next call returns it.
+    pub(crate) async fn recv(&mut self) -> Ending {
+        #[cfg(unix)]
+        {
+            std::future::poll_fn(|context| {
+                if self.interrupt.poll_recv(context).is_ready() {
+                    return std::task::Poll::Ready(Ending::Interrupted);
+                }
+                self.terminate.poll_recv(context).map(|_| Ending::Terminated)
+            })
+            .await
+        }
+        #[cfg(not(unix))]
+        {
+            // If it cannot listen, the signal ends the process by itself.
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            Ending::Interrupted
+        }
+    }
+}
+
+/// A flag that the first signal sets, for commands that look at it now and then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests(Arc<OnceLock<Ending>>);
 
 impl Requests {
-    /// Listens for signals from now on. They no longer end the process by themselves. To be called within tokio's
-    /// context, so that the very next signal is heard.
+    /// Listens from now on. Must be called in tokio's context.
     pub(crate) fn listen(runtime: &TokioRuntime) -> Self {
         let requests = Self::default();
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            for (kind, ending) in [
-                (SignalKind::interrupt(), Ending::Interrupted),
-                (SignalKind::terminate(), Ending::Terminated),
-            ] {
-                if let Ok(mut signals) = signal(kind) {
-                    let this = requests.clone();
-                    runtime.spawn(Box::pin(async move {
-                        signals.recv().await;
-                        this.ask(ending);
-                        // Whoever asks twice does not want to wait for a clean end.
-                        signals.recv().await;
-                        std::process::exit(ending.number());
-                    }));
-                }
-            }
-        }
-        #[cfg(not(unix))]
-        {
+        if let Ok(mut signals) = Signals::listen() {
             let this = requests.clone();
             runtime.spawn(Box::pin(async move {
-                if tokio::signal::ctrl_c().await.is_ok() {
-                    this.ask(Ending::Interrupted);
-                }
+                let _ = this.0.set(signals.recv().await);
+                // After a second signal, the user does not want to wait for a clean end.
+                std::process::exit(signals.recv().await.number());
             }));
         }
         requests
-    }
-
-    fn ask(&self, ending: Ending) {
-        // The first request counts.
-        let _ = self.0.set(ending);
     }
 
     /// Whether to go on.
@@ -94,7 +115,7 @@ impl Requests {
         if self.asked().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// What was asked for, if anything was.
+    /// The signal that came, if one did.
     pub(crate) fn asked(&self) -> Option<Ending> {
         self.0.get().copied()
     }

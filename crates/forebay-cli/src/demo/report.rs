@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::contest::{Contest, Frame, Phase};
 use super::scenario::{self, count, millis, seconds};
 use super::side::{Figures, NAMES, settings};
-use crate::output::wrap;
+use crate::output::{WIDTH, wrap};
 use crate::signals::{Ending, Requests};
 
 /// How soon a request to end is noticed.
@@ -46,7 +46,7 @@ fn setup() -> String {
             settings(side).into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
         format!("{}: {}", NAMES[side], words.join("; "))
     };
-    wrap(&format!("{}\n{}\n{}\n", scenario::line(), side(0), side(1)))
+    wrap(&format!("{}\n{}\n{}\n", scenario::line(), side(0), side(1)), WIDTH)
 }
 
 /// How far the contest is.
@@ -114,7 +114,7 @@ pub(super) fn comparison(seed: Seed, frame: &Frame) -> String {
             .to_owned()
     };
     let next = "Next: README.md shows the reservoir in a program of your own; docs/ is the manual.";
-    text + "\n" + &wrap(&format!("{meaning}\n{next}\n"))
+    text + "\n" + &wrap(&format!("{meaning}\n{next}\n"), WIDTH)
 }
 
 /// One JSON object, and a line end.

@@ -1,4 +1,4 @@
-//! What the user is told beside results.
+//! Messages beside the results.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,37 +7,38 @@ use forebay_flight::Error;
 use super::{Outcome, Shell};
 use crate::flight::connection::remedy;
 use crate::flight::format::Format;
-use crate::flight::out::is_reader_gone;
-use crate::flight::running::Trouble;
+use crate::flight::out::{is_reader_gone, terminal_width};
+use crate::flight::running::RunError;
 use crate::flight::statement::Statement;
 use crate::flight::table::printable;
 use crate::flight::transaction::Transaction;
+use crate::output::wrap;
 
 impl Shell {
-    /// Tells what went wrong, and sees to the session.
-    pub(super) fn trouble(&mut self, trouble: Trouble, statement: Option<&Statement>) -> Outcome {
-        match trouble {
-            Trouble::Output(error) if is_reader_gone(&error) => Outcome::Unread,
-            Trouble::Output(error) => self.fail(&format!("cannot write the result: {error:#}")),
-            Trouble::Statement(Error::Cancelled { .. }) => {
+    /// Reports an error, and replaces a lost session.
+    pub(super) fn report(&mut self, error: RunError, statement: Option<&Statement>) -> Outcome {
+        match error {
+            RunError::Output(error) if is_reader_gone(&error) => Outcome::ReaderGone,
+            RunError::Output(error) => self.fail(&format!("cannot write the result: {error:#}")),
+            RunError::Statement(Error::Cancelled { .. }) => {
                 say("Cancelled.");
-                // Once more, and not one statement was done in between: it may be the session that is stuck.
+                // The second cancellation without a result in between: the session may be stuck.
                 if std::mem::replace(&mut self.was_cancelled, true) && self.is_interactive {
-                    say("hint: if the server does not stop, \\c starts over with a new session");
+                    say("hint: if the server does not stop, \\c opens a new session");
                 }
                 Outcome::Interrupted
             }
-            Trouble::Statement(error) => {
+            RunError::Statement(error) => {
                 let at = match (&self.source, statement) {
                     (Some(source), Some(statement)) => format!("{source}, line {}: ", statement.line),
                     (None, Some(statement)) if statement.line > 1 => format!("line {}: ", statement.line),
                     _ => String::new(),
                 };
-                self.tell_failure_at(&at, &error);
-                if self.connection.forget_lost(&error) {
+                self.report_failure_at(&at, &error);
+                if self.connection.drop_lost(&error) {
                     self.transaction = Transaction::None;
                     if self.is_interactive {
-                        self.start_over();
+                        self.reconnect();
                     }
                 }
                 Outcome::Failed
@@ -45,13 +46,12 @@ impl Shell {
         }
     }
 
-    /// Whether the transaction is still open is not known, and whoever types on should know that. A shell that nobody types
-    /// into ends here, and whatever is open ends with it.
-    pub(super) fn tell_doubt(&self) {
+    /// Warns that the transaction may be gone. A script ends here, and its transaction ends with it.
+    pub(super) fn warn_doubt(&self) {
         if self.is_interactive {
             say(
-                "warning: the server may have ended the transaction; each statement that follows would then be \
-                 committed by itself. ROLLBACK makes sure that none is open",
+                "warning: the server may have ended the transaction; it would then commit each further statement by \
+                 itself. ROLLBACK makes sure that none is open",
             );
         }
     }
@@ -64,17 +64,17 @@ impl Shell {
                 say("warning: the transaction was left open: what was not committed is undone")
             }
             Transaction::Doubtful => {
-                say("warning: a transaction may have been left open: what was not committed is undone");
+                say("warning: a transaction may still be open: what was not committed is undone");
             }
         }
     }
 
-    pub(super) fn tell_failure(&self, error: &Error) {
-        self.tell_failure_at("", error);
+    pub(super) fn report_failure(&self, error: &Error) {
+        self.report_failure_at("", error);
     }
 
-    fn tell_failure_at(&self, at: &str, error: &Error) {
-        // A server may say anything, also to a terminal; but lines are lines.
+    fn report_failure_at(&self, at: &str, error: &Error) {
+        // A server's text must not control the terminal. Its line feeds stay.
         let text = error.to_string();
         let lines: Vec<String> = text.lines().map(printable).collect();
         say(&format!("error: {at}{}", lines.join("\n")));
@@ -91,10 +91,10 @@ impl Shell {
         Outcome::Failed
     }
 
-    /// Tells what is no result: beside it for people, never into what a program reads.
+    /// Prints a message that is not a result: next to it for people, never into the output that a program reads.
     pub(super) fn note(&mut self, text: &str) {
         if self.format == Format::Table && !self.out.is_file() {
-            // A reader who has gone is noticed with the next result.
+            // The next result notices a reader that has gone.
             let _ = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
         } else if self.is_interactive || io::stderr().is_terminal() {
             say(text);
@@ -102,7 +102,8 @@ impl Shell {
     }
 }
 
-/// Tells the user. If nobody listens, nobody is told.
+/// Prints a message to stderr. A terminal gets no line that it would break inside a word.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let width = terminal_width(&io::stderr()).unwrap_or(usize::MAX);
+    let _ = writeln!(io::stderr(), "{}", wrap(text, width));
 }
