@@ -10,7 +10,6 @@ use std::task::Poll;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use forebay::EnvReader;
 use forebay::rt::TokioRuntime;
 use forebay_aws::dynamo::{DynamoTable, Place, SetupError};
 use forebay_fleet::TableError;
@@ -114,9 +113,7 @@ impl<V: Variable> Target<V> {
 
 /// The host as the table's keys have it: in lower case, and without a port.
 fn host(text: &str) -> Result<String, String> {
-    let environment = EnvReader::new("DSQL").read([("CLUSTER_ENDPOINT", text)]);
-    let endpoint = environment.map_err(|error| error.to_string())?.endpoint;
-    endpoint
+    Some(forebay_fleet::cluster_host(text.trim()))
         .filter(|host| is_host(host))
         .ok_or_else(|| "it is not a host, such as abc.dsql.us-east-1.on.aws".to_owned())
 }
