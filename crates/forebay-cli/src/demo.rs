@@ -23,9 +23,9 @@ use crate::signals::Requests;
 
 /// Compare a pool and a reservoir under the same load, side by side
 ///
-/// Two identical servers in memory accept 25 connections a second and end each session after 8 seconds. Aurora DSQL
-/// accepts 100 and ends each after an hour. The same callers use both: one through a deadpool, set up as well as it
-/// can be, the other through a reservoir. The demo uses no network.
+/// Two identical servers in memory accept 25 connections a second and end each session after 8 seconds.
+/// Aurora DSQL accepts 100 and ends each after an hour. The same callers use both: one through a deadpool,
+/// set up as well as it can be, the other through a reservoir. The demo uses no network.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(
     after_help = "In the live view, q or Esc ends the demo early. The exit status is 0, or 130 after Ctrl-C; \

@@ -21,9 +21,9 @@ use token::Token;
 
 /// Run a local Aurora DSQL
 ///
-/// It admits, authenticates, expires and fails as the real one does. It runs until SIGINT or SIGTERM, and then removes its
-/// files. Only the template of an empty PostgreSQL (about 13 MB) stays in the directory for temporary files, for the next
-/// start with that engine. The manual page is docs/dsql-local.md.
+/// It admits, authenticates, expires and fails as the real one does. It runs until SIGINT or SIGTERM, and
+/// then removes its files. Only the template of an empty PostgreSQL (about 13 MB) stays in the directory for
+/// temporary files, for the next start with that engine. The manual page is docs/dsql-local.md.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -46,7 +46,8 @@ enum Subcommands {
 
 #[derive(Debug, Args)]
 struct Keys {
-    /// Keys in the format of the AWS command line; tokens may be signed with any of them. Default: a well-known key.
+    /// Keys in the format of the AWS command line; tokens may be signed with any of them. Default: a
+    /// well-known key.
     #[arg(long, value_name = "FILE")]
     credentials_file: Option<PathBuf>,
 }

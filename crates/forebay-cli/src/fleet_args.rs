@@ -176,8 +176,8 @@ impl Confirm {
 }
 
 impl Common {
-    /// The table called `name`, with the credentials of the environment. The region is REGION, or what the SDK finds, or
-    /// the cluster's.
+    /// The table called `name`, with the credentials of the environment. The region is REGION, or what the
+    /// SDK finds, or the cluster's.
     async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
         let place = Place {
             region: std::env::var("REGION").ok().filter(|region| !region.is_empty()),

@@ -18,9 +18,9 @@ use tell::Tell;
 
 /// Run a local Flight SQL server
 ///
-/// Each connection has a SQLite session of its own, in this process. Transactions, temporary tables, prepared statements
-/// and options end with it. Statements can be interrupted by every means that Flight has. The server runs until SIGINT or
-/// SIGTERM, and then removes its files. The manual page is docs/flight-local.md.
+/// Each connection has a SQLite session of its own, in this process. Transactions, temporary tables, prepared
+/// statements and options end with it. Statements can be interrupted by every means that Flight has. The
+/// server runs until SIGINT or SIGTERM, and then removes its files. The manual page is docs/flight-local.md.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -168,7 +168,8 @@ enum Key {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Like {
-    /// Sessions linger for 15 minutes, nothing can be cancelled, every error is INTERNAL, every update counts 0 rows.
+    /// Sessions linger for 15 minutes, nothing can be cancelled, every error is INTERNAL, every update counts
+    /// 0 rows.
     Swanlake,
 }
 

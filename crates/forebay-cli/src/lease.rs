@@ -33,14 +33,14 @@ pub(crate) struct Lease {
 enum Command {
     /// Create the table, or check the one that is there; safe to repeat
     ///
-    /// The table gets a partition key pk (string), on-demand billing and a time-to-live on ttl_epoch. Of an existing
-    /// table, only the time-to-live is changed.
+    /// The table gets a partition key pk (string), on-demand billing and a time-to-live on ttl_epoch. Of an
+    /// existing table, only the time-to-live is changed.
     #[command(after_help = "Example:\n  forebay lease setup --table forebay")]
     Setup(Setup<LeaseTable>),
     /// Show which instance holds how many slots, the age of its heartbeat, and whether the counts add up
     ///
-    /// Drift is the number of free and held slots less the capacity. In the ledger it is zero, or something is broken. A
-    /// counter (mode counter) drifts when an instance crashes: see reconcile.
+    /// Drift is the number of free and held slots less the capacity. In the ledger it is zero, or something
+    /// is broken. A counter (mode counter) drifts when an instance crashes: see reconcile.
     #[command(
         after_help = "The exit status is 1 if there is drift, or a shard that cannot be read.\n\nExample:\n  forebay \
                       lease status --table forebay --endpoint abc.dsql.us-east-1.on.aws --json | jq .instances"
@@ -53,9 +53,9 @@ enum Command {
 
 /// Set the counter of mode counter to the number of leases that are held
 ///
-/// It deletes the leases of dead instances. It first watches those that seem dead for 100 seconds, since clocks differ. It
-/// refuses while there are signs of instances that do not renew their leases: their connections outlive their items, so
-/// nobody can count them.
+/// It deletes the leases of dead instances. It first watches those that seem dead for 100 seconds, since
+/// clocks differ. It refuses while there are signs of instances that do not renew their leases: their
+/// connections outlive their items, so nobody can count them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease reconcile --table forebay --endpoint abc.dsql.us-east-1.on.aws --yes"
@@ -72,9 +72,10 @@ struct Reconcile {
 
 /// Delete everything about a cluster: the ledger, the shared rate, and the counter unless it is in use
 ///
-/// Live instances join again within a heartbeat or two, with their connections and their numbers. Until all have, the
-/// fleet can open more connections than the limit, and a new instance may get the number of a live one. If ids carry the
-/// number, start no instance meanwhile. After a change of the limit, a reset makes the ledger use it.
+/// Live instances join again within a heartbeat or two, with their connections and their numbers. Until all
+/// have, the fleet can open more connections than the limit, and a new instance may get the number of a live
+/// one. If ids carry the number, start no instance meanwhile. After a change of the limit, a reset makes the
+/// ledger use it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease reset --table forebay --endpoint abc.dsql.us-east-1.on.aws"
@@ -88,8 +89,9 @@ struct Reset {
 
 /// Remove one instance from the ledger, as if it were dead: its slots are free immediately
 ///
-/// A live instance joins again within a heartbeat, with its connections and its number. Until then the cluster may have
-/// more connections than the limit, and a new instance may get its number, which its ids still carry.
+/// A live instance joins again within a heartbeat, with its connections and its number. Until then the
+/// cluster may have more connections than the limit, and a new instance may get its number, which its ids
+/// still carry.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  forebay lease evict his4k2pq --table forebay --endpoint abc.dsql.us-east-1.on.aws"

@@ -12,37 +12,21 @@ struct Optional {
 }
 
 const OPTIONAL: [Optional; 5] = [
-    Optional {
-        name: "dsql-local",
-        feature: "dsql-local",
-        is_built: cfg!(feature = "dsql-local"),
-        about: "Run a local Aurora DSQL",
-    },
-    Optional {
-        name: "flight",
-        feature: "flight",
-        is_built: cfg!(feature = "flight"),
-        about: "Query a Flight SQL server",
-    },
-    Optional {
-        name: "flight-local",
-        feature: "flight-local",
-        is_built: cfg!(feature = "flight-local"),
-        about: "Run a local Flight SQL server",
-    },
-    Optional {
-        name: "lease",
-        feature: "aws",
-        is_built: cfg!(feature = "aws"),
-        about: "Show and repair a fleet's shared connections",
-    },
-    Optional {
-        name: "limiter",
-        feature: "aws",
-        is_built: cfg!(feature = "aws"),
-        about: "Show a fleet's shared connect rate",
-    },
+    optional("dsql-local", "dsql-local", cfg!(feature = "dsql-local"), "Run a local Aurora DSQL"),
+    optional("flight", "flight", cfg!(feature = "flight"), "Query a Flight SQL server"),
+    optional("flight-local", "flight-local", cfg!(feature = "flight-local"), "Run a local Flight SQL server"),
+    optional("lease", "aws", cfg!(feature = "aws"), "Show and repair a fleet's shared connections"),
+    optional("limiter", "aws", cfg!(feature = "aws"), "Show a fleet's shared connect rate"),
 ];
+
+const fn optional(
+    name: &'static str,
+    feature: &'static str,
+    is_built: bool,
+    about: &'static str,
+) -> Optional {
+    Optional { name, feature, is_built, about }
+}
 
 /// Adds the missing commands to the help. Each accepts any arguments.
 pub(crate) fn add(command: Command) -> Command {

@@ -55,7 +55,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on: the signals no longer end the process by themselves. Must be called in tokio's context.
+    /// Listens from now on: the signals no longer end the process by themselves. Must be called in tokio's
+    /// context.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             #[cfg(unix)]

@@ -26,8 +26,9 @@ use crate::signals::{Ending, Requests};
 
 /// Simulate a fleet of reservoirs and its cluster, in virtual time
 ///
-/// The cluster, its credential service, the shared store, the machines and their clocks are models. The reservoir, refill,
-/// expiry, limiter and leases are the code that ships. The same scenario and seed give the same run on every machine.
+/// The cluster, its credential service, the shared store, the machines and their clocks are models. The
+/// reservoir, refill, expiry, limiter and leases are the code that ships. The same scenario and seed give the
+/// same run on every machine.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Exit status: 0 if every assertion holds, 1 if one does not, 2 if the scenario or a file is \
@@ -140,7 +141,9 @@ impl Sim {
             return Ok(requests.asked().map_or(ExitCode::SUCCESS, Ending::status));
         };
         if let Some(mut report) = report {
-            report.write_all(forebay_sim::page(&outcome).as_bytes()).context("cannot write the report")?;
+            report
+                .write_all(forebay_sim::html_report(&outcome).as_bytes())
+                .context("cannot write the report")?;
             report.finish()?;
         }
         rows.map_or(Ok(()), AtomicFile::finish)?;
@@ -157,7 +160,7 @@ impl Sim {
         &self,
         source: &Source,
         range: SeedRange,
-        found: &forebay_sim::Seeds,
+        found: &forebay_sim::SeedReport,
         requests: &Requests,
     ) -> anyhow::Result<ExitCode> {
         let text = if self.json {

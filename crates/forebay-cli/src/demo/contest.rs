@@ -79,8 +79,8 @@ impl Contest {
         Ok(contest)
     }
 
-    /// Runs on a thread of its own: tokio's timers are good to a millisecond, and that would be most of what is
-    /// measured here.
+    /// Runs on a thread of its own: tokio's timers are good to a millisecond, and that would be most of what
+    /// is measured here.
     fn run(&self) {
         self.sides.iter().for_each(|side| side.start_counting());
         let start = self.runtime.now();

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use forebay::Seed;
 use forebay::rt::Runtime;
+use forebay_sim::grouped;
 use serde_json::{Map, Value, json};
 
 use super::contest::{Contest, Frame, Phase};
-use super::scenario::{self, count, millis, seconds};
+use super::scenario::{self, millis, seconds};
 use super::side::{Figures, NAMES, settings};
 use crate::output::{WIDTH, wrap};
 use crate::signals::{Ending, Requests};
@@ -58,7 +59,7 @@ fn tick(frame: &Frame) -> String {
     }
     let time = format!("{:>4} of {} s", frame.elapsed.as_secs(), frame.length.as_secs());
     let side = |time: &str, name: &str, figures: &Figures| {
-        let (failed, slow) = (count(figures.failed), count(figures.slow));
+        let (failed, slow) = (grouped(figures.failed), grouped(figures.slow));
         let (p99, opens) = (millis(figures.p99), figures.traffic.attempts);
         format!("{time} | {name}: {failed} failed, {slow} slow, p99 {p99}, {opens} opens/s\n")
     };
@@ -70,7 +71,7 @@ pub(super) fn comparison(seed: Seed, frame: &Frame) -> String {
     let [deadpool, reservoir] = &frame.sides;
     let tenths =
         Duration::from_millis(100) * u32::try_from(frame.elapsed.as_millis() / 100).unwrap_or(u32::MAX);
-    let (callers, length) = (count(reservoir.acquires), seconds(tenths));
+    let (callers, length) = (grouped(reservoir.acquires), seconds(tenths));
     let mut text = format!("\n  {callers} callers to each side in {length}, seed {}\n\n", seed.number());
     let mut line = |name: &str, one: &str, other: &str, note: &str| {
         text += format!("  {name:<26}{one:>15}{other:>13}   {note}").trim_end();
@@ -81,19 +82,19 @@ pub(super) fn comparison(seed: Seed, frame: &Frame) -> String {
         line(name, &figure(deadpool), &figure(reservoir), note);
     };
     let allowed = format!("limit {}, burst {}", scenario::OPENS_PER_SECOND, scenario::BURST);
-    row("failed acquires", |side| count(side.failed), "");
-    row(&format!("slow acquires, over {} ms", scenario::SLOW.as_millis()), |side| count(side.slow), "");
+    row("failed acquires", |side| grouped(side.failed), "");
+    row(&format!("slow acquires, over {} ms", scenario::SLOW.as_millis()), |side| grouped(side.slow), "");
     row("acquire p50", |side| millis(side.p50), "");
     row("acquire p99", |side| millis(side.p99), "");
     row("acquire max", |side| millis(side.max), "");
-    row("peak opens in a second", |side| count(side.traffic.peak_attempts as u64), &allowed);
-    row("refused opens", |side| count(side.traffic.refused), "");
+    row("peak opens in a second", |side| grouped(side.traffic.peak_attempts as u64), &allowed);
+    row("refused opens", |side| grouped(side.traffic.refused), "");
     // These two are not expected: they are only shown if they happened.
     if deadpool.failed_queries + reservoir.failed_queries > 0 {
-        row("failed queries", |side| count(side.failed_queries), "");
+        row("failed queries", |side| grouped(side.failed_queries), "");
     }
     if deadpool.waiting + reservoir.waiting > 0 {
-        row("still waiting at the end", |side| count(side.waiting as u64), "");
+        row("still waiting at the end", |side| grouped(side.waiting as u64), "");
     }
     let late = deadpool.latest_start.max(reservoir.latest_start);
     if late >= scenario::SLOW {

@@ -1,12 +1,13 @@
 //! The demo's scenario: what the server allows, when callers come, and how figures read.
 //!
-//! The clock runs fast: a session ends after eight seconds, where Aurora DSQL ends it after an hour. The rate is a
-//! small share of a fleet's limit; it is not to the same scale.
+//! The clock runs fast: a session ends after eight seconds, where Aurora DSQL ends it after an hour. The rate
+//! is a small share of a fleet's limit; it is not to the same scale.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use forebay::{Rng, Seed};
+use forebay_sim::grouped;
 
 // The server.
 pub(super) const OPENS_PER_SECOND: u32 = 25;
@@ -16,16 +17,17 @@ pub(super) const OPEN_TIME: Range<Duration> = Duration::from_millis(20)..Duratio
 pub(super) const REFUSAL_TIME: Duration = Duration::from_millis(5);
 pub(super) const SESSION_LIFE: Duration = Duration::from_secs(8);
 
-// Both sides. Of sixty connections, eight are in use in quiet times and forty in a rush. To replace each of the sixty
-// once in its life takes ten opens a second, of twenty-five.
+// Both sides. Of sixty connections, eight are in use in quiet times and forty in a rush. To replace each of
+// the sixty once in its life takes ten opens a second, of twenty-five.
 pub(super) const CONNECTIONS: usize = 60;
 pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 /// An acquire that took longer was slow.
 pub(super) const SLOW: Duration = Duration::from_millis(5);
 
-// The callers. The first rush comes while all connections are new: both sides take it well. From then on there is one
-// in each session life. Every 4 s to every 12 s were tried: the pool fails callers in each. Without a rush it fails
-// none, and is only slow for callers whose session has ended and who have to open another.
+// The callers. The first rush comes while all connections are new: both sides take it well. From then on
+// there is one in each session life. Every 4 s to every 12 s were tried: the pool fails callers in each.
+// Without a rush it fails none, and is only slow for callers whose session has ended and who have to open
+// another.
 pub(super) const CALLERS_PER_SECOND: u32 = 500;
 pub(super) const RUSH_CALLERS_PER_SECOND: u32 = 2_500;
 pub(super) const FIRST_RUSH: Duration = Duration::from_millis(500);
@@ -43,7 +45,8 @@ fn is_rush(at: Duration) -> bool {
         .is_some_and(|since| since.as_nanos() % RUSH_EVERY.as_nanos() < RUSH_LASTS.as_nanos())
 }
 
-/// Each caller: when it comes, from the start, and how long its query takes. The same seed gives the same callers.
+/// Each caller: when it comes, from the start, and how long its query takes. The same seed gives the same
+/// callers.
 pub(super) fn callers(seed: Seed, length: Duration) -> impl Iterator<Item = (Duration, Duration)> {
     let mut rng = seed.fork("load").rng();
     let mut at = Duration::ZERO;
@@ -62,19 +65,10 @@ pub(super) fn line() -> String {
         "server: {OPENS_PER_SECOND} opens a second, burst {BURST}, sessions end after {}; callers: {} a second, and \
          every {} a rush of {}",
         seconds(SESSION_LIFE),
-        count(CALLERS_PER_SECOND.into()),
+        grouped(CALLERS_PER_SECOND.into()),
         seconds(RUSH_EVERY),
-        count(RUSH_CALLERS_PER_SECOND.into()),
+        grouped(RUSH_CALLERS_PER_SECOND.into()),
     )
-}
-
-/// A whole number, with commas between its thousands.
-pub(super) fn count(number: u64) -> String {
-    if number < 1_000 {
-        number.to_string()
-    } else {
-        format!("{},{:03}", count(number / 1_000), number % 1_000)
-    }
 }
 
 /// A wait, in milliseconds: three digits are enough.
@@ -83,7 +77,7 @@ pub(super) fn millis(wait: Duration) -> String {
     match millis {
         ..10.0 => format!("{millis:.2} ms"),
         10.0..100.0 => format!("{millis:.1} ms"),
-        _ => format!("{} ms", count(wait.as_millis().try_into().unwrap_or(u64::MAX))),
+        _ => format!("{} ms", grouped(wait.as_millis().try_into().unwrap_or(u64::MAX))),
     }
 }
 
@@ -132,11 +126,6 @@ mod tests {
         // A connection is retired well before its session ends.
         let opens_per_second = CONNECTIONS as f64 / (SESSION_LIFE.as_secs_f64() - 2.5);
         assert!(opens_per_second * 2.0 < f64::from(OPENS_PER_SECOND), "{opens_per_second}");
-    }
-
-    #[test]
-    fn thousands_are_apart() {
-        assert_eq!([0, 999, 1_000, 1_002, 1_234_567].map(count), ["0", "999", "1,000", "1,002", "1,234,567"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use forebay_sim::grouped;
 use ratatui::DefaultTerminal;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -12,7 +13,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph, Widget, Wrap};
 
 use super::contest::{Contest, Frame, Phase};
-use super::scenario::{self, CONNECTIONS, OPENS_PER_SECOND, count, millis};
+use super::scenario::{self, CONNECTIONS, OPENS_PER_SECOND, millis};
 use super::side::{Figures, NAMES, settings};
 use crate::signals::{Ending, Requests};
 
@@ -23,11 +24,12 @@ const LEAST: (u16, u16) = (38, 12);
 /// On a narrower terminal, one side is above the other.
 const WIDE: u16 = 70;
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
-/// The top of the chart, in multiples of the limit, for both sides. It cuts off higher bars; the title has the peak.
+/// The top of the chart, in multiples of the limit, for both sides. It cuts off higher bars; the title has
+/// the peak.
 const CHART_TOP: usize = 3;
 
-/// Shows the contest until it is over, or a key or a signal ends it. The terminal is also restored after an error and
-/// after a panic.
+/// Shows the contest until it is over, or a key or a signal ends it. The terminal is also restored after an
+/// error and after a panic.
 pub(super) fn show(contest: &Contest, requests: &Requests) -> anyhow::Result<Ending> {
     let ending = ratatui::try_init()
         .and_then(|mut terminal| watch(&mut terminal, contest, requests))
@@ -96,7 +98,7 @@ fn render(frame: &Frame, history: &History, area: Rect, buffer: &mut Buffer) {
 /// The most important first.
 fn render_words(frame: &Frame, area: Rect, buffer: &mut Buffer) {
     let side = |name: &str, figures: &Figures| {
-        let failed = format!("{name} {} failed", count(figures.failed));
+        let failed = format!("{name} {} failed", grouped(figures.failed));
         Line::from(if figures.failed > 0 { failed.red() } else { failed.green() })
     };
     let lines = vec![
@@ -180,9 +182,9 @@ fn bar(name: &str, number: usize, color: Color, width: u16) -> Line<'static> {
 }
 
 fn words(figures: &Figures, width: u16) -> Vec<Line<'static>> {
-    let failed = format!("failed {}", count(figures.failed));
+    let failed = format!("failed {}", grouped(figures.failed));
     let failed = if figures.failed > 0 { failed.red().bold() } else { failed.green().bold() };
-    let slow = format!("   slow {} of {}", count(figures.slow), count(figures.acquires));
+    let slow = format!("   slow {} of {}", grouped(figures.slow), grouped(figures.acquires));
     let waits = [("p50", figures.p50), ("p99", figures.p99), ("max", figures.max)].map(|(name, wait)| {
         format!("{name} {}", if figures.acquires > 0 { millis(wait) } else { "-".to_owned() })
     });
@@ -190,7 +192,7 @@ fn words(figures: &Figures, width: u16) -> Vec<Line<'static>> {
     if line.len() > usize::from(width) {
         line = waits.join(" ");
     }
-    let (opened, refused) = (count(figures.traffic.opened), count(figures.traffic.refused));
+    let (opened, refused) = (grouped(figures.traffic.opened), grouped(figures.traffic.refused));
     vec![
         Line::from(vec![failed, slow.into()]),
         Line::from(line),
@@ -198,8 +200,8 @@ fn words(figures: &Figures, width: u16) -> Vec<Line<'static>> {
     ]
 }
 
-/// Opens a second over the whole run, a line at the server's limit, and a mark below the columns in which callers
-/// failed.
+/// Opens a second over the whole run, a line at the server's limit, and a mark below the columns in which
+/// callers failed.
 fn render_chart(columns: &[Column], area: Rect, buffer: &mut Buffer) {
     let Some(rows) = usize::from(area.height).checked_sub(1).filter(|rows| *rows > 0) else { return };
     let limit = OPENS_PER_SECOND as usize;

@@ -18,7 +18,8 @@ use super::server::{Ended, Refused, Server, Session, Traffic};
 /// The two sides, in the order in which everything shows them.
 pub(super) const NAMES: [&str; 2] = ["deadpool 0.13", "forebay"];
 
-/// deadpool: a fifth of the lives' length is random. A half, a fifteenth and last in first out were tried: no better.
+/// deadpool: a fifth of the lives' length is random. A half, a fifteenth and last in first out were tried: no
+/// better.
 const POOL_LIFE: Range<Duration> = Duration::from_millis(6_000)..Duration::from_millis(7_500);
 /// The pause after the first refusal. Each further pause is twice as long, up to the maximum.
 const FIRST_BACKOFF: Duration = Duration::from_millis(40);
@@ -27,7 +28,8 @@ const MAX_BACKOFF: Duration = Duration::from_millis(320);
 const LIFE: Duration = Duration::from_millis(7_000);
 const JITTER: Duration = Duration::from_millis(500);
 const GUARD: Duration = Duration::from_millis(250);
-/// The reservoir leaves 3 of the server's burst: this machine may delay an open so that it comes with the next one.
+/// The reservoir leaves 3 of the server's burst: this machine may delay an open so that it comes with the
+/// next one.
 const RESERVOIR_BURST: u32 = BURST - 3;
 
 /// How the side at this place in [`NAMES`] is set up, in words.
@@ -75,9 +77,9 @@ impl Side {
         Arc::new(Self { lender, server, runtime, tally: Mutex::default() })
     }
 
-    /// deadpool, set up as well as it can be: every connection is open before the first caller comes, each has a life
-    /// of its own, well below the session's, and a refused open is tried again, with a pause. No setting makes it
-    /// open a connection before a caller needs one.
+    /// deadpool, set up as well as it can be: every connection is open before the first caller comes, each
+    /// has a life of its own, well below the session's, and a refused open is tried again, with a pause. No
+    /// setting makes it open a connection before a caller needs one.
     pub(super) fn deadpool(seed: Seed, runtime: Arc<dyn Runtime>) -> anyhow::Result<Arc<Self>> {
         let server = Server::new(seed, Arc::clone(&runtime));
         let rng = Mutex::new(seed.fork("pool").rng());
@@ -127,8 +129,8 @@ impl Side {
         self.server.start_counting();
     }
 
-    /// Serves a caller in the background. Its wait counts from `due_at`, when it was to come: a load that runs late
-    /// must not make a slow side look fast.
+    /// Serves a caller in the background. Its wait counts from `due_at`, when it was to come: a load that
+    /// runs late must not make a slow side look fast.
     pub(super) fn admit(self: &Arc<Self>, due_at: Instant, query_time: Duration) {
         self.tally.lock().figures.waiting += 1;
         let this = Arc::clone(self);
@@ -139,7 +141,8 @@ impl Side {
         self.tally.lock().started(self.runtime.now().since(due_at));
         match &self.lender {
             Lender::Deadpool(pool) => {
-                // deadpool limits the wait and the open separately. The caller waits for no longer than one timeout.
+                // deadpool limits the wait and the open separately. The caller waits for no longer than one
+                // timeout.
                 match rt::within(&*self.runtime, ACQUIRE_TIMEOUT, pool.get()).await {
                     Some(Ok(mut lent)) => {
                         if self.query(&mut lent.session, due_at, query_time).await.is_err() {

@@ -12,9 +12,10 @@ use super::{Keys, Place, region_in};
 
 /// Print a connect token, for clients that cannot sign one: PGPASSWORD=$(forebay dsql-local token ...)
 ///
-/// Without flags, endpoint, region and key come from the environment, as --print-env prints it: from CLUSTER_ENDPOINT,
-/// REGION and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN. Without variables they are the server's
-/// defaults. Region and key are read only if CLUSTER_ENDPOINT is set and --endpoint is not given.
+/// Without flags, endpoint, region and key come from the environment, as --print-env prints it: from
+/// CLUSTER_ENDPOINT, REGION and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN. Without
+/// variables they are the server's defaults. Region and key are read only if CLUSTER_ENDPOINT is set and
+/// --endpoint is not given.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   PGPASSWORD=$(forebay dsql-local token) psql")]

@@ -65,7 +65,8 @@ impl Connection {
         is_lost && self.session.take().is_some()
     }
 
-    /// Ends the session. If a statement was interrupted, it first waits for its end, so that the server stops its work.
+    /// Ends the session. If a statement was interrupted, it first waits for its end, so that the server stops
+    /// its work.
     pub(crate) async fn close(&mut self, runtime: &dyn Runtime, was_interrupted: bool) {
         let Some(mut session) = self.session.take() else { return };
         if was_interrupted {

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 /// The exit status after SIGINT: 128 and the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
 
-/// Ctrl-C cancels the statement that runs. At a prompt it is a key and not a signal. In a script it ends the process if no
-/// statement runs, or if the statement was already cancelled.
+/// Ctrl-C cancels the statement that runs. At a prompt it is a key and not a signal. In a script it ends the
+/// process if no statement runs, or if the statement was already cancelled.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupts(Arc<Mutex<State>>);
 

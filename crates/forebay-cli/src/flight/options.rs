@@ -11,10 +11,12 @@ use crate::access::{self, Access, Login, TlsFiles, UsageError, secret, variable}
 
 /// Run statements at a prompt or from a script
 ///
-/// Reads statements from the terminal, from -c, from --file, or from stdin if it is not a terminal. All of them run in one
-/// session. Ctrl-C cancels the statement that runs, on the server too. \? lists the shell's own commands.
+/// Reads statements from the terminal, from -c, from --file, or from stdin if it is not a terminal. All of
+/// them run in one session. Ctrl-C cancels the statement that runs, on the server too. \? lists the shell's
+/// own commands.
 ///
-/// Exit status: 0 on success; 1 if a statement failed, which is then the last; 2 for a wrong argument; 130 after Ctrl-C.
+/// Exit status: 0 on success; 1 if a statement failed, which is then the last; 2 for a wrong argument; 130
+/// after Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay flight sql grpc://localhost:4214

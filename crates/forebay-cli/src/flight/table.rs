@@ -18,8 +18,8 @@ const NARROWEST: usize = 6;
 /// Marks text that is cut off.
 const MARK: &str = "…";
 
-/// A table that fits the terminal. It cuts wide columns with a mark. If that is not enough, it leaves out the last columns
-/// and says so. Without a terminal nothing is cut.
+/// A table that fits the terminal. It cuts wide columns with a mark. If that is not enough, it leaves out the
+/// last columns and says so. Without a terminal nothing is cut.
 pub(crate) struct Table<W> {
     out: W,
     columns: Vec<Column>,
@@ -71,7 +71,8 @@ impl<W: Write> Table<W> {
 
     /// Makes the widest columns narrower until all fit, or leaves out the last ones.
     fn fit(&mut self, width: usize) {
-        // Each column has a border and two blanks; there is one more border. A mark for omitted columns takes 4.
+        // Each column has a border and two blanks; there is one more border. A mark for omitted columns takes
+        // 4.
         let frame = |columns: usize| columns * 3 + 1;
         let narrow = |column: &Column, cap: usize| column.width.min(cap);
         let least =

@@ -9,7 +9,8 @@ use crate::access::{self, Access, Login, TlsFiles, UsageError, variable};
 
 /// Set a fault of a running server, or read its counters; it must have been started with --control
 ///
-/// COMMAND is one of: slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME, counters.
+/// COMMAND is one of: slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME,
+/// counters.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay flight-local tell --url grpc://127.0.0.1:4214 hang 1

@@ -145,7 +145,8 @@ fn an_interrupt_ends_it_cleanly() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    // It listens for signals before it writes the first row, and rows come through a buffer: at the first, it runs.
+    // It listens for signals before it writes the first row, and rows come through a buffer: at the first, it
+    // runs.
     while fs::metadata(&part).map_or(0, |file| file.len()) == 0 {
         std::thread::yield_now();
     }

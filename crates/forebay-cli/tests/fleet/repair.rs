@@ -108,7 +108,8 @@ fn reconcile_refuses_while_it_cannot_know() {
     assert_eq!(none.status.code(), Some(2));
     assert!(text(&none.stderr).contains("there is no counter"), "{}", text(&none.stderr));
     server.crashed(1, "counter");
-    // A peer that does not renew was here in the year 2100: its clock is off, and its connections cannot be counted.
+    // A peer that does not renew was here in the year 2100: its clock is off, and its connections cannot be
+    // counted.
     let peers = Item::new().with("active", 3).with("updated_ms", 4_102_444_800_000);
     server.put(&format!("dsqllease_counter#{ENDPOINT}"), &peers);
     let refused = server.on_cluster(&["lease", "reconcile", "--yes", "--longest-session", "30m"]);

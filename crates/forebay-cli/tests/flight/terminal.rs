@@ -98,8 +98,8 @@ impl Terminal {
         }
     }
 
-    /// Waits for the next prompt that reads keys. An escape code comes before it. A prompt is drawn more than once, and keys
-    /// pressed in between are lost.
+    /// Waits for the next prompt that reads keys. An escape code comes before it. A prompt is drawn more than
+    /// once, and keys pressed in between are lost.
     pub(crate) fn prompt(&mut self) {
         self.prompt_with("sql> ");
     }

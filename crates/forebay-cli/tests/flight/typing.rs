@@ -39,7 +39,8 @@ fn runs(server: &Server) {
 
 #[test]
 fn ctrl_c_stops_the_statement_on_the_server_and_the_shell_goes_on() {
-    // Where the server tells how far it is, the statement runs apart from its call; elsewhere it ends with it.
+    // Where the server tells how far it is, the statement runs apart from its call; elsewhere it ends with
+    // it.
     for poll_flight_info in [Support::Known, Support::Unknown] {
         let actions = Actions { poll_flight_info, ..Actions::default() };
         let server = Server::start("ctrl-c", Config { actions, ..Config::default() });

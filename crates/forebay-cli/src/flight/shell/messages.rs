@@ -56,7 +56,8 @@ impl Shell {
         }
     }
 
-    /// Warns that the session ends with an open transaction: a user who forgot to commit must not find out later.
+    /// Warns that the session ends with an open transaction: a user who forgot to commit must not find out
+    /// later.
     pub(super) fn leave_transaction(&mut self) {
         match std::mem::take(&mut self.transaction) {
             Transaction::None => {}
@@ -91,7 +92,8 @@ impl Shell {
         Outcome::Failed
     }
 
-    /// Prints a message that is not a result: next to it for people, never into the output that a program reads.
+    /// Prints a message that is not a result: next to it for people, never into the output that a program
+    /// reads.
     pub(super) fn note(&mut self, text: &str) {
         if self.format == Format::Table && !self.out.is_file() {
             // The next result notices a reader that has gone.

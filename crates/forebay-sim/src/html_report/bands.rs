@@ -1,10 +1,10 @@
-//! When something was wrong.
+//! The times of disturbances.
 
 use std::time::Duration;
 
 use crate::judge::Recovery;
 
-/// A time in which something was wrong, or the fleet not yet whole again.
+/// The time from the begin of a disturbance to the end of the recovery.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Band {
     /// In seconds.
@@ -14,11 +14,11 @@ pub(super) struct Band {
     names: Vec<String>,
 }
 
-/// So many names are given; a name that ran into others tells nothing.
+/// How many disturbances the name of a band lists.
 const NAMED: usize = 4;
 
 impl Band {
-    /// What was wrong, in words.
+    /// The disturbances in it.
     pub(super) fn name(&self) -> String {
         let mut name = self.names[..self.names.len().min(NAMED)].join("; ");
         if self.names.len() > NAMED {
@@ -28,7 +28,7 @@ impl Band {
     }
 }
 
-/// The times in which something was wrong, in order and apart from each other: what is closer than could be seen is one.
+/// The bands in order. Bands too close to be seen apart are merged.
 pub(super) fn bands(recoveries: &[Recovery], span: Duration) -> Vec<Band> {
     let closest = span.as_secs_f64() / 400.0;
     let mut all: Vec<Band> = recoveries.iter().map(|recovery| band(recovery, span)).collect();
@@ -47,10 +47,10 @@ pub(super) fn bands(recoveries: &[Recovery], span: Duration) -> Vec<Band> {
 }
 
 fn band(recovery: &Recovery, span: Duration) -> Band {
-    let whole = recovery.over.zip(recovery.took).map_or(span, |(over, took)| over + took);
+    let recovered = recovery.over.zip(recovery.took).map_or(span, |(over, took)| over + took);
     Band {
         from: recovery.began.min(span).as_secs_f64(),
-        to: whole.clamp(recovery.began.min(span), span).as_secs_f64(),
+        to: recovered.clamp(recovery.began.min(span), span).as_secs_f64(),
         names: vec![recovery.disturbance.clone()],
     }
 }
@@ -65,7 +65,7 @@ mod tests {
             began: Duration::from_secs(began),
             over: over.map(Duration::from_secs),
             deficit: 0,
-            bucket: Duration::ZERO,
+            limiter_time: Duration::ZERO,
             allowed: None,
             late: false,
             took: took.map(Duration::from_secs),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_one_band() {
+    fn overlapping_disturbances_are_one_band() {
         let recoveries = [
             recovery("late", 900, None, None),
             recovery("drop", 100, Some(100), Some(20)),

@@ -1,19 +1,19 @@
-//! What is wrong with a scenario, and where.
+//! The problems of a scenario, and where they are.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a value was written.
+/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In a file, at this line.
+    /// A file.
     File {
-        /// Its name, as it was given.
+        /// Its name.
         name: Arc<str>,
         /// The line, counted from one.
         line: usize,
     },
-    /// On the command line: the whole `path=value`.
+    /// The command line: the whole `path=value`.
     Set(Arc<str>),
 }
 
@@ -26,14 +26,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// Where it is.
     pub origin: Origin,
-    /// The key, with its way from the top; empty if the file as a whole is wrong.
+    /// The path of the key; empty if the problem concerns the whole file.
     pub key: String,
-    /// What, and what would be right.
+    /// What is wrong, and what is expected.
     pub text: String,
 }
 
@@ -44,10 +44,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a scenario. Nothing was run.
+/// All problems of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ScenarioError {
-    /// Each problem, in the order of the file.
+    /// The problems, in the order of the file.
     pub problems: Vec<Problem>,
 }
 

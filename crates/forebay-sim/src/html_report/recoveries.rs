@@ -8,10 +8,9 @@ use super::escape::Escaped;
 use crate::judge::Recovery;
 use crate::outcome::{about, grouped};
 
-/// A table of more rows than this is not read.
+/// Nobody reads a longer table.
 const ROWS: usize = 20;
 
-/// What went wrong, and how long it took until the fleet was whole again.
 pub(super) fn recoveries(recoveries: &[Recovery]) -> String {
     let mut html = String::from("<section>\n<h2>Recoveries</h2>\n");
     if recoveries.is_empty() {
@@ -20,7 +19,7 @@ pub(super) fn recoveries(recoveries: &[Recovery]) -> String {
     }
     let mut rows: Vec<&Recovery> = recoveries.iter().collect();
     if rows.len() > ROWS {
-        // One that never was whole again took longest of all.
+        // One that never ended is the slowest.
         rows.sort_by_key(|recovery| Reverse(recovery.took.unwrap_or(Duration::MAX)));
         rows.truncate(ROWS);
         let _ = writeln!(
@@ -63,7 +62,7 @@ mod tests {
             began: Duration::from_secs(60),
             over: None,
             deficit: 12_345,
-            bucket: Duration::ZERO,
+            limiter_time: Duration::ZERO,
             allowed: Some(Duration::from_secs(30)),
             took: took.map(Duration::from_secs),
             late: took.is_none_or(|took| took > 30),
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_the_slowest_are_shown() {
+    fn only_the_slowest_of_many_are_shown() {
         let mut all: Vec<_> = (0..1000).map(|took| recovery(Some(took))).collect();
         all.push(recovery(None));
         let html = recoveries(&all);
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_shown_in_the_order_they_came() {
+    fn few_are_shown_in_their_order() {
         let html = recoveries(&[recovery(Some(3)), recovery(Some(31))]);
         assert!(
             html.contains("<tr><th scope=\"row\">crash &lt;Some(3)&gt;</th><td>1m0s</td><td>12,345</td>"),

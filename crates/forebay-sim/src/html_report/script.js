@@ -1,4 +1,4 @@
-// The values under the pointer, in every chart at once. The page is complete without them.
+// Shows the values under the pointer, in every chart at once. The report is complete without it.
 (() => {
   const numbers = /-?[\d.]+/g;
   const charts = [...document.querySelectorAll('.chart')].flatMap((figure) => {
@@ -20,7 +20,7 @@
   if (charts.length === 0) return;
   const span = Number(charts[0].svg.dataset.span);
 
-  // A line is pairs of time and value; what lies between two equal ones was left out, so the nearest one tells.
+  // A line is pairs of time and value. Points between equal neighbours were dropped, so the nearest one counts.
   const onLine = (points, at) => {
     let nearest = 0;
     for (let i = 0; i < points.length - 1; i += 2) {
@@ -28,7 +28,7 @@
     }
     return points[nearest + 1];
   };
-  // A column is its start, its foot, its top, its end, and its foot again; it leaves a twentieth free on either side.
+  // A column is its start, its foot, its top, its end, and its foot again. It leaves a twentieth free on either side.
   const inColumns = (columns, at) => {
     for (let i = 0; i + 4 < columns.length; i += 5) {
       const gap = (columns[i + 3] - columns[i]) / 18;
@@ -54,7 +54,7 @@
     const from = band.x.baseVal.value;
     return { from, to: from + band.width.baseVal.value, name: band.textContent };
   });
-  const wrongAt = (share) => {
+  const disturbanceAt = (share) => {
     const x = share * charts[0].svg.viewBox.baseVal.width;
     const band = bands.find(({ from, to }) => from <= x && x <= to);
     return band ? ` ${band.name}` : '';
@@ -63,9 +63,9 @@
     for (const { series, hair, decade } of charts) {
       hair.hidden = false;
       hair.style.left = `${share * 100}%`;
-      // Never beyond the drawing: at its left end the label is to the right of the hair, and the other way round.
+      // The label stays inside the chart: to the right of the line at the left end, and vice versa.
       hair.firstChild.style.transform = `translateX(${share * -100}%)`;
-      hair.firstChild.textContent = clock(share * span) + wrongAt(share);
+      hair.firstChild.textContent = clock(share * span) + disturbanceAt(share);
       for (const one of series) one.legend.textContent = shown(one, share * span, decade);
     }
   };

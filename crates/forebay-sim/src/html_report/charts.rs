@@ -5,27 +5,26 @@ use std::time::Duration;
 use forebay::Discard;
 
 use super::bands::bands;
-use super::chart::{Chart, Column, Drawing, Ground, Series, Shape, Unit};
-use super::scale::{Scale, amount, clock_face, decade, length};
-use super::thin::{self, Slots};
+use super::chart::{Background, Chart, Column, Drawing, Series, Shape, Unit};
+use super::downsample::{Point, Slots, downsample};
+use super::scale::{Scale, amount, decade, length, time_unit};
 use crate::outcome::{Outcome, grouped};
-use crate::record::Sample;
+use crate::samples::Sample;
 
-/// So many reasons have a colour of their own: as many as are told apart by everybody.
+/// The colours of the most frequent reasons: as many as everybody can distinguish.
 const REASONS: [&str; 7] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 
-/// Something that a sample tells.
 type Gauge = fn(&Sample) -> usize;
 
-/// A run as its charts see it.
-pub(super) struct Course<'a> {
+/// Makes the charts of a run.
+pub(super) struct RunCharts<'a> {
     outcome: &'a Outcome,
     samples: &'a [Sample],
     slots: Slots,
     span: Duration,
 }
 
-impl<'a> Course<'a> {
+impl<'a> RunCharts<'a> {
     pub(super) fn new(outcome: &'a Outcome) -> Self {
         let samples = outcome.samples.as_slice();
         let last = samples.last().map_or(Duration::ZERO, |sample| sample.at);
@@ -37,18 +36,16 @@ impl<'a> Course<'a> {
         Self { outcome, samples, slots: Slots::new(every, span), span }
     }
 
-    /// What all charts have in common.
-    pub(super) fn ground(&self) -> Ground {
-        Ground { time: Scale::time(self.span), bands: bands(&self.outcome.recoveries, self.span) }
+    pub(super) fn background(&self) -> Background {
+        Background { time: Scale::time(self.span), bands: bands(&self.outcome.recoveries, self.span) }
     }
 
-    /// What times on the axis are.
+    /// The unit of the time axis.
     pub(super) fn time_unit(&self) -> &'static str {
-        clock_face(self.span).unit()
+        time_unit(self.span)
     }
 
-    /// All charts, in the order of the page.
-    pub(super) fn charts(&self) -> Vec<Chart> {
+    pub(super) fn all(&self) -> Vec<Chart> {
         let mut charts = vec![self.connections(), self.connects(), self.discards(), self.waits()];
         if self.samples.iter().skip(1).any(|sample| sample.checkouts > 0) {
             charts.push(self.checkouts());
@@ -63,25 +60,23 @@ impl<'a> Course<'a> {
         let target = self.outcome.target as f64;
         let parts: [(&str, &str, Gauge); 3] = [
             ("ready", "c1", |sample| sample.ready),
-            ("lent", "c2", |sample| sample.in_use),
+            ("in use", "c2", |sample| sample.in_use),
             ("opening", "c3", |sample| sample.opening),
         ];
         let most = |part: Gauge| self.samples.iter().map(part).max().unwrap_or(0);
         let highest = parts.iter().map(|(_, _, part)| most(*part)).max().unwrap_or(0);
-        let told = parts.map(|(name, _, part)| format!("at most {} {name}", grouped(most(part) as u64)));
+        let described = parts.map(|(name, _, part)| format!("at most {} {name}", grouped(most(part) as u64)));
         let series = parts.map(|(name, colour, part)| {
             let points = self.line(|sample| part(sample) as f64);
             let shape = if name == "ready" { Shape::Area(points) } else { Shape::Line(points) };
-            let total = Some(format!("max {}", grouped(most(part) as u64)));
+            let total = format!("max {}", grouped(most(part) as u64));
             Series { name: name.to_owned(), total, colour, shape }
         });
-        let drawing = Drawing {
-            told: format!("Connections over time: {}; the target is {}.", told.join(", "), amount(target)),
-            unit: Unit::Count,
-            values: Scale::counts(target.max(highest as f64)),
-            series: series.into(),
-            rule: Some((format!("target {}", amount(target)), target)),
-        };
+        let (described, shown) = (described.join(", "), amount(target));
+        let description = format!("Connections over time: {described}; the target is {shown}.");
+        let most = target.max(highest as f64);
+        let rule = Some((format!("target {shown}"), target));
+        let drawing = Drawing { rule, ..Drawing::counts(description, most, series.into()) };
         self.chart("connections", "Connections", String::new(), Ok(drawing))
     }
 
@@ -89,24 +84,16 @@ impl<'a> Course<'a> {
         let limit = self.outcome.limiter_per_sec;
         let peaks = self.slot_values(|peak: &mut u64, sample| *peak = (*peak).max(sample.peak_connects));
         let highest = peaks.iter().copied().max().unwrap_or(0);
-        let series = Series {
-            name: "connects".to_owned(),
-            total: Some(format!("max {}", grouped(highest))),
-            colour: "c1",
-            shape: self.columns(peaks.iter().map(|peak| (0.0, *peak as f64))),
-        };
-        let drawing = Drawing {
-            told: format!(
-                "Connects per second over time: at most {}; the limiter admits {} per second.",
-                grouped(highest),
-                amount(limit)
-            ),
-            unit: Unit::Count,
-            values: Scale::counts(limit.max(highest as f64)),
-            series: vec![series],
-            rule: Some((format!("limiter {}/s", amount(limit)), limit)),
-        };
-        let note = format!("the busiest second of each {}", length(self.slots.length));
+        let columns = self.columns(peaks.iter().map(|peak| (0.0, *peak as f64)));
+        let (highest_shown, limit_shown) = (grouped(highest), amount(limit));
+        let series = series("connects", format!("max {highest_shown}"), "c1", columns);
+        let description = format!(
+            "Connects per second over time: at most {highest_shown}; the limiter admits {limit_shown} per second."
+        );
+        let rule = Some((format!("limiter {limit_shown}/s"), limit));
+        let drawing =
+            Drawing { rule, ..Drawing::counts(description, limit.max(highest as f64), vec![series]) };
+        let note = format!("the busiest second in each {}", length(self.slots.length));
         self.chart("connects", "Connects per second", note, Ok(drawing))
     }
 
@@ -133,19 +120,14 @@ impl<'a> Course<'a> {
             });
             let shape = self.columns(reach);
             let names: Vec<&str> = group.iter().map(|reason| reason.label()).collect();
-            let total = Some(grouped(group.iter().map(total).sum()));
+            let total = grouped(group.iter().map(total).sum());
             series.push(Series { name: names.join(", "), total, colour, shape });
         }
-        let told: Vec<String> =
+        let described: Vec<String> =
             reasons.iter().map(|reason| format!("{} {}", grouped(total(reason)), reason.label())).collect();
         let highest = floor.iter().copied().max().unwrap_or(0);
-        let drawing = Drawing {
-            told: format!("Discards over time, by reason: {}.", told.join(", ")),
-            unit: Unit::Count,
-            values: Scale::counts(highest as f64),
-            series,
-            rule: None,
-        };
+        let description = format!("Discards over time, by reason: {}.", described.join(", "));
+        let drawing = Drawing::counts(description, highest as f64, series);
         let drawing = if reasons.is_empty() { Err("Nothing was discarded.") } else { Ok(drawing) };
         self.chart("discards", "Discards by reason", self.per_slot(), drawing)
     }
@@ -163,45 +145,37 @@ impl<'a> Course<'a> {
                 let worst = |part: usize| slots.iter().map(|slot| slot[part]).max().unwrap_or_default();
                 let series = parts.into_iter().enumerate().map(|(part, (name, colour))| Series {
                     name: name.to_owned(),
-                    total: Some(format!("max {}", length(worst(part)))),
+                    total: format!("max {}", length(worst(part))),
                     colour,
                     shape: self.columns(slots.iter().map(|slot| {
                         let top = if slot[part].is_zero() { values.low } else { decade(slot[part]) };
                         (values.low, top)
                     })),
                 });
-                let told =
-                    format!("Waits over time, on a scale of powers of ten: at most {}.", length(*most));
-                Ok(Drawing { told, unit: Unit::Decade, series: series.collect(), values, rule: None })
+                let description =
+                    format!("Waits over time, on a logarithmic scale: at most {}.", length(*most));
+                let series = series.collect();
+                Ok(Drawing { description, unit: Unit::Decade, series, values, rule: None })
             }
-            _ if self.outcome.counts.checkouts == 0 => Err("Nobody asked for a connection."),
-            _ => Err("Nobody waited: each checkout was served at once."),
+            _ if self.outcome.counts.checkouts == 0 => Err("No callers."),
+            _ => Err("No caller waited."),
         };
-        let note = format!("the worst sample of each {}; powers of ten", length(self.slots.length));
+        let note = format!("the worst sample in each {}; powers of ten", length(self.slots.length));
         self.chart("waits", "Waits", note, drawing)
     }
 
     fn checkouts(&self) -> Chart {
-        // A sample counts from the one before, so the first has nothing to tell.
+        // The counts of a sample begin at the previous one, so the first has none.
         let rate = |pair: &[Sample]| {
             let passed = pair[1].at.saturating_sub(pair[0].at).as_secs_f64();
             (pair[1].at.as_secs_f64(), pair[1].checkouts as f64 / passed.max(0.001))
         };
-        let rates: Vec<thin::Point> = self.samples.windows(2).map(rate).collect();
+        let rates: Vec<Point> = self.samples.windows(2).map(rate).collect();
         let highest = rates.iter().map(|point| point.1).fold(0.0, f64::max);
-        let series = Series {
-            name: "checkouts".to_owned(),
-            total: Some(grouped(self.outcome.counts.checkouts)),
-            colour: "c1",
-            shape: Shape::Area(thin::line(&rates)),
-        };
-        let drawing = Drawing {
-            told: format!("Checkouts per second over time: at most {}.", amount(highest)),
-            unit: Unit::Count,
-            values: Scale::counts(highest),
-            series: vec![series],
-            rule: None,
-        };
+        let total = grouped(self.outcome.counts.checkouts);
+        let series = series("checkouts", total, "c1", Shape::Area(downsample(&rates)));
+        let description = format!("Checkouts per second over time: at most {}.", amount(highest));
+        let drawing = Drawing::counts(description, highest, vec![series]);
         let note = if self.samples.iter().all(|sample| sample.failed == 0) { "none failed" } else { "" };
         self.chart("checkouts", "Checkouts per second", note.to_owned(), Ok(drawing))
     }
@@ -209,19 +183,11 @@ impl<'a> Course<'a> {
     fn failures(&self) -> Chart {
         let slots = self.slot_values(|sum: &mut u64, sample| *sum += sample.failed);
         let total: u64 = slots.iter().sum();
-        let series = Series {
-            name: "failed".to_owned(),
-            total: Some(grouped(total)),
-            colour: "c4",
-            shape: self.columns(slots.iter().map(|failed| (0.0, *failed as f64))),
-        };
-        let drawing = Drawing {
-            told: format!("Failed checkouts over time: {} in all.", grouped(total)),
-            unit: Unit::Count,
-            values: Scale::counts(slots.iter().copied().max().unwrap_or(0) as f64),
-            series: vec![series],
-            rule: None,
-        };
+        let columns = self.columns(slots.iter().map(|failed| (0.0, *failed as f64)));
+        let description = format!("Failed checkouts over time: {} in all.", grouped(total));
+        let highest = slots.iter().copied().max().unwrap_or(0) as f64;
+        let drawing =
+            Drawing::counts(description, highest, vec![series("failed", grouped(total), "c4", columns)]);
         self.chart("failures", "Failed checkouts", self.per_slot(), Ok(drawing))
     }
 
@@ -241,13 +207,13 @@ impl<'a> Course<'a> {
         format!("in each {}", length(self.slots.length))
     }
 
-    fn line(&self, value: impl Fn(&Sample) -> f64) -> Vec<thin::Point> {
+    fn line(&self, value: impl Fn(&Sample) -> f64) -> Vec<Point> {
         let points: Vec<_> =
             self.samples.iter().map(|sample| (sample.at.as_secs_f64(), value(sample))).collect();
-        thin::line(&points)
+        downsample(&points)
     }
 
-    /// What the samples of each slot come to.
+    /// Combines the samples of each slot.
     fn slot_values<T: Clone + Default>(&self, add: impl Fn(&mut T, &Sample)) -> Vec<T> {
         let mut values: Vec<T> = Vec::new();
         for sample in self.samples {
@@ -260,12 +226,16 @@ impl<'a> Course<'a> {
         values
     }
 
-    /// A column for each slot, from where to where it reaches; none where it reaches nowhere.
+    /// A column for each slot, unless its height is zero.
     fn columns(&self, reaches: impl Iterator<Item = (f64, f64)>) -> Shape {
         let columns =
             reaches.enumerate().map(|(slot, reach)| Column { over: self.slots.bounds(slot), reach });
         Shape::Columns(columns.filter(|column| column.reach.0 < column.reach.1).collect())
     }
+}
+
+fn series(name: &str, total: String, colour: &'static str, shape: Shape) -> Series {
+    Series { name: name.to_owned(), total, colour, shape }
 }
 
 #[cfg(test)]
@@ -276,24 +246,23 @@ mod tests {
     fn outcome() -> Outcome {
         let text = "{duration: 1m, services: [{name: it, targetReady: 3}]}";
         let scenario = Scenario::parse("short", text, &[]).expect("a scenario");
-        run(&scenario, 1, &mut ()).expect("not broken off")
+        run(&scenario, 1, &mut ()).expect("not interrupted")
     }
 
-    fn legend(outcome: &Outcome) -> Vec<(String, &'static str, Option<String>)> {
-        let drawing = Course::new(outcome).discards().drawing;
+    fn legend(outcome: &Outcome) -> Vec<(String, &'static str, String)> {
+        let drawing = RunCharts::new(outcome).discards().drawing;
         let series = drawing.map(|drawing| drawing.series).unwrap_or_default();
         series.into_iter().map(|series| (series.name, series.colour, series.total)).collect()
     }
 
     #[test]
-    fn only_reasons_that_occurred_are_shown_the_commonest_first() {
+    fn reasons_that_occurred_are_shown_most_frequent_first() {
         let mut outcome = outcome();
         assert_eq!(legend(&outcome), []);
         outcome.samples[10].discards[Discard::Bad.index()] = 2;
         outcome.samples[20].discards[Discard::Died.index()] = 1500;
         let expected = [("died", "c1", "1,500"), ("bad", "c2", "2")];
-        let expected =
-            expected.map(|(name, colour, total)| (name.to_owned(), colour, Some(total.to_owned())));
+        let expected = expected.map(|(name, colour, total)| (name.to_owned(), colour, total.to_owned()));
         assert_eq!(legend(&outcome), expected);
     }
 
@@ -308,7 +277,7 @@ mod tests {
         assert_eq!(legend[0].0, Discard::ALL[Discard::ALL.len() - 1].label());
         let (rest, count) = (&legend[REASONS.len()], Discard::ALL.len() - REASONS.len());
         let total = (1..=count).sum::<usize>().to_string();
-        assert_eq!((rest.1, rest.2.clone(), rest.0.split(", ").count()), ("c8", Some(total), count));
+        assert_eq!((rest.1, rest.2.clone(), rest.0.split(", ").count()), ("c8", total, count));
     }
 
     #[test]
@@ -316,7 +285,7 @@ mod tests {
         let mut outcome = outcome();
         outcome.samples[10].discards[Discard::Bad.index()] = 2;
         outcome.samples[10].discards[Discard::Died.index()] = 3;
-        let drawing = Course::new(&outcome).discards().drawing.expect("something to draw");
+        let drawing = RunCharts::new(&outcome).discards().drawing.expect("something to draw");
         let reaches = drawing.series.iter().map(|series| match &series.shape {
             Shape::Columns(columns) => columns.iter().map(|column| column.reach).collect::<Vec<_>>(),
             Shape::Line(_) | Shape::Area(_) => Vec::new(),

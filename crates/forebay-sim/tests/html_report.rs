@@ -1,14 +1,14 @@
-//! The page of a run, as a real browser sees it: by day and by night, on a telephone and on a desk.
+//! The HTML report in a real browser: light and dark, on a phone and on a desktop.
 
-#[path = "page/browser.rs"]
+#[path = "html_report/browser.rs"]
 mod browser;
 
 use std::time::Duration;
 
 use browser::{Browser, Scheme, Seen};
-use forebay_sim::{Outcome, Scenario, page, run, shipped};
+use forebay_sim::{Outcome, Scenario, html_report, run, shipped};
 
-/// Much that can go wrong with eight instances, in a quarter of an hour, and a ninth whose callers have to wait.
+/// Eight instances with faults for a quarter of an hour, and a ninth whose callers have to wait.
 const FAULTS: &str = "
 duration: 15m
 sampleEvery: 5s
@@ -35,7 +35,7 @@ services:
 const HOSTILE_NAME: &str =
     "</title></style><script>window.hostile=1</script>\"'&amp;\u{202e}<img src=x onerror=alert(1)>";
 
-/// A service whose name would like to be more than that; it is restarted, so that it stands among the disturbances.
+/// A service with a hostile name. It crashes, so that the name is in the list of disturbances.
 const HOSTILE: &str = r#"
 duration: 3m
 faults:
@@ -49,7 +49,7 @@ services:
 fn outcome(name: &str, text: &str, settings: &[&str]) -> Outcome {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let scenario = Scenario::parse(name, text, &settings).expect("a scenario");
-    run(&scenario, scenario.seed, &mut ()).expect("nobody breaks it off")
+    run(&scenario, scenario.seed, &mut ()).expect("not interrupted")
 }
 
 fn local(settings: &[&str]) -> Outcome {
@@ -57,10 +57,10 @@ fn local(settings: &[&str]) -> Outcome {
     outcome(local.name, local.text, settings)
 }
 
-/// Looks at the page in every way, and returns what was seen.
+/// Opens the report in every way. Returns what was seen.
 fn look(outcome: &Outcome, folder: &str) -> Vec<Seen> {
     let browser = Browser::new(folder);
-    let html = page(outcome);
+    let html = html_report(outcome);
     let mut all = Vec::new();
     for scheme in [Scheme::Light, Scheme::Dark] {
         for width in [360, 1280] {
@@ -72,7 +72,7 @@ fn look(outcome: &Outcome, folder: &str) -> Vec<Seen> {
     all
 }
 
-/// What holds for every page, however it is looked at.
+/// Checks that hold for every report.
 fn expect_sound(seen: &Seen, outcome: &Outcome) {
     let how = format!("{} {:?} at {}", outcome.scenario, seen.scheme, seen.width);
     let report = &seen.report;
@@ -80,14 +80,14 @@ fn expect_sound(seen: &Seen, outcome: &Outcome) {
     assert_eq!(report["width"], seen.width, "{how}: the width was not applied");
     assert_eq!(report["errors"], serde_json::json!([]), "{how}");
     assert_eq!(seen.console, [""; 0], "{how}");
-    assert_eq!(seen.requests, [""; 0], "{how}: asked for something");
+    assert_eq!(seen.requests, [""; 0], "{how}: loaded something");
     assert_eq!(report["resources"], serde_json::json!([]), "{how}");
-    assert_eq!(report["scripts"], 3, "{how}: the page's own script, and two of this test");
+    assert_eq!(report["scripts"], 3, "{how}: the report's own script, and two of this test");
     assert_eq!(report["hostile"], serde_json::Value::Null, "{how}");
     assert!(report["scroll_width"].as_u64() <= Some(seen.width), "{how}: {report:#}");
     assert_eq!(report["sticking_out"], serde_json::json!([]), "{how}");
     assert_eq!(report["low_contrast"], serde_json::json!([]), "{how}");
-    assert!(report["texts"].as_u64() > Some(40), "{how}: hardly any text was looked at");
+    assert!(report["texts"].as_u64() > Some(40), "{how}: hardly any text was checked");
     assert_eq!(report["headless_tables"], 0, "{how}");
 
     for pointed in
@@ -105,7 +105,7 @@ fn expect_sound(seen: &Seen, outcome: &Outcome) {
     assert!(text.contains(verdict), "{how}: {text}");
 }
 
-/// The charts that were drawn; each is checked.
+/// The ids of the charts with a drawing. Checks each.
 fn drawn(seen: &Seen) -> Vec<&str> {
     let mut ids = Vec::new();
     for chart in seen.report["charts"].as_array().expect("charts") {
@@ -118,7 +118,7 @@ fn drawn(seen: &Seen) -> Vec<&str> {
         let paths = chart["paths"].as_array().expect("paths");
         assert!(!paths.is_empty(), "{chart:#}");
         let empty = paths.iter().filter(|path| path["length"].as_f64() <= Some(0.0)).count();
-        // Half of all callers hardly ever wait.
+        // The median wait is often zero.
         assert!(empty == 0 || (id == "waits" && empty < paths.len()), "{chart:#}");
         for path in paths {
             assert_eq!(path["inside"], true, "{id} leaves its box: {path:#}");
@@ -129,9 +129,9 @@ fn drawn(seen: &Seen) -> Vec<&str> {
     ids
 }
 
-/// The checks of this test, checked: a page that does everything wrong.
+/// The checks find every defect of a bad page.
 #[test]
-fn a_page_that_does_everything_wrong() {
+fn a_page_with_every_defect() {
     let away = "http://127.0.0.1:9/away.png";
     let html = format!(
         "<!doctype html><html><head></head><body style='background:#fff'><p style='color:#999;width:500px'>pale</p>\
@@ -158,7 +158,7 @@ fn a_quiet_run() {
     for seen in look(&local(&["duration=5m"]), "quiet") {
         assert_eq!(drawn(&seen), ["connections", "connects", "discards"]);
         assert!(seen.text().contains("All 14 assertions hold"), "{}", seen.text());
-        assert!(seen.text().contains("Nobody asked for a connection."), "{}", seen.text());
+        assert!(seen.text().contains("No callers."), "{}", seen.text());
         let pointed = &seen.report["pointed"][1];
         assert_eq!(pointed["hairs"], 3, "{pointed:#}");
         assert_eq!(pointed["values"]["connections-0"], "200", "{pointed:#}");
@@ -218,9 +218,9 @@ fn a_run_with_hostile_names() {
     }
 }
 
-/// A day by the second, more than any shipped scenario writes down.
+/// A day with a sample per second, more than any shipped scenario has.
 #[test]
-fn a_long_run_is_a_small_page_with_its_peaks() {
+fn the_report_of_a_long_run_is_small_and_has_its_peaks() {
     let mut outcome = outcome("faults", FAULTS, &[]);
     let pattern = std::mem::take(&mut outcome.samples);
     for second in 0..=86_400 {
@@ -231,7 +231,7 @@ fn a_long_run_is_a_small_page_with_its_peaks() {
     outcome.virtual_time = Duration::from_secs(86_400);
     outcome.samples[40_001].ready = 987;
     outcome.samples[50_001].peak_connects = 789;
-    let html = page(&outcome);
+    let html = html_report(&outcome);
     assert!(html.len() < 200_000, "{} bytes", html.len());
     assert!(html.contains("40001 987"), "the peak of a line is there");
     assert!(html.contains("V789H"), "the peak of a column is there");
@@ -244,17 +244,17 @@ fn a_long_run_is_a_small_page_with_its_peaks() {
 fn a_run_of_few_samples() {
     let mut outcome = outcome("faults", FAULTS, &[]);
     outcome.samples.truncate(2);
-    assert!(page(&outcome).contains("<svg"));
+    assert!(html_report(&outcome).contains("<svg"));
     outcome.samples.truncate(1);
-    let seen = Browser::new("one").look(&page(&outcome), Scheme::Light, 360);
+    let seen = Browser::new("one").look(&html_report(&outcome), Scheme::Light, 360);
     expect_sound(&seen, &outcome);
-    // Long numbers need room, on a telephone too.
+    // Long numbers must fit on a phone.
     outcome.target = 123_456_789;
-    expect_sound(&Browser::new("large").look(&page(&outcome), Scheme::Light, 360), &outcome);
+    expect_sound(&Browser::new("large").look(&html_report(&outcome), Scheme::Light, 360), &outcome);
     outcome.samples.clear();
     outcome.recoveries.clear();
     outcome.virtual_time = Duration::ZERO;
-    let seen = Browser::new("none").look(&page(&outcome), Scheme::Dark, 360);
+    let seen = Browser::new("none").look(&html_report(&outcome), Scheme::Dark, 360);
     expect_sound(&seen, &outcome);
     assert_eq!(drawn(&seen), [""; 0]);
     assert!(seen.text().contains("No samples were taken."), "{}", seen.text());

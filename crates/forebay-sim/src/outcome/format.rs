@@ -1,22 +1,23 @@
-//! Numbers and reasons as a reader wants them.
+//! Numbers and reasons for readers.
 
 use std::time::Duration;
 
 use forebay::{Failure, duration};
 
-/// A duration as a reader wants it: to the millisecond below a minute, to the second above.
+/// A duration rounded to the millisecond below a minute, and to the second above.
 pub(crate) fn about(duration: Duration) -> String {
     let unit = if duration < Duration::from_secs(60) { 1_000_000 } else { 1_000_000_000 };
     let rounded = (duration.as_nanos() + unit / 2) / unit * unit;
     duration::show(Duration::from_nanos(u64::try_from(rounded).unwrap_or(u64::MAX)))
 }
 
-/// A number with its thousands apart.
-pub(crate) fn grouped(number: u64) -> String {
+/// A number with a comma between thousands.
+#[must_use]
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -24,13 +25,13 @@ pub(crate) fn grouped(number: u64) -> String {
     grouped
 }
 
-/// One or more of something.
+/// A number with its noun.
 pub(crate) fn plural(number: u64, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{} {noun}{s}", grouped(number))
 }
 
-/// Why an open failed. Metrics have one label for both failures of a lease store; here they are told apart.
+/// Why an open failed. Unlike the metrics, it has a label of its own for the lease limit.
 pub(crate) fn cause(failure: Failure) -> &'static str {
     match failure {
         Failure::LeaseLimit => "lease_limit",

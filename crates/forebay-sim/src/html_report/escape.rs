@@ -1,8 +1,8 @@
-//! Text that cannot break out of its place.
+//! HTML escaping.
 
 use std::fmt::{self, Write as _};
 
-/// Any text, as HTML shows it: in an element or in a quoted attribute, whatever is in it.
+/// Writes any text so that HTML shows it as text, in an element or in a quoted attribute.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -14,7 +14,7 @@ impl fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // A parser drops some of these and complains of others; marks of direction turn what follows around.
+                // HTML forbids control characters; direction marks would reverse the text after them.
                 _ if is_invisible(letter) => f.write_char(char::REPLACEMENT_CHARACTER)?,
                 _ => f.write_char(letter)?,
             }

@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 
 use super::escape::Escaped;
-use crate::judge::{Assertion, Verdict};
+use crate::judge::Verdict;
 use crate::outcome::grouped;
 
-/// What was asserted, and what was found against it.
 pub(super) fn assertions(verdicts: &[Verdict]) -> String {
     let mut html = String::from(
         "<section>\n<h2>Assertions</h2>\n\
@@ -36,49 +35,20 @@ pub(super) fn assertions(verdicts: &[Verdict]) -> String {
         let _ = writeln!(
             html,
             "<tr id=\"{assertion}\"{class}><th scope=\"row\">{assertion}</th><td>{}{found}</td><td>{result}</td></tr>",
-            meaning(*assertion)
+            assertion.meaning()
         );
     }
     html.push_str("</tbody></table></div>\n</section>\n");
     html
 }
 
-/// What an assertion says, for those who do not know its name.
-const fn meaning(assertion: Assertion) -> &'static str {
-    match assertion {
-        Assertion::MaxConnects => "The cluster never sees more connects in one second than allowed.",
-        Assertion::Converges => "From the cold start, every instance owns its connections in time.",
-        Assertion::Stable => "Once whole, the fleet stays whole unless something goes wrong.",
-        Assertion::MaxClosures => "Reservoirs never close more connections in one second than allowed.",
-        Assertion::ZeroEmpty => "No caller finds the reservoir empty, served later or not.",
-        Assertion::MaxRenewals => "In quiet, renewals stay spread out.",
-        Assertion::Recovers => "After each disturbance the fleet is whole again in the time allowed.",
-        Assertion::NoRefusals => "The cluster’s limits never make it refuse a connect.",
-        Assertion::Bound => "No instance owns more connections than its bound.",
-        Assertion::Lives => "No connection is lent dead, past its life or in its guard window.",
-        Assertion::NoAgedSessions => "The cluster never has to end a session for its age.",
-        Assertion::FirstComeFirstServed => "Callers are served in the order they came.",
-        Assertion::NoFailedCheckouts => {
-            "No checkout fails, but where an instance lacks connections in a disturbance."
-        }
-        Assertion::Answered => "Every caller is answered by the time it was promised.",
-        Assertion::Leased => "No connection is open without a lease.",
-        Assertion::LedgerAddsUp => "Each item of the ledger adds up after every write.",
-        Assertion::WithinLimit => {
-            "The fleet never holds more than its limit and what those have who were cut off."
-        }
-        Assertion::Reaped => "What the dead held is free again in time.",
-        Assertion::WithinBucket => "The fleet never connects faster than its bucket.",
-        Assertion::NoLeaks => "At the end nothing is open and no lease is held.",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::Assertion;
 
     #[test]
-    fn findings_of_those_that_failed_are_told() {
+    fn findings_of_failed_assertions_are_listed() {
         let verdict = |assertion, broken, findings: &[&str]| Verdict {
             assertion,
             broken,

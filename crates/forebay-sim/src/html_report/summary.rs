@@ -1,13 +1,13 @@
-//! The head of the page: how the run came out, and what it was.
+//! The head of the report.
 
 use std::fmt::Write as _;
 
 use super::escape::Escaped;
 use super::scale::{amount, length};
 use crate::judge::{Recovery, Verdict};
-use crate::outcome::{Outcome, grouped};
+use crate::outcome::{Outcome, grouped, plural};
 
-/// How the run came out, in one line.
+/// The result in one line.
 pub(super) fn headline(outcome: &Outcome) -> String {
     let all = outcome.verdicts.len();
     match outcome.verdicts.iter().filter(|verdict| !verdict.holds()).count() {
@@ -16,7 +16,6 @@ pub(super) fn headline(outcome: &Outcome) -> String {
     }
 }
 
-/// The head of the page.
 pub(super) fn summary(outcome: &Outcome) -> String {
     format!(
         "<header>\n<p class=\"kind\">Forebay simulation</p>\n<h1>{scenario}</h1>\n{verdict}{facts}{replay}</header>\n\
@@ -64,7 +63,7 @@ fn facts(outcome: &Outcome) -> String {
 }
 
 fn replay(outcome: &Outcome) -> String {
-    format!("<p class=\"replay\">To replay it: <code>{}</code></p>\n", Escaped(&outcome.replay()))
+    format!("<p class=\"replay\">To repeat the run: <code>{}</code></p>\n", Escaped(&outcome.replay()))
 }
 
 struct Figure {
@@ -75,15 +74,14 @@ struct Figure {
 
 fn key_figures(outcome: &Outcome) -> String {
     let (counts, waits) = (&outcome.counts, &outcome.waits);
-    let asked = counts.callers();
     let figure = |name, value, note| Figure { name, value, note };
-    let of_load = |name, value, note| match asked {
+    let of_load = |name, value, note| match counts.callers() {
         0 => figure(name, "–".to_owned(), "no load".to_owned()),
         _ => figure(name, value, note),
     };
     let figures = [
         figure(
-            "Whole after",
+            "Converged after",
             outcome.time_to_converge.map_or_else(|| "never".to_owned(), length),
             "from the cold start".to_owned(),
         ),
@@ -92,7 +90,7 @@ fn key_figures(outcome: &Outcome) -> String {
             "Peak connects",
             format!("{}/s", grouped(outcome.max_connects_per_sec)),
             format!(
-                "limiter {}/s; {}/s in quiet",
+                "limiter {}/s; {}/s without disturbance",
                 amount(outcome.limiter_per_sec),
                 grouped(outcome.max_renewals_per_sec)
             ),
@@ -105,13 +103,13 @@ fn key_figures(outcome: &Outcome) -> String {
         figure(
             "Refused by the cluster",
             grouped(counts.refused),
-            format!("by its limits; {} on purpose", grouped(counts.refused_on_purpose)),
+            format!("by its limits; {} by faults", grouped(counts.refused_on_purpose)),
         ),
         of_load("Checkouts", grouped(counts.checkouts), format!("{} after a wait", grouped(counts.waits))),
         of_load(
-            "Found it empty",
+            "Found the reservoir empty",
             grouped(counts.empties),
-            format!("{} failed, {} cut short", grouped(counts.failed()), grouped(counts.broken_work)),
+            format!("{} failed, {} died in use", grouped(counts.failed()), grouped(counts.broken_work)),
         ),
         of_load(
             "Wait p99",
@@ -129,17 +127,14 @@ fn key_figures(outcome: &Outcome) -> String {
 
 fn longest_recovery(recoveries: &[Recovery]) -> Figure {
     let name = "Longest recovery";
-    let disturbances = match recoveries.len() {
-        1 => "1 disturbance".to_owned(),
-        many => format!("{} disturbances", grouped(many as u64)),
-    };
+    let disturbances = plural(recoveries.len() as u64, "disturbance");
     if recoveries.is_empty() {
         return Figure { name, value: "–".to_owned(), note: "no disturbance".to_owned() };
     }
     if recoveries.iter().any(|recovery| recovery.took.is_none()) {
         return Figure {
             name,
-            value: "not whole".to_owned(),
+            value: "not recovered".to_owned(),
             note: format!("when the run ended; {disturbances}"),
         };
     }
@@ -162,7 +157,7 @@ mod tests {
             began: Duration::ZERO,
             over: None,
             deficit: 0,
-            bucket: Duration::ZERO,
+            limiter_time: Duration::ZERO,
             allowed: Some(Duration::from_secs(allowed)),
             took: took.map(Duration::from_secs),
             late: false,
@@ -178,7 +173,7 @@ mod tests {
         assert_eq!(shown(&two), text("7s", "1m allowed; 2 disturbances"));
         assert_eq!(
             shown(&[recovery(Some(5), 6), recovery(None, 0)]),
-            text("not whole", "when the run ended; 2 disturbances")
+            text("not recovered", "when the run ended; 2 disturbances")
         );
     }
 }

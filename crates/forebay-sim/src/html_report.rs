@@ -1,36 +1,36 @@
-//! A run as one page: what it came to, how it went, what was found.
+//! The HTML report of a run: results, charts, recoveries and assertions.
 //!
-//! The page needs nothing but itself: no network, no fonts, and no script but for the values under the pointer.
+//! The file is self-contained: no network, no fonts. The script only shows the values under the pointer.
 
 mod assertions;
 mod bands;
 mod chart;
-mod course;
+mod charts;
+mod downsample;
 mod escape;
 mod recoveries;
 mod scale;
 mod summary;
-mod thin;
 
 use std::fmt::Write as _;
 
 use crate::outcome::Outcome;
-use course::Course;
+use charts::RunCharts;
 use escape::Escaped;
 
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/script.js");
+const STYLE: &str = include_str!("html_report/style.css");
+const SCRIPT: &str = include_str!("html_report/script.js");
 
-/// A run as one HTML page that needs nothing but itself.
+/// Renders a run as one self-contained HTML file.
 #[must_use]
-pub fn page(outcome: &Outcome) -> String {
-    let course = Course::new(outcome);
-    let ground = course.ground();
+pub fn html_report(outcome: &Outcome) -> String {
+    let charts = RunCharts::new(outcome);
+    let background = charts.background();
     let shaded =
-        if ground.bands.is_empty() { "" } else { " Shaded: something was wrong, or not yet made good." };
+        if background.bands.is_empty() { "" } else { " Shaded: a disturbance, until the fleet recovered." };
     let title = format!("{}, seed {}: {}", outcome.scenario, outcome.seed, summary::headline(outcome));
     let mut page = String::new();
-    // The policy makes sure of what the page promises, whatever it is opened with.
+    // The policy enforces that the file loads nothing.
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -43,8 +43,8 @@ pub fn page(outcome: &Outcome) -> String {
          {recoveries}{assertions}</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         title = Escaped(&title),
         summary = summary::summary(outcome),
-        unit = course.time_unit(),
-        charts = chart::stack(&course.charts(), &ground),
+        unit = charts.time_unit(),
+        charts = chart::stack(&charts.all(), &background),
         recoveries = recoveries::recoveries(&outcome.recoveries),
         assertions = assertions::assertions(&outcome.verdicts),
     );

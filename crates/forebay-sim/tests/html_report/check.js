@@ -1,4 +1,4 @@
-// What the test wants to know of a page, told as data. Judgement is left to the test.
+// Reports facts about the page as data. The test judges them.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const colour = (text) => {
@@ -31,7 +31,7 @@
     return ratio >= 4.5 ? [] : [`${called(element)} ${ratio.toFixed(2)}`];
   });
 
-  // What is wider than its table scrolls there.
+  // Wide content scrolls inside its table.
   const stickingOut = all('body *').filter((element) => !element.closest('script') && !element.closest('.table table'))
     .filter((element) => { const box = element.getBoundingClientRect(); return box.right > innerWidth + 0.5 || box.left < -0.5; })
     .map(called);
@@ -58,7 +58,7 @@
   });
 
   const text = document.body.innerText;
-  // The values under a pointer this far along the first chart.
+  // The values with the pointer at this share of the first chart's width.
   const point = (share) => {
     const svg = document.querySelector('.chart svg');
     if (!svg) return null;

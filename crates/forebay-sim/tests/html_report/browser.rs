@@ -1,4 +1,4 @@
-//! A real browser that looks at a page and tells what it sees.
+//! Opens a page in a real browser and reports what it shows.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,38 +6,37 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The one without a window of its own: the other makes no page narrower than 500 pixels, and asks its vendor for things.
+/// The headless shell: plain Chromium cannot be narrower than 500 pixels, and calls its vendor.
 const PROGRAM: &str = "chromium-headless-shell";
 
-/// Set before anything of the page is read.
+/// Runs before anything of the page is read.
 const LISTEN: &str = "<script>window.errors=[];\
     for (const kind of ['error', 'unhandledrejection', 'securitypolicyviolation'])\
       addEventListener(kind, (event) => errors.push(`${kind}: ${event.message || event.reason || event.blockedURI}`), true);\
     for (const kind of ['error', 'warn']) console[kind] = (...words) => errors.push(`${kind}: ${words.join(' ')}`);\
     </script>";
 
-/// What the user prefers.
+/// The preferred colour scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Light,
     Dark,
 }
 
-/// What was seen.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) scheme: Scheme,
     pub(crate) width: u64,
-    /// What `check.js` found.
+    /// The result of `check.js`.
     pub(crate) report: Value,
-    /// What the browser wrote to the console.
+    /// The lines on the browser's console.
     pub(crate) console: Vec<String>,
-    /// Addresses it asked for, other than the page's own.
+    /// Requested addresses, without the page's own.
     pub(crate) requests: Vec<String>,
 }
 
 impl Seen {
-    /// The text of the page, as shown.
+    /// The visible text.
     pub(crate) fn text(&self) -> &str {
         self.report["text"].as_str().unwrap_or_default()
     }
@@ -48,14 +47,14 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Works in a folder of its own, in which the pages are left to be looked at.
+    /// Works in its own folder, and leaves the pages there for inspection.
     pub(crate) fn new(folder: &str) -> Self {
         let version = Command::new(PROGRAM).arg("--version").output();
         assert!(
             version.is_ok_and(|output| output.status.success()),
-            "no browser to look at the page with; ./test installs it, or: apt-get install -y {PROGRAM}"
+            "no browser; ./test installs it, or: apt-get install -y {PROGRAM}"
         );
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page").join(folder);
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("html_report").join(folder);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder");
         Self { folder }
@@ -78,7 +77,7 @@ impl Browser {
             &format!("--user-data-dir={}", home.display()),
             &format!("--log-net-log={}", log.display()),
             &format!("--window-size={width},900"),
-            // By its numbers in the browser's settings.
+            // The browser's own numbers of the schemes.
             &format!("--blink-settings=preferredColorScheme={}", if scheme == Scheme::Dark { 0 } else { 1 }),
             &address,
         ]);
@@ -116,7 +115,7 @@ impl Browser {
     }
 }
 
-/// Every address in a browser's log of requests, but for those of data in the page itself.
+/// Every address in a browser's log of requests, without data in the page itself.
 fn requests(log: &str) -> Vec<String> {
     let mut urls: Vec<String> = log
         .split("\"url\":\"")

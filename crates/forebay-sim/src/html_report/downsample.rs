@@ -1,18 +1,18 @@
-//! Long courses, made short without losing their peaks.
+//! Shortens long series without losing their peaks.
 
 use std::time::Duration;
 
-/// A line has at most so many points: as many as a page is wide.
+/// The most points of a line: about the width of a page.
 const POINTS: usize = 800;
-/// A chart has at most so many columns: each is to be seen.
+/// The most columns of a chart: each must be visible.
 const COLUMNS: u32 = 180;
 
 /// A point of a line: seconds and a value.
 pub(super) type Point = (f64, f64);
 
-/// At most [`POINTS`] of these points. The first, the last and the extremes of each stretch are kept, so nothing that
-/// stands out is lost; points between equal neighbours are not needed.
-pub(super) fn line(points: &[Point]) -> Vec<Point> {
+/// Keeps at most [`POINTS`] points: the first, the last, and the extremes of each stretch. Drops points
+/// between equal neighbours.
+pub(super) fn downsample(points: &[Point]) -> Vec<Point> {
     let mut kept = Vec::new();
     if points.len() <= POINTS {
         kept.extend_from_slice(points);
@@ -38,24 +38,23 @@ pub(super) fn line(points: &[Point]) -> Vec<Point> {
 }
 
 fn without_repeats(points: &[Point]) -> Vec<Point> {
-    let needed = |place: &usize| {
-        let value = |place: usize| points.get(place).map(|point| point.1);
-        let (before, after) = (place.checked_sub(1).and_then(value), value(place + 1));
-        before != value(*place) || after != value(*place)
+    let needed = |index: &usize| {
+        let value = |index: usize| points.get(index).map(|point| point.1);
+        let (before, after) = (index.checked_sub(1).and_then(value), value(index + 1));
+        before != value(*index) || after != value(*index)
     };
-    (0..points.len()).filter(needed).map(|place| points[place]).collect()
+    (0..points.len()).filter(needed).map(|index| points[index]).collect()
 }
 
-/// Time cut into equal slots, a column for each.
+/// Divides time into equal slots, one per column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
-    /// How long each is.
     pub(super) length: Duration,
     span: Duration,
 }
 
 impl Slots {
-    /// For samples this far apart. A slot holds whole samples, and is of a round length where there is one.
+    /// For samples at intervals of `every`. A slot holds whole samples, and has a round length if possible.
     pub(super) fn new(every: Duration, span: Duration) -> Self {
         const ROUND: [u64; 18] =
             [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 21_600, 86_400];
@@ -70,13 +69,13 @@ impl Slots {
         }
     }
 
-    /// Which slot a sample belongs to. A sample tells of the time before it.
+    /// The slot of a sample. A sample describes the time before it.
     pub(super) fn of(self, at: Duration) -> usize {
         let slot = at.as_nanos().div_ceil(self.length.as_nanos()).saturating_sub(1);
         usize::try_from(slot).unwrap_or(usize::MAX)
     }
 
-    /// From when to when a slot goes, in seconds.
+    /// Begin and end of a slot, in seconds.
     pub(super) fn bounds(self, slot: usize) -> (f64, f64) {
         let edge = |slot: usize| (slot as f64 * self.length.as_secs_f64()).min(self.span.as_secs_f64());
         (edge(slot), edge(slot.saturating_add(1)))
@@ -88,40 +87,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peaks_survive_thinning() {
+    fn peaks_survive() {
         let mut day: Vec<Point> =
             (0..86_400_u32).map(|at| (f64::from(at), f64::from(100 + at % 7))).collect();
         day[0].1 = 55.0;
         day[40_001].1 = 9_000.0;
         day[40_002].1 = 0.0;
         day[86_399].1 = 66.0;
-        let thin = line(&day);
-        assert!((700..=POINTS).contains(&thin.len()), "{}", thin.len());
-        for place in [0, 40_001, 40_002, 86_399] {
-            assert!(thin.contains(&day[place]), "{:?}", day[place]);
+        let kept = downsample(&day);
+        assert!((700..=POINTS).contains(&kept.len()), "{}", kept.len());
+        for index in [0, 40_001, 40_002, 86_399] {
+            assert!(kept.contains(&day[index]), "{:?}", day[index]);
         }
-        assert!(thin.is_sorted_by(|a, b| a.0 < b.0), "time goes on");
+        assert!(kept.is_sorted_by(|a, b| a.0 < b.0), "in order");
     }
 
     #[test]
     fn each_stretch_keeps_its_extremes() {
         let wave = |at: u32| f64::from(at * 7919 % 1000);
         let all: Vec<Point> = (0..5000).map(|at| (f64::from(at), wave(at))).collect();
-        let thin = line(&all);
+        let kept = downsample(&all);
         let by_value = |a: &&Point, b: &&Point| a.1.total_cmp(&b.1);
         for stretch in all[1..4999].chunks(13) {
             for extreme in [stretch.iter().min_by(by_value), stretch.iter().max_by(by_value)] {
-                assert!(extreme.is_some_and(|point| thin.contains(point)), "{extreme:?}");
+                assert!(extreme.is_some_and(|point| kept.contains(point)), "{extreme:?}");
             }
         }
     }
 
     #[test]
-    fn short_lines_stay_as_they_are_but_for_repeats() {
-        assert_eq!(line(&[]), []);
-        assert_eq!(line(&[(0.0, 5.0)]), [(0.0, 5.0)]);
+    fn short_lines_lose_only_repeats() {
+        assert_eq!(downsample(&[]), []);
+        assert_eq!(downsample(&[(0.0, 5.0)]), [(0.0, 5.0)]);
         let flat = [(0.0, 5.0), (1.0, 5.0), (2.0, 5.0), (3.0, 6.0), (4.0, 6.0)];
-        assert_eq!(line(&flat), [(0.0, 5.0), (2.0, 5.0), (3.0, 6.0), (4.0, 6.0)]);
+        assert_eq!(downsample(&flat), [(0.0, 5.0), (2.0, 5.0), (3.0, 6.0), (4.0, 6.0)]);
     }
 
     #[test]
@@ -134,11 +133,11 @@ mod tests {
         assert_eq!(length(10, 7200), 60);
         assert_eq!(length(60, 86_400), 600);
         assert_eq!(length(1, 86_400), 600);
-        assert_eq!(length(7, 7000), 42, "not round, but of whole samples");
+        assert_eq!(length(7, 7000), 42, "not round, but a multiple of the interval");
     }
 
     #[test]
-    fn samples_tell_of_the_time_before_them() {
+    fn samples_describe_the_time_before_them() {
         let slots = Slots::new(Duration::from_secs(10), Duration::from_secs(3595));
         let of = |secs| slots.of(Duration::from_secs(secs));
         assert_eq!((slots.length.as_secs(), of(0), of(10), of(20), of(30), of(3595)), (20, 0, 0, 0, 1, 179));

@@ -1,101 +1,86 @@
-//! A drawing over virtual time.
+//! A chart over virtual time, as SVG with HTML labels.
 //!
-//! Only the drawing itself is stretched to the width of the page; its words are text beside it, and stay legible on a
-//! telephone. Paths are written in units of their axes, so that the script reads values back from them.
+//! Only the SVG is stretched to the width of the page: labels are HTML, and stay legible on a phone. Paths
+//! use the units of their axes, so that the script can read values from them.
 
 use std::fmt::Write as _;
 
 use super::bands::Band;
+use super::downsample::Point;
 use super::escape::Escaped;
 use super::scale::{Scale, Tick};
-use super::thin::Point;
 
-/// The size of every drawing, before it is stretched.
+/// The size of the SVG before it is stretched.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 200.0;
-/// The share of its width that a column leaves free on either side. The script knows it too.
+/// The share of its width that a column leaves free on either side. The script uses the same number.
 const GAP: f64 = 0.05;
 
-/// A drawing over virtual time, or a sentence that says why there is nothing to draw.
+/// A chart, or a sentence if there is nothing to draw.
 pub(super) struct Chart {
-    /// Its anchor on the page.
     pub(super) id: &'static str,
-    /// What it shows.
     pub(super) title: &'static str,
-    /// What one should know to read it.
+    /// How to read it.
     pub(super) note: String,
-    /// What is drawn, or what there is to say instead.
     pub(super) drawing: Result<Drawing, &'static str>,
 }
 
-/// What is drawn.
 pub(super) struct Drawing {
-    /// How it would be told to somebody who does not see it.
-    pub(super) told: String,
-    /// What a value is, for the script.
+    /// For screen readers.
+    pub(super) description: String,
     pub(super) unit: Unit,
-    /// The upright axis.
+    /// The vertical axis.
     pub(super) values: Scale,
     /// From back to front.
     pub(super) series: Vec<Series>,
-    /// A value to compare with, by name.
+    /// A horizontal line with its name.
     pub(super) rule: Option<(String, f64)>,
 }
 
-/// What a value is.
+/// The unit of the values, for the script.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
-    /// A number.
     Count,
-    /// The power of ten of a number of seconds.
+    /// The decimal logarithm of seconds.
     Decade,
 }
 
-/// Something that varies.
 pub(super) struct Series {
-    /// Its name in the legend.
     pub(super) name: String,
-    /// Its figure for the whole run, if there is one.
-    pub(super) total: Option<String>,
-    /// The class that gives it its colour.
+    /// A figure for the whole run, for the legend.
+    pub(super) total: String,
+    /// The CSS class of its colour.
     pub(super) colour: &'static str,
-    /// What it looks like.
     pub(super) shape: Shape,
 }
 
-/// What something that varies looks like.
 pub(super) enum Shape {
-    /// A line from point to point,
     Line(Vec<Point>),
-    /// the same with the area below it,
+    /// A line with a filled area below it.
     Area(Vec<Point>),
-    /// or columns.
     Columns(Vec<Column>),
 }
 
-/// One column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Column {
-    /// From when to when, in seconds.
+    /// Begin and end, in seconds.
     pub(super) over: (f64, f64),
-    /// From where to where.
+    /// Lower and upper value.
     pub(super) reach: (f64, f64),
 }
 
-/// What all drawings have in common.
-pub(super) struct Ground {
-    /// The axis of time.
+/// The time axis and the bands, the same in all charts.
+pub(super) struct Background {
     pub(super) time: Scale,
-    /// When something was wrong.
     pub(super) bands: Vec<Band>,
 }
 
 impl Chart {
-    fn html(&self, ground: &Ground) -> String {
+    fn html(&self, background: &Background) -> String {
         let Self { id, title, note, drawing } = self;
         let note = if note.is_empty() { String::new() } else { format!("<p>{}</p>", Escaped(note)) };
         let (legend, inside) = match drawing {
-            Ok(drawing) => (drawing.legend(id), drawing.html(ground)),
+            Ok(drawing) => (drawing.legend(id), drawing.html(background)),
             Err(instead) => (String::new(), format!("<p class=\"instead\">{}</p>\n", Escaped(instead))),
         };
         format!(
@@ -104,18 +89,23 @@ impl Chart {
     }
 }
 
-/// Charts one below the other. Room for the longest label is the same in all, so that their times stand in line.
-pub(super) fn stack(charts: &[Chart], ground: &Ground) -> String {
+/// Charts one below the other. All reserve the same width for labels, so that their time axes align.
+pub(super) fn stack(charts: &[Chart], background: &Background) -> String {
     let drawings = charts.iter().filter_map(|chart| chart.drawing.as_ref().ok());
     let labels = drawings.flat_map(|drawing| &drawing.values.ticks).map(|tick| tick.label.chars().count());
     let mut html = format!("<div class=\"charts\" style=\"--label:{}\">\n", labels.max().unwrap_or(0).max(4));
-    charts.iter().for_each(|chart| html.push_str(&chart.html(ground)));
+    charts.iter().for_each(|chart| html.push_str(&chart.html(background)));
     html.push_str("</div>\n");
     html
 }
 
 impl Drawing {
-    fn html(&self, ground: &Ground) -> String {
+    /// With an axis from zero to at least `most`.
+    pub(super) fn counts(description: String, most: f64, series: Vec<Series>) -> Self {
+        Self { description, unit: Unit::Count, values: Scale::counts(most), series, rule: None }
+    }
+
+    fn html(&self, background: &Background) -> String {
         let unit = match self.unit {
             Unit::Count => "count",
             Unit::Decade => "decade",
@@ -123,29 +113,29 @@ impl Drawing {
         format!(
             "<div class=\"plot\">\n<div class=\"values\" aria-hidden=\"true\">{values}</div>\n\
              <div class=\"drawing\"><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-             aria-label=\"{told}\" data-unit=\"{unit}\" data-span=\"{span}\">\n{grid}{bands}{series}{rule}</svg></div>\n\
+             aria-label=\"{description}\" data-unit=\"{unit}\" data-span=\"{span}\">\n{grid}{bands}{series}{rule}</svg></div>\n\
              <div class=\"times\" aria-hidden=\"true\">{times}</div>\n</div>\n",
             values = labels(&self.values, "bottom"),
-            told = Escaped(&self.told),
-            span = short(ground.time.high),
-            grid = self.grid(ground),
-            bands = bands(ground),
-            series = self.shapes(ground),
+            description = Escaped(&self.description),
+            span = short(background.time.high),
+            grid = self.grid(background),
+            bands = bands(background),
+            series = self.shapes(background),
             rule = self.rule(),
-            times = labels(&ground.time, "left"),
+            times = labels(&background.time, "left"),
         )
     }
 
     fn legend(&self, id: &str) -> String {
         let mut legend = String::from("<ul class=\"legend\">");
-        for (place, series) in self.series.iter().enumerate() {
+        for (index, series) in self.series.iter().enumerate() {
             let shape = if matches!(series.shape, Shape::Columns(_)) { "block" } else { "stroke" };
             let _ = write!(
                 legend,
-                "<li><i class=\"{shape} {colour}\"></i>{name} <b id=\"{id}-{place}\">{total}</b></li>",
+                "<li><i class=\"{shape} {colour}\"></i>{name} <b id=\"{id}-{index}\">{total}</b></li>",
                 colour = series.colour,
                 name = Escaped(&series.name),
-                total = series.total.as_deref().map(|total| Escaped(total).to_string()).unwrap_or_default(),
+                total = Escaped(&series.total),
             );
         }
         if let Some((name, _)) = &self.rule {
@@ -155,21 +145,21 @@ impl Drawing {
         legend
     }
 
-    fn grid(&self, ground: &Ground) -> String {
+    fn grid(&self, background: &Background) -> String {
         let mut lines = String::from("<path class=\"grid\" d=\"");
         for Tick { at, .. } in &self.values.ticks {
             let _ = write!(lines, "M0 {}H{WIDTH}", short(HEIGHT * (1.0 - self.values.share(*at))));
         }
         lines.push_str("\"/>\n<path class=\"notch\" d=\"");
-        for Tick { at, .. } in &ground.time.ticks {
-            let _ = write!(lines, "M{} {HEIGHT}v4", short(WIDTH * ground.time.share(*at)));
+        for Tick { at, .. } in &background.time.ticks {
+            let _ = write!(lines, "M{} {HEIGHT}v4", short(WIDTH * background.time.share(*at)));
         }
         lines.push_str("\"/>\n");
         lines
     }
 
-    fn shapes(&self, ground: &Ground) -> String {
-        let (time, values) = (&ground.time, &self.values);
+    fn shapes(&self, background: &Background) -> String {
+        let (time, values) = (&background.time, &self.values);
         let across = WIDTH / (time.high - time.low);
         let upward = HEIGHT / (values.high - values.low);
         let mut shapes = format!(
@@ -177,7 +167,7 @@ impl Drawing {
             -upward,
             upward * values.high
         );
-        for (place, series) in self.series.iter().enumerate() {
+        for (index, series) in self.series.iter().enumerate() {
             let (kind, path) = match &series.shape {
                 Shape::Line(points) => ("line", stroke(points)),
                 Shape::Area(points) => {
@@ -193,7 +183,7 @@ impl Drawing {
             };
             let _ = writeln!(
                 shapes,
-                "<path class=\"{kind} {}\" data-series=\"{place}\" d=\"{path}\"/>",
+                "<path class=\"{kind} {}\" data-series=\"{index}\" d=\"{path}\"/>",
                 series.colour
             );
         }
@@ -210,15 +200,15 @@ impl Drawing {
     }
 }
 
-fn bands(ground: &Ground) -> String {
+fn bands(background: &Background) -> String {
     let mut bands = String::new();
-    for band in &ground.bands {
-        let (from, to) = (WIDTH * ground.time.share(band.from), WIDTH * ground.time.share(band.to));
+    for band in &background.bands {
+        let (from, to) = (WIDTH * background.time.share(band.from), WIDTH * background.time.share(band.to));
         let _ = writeln!(
             bands,
             "<rect class=\"band\" x=\"{}\" width=\"{}\" height=\"{HEIGHT}\"><title>{}</title></rect>",
             short(from),
-            // Hardly anybody can point at less.
+            // A narrower band is hard to point at.
             short((to - from).max(1.5)),
             Escaped(&band.name())
         );
@@ -226,12 +216,12 @@ fn bands(ground: &Ground) -> String {
     bands
 }
 
-/// The words beside an axis. Every other one is dropped where there is no room.
+/// The labels of an axis. CSS hides every other one on narrow screens.
 fn labels(scale: &Scale, side: &str) -> String {
     let mut labels = String::new();
-    for (place, Tick { at, label }) in scale.ticks.iter().enumerate() {
+    for (index, Tick { at, label }) in scale.ticks.iter().enumerate() {
         let share = scale.share(*at);
-        let class = match (place % 2, share > 0.97) {
+        let class = match (index % 2, share > 0.97) {
             (0, false) => "",
             (0, true) => " class=\"last\"",
             (_, false) => " class=\"spare\"",
@@ -249,11 +239,11 @@ fn labels(scale: &Scale, side: &str) -> String {
 
 fn stroke(points: &[Point]) -> String {
     let mut path = String::new();
-    for (place, (at, value)) in points.iter().enumerate() {
-        let _ = write!(path, "{}{} {}", if place == 0 { 'M' } else { 'L' }, short(*at), short(*value));
+    for (index, (at, value)) in points.iter().enumerate() {
+        let _ = write!(path, "{}{} {}", if index == 0 { 'M' } else { 'L' }, short(*at), short(*value));
     }
     if points.len() == 1 {
-        // A line to where it is makes a dot.
+        // A line of zero length is drawn as a dot.
         path.push_str("h0");
     }
     path
@@ -283,7 +273,7 @@ fn blocks(columns: &[Column]) -> String {
     path
 }
 
-/// A number in as few letters as serve: to the thousandth.
+/// A number with at most three decimals.
 fn short(number: f64) -> String {
     let text = format!("{number:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -309,7 +299,7 @@ mod tests {
         let evil = "</svg><script>alert(1)</script>\"";
         let series = Series {
             name: evil.to_owned(),
-            total: Some(evil.to_owned()),
+            total: evil.to_owned(),
             colour: "c1",
             shape: Shape::Line(vec![(0.0, 1.0)]),
         };
@@ -318,7 +308,7 @@ mod tests {
             title: "X",
             note: evil.to_owned(),
             drawing: Ok(Drawing {
-                told: evil.to_owned(),
+                description: evil.to_owned(),
                 unit: Unit::Count,
                 values: Scale::counts(1.0),
                 series: vec![series],
@@ -326,7 +316,7 @@ mod tests {
             }),
         };
         let time = Scale::time(std::time::Duration::from_secs(1));
-        let html = chart.html(&Ground { time, bands: Vec::new() });
+        let html = chart.html(&Background { time, bands: Vec::new() });
         assert!(!html.contains("<script") && !html.contains("\"\""), "{html}");
     }
 }

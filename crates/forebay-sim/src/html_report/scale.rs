@@ -1,12 +1,13 @@
-//! Where a value lies on an axis, and which values the axis names.
+//! Axes and their labels.
 
 use std::time::Duration;
 
 use forebay::duration;
 
+use crate::latency::truncate;
 use crate::outcome::{about, grouped};
 
-/// An axis: from where to where, and what is written beside it.
+/// An axis with its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) low: f64,
@@ -14,14 +15,14 @@ pub(super) struct Scale {
     pub(super) ticks: Vec<Tick>,
 }
 
-/// A place on an axis that is named.
+/// A labelled position.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
     pub(super) at: f64,
     pub(super) label: String,
 }
 
-/// So many names at most on an axis of time: more would touch each other.
+/// The most labels on a time axis: more would overlap.
 const TIMES: f64 = 10.0;
 
 impl Scale {
@@ -34,10 +35,10 @@ impl Scale {
         Self { low: 0.0, high: steps * step, ticks: ticks.map(|at| Tick { at, label: amount(at) }).collect() }
     }
 
-    /// Powers of ten that hold waits from `least` to `most`, neither of them zero.
+    /// Powers of ten around the waits from `least` to `most`, both above zero.
     pub(super) fn waits(least: Duration, most: Duration) -> Self {
         let (low, high) = (decade(least).floor(), decade(most).ceil());
-        // The least of all waits is to be seen too, so the axis begins below it.
+        // The shortest wait must be visible, so the axis begins below it.
         let low = if decade(least) - low < 0.1 { low - 1.0 } else { low };
         let high = high.max(low + 1.0);
         let ticks = (0..).map(|place| low + f64::from(place)).take_while(|at| *at <= high + 0.5);
@@ -45,7 +46,7 @@ impl Scale {
         Self { low, high, ticks: ticks.map(|at| Tick { at, label: label(at) }).collect() }
     }
 
-    /// From the start to `span`, with round times.
+    /// From zero to `span`, in round steps.
     pub(super) fn time(span: Duration) -> Self {
         const STEPS: [u32; 20] = [
             1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400,
@@ -54,23 +55,22 @@ impl Scale {
         let high = span.as_secs_f64().max(1.0);
         let step = STEPS.into_iter().map(f64::from).find(|step| high / step <= TIMES);
         let step = step.unwrap_or_else(|| round_step(high / TIMES));
-        let label = clock_face(span);
         let ticks = (0..).map(|place| f64::from(place) * step).take_while(|at| *at <= high);
-        Self { low: 0.0, high, ticks: ticks.map(|at| Tick { at, label: label.show(at) }).collect() }
+        Self { low: 0.0, high, ticks: ticks.map(|at| Tick { at, label: time_label(span, at) }).collect() }
     }
 
-    /// How far along the axis, from zero to one.
+    /// The position on the axis, from zero to one.
     pub(super) fn share(&self, value: f64) -> f64 {
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 }
 
-/// The power of ten of a wait in seconds. Nothing is shorter than a nanosecond.
+/// The decimal logarithm of a wait in seconds, at least of a nanosecond.
 pub(super) fn decade(wait: Duration) -> f64 {
     libm::log10(wait.as_secs_f64().max(1e-9))
 }
 
-/// The least whole number of 1, 2, 2.5 and 5, times a power of ten, that is not below `least`.
+/// The smallest whole number not below `least` that is 1, 2, 2.5 or 5 times a power of ten.
 fn round_step(least: f64) -> f64 {
     let power = libm::pow(10.0, libm::log10(least).floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|times| times * power);
@@ -78,15 +78,10 @@ fn round_step(least: f64) -> f64 {
     step.unwrap_or(10.0 * power)
 }
 
-/// A number for a reader, with as many decimals as it has, two at most.
+/// A number with at most two decimals.
 pub(super) fn amount(number: f64) -> String {
     let hundredths = (number.max(0.0) * 100.0).round();
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a cast saturates, and it is not negative"
-    )]
-    let (whole, rest) = ((hundredths / 100.0).floor() as u64, (hundredths % 100.0) as u64);
+    let (whole, rest) = (truncate(hundredths / 100.0), truncate(hundredths % 100.0));
     let fraction = format!("{rest:02}");
     match fraction.trim_end_matches('0') {
         "" => grouped(whole),
@@ -94,7 +89,7 @@ pub(super) fn amount(number: f64) -> String {
     }
 }
 
-/// A length of time for a reader, without the zeros at its end: `2h`, not `2h0m0s`.
+/// A duration without zeros at its end: `2h`, not `2h0m0s`.
 pub(super) fn length(duration: Duration) -> String {
     let full = about(duration);
     let minutes = full.strip_suffix("0s").filter(|rest| rest.ends_with('m')).unwrap_or(&full);
@@ -102,48 +97,21 @@ pub(super) fn length(duration: Duration) -> String {
     hours.to_owned()
 }
 
-/// How times are written in a run of some length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClockFace {
-    /// Of a minute or less.
-    Seconds,
-    /// Of an hour or less.
-    MinutesSeconds,
-    /// Longer.
-    HoursMinutes,
-}
-
-/// How times are written in a run of this length.
-pub(super) fn clock_face(span: Duration) -> ClockFace {
+/// The unit of the labels of a time axis.
+pub(super) fn time_unit(span: Duration) -> &'static str {
     match span.as_secs() {
-        0..=60 => ClockFace::Seconds,
-        61..=3600 => ClockFace::MinutesSeconds,
-        _ => ClockFace::HoursMinutes,
+        0..=60 => "s",
+        61..=3600 => "m:ss",
+        _ => "h:mm",
     }
 }
 
-impl ClockFace {
-    /// What the numbers mean.
-    pub(super) fn unit(self) -> &'static str {
-        match self {
-            Self::Seconds => "s",
-            Self::MinutesSeconds => "m:ss",
-            Self::HoursMinutes => "h:mm",
-        }
-    }
-
-    fn show(self, seconds: f64) -> String {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a cast saturates, and it is not negative"
-        )]
-        let seconds = seconds.round() as u64;
-        match self {
-            Self::Seconds => seconds.to_string(),
-            Self::MinutesSeconds => format!("{}:{:02}", seconds / 60, seconds % 60),
-            Self::HoursMinutes => format!("{}:{:02}", seconds / 3600, seconds / 60 % 60),
-        }
+fn time_label(span: Duration, seconds: f64) -> String {
+    let seconds = truncate(seconds.round());
+    match time_unit(span) {
+        "s" => seconds.to_string(),
+        "m:ss" => format!("{}:{:02}", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02}", seconds / 3600, seconds / 60 % 60),
     }
 }
 
@@ -156,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_round_steps_and_hold_the_most() {
+    fn counts_have_round_steps() {
         assert_eq!(labels(&Scale::counts(200.0)), ["0", "50", "100", "150", "200"]);
         assert_eq!(labels(&Scale::counts(10_500.0)), ["0", "2,500", "5,000", "7,500", "10,000", "12,500"]);
         assert_eq!(labels(&Scale::counts(0.0)), ["0", "1"]);
@@ -173,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_numbers_do_no_harm() {
+    fn odd_numbers_are_accepted() {
         for most in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
             assert!(Scale::counts(most).ticks.len() >= 2, "{most}");
         }
@@ -182,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_go_by_powers_of_ten() {
+    fn waits_have_a_logarithmic_scale() {
         let scale = Scale::waits(Duration::from_micros(1500), Duration::from_millis(450));
         assert_eq!(labels(&scale), ["1ms", "10ms", "100ms", "1s"]);
         let scale = Scale::waits(Duration::from_millis(10), Duration::from_millis(10));
