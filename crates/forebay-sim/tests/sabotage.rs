@@ -1,5 +1,7 @@
 //! The simulator runs the code that ships: if that code is broken, the matching assertion fails.
 
+#![cfg(forebay_sabotage)]
+
 use forebay::sabotage::{Sabotage, during};
 use forebay_sim::{Assertion, Scenario, run};
 

@@ -52,17 +52,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`memory`] has a server that can be told to misbehave, and [`rt::VirtualTime`] a runtime in which an hour passes in
-//! microseconds: together they test an application's own use of connections.
+//! The feature `test-util` adds `memory`, a server that misbehaves on request, and `rt::VirtualTime`, a runtime in which an
+//! hour passes in microseconds. With both, applications test their own use of connections.
 
 pub mod backoff;
+#[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub mod bench;
+#[cfg(feature = "test-util")]
 pub mod conformance;
 pub mod duration;
+#[cfg(feature = "test-util")]
 pub mod memory;
+#[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod rt;
+#[cfg(forebay_sabotage)]
 #[doc(hidden)]
 pub mod sabotage;
 
@@ -78,10 +83,14 @@ mod error;
 mod event;
 mod lease;
 mod limit;
+#[cfg(feature = "tracing")]
 mod logs;
 mod opens;
 mod race;
 mod reservoir;
+#[cfg(not(forebay_sabotage))]
+#[allow(unreachable_pub, reason = "public in the other build")]
+mod sabotage;
 mod seed;
 mod state;
 mod status;
@@ -100,7 +109,9 @@ pub use error::{BoxError, Chain, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};
 pub use lease::{HeldLease, LeaseError, LeaseId, Leases, LocalLeases, StoreFuture};
 pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
+#[cfg(feature = "tracing")]
 pub use logs::Logs;
+#[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use reservoir::{Drained, Reservoir};
 pub use seed::{Rng, Seed};

@@ -14,9 +14,11 @@ use crate::race::{self, First};
 use crate::time::Instant;
 
 mod tokio;
+#[cfg(feature = "test-util")]
 mod virtual_time;
 
 pub use self::tokio::{NoRuntime, PausedTokioRuntime, TokioRuntime, current};
+#[cfg(feature = "test-util")]
 pub use self::virtual_time::{ProcessClock, VirtualProcess, VirtualSleep, VirtualTime};
 
 /// A future that can be handed to a runtime.

@@ -1,6 +1,6 @@
 //! Breaks the reservoir on purpose, so that a simulator can show that it would notice.
 //!
-//! Without the feature `sabotage`, which is for tests only, nothing here does anything and none of it is compiled in.
+//! Without `--cfg forebay_sabotage`, which is for tests only, nothing here has an effect.
 
 /// What can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub enum Sabotage {
     LeaseRelease,
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(forebay_sabotage)]
 thread_local! {
     static PRESENT: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
 }
 
 /// Breaks this, on this thread, while `run` runs.
-#[cfg(feature = "sabotage")]
+#[cfg(forebay_sabotage)]
 pub fn during<R>(what: Sabotage, run: impl FnOnce() -> R) -> R {
     PRESENT.set(Some(what));
     let output = run();
@@ -34,9 +34,9 @@ pub fn during<R>(what: Sabotage, run: impl FnOnce() -> R) -> R {
 /// Whether this is broken.
 #[inline(always)]
 pub(crate) fn is_on(what: Sabotage) -> bool {
-    #[cfg(feature = "sabotage")]
+    #[cfg(forebay_sabotage)]
     return PRESENT.get() == Some(what);
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(forebay_sabotage))]
     {
         let _ = what;
         false

@@ -113,6 +113,7 @@ pub struct Counts {
 }
 
 impl Counts {
+    #[cfg(feature = "metrics")]
     /// Of two readings of the same counters, for each the later one.
     pub(crate) fn latest(mut self, other: &Self) -> Self {
         self.checkouts = self.checkouts.max(other.checkouts);

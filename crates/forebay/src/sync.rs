@@ -1,10 +1,10 @@
-//! The lock. Under the feature `shuttle` it is shuttle's, so that every schedule around it can be explored.
+//! The lock. Under `--cfg forebay_shuttle` it is shuttle's, so that every schedule around it can be explored.
 
 use std::fmt;
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(forebay_shuttle))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
-#[cfg(feature = "shuttle")]
+#[cfg(forebay_shuttle)]
 pub(crate) use shuttle_parking_lot::{Mutex, MutexGuard};
 
 /// How often a contended lock is looked at before the thread yields.
@@ -30,9 +30,9 @@ pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What one thread puts down for another to pick up. Whichever of several comes first gets it.
 pub(crate) struct Handover<T>(HandoverCell<T>);
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(forebay_shuttle))]
 type HandoverCell<T> = crossbeam_utils::atomic::AtomicCell<Option<T>>;
-#[cfg(feature = "shuttle")]
+#[cfg(forebay_shuttle)]
 type HandoverCell<T> = Mutex<Option<T>>;
 
 impl<T> Default for Handover<T> {
@@ -50,17 +50,17 @@ impl<T> fmt::Debug for Handover<T> {
 impl<T> Handover<T> {
     #[inline]
     pub(crate) fn put(&self, value: T) {
-        #[cfg(not(feature = "shuttle"))]
+        #[cfg(not(forebay_shuttle))]
         self.0.store(Some(value));
-        #[cfg(feature = "shuttle")]
+        #[cfg(forebay_shuttle)]
         self.0.lock().replace(value);
     }
 
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
-        #[cfg(not(feature = "shuttle"))]
+        #[cfg(not(forebay_shuttle))]
         return self.0.take();
-        #[cfg(feature = "shuttle")]
+        #[cfg(forebay_shuttle)]
         self.0.lock().take()
     }
 }

@@ -1,6 +1,8 @@
 //! The hand-off between return, waiter and cancellation, under every schedule that shuttle finds.
 //!
-//! `cargo test -p forebay --features shuttle --test handoff`
+//! `RUSTFLAGS="--cfg forebay_shuttle" cargo test -p forebay --test handoff`
+
+#![cfg(forebay_shuttle)]
 
 use std::future::Future;
 use std::pin::pin;

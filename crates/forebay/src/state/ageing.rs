@@ -13,6 +13,7 @@ impl<E: Held> State<E> {
         self.alarms.first().map_or(Instant::NEVER, |(at, _)| *at)
     }
 
+    #[cfg(feature = "test-util")]
     /// When each alarm rings, in order.
     pub(crate) fn alarms(&self) -> impl Iterator<Item = Instant> {
         self.alarms.iter().map(|(at, _)| *at)
