@@ -3,15 +3,15 @@
 //! For connection-level work, demos and load. It has one writer at a time; a transaction's reads see what was last
 //! committed until its first write; conflicts come only from faults. The types on the wire are PostgreSQL's.
 
-mod complaint;
 mod database;
 mod dates;
+mod errors;
 mod functions;
 mod infer;
-mod known;
 mod numeric;
 mod plan;
-mod plans;
+mod plan_cache;
+mod prepared;
 mod rewrite;
 pub(crate) mod syntax;
 mod types;
@@ -31,10 +31,10 @@ use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::statement::Statement;
 use crate::wire::Format;
-use complaint::translate;
-use database::{Conn, Database, Haste, Writer};
-use known::Known;
-use plans::{LARGE, Plans};
+use database::{Conn, Database, TimeSlice, Writer};
+use errors::translate;
+use plan_cache::{LARGE, PlanCache};
+use prepared::Prepared;
 
 /// The engine.
 pub struct Builtin {
@@ -44,9 +44,9 @@ pub struct Builtin {
 struct Inner {
     database: Database,
     result_limit: usize,
-    plans: Mutex<Plans<Known>>,
+    plans: Mutex<PlanCache<Prepared>>,
     /// Large statements are planned one after the other: each takes many times its length, which only one may at a time.
-    turns: Semaphore,
+    large_plans: Semaphore,
 }
 
 /// Runs what takes long without keeping a runtime of several threads from its sockets; others do not know how.
@@ -64,7 +64,7 @@ impl Builtin {
     /// If its files cannot be made.
     pub fn open(directory: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
         let database = Database::open(directory, &clock, result_limit)?;
-        let inner = Inner { database, result_limit, plans: Mutex::default(), turns: Semaphore::new(1) };
+        let inner = Inner { database, result_limit, plans: Mutex::default(), large_plans: Semaphore::new(1) };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
@@ -100,29 +100,29 @@ impl fmt::Debug for BuiltinSession {
 
 impl Session for BuiltinSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
-        Ok(self.known(statement, types).await?.description.clone())
+        Ok(self.prepared(statement, types).await?.description.clone())
     }
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         let types = call.description.map_or(&[][..], |description| &description.parameters);
-        let known = self.known(call.statement, types).await?;
-        let description = known.description.clone();
-        if known.plan.sql.is_empty() {
+        let prepared = self.prepared(call.statement, types).await?;
+        let description = prepared.description.clone();
+        if prepared.plan.sql.is_empty() {
             return Ok(Done { changed: 0, description });
         }
         if call.description.is_some_and(|described| described.columns != description.columns) {
             return Err(SqlError::unsupported("cached plan must not change result type"));
         }
-        if known.plan.writes && self.writer.is_none() {
+        if prepared.plan.writes && self.writer.is_none() {
             self.writer = Some(Box::new(self.inner.database.writer().await?));
         }
-        self.changed_schema |= known.plan.ddl;
+        self.changed_schema |= prepared.plan.ddl;
         let changed = if let Some(writer) = &mut self.writer {
-            // In no haste: SQLite undoes the whole transaction if a write is interrupted.
-            blocking(|| self.inner.run(writer.conn(), &known, call, rows, Haste::None))?
+            // In no slice: SQLite undoes the whole transaction if a write is interrupted.
+            blocking(|| self.inner.run(writer.conn(), &prepared, call, rows, TimeSlice::UntilDeadline))?
         } else {
             let reader = self.inner.database.reader().await?;
-            self.inner.read(reader.conn()?, &known, call, rows)?
+            self.inner.read(reader.conn()?, &prepared, call, rows)?
         };
         Ok(Done { changed, description })
     }
@@ -152,71 +152,78 @@ impl BuiltinSession {
         }
     }
 
-    async fn known(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Known>, SqlError> {
+    async fn prepared(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Prepared>, SqlError> {
         let key = (statement.text().clone(), types.to_vec());
         let large = key.0.len() > LARGE;
         // What the others keep is not of the schema that this session sees, and its own would be of no use to them.
         let shared = !large && !self.changed_schema;
         let generation = {
             let plans = self.inner.plans.lock();
-            if shared && let Some(known) = plans.get(&key) {
-                return Ok(known);
+            if shared && let Some(prepared) = plans.get(&key) {
+                return Ok(prepared);
             }
             plans.generation()
         };
-        let turn = if large { self.inner.turns.acquire().await.ok() } else { None };
-        let planned =
-            |conn: &Conn| if large { blocking(|| Known::make(conn, &key)) } else { Known::make(conn, &key) };
+        let permit = if large { self.inner.large_plans.acquire().await.ok() } else { None };
+        let planned = |conn: &Conn| {
+            if large { blocking(|| Prepared::make(conn, &key)) } else { Prepared::make(conn, &key) }
+        };
         // Inside a transaction only its own connection knows the tables it made.
-        let known = if let Some(writer) = &mut self.writer {
+        let prepared = if let Some(writer) = &mut self.writer {
             planned(writer.conn())
         } else {
             planned(self.inner.database.reader().await?.conn()?)
         };
-        drop(turn);
-        let known = Arc::new(known?);
-        if shared && !known.large {
-            let size = known.size(&key);
-            self.inner.plans.lock().keep(key, &known, size, generation);
+        drop(permit);
+        let prepared = Arc::new(prepared?);
+        if shared && !prepared.large {
+            let size = prepared.size(&key);
+            self.inner.plans.lock().keep(key, &prepared, size, generation);
         }
-        Ok(known)
+        Ok(prepared)
     }
 }
 
 impl Inner {
     /// Runs a read at once; if that takes more than a moment, once more, where it may block.
-    fn read(&self, conn: &Conn, known: &Known, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
-        if !known.slow.load(Ordering::Relaxed) {
-            match self.run(conn, known, call, rows, Haste::Moment) {
-                Err(error) if error == SqlError::overdue() => {
-                    known.slow.store(true, Ordering::Relaxed);
+    fn read(
+        &self,
+        conn: &Conn,
+        prepared: &Prepared,
+        call: Call<'_>,
+        rows: &mut Rows,
+    ) -> Result<u64, SqlError> {
+        if !prepared.slow.load(Ordering::Relaxed) {
+            match self.run(conn, prepared, call, rows, TimeSlice::Short) {
+                Err(error) if error == SqlError::deadline_exceeded() => {
+                    prepared.slow.store(true, Ordering::Relaxed);
                     rows.clear();
                 }
                 other => return other,
             }
         }
-        blocking(|| self.run(conn, known, call, rows, Haste::None))
+        blocking(|| self.run(conn, prepared, call, rows, TimeSlice::UntilDeadline))
     }
 
     fn run(
         &self,
         conn: &Conn,
-        known: &Known,
+        prepared: &Prepared,
         call: Call<'_>,
         rows: &mut Rows,
-        haste: Haste,
+        slice: TimeSlice,
     ) -> Result<u64, SqlError> {
-        conn.until(call.deadline, haste);
+        conn.until(call.deadline, slice);
         let fail = |error: rusqlite::Error| translate(&error);
         let (mut once, mut kept);
-        let statement: &mut rusqlite::Statement<'_> = if known.large {
-            once = conn.sqlite.prepare(&known.plan.sql).map_err(fail)?;
+        let statement: &mut rusqlite::Statement<'_> = if prepared.large {
+            once = conn.sqlite.prepare(&prepared.plan.sql).map_err(fail)?;
             &mut once
         } else {
-            kept = conn.sqlite.prepare_cached(&known.plan.sql).map_err(fail)?;
+            kept = conn.sqlite.prepare_cached(&prepared.plan.sql).map_err(fail)?;
             &mut kept
         };
-        for (index, (value, of)) in call.values.iter().zip(&known.plan.parameters).enumerate() {
+        for (index, (value, of)) in call.values.iter().zip(&prepared.plan.parameters).enumerate() {
             let value = match value {
                 Some(bytes) => of.decode(bytes, Format::of(call.formats, index))?,
                 None => rusqlite::types::Value::Null,
@@ -227,11 +234,11 @@ impl Inner {
         let mut changed = 0;
         while let Some(row) = fetched.next().map_err(fail)? {
             changed += 1;
-            if known.plan.job {
+            if prepared.plan.job {
                 continue;
             }
             rows.begin();
-            for (index, of) in known.types.iter().enumerate() {
+            for (index, of) in prepared.types.iter().enumerate() {
                 match row.get_ref(index).map_err(fail)? {
                     rusqlite::types::ValueRef::Null => rows.null(),
                     value => rows.field(|out| of.encode(value, Format::of(call.results, index), out))?,
@@ -246,7 +253,7 @@ impl Inner {
             }
         }
         drop(fetched);
-        if known.plan.job {
+        if prepared.plan.job {
             rows.begin();
             rows.field::<SqlError>(|out| {
                 out.extend_from_slice(b"builtin-done");
@@ -254,7 +261,7 @@ impl Inner {
             })?;
             rows.end();
         }
-        Ok(if known.plan.items.is_none() || changed == 0 { conn.sqlite.changes() } else { changed })
+        Ok(if prepared.plan.items.is_none() || changed == 0 { conn.sqlite.changes() } else { changed })
     }
 }
 
@@ -308,14 +315,14 @@ mod tests {
     async fn large_statements_wait_for_their_turn_and_others_do_not() {
         let directory = tempfile::tempdir().unwrap();
         let engine = engine(directory.path());
-        let turn = engine.inner.turns.acquire().await.unwrap();
+        let permit = engine.inner.large_plans.acquire().await.unwrap();
         let mut session = engine.session("admin").await.unwrap();
         let large = statement(&format!("SELECT '{}'", "x".repeat(LARGE)));
         let mut waiting = std::pin::pin!(session.describe(&large, &[]));
         let mut context = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         engine.session("admin").await.unwrap().describe(&statement("SELECT 1"), &[]).await.unwrap();
-        drop(turn);
+        drop(permit);
         waiting.await.unwrap();
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpSocket};
 
+use crate::acceptor::Acceptor;
 use crate::builtin::Builtin;
 use crate::clock::Clock;
 use crate::config::{Config, EngineKind, Limits};
@@ -18,14 +19,13 @@ use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::faults::Fault;
-use crate::front::Front;
 use crate::postgres::Postgres;
+use crate::runtime::ServerRuntime;
 use crate::shared::Shared;
-use crate::tasks::Threads;
 use crate::token::{self, Action};
 
 /// How long threads may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// A burst of connects must not wait for a client's second attempt at TCP; the kernel may allow less.
 const BACKLOG: u32 = 4_096;
 /// As long as the tokens of the cloud's own tools.
@@ -34,7 +34,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs(900);
 /// A local Aurora DSQL cluster. It runs on threads of its own until it is stopped or dropped, and leaves nothing behind.
 pub struct Cluster {
     shared: Arc<Shared>,
-    threads: Threads,
+    threads: ServerRuntime,
     address: SocketAddr,
     control: Option<SocketAddr>,
     ca_file: PathBuf,
@@ -79,7 +79,7 @@ impl Cluster {
         config.check()?;
         let directory = tempfile::Builder::new().prefix("dsql-local-").tempdir();
         let directory = directory.map_err(|source| Error::File { path: std::env::temp_dir(), source })?;
-        let threads = Threads::start()?;
+        let threads = ServerRuntime::start()?;
         let (listener, control) = {
             let _context = threads.tasks().enter();
             (listen(config.listen)?, config.control.map(listen).transpose()?)
@@ -108,7 +108,7 @@ impl Cluster {
 
     fn run<E: Engine>(&self, listener: TcpListener, control: Option<TcpListener>, engine: Arc<E>) {
         let tasks = self.threads.tasks();
-        tasks.spawn(Front::new(self.shared.clone(), engine).accept(listener));
+        tasks.spawn(Acceptor::new(self.shared.clone(), engine).accept(listener));
         if let Some(control) = control {
             tasks.spawn(control::serve(self.shared.clone(), control));
         }
@@ -192,7 +192,7 @@ impl Cluster {
 
     /// Accepts other keys from now on. Sessions that are there stay.
     pub fn set_credentials(&self, credentials: Vec<Credentials>) {
-        self.shared.gate.write().keys = credentials;
+        self.shared.verifier.write().keys = credentials;
     }
 
     /// Adds a fault. Returns its number; 0 for one that severs sockets, which is not listed.
@@ -218,10 +218,10 @@ impl Cluster {
     /// A token for a role, signed with the first key, good for 15 minutes from the date by which tokens are judged.
     #[must_use]
     pub fn token(&self, role: &str) -> Option<String> {
-        let gate = self.shared.gate.read();
-        let key = gate.keys.first()?;
+        let verifier = self.shared.verifier.read();
+        let key = verifier.keys.first()?;
         let date = self.shared.token_date();
-        Some(token::sign(key, &gate.host, &gate.region, Action::for_role(role), date, TOKEN_LIFE))
+        Some(token::sign(key, &verifier.host, &verifier.region, Action::for_role(role), date, TOKEN_LIFE))
     }
 
     /// Closes every socket, ends every thread and removes every file it made.
@@ -232,7 +232,7 @@ impl Cluster {
     fn clean(&mut self) {
         // Time is up for whatever statement still runs, so that its thread can end.
         self.shared.clock.advance(Duration::MAX);
-        self.threads.stop(PATIENCE);
+        self.threads.stop(STOP_TIMEOUT);
         if self.shared.config.ca_file.is_some() {
             // Somebody else may have removed it: then it is gone, as it should be.
             drop(std::fs::remove_file(&self.ca_file));

@@ -17,10 +17,10 @@ use crate::shared::Shared;
 use crate::token::{self, Action};
 
 /// How long a request may take, in real time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: usize = 64 * 1024;
-const AT_ONCE: usize = 64;
-const LIMITS: &str = "connections, per_second, burst, session_life, transaction_life, refuse (before-auth, after-auth) and refusal_costs (true, false)";
+const MAX_CONCURRENT: usize = 64;
+const LIMIT_NAMES: &str = "connections, per_second, burst, session_life, transaction_life, refuse (before-auth, after-auth) and refusal_costs (true, false)";
 const HELP: &str = "\
 GET    /counters             what happened, as JSON
 GET    /metrics              the same for Prometheus
@@ -36,10 +36,10 @@ DELETE /faults               ends all of them; /faults/3 only that one
 GET    /token?role=admin     a connect token
 ";
 
-/// An answer: a status, a type and a body.
-struct Answer(&'static str, &'static str, String);
+/// An response: a status, a type and a body.
+struct Response(&'static str, &'static str, String);
 
-impl Answer {
+impl Response {
     fn json(value: &Value) -> Self {
         Self("200 OK", "application/json", format!("{value:#}\n"))
     }
@@ -55,7 +55,7 @@ impl Answer {
 
 /// Serves for ever.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let places = Arc::new(Semaphore::new(MAX_CONCURRENT));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((socket, _)) = listener.accept().await else {
@@ -65,20 +65,20 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
         let served = shared.clone();
         shared.tasks.spawn(async move {
             // Too slow or gone: either way there is nobody to tell.
-            drop(clock::within(PATIENCE, converse(&served, socket)).await);
+            drop(clock::within(REQUEST_TIMEOUT, handle(&served, socket)).await);
             drop(place);
         });
     }
 }
 
-async fn converse(shared: &Arc<Shared>, mut socket: TcpStream) -> std::io::Result<()> {
+async fn handle(shared: &Arc<Shared>, mut socket: TcpStream) -> std::io::Result<()> {
     let mut input = Vec::new();
-    let answer = loop {
-        match understand(&input) {
+    let response = loop {
+        match parse_request(&input) {
             Ok(Some(request)) => break respond(shared, &request),
-            Err(problem) => break Answer::problem("400 Bad Request", problem),
+            Err(problem) => break Response::problem("400 Bad Request", problem),
             Ok(None) if input.len() > REQUEST_LIMIT => {
-                break Answer::problem("413 Content Too Large", "a request has at most 64 KiB");
+                break Response::problem("413 Content Too Large", "a request has at most 64 KiB");
             }
             Ok(None) => {}
         }
@@ -86,7 +86,7 @@ async fn converse(shared: &Arc<Shared>, mut socket: TcpStream) -> std::io::Resul
             return Ok(());
         }
     };
-    let Answer(status, kind, body) = answer;
+    let Response(status, kind, body) = response;
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -104,7 +104,7 @@ struct Request {
 }
 
 /// The request in `input`, if it is all there.
-fn understand(input: &[u8]) -> Result<Option<Request>, &'static str> {
+fn parse_request(input: &[u8]) -> Result<Option<Request>, &'static str> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut request = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(head) = request.parse(input).map_err(|_| "not HTTP/1.1")? else {
@@ -157,49 +157,49 @@ fn is_loopback(host: &[u8]) -> bool {
     })
 }
 
-fn respond(shared: &Arc<Shared>, request: &Request) -> Answer {
+fn respond(shared: &Arc<Shared>, request: &Request) -> Response {
     let path: Vec<&str> = request.path.split('/').skip(1).collect();
     let outcome = match (request.method.as_str(), path.as_slice()) {
-        ("GET", []) => Ok(Answer::text(HELP.to_owned())),
-        ("GET", ["counters"]) => Ok(Answer::json(&shared.counters().json())),
-        ("GET", ["metrics"]) => Ok(Answer::text(shared.counters().prometheus())),
+        ("GET", []) => Ok(Response::text(HELP.to_owned())),
+        ("GET", ["counters"]) => Ok(Response::json(&shared.counters().json())),
+        ("GET", ["metrics"]) => Ok(Response::text(shared.counters().prometheus())),
         ("GET", ["limits"]) => Ok(limits(shared)),
         ("POST", ["limits"]) => change_limits(shared.sessions.limits(), &request.query).map(|changed| {
             shared.sessions.set_limits(changed, shared.clock.now());
             limits(shared)
         }),
-        ("POST", ["refill"]) => only(&request.query, &[]).map(|()| {
+        ("POST", ["refill"]) => reject_unknown(&request.query, &[]).map(|()| {
             shared.sessions.refill(shared.clock.now());
             limits(shared)
         }),
         ("GET", ["clock"]) => Ok(show_clock(shared)),
         ("POST", ["clock"]) => change_clock(shared, &request.query).map(|()| show_clock(shared)),
-        ("GET", ["faults"]) => Ok(Answer::json(&shared.faults.json())),
+        ("GET", ["faults"]) => Ok(Response::json(&shared.faults.json())),
         ("POST", ["faults"]) => add_faults(shared, &request.body),
         ("DELETE", ["faults"]) => {
             shared.faults.clear();
-            Ok(Answer::json(&shared.faults.json()))
+            Ok(Response::json(&shared.faults.json()))
         }
         ("DELETE", ["faults", id]) => match id.parse() {
-            Ok(id) if shared.faults.remove(id) => Ok(Answer::json(&shared.faults.json())),
+            Ok(id) if shared.faults.remove(id) => Ok(Response::json(&shared.faults.json())),
             _ => Err(format!("there is no fault {id}; GET /faults lists them")),
         },
         ("GET", ["token"]) => token(shared, &request.query),
         (_, ["counters" | "metrics" | "limits" | "refill" | "clock" | "faults" | "token", ..]) => {
-            return Answer::problem(
+            return Response::problem(
                 "405 Method Not Allowed",
                 "not with this method; GET / lists what there is",
             );
         }
-        _ => return Answer::problem("404 Not Found", "there is nothing here; GET / lists what there is"),
+        _ => return Response::problem("404 Not Found", "there is nothing here; GET / lists what there is"),
     };
-    outcome.unwrap_or_else(|problem| Answer::problem("400 Bad Request", &problem))
+    outcome.unwrap_or_else(|problem| Response::problem("400 Bad Request", &problem))
 }
 
-fn limits(shared: &Shared) -> Answer {
+fn limits(shared: &Shared) -> Response {
     let now = shared.clock.now();
     let limits = shared.sessions.limits();
-    Answer::json(&json!({
+    Response::json(&json!({
         "connections": limits.connections,
         "per_second": limits.per_second,
         "burst": limits.burst,
@@ -216,7 +216,7 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
         text.parse().map_err(|_| format!("'{text}' will not do: give a whole number, or true or false"))
     }
     if query.is_empty() {
-        return Err(format!("what shall change? There are: {LIMITS}"));
+        return Err(format!("what shall change? There are: {LIMIT_NAMES}"));
     }
     for (name, value) in query {
         match name.as_str() {
@@ -233,14 +233,14 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
                     _ => return Err(format!("'{value}' is neither before-auth nor after-auth")),
                 }
             }
-            _ => return Err(format!("there is no limit '{name}'; there are: {LIMITS}")),
+            _ => return Err(format!("there is no limit '{name}'; there are: {LIMIT_NAMES}")),
         }
     }
     Ok(limits)
 }
 
 /// Refuses parameters that would be ignored.
-fn only(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> {
+fn reject_unknown(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> {
     match query.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) if known.is_empty() => {
             Err(format!("'{name}' has no meaning here: this takes no parameters"))
@@ -250,8 +250,8 @@ fn only(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> 
     }
 }
 
-fn show_clock(shared: &Shared) -> Answer {
-    Answer::json(&json!({
+fn show_clock(shared: &Shared) -> Response {
+    Response::json(&json!({
         "seconds_since_start": shared.clock.now().as_secs_f64(),
         "seconds_since_1970": shared.clock.date().as_secs_f64(),
         "speed": shared.clock.speed().to_string(),
@@ -262,7 +262,7 @@ fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(),
     // All is read before anything is changed.
     let speed = query.get("speed").map(|text| text.parse::<Speed>()).transpose()?;
     let advance = query.get("advance").map(|text| duration(text)).transpose()?;
-    only(query, &["speed", "advance"])?;
+    reject_unknown(query, &["speed", "advance"])?;
     if query.is_empty() {
         return Err("what shall change? Give advance=1h or speed=60".to_owned());
     }
@@ -271,7 +271,7 @@ fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(),
     Ok(())
 }
 
-fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Answer, String> {
+fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Response, String> {
     let lines = body.lines().map(str::trim).filter(|line| !line.is_empty());
     // All or none.
     let faults = lines.map(str::parse).collect::<Result<Vec<Fault>, String>>()?;
@@ -279,18 +279,19 @@ fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Answer, String> {
         return Err("no fault in the body; for example: conflict:p=0.1".to_owned());
     }
     let ids: Vec<u64> = faults.into_iter().map(|fault| shared.inject(fault)).collect();
-    Ok(Answer::json(&json!({ "ids": ids })))
+    Ok(Response::json(&json!({ "ids": ids })))
 }
 
-fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Answer, String> {
-    only(query, &["role"])?;
+fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Response, String> {
+    reject_unknown(query, &["role"])?;
     let role = query.get("role").map_or("admin", String::as_str);
-    let gate = shared.gate.read();
-    let key = gate.keys.first().ok_or("there are no credentials to sign with")?;
+    let verifier = shared.verifier.read();
+    let key = verifier.keys.first().ok_or("there are no credentials to sign with")?;
     let life = Duration::from_secs(900);
-    let token = token::sign(key, &gate.host, &gate.region, Action::for_role(role), shared.token_date(), life);
+    let token =
+        token::sign(key, &verifier.host, &verifier.region, Action::for_role(role), shared.token_date(), life);
     // Without an end of line, which would be a part of the password to whoever takes it as it is.
-    Ok(Answer::text(token))
+    Ok(Response::text(token))
 }
 
 #[cfg(test)]
@@ -300,16 +301,17 @@ mod tests {
     #[test]
     fn a_request_waits_for_its_body() {
         let whole = b"POST /faults?a=b%20c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\nconflict";
-        assert!(understand(&whole[..whole.len() - 1]).unwrap().is_none());
-        let request = understand(whole).unwrap().unwrap();
+        assert!(parse_request(&whole[..whole.len() - 1]).unwrap().is_none());
+        let request = parse_request(whole).unwrap().unwrap();
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/faults"));
         assert_eq!((request.query["a"].as_str(), request.body.as_str()), ("b c", "conflict"));
-        assert!(understand(b"\x16\x03\x01").is_err());
+        assert!(parse_request(b"\x16\x03\x01").is_err());
     }
 
     #[test]
     fn web_pages_are_turned_away() {
-        let asked = |headers: &str| understand(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).is_ok();
+        let asked =
+            |headers: &str| parse_request(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).is_ok();
         for host in ["127.0.0.1", "127.0.0.1:5434", "localhost:80", "LOCALHOST", "[::1]:5434", "[::1]"] {
             assert!(asked(&format!("Host: {host}\r\n")), "{host}");
         }

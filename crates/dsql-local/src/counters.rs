@@ -29,9 +29,9 @@ pub struct Counters {
     pub live_high_water: u64,
     /// The longest that any session has lived, in the emulator's time.
     pub longest_live: Duration,
-    /// Transactions committed: explicit ones, and single statements that write.
+    /// TransactionState committed: explicit ones, and single statements that write.
     pub commits: u64,
-    /// Transactions that failed with 40001.
+    /// TransactionState that failed with 40001.
     pub conflicts: u64,
     /// Statements run.
     pub statements: u64,

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::token::{Denial, Gatekeeper};
+use crate::token::{Denial, TokenVerifier};
 
-/// How long nothing is said about a kind of reason that was told already.
+/// How long nothing is said about a kind of reason that was reason_log already.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts denials by reason and tells of them, of each kind at most once a second.
 #[derive(Debug)]
 pub(crate) struct Denials {
     notice: Option<fn(&str)>,
-    kinds: Mutex<BTreeMap<&'static str, Told>>,
+    kinds: Mutex<BTreeMap<&'static str, Reason>>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Reason {
     count: u64,
-    /// When it was last told, by the machine's clock.
+    /// When it was last reason_log, by the machine's clock.
     last: Option<Duration>,
 }
 
@@ -31,12 +31,12 @@ impl Denials {
 
     /// How many, by reason.
     pub(crate) fn read(&self) -> BTreeMap<&'static str, u64> {
-        self.kinds.lock().iter().map(|(reason, told)| (*reason, told.count)).collect()
+        self.kinds.lock().iter().map(|(reason, reason_log)| (*reason, reason_log.count)).collect()
     }
 
     /// A token was no good.
-    pub(crate) fn token(&self, denial: &Denial, gate: &Gatekeeper, role: &str, now: Duration) {
-        self.record(denial.reason(), role, &denial.remedy(gate, role), now);
+    pub(crate) fn token(&self, denial: &Denial, verifier: &TokenVerifier, role: &str, now: Duration) {
+        self.record(denial.reason(), role, &denial.remedy(verifier, role), now);
     }
 
     /// The token was good, but the engine does not let the role in.
@@ -54,14 +54,14 @@ impl Denials {
     fn record(&self, reason: &'static str, role: &str, problem: &str, now: Duration) {
         let count = {
             let mut kinds = self.kinds.lock();
-            let told = kinds.entry(reason).or_default();
-            told.count += 1;
+            let reason_log = kinds.entry(reason).or_default();
+            reason_log.count += 1;
             // A clock that was set back is as good as one that went on.
-            if told.last.is_some_and(|last| now.abs_diff(last) < PAUSE) {
+            if reason_log.last.is_some_and(|last| now.abs_diff(last) < PAUSE) {
                 return;
             }
-            told.last = Some(now);
-            told.count
+            reason_log.last = Some(now);
+            reason_log.count
         };
         if let Some(notice) = self.notice {
             // A role is whatever a client calls itself: no terminal shall obey it.

@@ -121,6 +121,6 @@ pub struct Call<'a> {
     pub results: &'a [Format],
     /// What else its transaction may hold.
     pub extent: Extent,
-    /// When it must have ended, by the emulator's clock; if it has not, it fails with [`SqlError::overdue`].
+    /// When it must have ended, by the emulator's clock; if it has not, it fails with [`SqlError::deadline_exceeded`].
     pub deadline: Moment,
 }

@@ -73,7 +73,7 @@ impl SqlError {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// The code of [`SqlError::overdue`].
+    /// The code of [`SqlError::deadline_exceeded`].
     pub(crate) const DEADLINE: &'static str = "57014";
 
     /// The code of [`SqlError::access_denied`].
@@ -81,7 +81,7 @@ impl SqlError {
 
     /// A statement did not end before its deadline. The front tells the client which limit that was.
     #[must_use]
-    pub fn overdue() -> Self {
+    pub fn deadline_exceeded() -> Self {
         Self::new(Self::DEADLINE, "the statement did not end in time")
     }
 

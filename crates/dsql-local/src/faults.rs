@@ -4,7 +4,7 @@ mod fate;
 mod fault;
 mod grammar;
 
-pub(crate) use fate::{Blow, Delay, Fate, Welcome};
+pub(crate) use fate::{CommitFaults, Delay, Failure, OnAccept};
 pub use fault::Fault;
 pub use grammar::duration;
 
@@ -155,14 +155,14 @@ impl Faults {
     }
 
     /// A socket was accepted: how long to wait, and what then.
-    pub(crate) fn on_accept(&self) -> (Delay, Welcome) {
-        let mut answer = (Delay::default(), Welcome::Proceed);
+    pub(crate) fn on_accept(&self) -> (Delay, OnAccept) {
+        let mut answer = (Delay::default(), OnAccept::Proceed);
         self.each(|kind, active| match kind {
             Kind::Delay { at: Stage::Connect, time } if active.strikes() => answer.0.add(time, active.id),
-            Kind::Refuse(Refusal::Close) if answer.1 == Welcome::Proceed && active.strikes() => {
-                answer.1 = Welcome::Close;
+            Kind::Refuse(Refusal::Close) if answer.1 == OnAccept::Proceed && active.strikes() => {
+                answer.1 = OnAccept::Close;
             }
-            Kind::Silent if answer.1 == Welcome::Proceed && active.strikes() => answer.1 = Welcome::Silence,
+            Kind::Silent if answer.1 == OnAccept::Proceed && active.strikes() => answer.1 = OnAccept::Silence,
             _ => {}
         });
         answer
@@ -208,15 +208,15 @@ impl Faults {
     }
 
     /// A statement is about to run: how long to wait, and what hits it.
-    pub(crate) fn on_statement(&self) -> (Delay, Option<Blow>) {
+    pub(crate) fn on_statement(&self) -> (Delay, Option<Failure>) {
         let mut answer = (Delay::default(), None);
         self.each(|kind, active| match kind {
             Kind::Delay { at: Stage::Statement, time } if active.strikes() => answer.0.add(time, active.id),
             Kind::Unavailable { at: Stage::Statement } if answer.1.is_none() && active.strikes() => {
-                answer.1 = Some(Blow::Error(SqlError::unavailable()));
+                answer.1 = Some(Failure::Error(SqlError::unavailable()));
             }
             Kind::StaleSchema if answer.1.is_none() && active.strikes() => {
-                answer.1 = Some(Blow::Error(SqlError::schema_conflict()));
+                answer.1 = Some(Failure::Error(SqlError::schema_conflict()));
             }
             _ => {}
         });
@@ -224,34 +224,34 @@ impl Faults {
     }
 
     /// A transaction is about to commit. Only one that wrote can conflict.
-    pub(crate) fn on_commit(&self, wrote: bool) -> Fate {
-        let mut fate = Fate::default();
+    pub(crate) fn on_commit(&self, wrote: bool) -> CommitFaults {
+        let mut faults = CommitFaults::default();
         self.each(|kind, active| match kind {
-            Kind::Delay { at: Stage::Commit, time } if active.strikes() => fate.delay.add(time, active.id),
-            Kind::Conflict if wrote && fate.before.is_none() && active.strikes() => {
-                fate.before = Some(Blow::Error(SqlError::change_conflict()));
+            Kind::Delay { at: Stage::Commit, time } if active.strikes() => faults.delay.add(time, active.id),
+            Kind::Conflict if wrote && faults.before.is_none() && active.strikes() => {
+                faults.before = Some(Failure::Error(SqlError::change_conflict()));
             }
-            Kind::Unavailable { at: Stage::Commit } if fate.before.is_none() && active.strikes() => {
-                fate.before = Some(Blow::Error(SqlError::unavailable()));
+            Kind::Unavailable { at: Stage::Commit } if faults.before.is_none() && active.strikes() => {
+                faults.before = Some(Failure::Error(SqlError::unavailable()));
             }
             Kind::Unavailable { at: Stage::AfterCommit }
-                if fate.before.is_none() && fate.after.is_none() && active.strikes() =>
+                if faults.before.is_none() && faults.after.is_none() && active.strikes() =>
             {
-                fate.after = Some(Blow::Error(SqlError::unavailable()));
+                faults.after = Some(Failure::Error(SqlError::unavailable()));
             }
-            Kind::Drop { after_commit: false } if fate.before.is_none() && active.strikes() => {
-                fate.before = Some(Blow::Hangup);
+            Kind::Drop { after_commit: false } if faults.before.is_none() && active.strikes() => {
+                faults.before = Some(Failure::Hangup);
             }
             Kind::Drop { after_commit: true }
-                if fate.before.is_none() && fate.after.is_none() && active.strikes() =>
+                if faults.before.is_none() && faults.after.is_none() && active.strikes() =>
             {
-                fate.after = Some(Blow::Hangup);
+                faults.after = Some(Failure::Hangup);
             }
             _ => {}
         });
         // A commit that does not happen cannot be followed by anything.
-        fate.after = fate.after.filter(|_| fate.before.is_none());
-        fate
+        faults.after = faults.after.filter(|_| faults.before.is_none());
+        faults
     }
 
     /// Which of `count` sockets a fraction of them is: the same ones for the same seed.
@@ -306,7 +306,7 @@ mod tests {
             "delay:for=50ms",
         ]);
         let delay = Delay { time: Duration::from_millis(150), by: vec![1, 4] };
-        assert_eq!(faults.on_accept(), (delay, Welcome::Proceed));
+        assert_eq!(faults.on_accept(), (delay, OnAccept::Proceed));
         assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::too_many_connections()));
         assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::waking_up()));
         assert_eq!(faults.on_admission(Duration::ZERO), Ok(()));
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(alone, run(&["conflict:p=0.25", "delay:at=commit,p=0.5,for=1ms"]));
         let struck = alone.iter().filter(|struck| **struck).count();
         assert!((30..70).contains(&struck), "{struck}");
-        assert_eq!(faults(&["conflict"]).on_commit(false), Fate::default());
+        assert_eq!(faults(&["conflict"]).on_commit(false), CommitFaults::default());
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         let both = faults(&["drop:at=after-commit,n=1", "drop:at=before-commit,n=1"]);
         let first = both.on_commit(true);
         assert_eq!((first.before.is_some(), first.after.is_some()), (true, false));
-        assert_eq!(both.on_commit(true), Fate::default());
+        assert_eq!(both.on_commit(true), CommitFaults::default());
         both.clear();
         assert_eq!(both.json(), json!([]));
     }

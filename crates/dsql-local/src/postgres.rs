@@ -5,18 +5,22 @@
 //! Conflicts come out at the commit, as in the service, though PostgreSQL has locks and would find them at the statement:
 //!
 //! ```text
-//!   a trigger tells of every row that changes ─▶ journal      what a transaction has done, to do it again
-//!   another wants a row that it holds         ─▶ turns        undone to its beginning, so that nobody waits
+//!   a trigger tells of every row that changes ─▶ log      what a transaction has done, to do it again
+//!   another wants a row that it holds         ─▶ locks        undone to its beginning, so that nobody waits
 //!   its next statement, or its commit         ─▶ replay       done again, to the same rows, with the same values
-//!   another has committed a change to a row   ─▶ sandbox      it goes on with copies, and hears of it at its commit
+//!   another has committed a change to a row   ─▶ copies      it goes on with copies, and hears of it at its commit
 //! ```
 
 mod backend;
+mod cancel_gate;
 mod catalog;
+mod change_log;
 mod commits;
 mod jobs;
-mod journal;
+mod lock_scheduler;
 mod locking;
+mod occ_transaction;
+mod pipeline;
 mod precheck;
 mod quoting;
 mod record;
@@ -24,13 +28,9 @@ mod replay;
 mod request;
 mod rewrite;
 mod roles;
-mod sandbox;
-mod script;
 mod server;
-mod shape;
-mod stoppable;
-mod transaction;
-mod turns;
+mod table_copies;
+mod table_info;
 
 use std::fmt;
 use std::path::Path;
@@ -49,14 +49,14 @@ use crate::statement::{Kind, Statement};
 use backend::{Backend, Setting};
 use commits::Commits;
 use jobs::Jobs;
+use lock_scheduler::{LockScheduler, OpenTransaction};
+use occ_transaction::OccTransaction;
 use roles::Role;
 use server::Server;
-use shape::Shapes;
-use transaction::Transaction;
-use turns::{Holder, Turns};
+use table_info::TableCache;
 
 /// How many connections are kept for the next session that needs one.
-const SPARE: usize = 64;
+const MAX_IDLE: usize = 64;
 
 /// The engine.
 pub struct Postgres {
@@ -66,14 +66,14 @@ pub struct Postgres {
 #[derive(Debug)]
 struct Inner {
     /// Before the server, which they would keep busy.
-    spare: Mutex<Vec<Backend>>,
-    turns: Turns,
+    idle: Mutex<Vec<Backend>>,
+    locks: LockScheduler,
     jobs: Jobs,
     clock: Arc<Clock>,
     rules: Rules,
     result_limit: usize,
     commits: Commits,
-    shapes: Shapes,
+    tables: TableCache,
     /// How often the schema has changed.
     epoch: AtomicU64,
     /// Whether anybody has made a function.
@@ -92,14 +92,14 @@ impl Postgres {
     pub fn start(config: &Config, clock: Arc<Clock>) -> Result<Self, Error> {
         let server = Server::start(&config.cache)?;
         let inner = Inner {
-            spare: Mutex::default(),
-            turns: Turns::default(),
+            idle: Mutex::default(),
+            locks: LockScheduler::default(),
             jobs: Jobs::default(),
             clock,
             rules: config.rules,
             result_limit: config.result_limit,
             commits: Commits::default(),
-            shapes: Shapes::default(),
+            tables: TableCache::default(),
             epoch: AtomicU64::new(0),
             functions: AtomicBool::new(false),
             server,
@@ -146,13 +146,13 @@ pub struct PostgresSession {
 /// A transaction that has begun.
 struct Open {
     pid: i32,
-    holder: Arc<Holder>,
+    holder: Arc<OpenTransaction>,
     inner: Arc<Inner>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.inner.turns.leave(self.pid);
+        self.inner.locks.unregister(self.pid);
     }
 }
 
@@ -182,7 +182,7 @@ impl Session for PostgresSession {
         if let Some(job) = jobs::awaited(&call) {
             let ended = jobs::ended(&inner, job);
             if let First::Right(()) = race::first(ended, inner.until(call.deadline)).await {
-                return Err(SqlError::overdue());
+                return Err(SqlError::deadline_exceeded());
             }
         }
         let open = self.open().await?;
@@ -197,7 +197,7 @@ impl Session for PostgresSession {
                 outcome
             }
             // Its connection is closed, so that the server stops what it still runs.
-            First::Right(()) => Err(SqlError::overdue()),
+            First::Right(()) => Err(SqlError::deadline_exceeded()),
         }
     }
 
@@ -210,7 +210,7 @@ impl Session for PostgresSession {
             // Only to see whether they are good.
             None => {
                 let backend = self.inner.backend(&self.role, &settings).await?;
-                self.inner.give_back(backend);
+                self.inner.release(backend);
             }
         }
         self.settings = settings;
@@ -266,11 +266,11 @@ impl PostgresSession {
         if self.open.is_none() {
             let backend = self.inner.backend(&self.role, &self.settings).await?;
             let (inner, settings) = (self.inner.clone(), self.settings.clone());
-            let transaction = Transaction::new(inner.clone(), backend, settings, self.epoch);
-            let (pid, mark, stoppable) = (transaction.pid(), transaction.mark(), transaction.stoppable());
+            let transaction = OccTransaction::new(inner.clone(), backend, settings, self.epoch);
+            let (pid, mark, cancel_gate) = (transaction.pid(), transaction.mark(), transaction.cancel_gate());
             let transaction = Arc::new(AsyncMutex::new(Some(transaction)));
-            let holder = Arc::new(Holder { mark, stoppable, transaction });
-            inner.turns.enter(pid, holder.clone());
+            let holder = Arc::new(OpenTransaction { mark, cancel_gate, transaction });
+            inner.locks.register(pid, holder.clone());
             self.open = Some(Open { pid, holder, inner });
         }
         self.open.as_ref().ok_or_else(SqlError::unavailable)
@@ -279,7 +279,7 @@ impl PostgresSession {
     /// Ends the transaction, and keeps its connection for others.
     async fn end(
         &mut self,
-        how: impl AsyncFnOnce(&mut Transaction) -> Result<(), SqlError>,
+        how: impl AsyncFnOnce(&mut OccTransaction) -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
         self.began = false;
         let Some(open) = self.open.take() else { return Ok(()) };
@@ -289,7 +289,7 @@ impl PostgresSession {
             if transaction.is_lost() { Err(SqlError::unavailable()) } else { how(&mut transaction).await };
         drop(open);
         if !transaction.is_tainted() {
-            self.inner.give_back(transaction.into_backend());
+            self.inner.release(transaction.into_backend());
         }
         ended
     }
@@ -320,34 +320,34 @@ impl Inner {
     /// A connection of that role that is in no transaction and goes by these settings.
     async fn backend(&self, role: &Role, settings: &[Setting]) -> Result<Backend, SqlError> {
         let mut backend = loop {
-            let spare = self.spare(role);
-            match spare {
+            let idle = self.idle(role);
+            match idle {
                 None => break Backend::connect(self.server.directory(), role.clone()).await?,
                 Some(backend) if backend.is_alive() => break backend,
                 Some(_) => {}
             }
         };
-        match backend.settle(settings).await {
+        match backend.apply_settings(settings).await {
             Ok(()) => Ok(backend),
             Err(error) => {
-                self.give_back(backend);
+                self.release(backend);
                 Err(error)
             }
         }
     }
 
-    /// The spare connection of that role that was used last.
-    fn spare(&self, role: &Role) -> Option<Backend> {
-        let mut spare = self.spare.lock();
-        let at = spare.iter().rposition(|backend| backend.role == *role)?;
-        Some(spare.remove(at))
+    /// The idle connection of that role that was used last.
+    fn idle(&self, role: &Role) -> Option<Backend> {
+        let mut idle = self.idle.lock();
+        let at = idle.iter().rposition(|backend| backend.role == *role)?;
+        Some(idle.remove(at))
     }
 
     /// Keeps it for others, if it can still be used.
-    fn give_back(&self, backend: Backend) {
-        let mut spare = self.spare.lock();
-        if !backend.is_lost() && spare.len() < SPARE {
-            spare.push(backend);
+    fn release(&self, backend: Backend) {
+        let mut idle = self.idle.lock();
+        if !backend.is_lost() && idle.len() < MAX_IDLE {
+            idle.push(backend);
         }
     }
 

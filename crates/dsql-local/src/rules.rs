@@ -1,15 +1,15 @@
 //! What the service refuses, whichever engine is behind it, in the words recorded of it.
 
-mod bounds;
+mod checker;
 mod clauses;
 mod indexes;
+mod reserved;
 mod spec;
-mod verdicts;
 
 use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::Statement;
-pub(crate) use verdicts::Verdicts;
+pub(crate) use checker::RuleChecker;
 
 /// Statements by their first words, and what is said about them. The texts follow PostgreSQL's names of parse nodes.
 const UNSUPPORTED: &[(&[&str], &str)] = &[
@@ -81,7 +81,7 @@ fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
         None if statement.text().eq_ignore_ascii_case("ANALYZE") => {
             Err(SqlError::unsupported("ANALYZE without a table not supported"))
         }
-        None => bounds::check(statement).and_then(|()| clauses::check(statement, rules)),
+        None => reserved::check(statement).and_then(|()| clauses::check(statement, rules)),
     }
 }
 

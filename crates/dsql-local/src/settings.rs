@@ -56,7 +56,7 @@ const NO_SETTINGS: &[&str] = &["user", "database", "replication"];
 const OPTIONS: &str = "options";
 
 /// What statements mean, or how values are written, depends on these.
-const BEARING: &[&str] =
+const ENGINE_SETTINGS: &[&str] =
     &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
 
 fn known(name: &str) -> Option<&'static Known> {
@@ -82,20 +82,20 @@ type Values = BTreeMap<&'static str, String>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// What RESET goes back to: what the client asked for when it connected.
-    began: Values,
-    now: Values,
+    initial: Values,
+    current: Values,
 }
 
 impl Settings {
     /// What the client asked for when it connected.
     pub(crate) fn from_startup(parameters: &[(String, String)]) -> Result<Self, SqlError> {
-        let mut began = Values::new();
+        let mut initial = Values::new();
         let mut begin = |name: &str, value: String| {
             let (name, default, _) = settable(name)?;
             if value == *default {
-                began.remove(name);
+                initial.remove(name);
             } else {
-                began.insert(name, value);
+                initial.insert(name, value);
             }
             Ok::<_, SqlError>(())
         };
@@ -110,20 +110,20 @@ impl Settings {
                 begin(name, value.clone())?;
             }
         }
-        Ok(Self { now: began.clone(), began })
+        Ok(Self { current: initial.clone(), initial })
     }
 
     /// What differs from the defaults and must be known to whoever runs statements.
-    pub(crate) fn bearing(&self) -> Vec<(&'static str, String)> {
-        let changed = self.now.iter().filter(|(name, value)| default_value(name) != Some(value));
-        let bearing = changed.filter(|(name, _)| BEARING.contains(name));
+    pub(crate) fn engine_settings(&self) -> Vec<(&'static str, String)> {
+        let changed = self.current.iter().filter(|(name, value)| default_value(name) != Some(value));
+        let bearing = changed.filter(|(name, _)| ENGINE_SETTINGS.contains(name));
         bearing.map(|(name, value)| (*name, value.clone())).collect()
     }
 
     /// A setting's name as shown, and its value.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
         let (name, default, _) = known(name).ok_or_else(|| unrecognized(name))?;
-        Ok((name, self.now.get(name).map_or(*default, String::as_str)))
+        Ok((name, self.current.get(name).map_or(*default, String::as_str)))
     }
 
     /// Runs a SET or a RESET. Returns what clients are told of it.
@@ -145,7 +145,7 @@ impl Settings {
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
         let (name, default, _) = settable(name)?;
-        let default = self.began.get(name).map_or(*default, String::as_str);
+        let default = self.initial.get(name).map_or(*default, String::as_str);
         let value = if reset || value.eq_ignore_ascii_case("default") { default } else { value };
         if *name == "client_encoding"
             && !matches!(value.to_ascii_uppercase().as_str(), "UTF8" | "UTF-8" | "UNICODE")
@@ -153,13 +153,14 @@ impl Settings {
             return Err(SqlError::unsupported(format!("client_encoding must be UTF8, not \"{value}\"")));
         }
         let value = if *name == "client_encoding" { default } else { value }.to_owned();
-        self.now.insert(name, value.clone());
+        self.current.insert(name, value.clone());
         Ok(REPORTED.contains(name).then_some((*name, value)).into_iter().collect())
     }
 
-    /// Goes back to how the session began.
+    /// Goes back to how the session initial.
     fn reset(&mut self) -> Result<Vec<(&'static str, String)>, SqlError> {
-        let before = std::mem::replace(self, Self { now: self.began.clone(), began: self.began.clone() });
+        let before =
+            std::mem::replace(self, Self { current: self.initial.clone(), initial: self.initial.clone() });
         let mut told = Vec::new();
         for name in REPORTED {
             let (name, value) = self.show(name)?;
@@ -238,7 +239,7 @@ mod tests {
     fn a_start_up_message_sets_what_may_be_set_and_nothing_else() {
         let settings =
             startup(&[("user", "x"), ("_pq_.y", "1"), ("timezone", "Asia/Tokyo"), ("DateStyle", "ISO, MDY")]);
-        assert_eq!(settings.unwrap().bearing(), [("TimeZone", "Asia/Tokyo".to_owned())]);
+        assert_eq!(settings.unwrap().engine_settings(), [("TimeZone", "Asia/Tokyo".to_owned())]);
         assert_eq!(startup(&[("lc_numeric", "C")]).unwrap_err().code, "0A000");
         assert_eq!(startup(&[("no_such", "C")]).unwrap_err().code, "42704");
     }
@@ -251,13 +252,13 @@ mod tests {
         ]);
         let settings = settings.unwrap();
         let bearing = [("TimeZone", "Asia/Tokyo".to_owned()), ("search_path", "zzz".to_owned())];
-        assert_eq!(settings.bearing(), bearing);
+        assert_eq!(settings.engine_settings(), bearing);
         assert_eq!(settings.show("application_name").unwrap().1, "a");
         let refused = startup(&[("options", "-c statement_timeout=5s")]).unwrap_err();
         assert_eq!(refused.message, "setting configuration parameter \"statement_timeout\" not supported");
         // Back at the default, named apart.
         let settings = startup(&[("options", "-c TimeZone=Asia/Tokyo"), ("timezone", "UTC")]).unwrap();
-        assert_eq!(settings.bearing(), []);
+        assert_eq!(settings.engine_settings(), []);
     }
 
     #[test]

@@ -12,28 +12,28 @@ use crate::denials::Denials;
 use crate::error::Error;
 use crate::faults::{Delay, Fault, Faults};
 use crate::race::{self, First};
-use crate::rules::Verdicts;
+use crate::rules::RuleChecker;
+use crate::runtime::Spawner;
 use crate::sessions::Sessions;
-use crate::tasks::Tasks;
 use crate::tls::Identity;
-use crate::token::Gatekeeper;
+use crate::token::TokenVerifier;
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Arc<Clock>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) faults: Faults,
-    pub(crate) verdicts: Verdicts,
+    pub(crate) rules: RuleChecker,
     pub(crate) tally: Tally,
     pub(crate) denials: Denials,
     pub(crate) identity: Identity,
-    pub(crate) gate: RwLock<Gatekeeper>,
-    pub(crate) tasks: Tasks,
+    pub(crate) verifier: RwLock<TokenVerifier>,
+    pub(crate) tasks: Spawner,
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, clock: Arc<Clock>, tasks: Tasks) -> Result<Self, Error> {
-        let gate = Gatekeeper {
+    pub(crate) fn new(config: Config, clock: Arc<Clock>, tasks: Spawner) -> Result<Self, Error> {
+        let verifier = TokenVerifier {
             host: config.endpoint.clone(),
             region: config.region.clone(),
             keys: config.credentials.clone(),
@@ -42,10 +42,10 @@ impl Shared {
             identity: Identity::make(&config.endpoint)?,
             sessions: Arc::new(Sessions::new(config.limits, clock.now())),
             faults: Faults::new(config.seed),
-            verdicts: Verdicts::new(config.rules),
+            rules: RuleChecker::new(config.rules),
             tally: Tally::default(),
             denials: Denials::new(config.notice),
-            gate: RwLock::new(gate),
+            verifier: RwLock::new(verifier),
             clock,
             tasks,
             config,

@@ -69,7 +69,7 @@ impl Statement {
     }
 
     /// Whether its text has these letters anywhere, in either case. Cheap: asked before it is taken apart.
-    pub(crate) fn has_letters(&self, letters: &str) -> bool {
+    pub(crate) fn contains_ignore_case(&self, letters: &str) -> bool {
         self.text.as_bytes().windows(letters.len()).any(|at| at.eq_ignore_ascii_case(letters.as_bytes()))
     }
 

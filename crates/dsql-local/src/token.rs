@@ -48,7 +48,7 @@ impl Action {
 
 /// Whom tokens must be for, and who may sign them.
 #[derive(Clone, Debug)]
-pub struct Gatekeeper {
+pub struct TokenVerifier {
     /// The host that must be signed; without a port, as real tokens have none.
     pub host: String,
     /// The region that must be signed.
@@ -57,7 +57,7 @@ pub struct Gatekeeper {
     pub keys: Vec<Credentials>,
 }
 
-impl Gatekeeper {
+impl TokenVerifier {
     /// Whether `token` lets `role` in at `now` (time since 1970). What is cheap to forge is told only after the
     /// signature was found right.
     ///
@@ -219,8 +219,8 @@ mod tests {
         Credentials::new("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
     }
 
-    fn gate() -> Gatekeeper {
-        Gatekeeper { host: HOST.to_owned(), region: "us-east-1".to_owned(), keys: vec![keys()] }
+    fn verifier() -> TokenVerifier {
+        TokenVerifier { host: HOST.to_owned(), region: "us-east-1".to_owned(), keys: vec![keys()] }
     }
 
     fn token() -> String {
@@ -229,21 +229,21 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_its_host_region_action_and_key_only() {
-        assert_eq!(gate().check(&token(), "admin", NOW), Ok(()));
-        assert_eq!(gate().check(&token(), "app", NOW), Err(Denial::Action));
+        assert_eq!(verifier().check(&token(), "admin", NOW), Ok(()));
+        assert_eq!(verifier().check(&token(), "app", NOW), Err(Denial::Action));
         let elsewhere =
             sign(&keys(), "xyz.dsql.us-east-1.on.aws", "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&elsewhere, "admin", NOW), Err(Denial::Host));
+        assert_eq!(verifier().check(&elsewhere, "admin", NOW), Err(Denial::Host));
         let with_port = sign(&keys(), &format!("{HOST}:5432"), "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&with_port, "admin", NOW), Err(Denial::Host));
+        assert_eq!(verifier().check(&with_port, "admin", NOW), Err(Denial::Host));
         let region = sign(&keys(), HOST, "us-west-2", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&region, "admin", NOW), Err(Denial::Region));
+        assert_eq!(verifier().check(&region, "admin", NOW), Err(Denial::Region));
         let stranger = Credentials::new("AKIDOTHER", "x");
         let stranger = sign(&stranger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&stranger, "admin", NOW), Err(Denial::Key));
+        assert_eq!(verifier().check(&stranger, "admin", NOW), Err(Denial::Key));
         let forger = Credentials::new("AKIDEXAMPLE", "x");
         let forged = sign(&forger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&forged, "admin", NOW), Err(Denial::Signature));
+        assert_eq!(verifier().check(&forged, "admin", NOW), Err(Denial::Signature));
         for denial in [Denial::Host, Denial::Region, Denial::Action, Denial::Key, Denial::Signature] {
             assert_eq!(denial.refusal(), SqlError::access_denied());
         }
@@ -257,35 +257,36 @@ mod tests {
             "{HOST}/?Action=DbConnect&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={scope}&X-Amz-SignedHeaders=host\
              &X-Amz-Signature=e77f55e49a4ff700ab507e5c3bab71130f774e33dfa21f92c54fce169dd0e632"
         );
-        assert_eq!(gate().check(&plain, "app", NOW), Ok(()));
+        assert_eq!(verifier().check(&plain, "app", NOW), Ok(()));
         assert_eq!(sign(&keys(), HOST, "us-east-1", Action::Connect, NOW, LIFE), plain);
         let temporary = format!(
             "{HOST}/?Action=DbConnectAdmin&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={scope}&X-Amz-SignedHeaders=host\
              &X-Amz-Security-Token=one%2Ftwo%2Bthree%3D\
              &X-Amz-Signature=92c93e3df378246777383f950cf17192ce4c1762d3d10c073c0bd6d7edbd6e64"
         );
-        let gate = Gatekeeper { keys: vec![keys().with_session_token("one/two+three=")], ..gate() };
-        assert_eq!(gate.check(&temporary, "admin", NOW), Ok(()));
+        let verifier =
+            TokenVerifier { keys: vec![keys().with_session_token("one/two+three=")], ..verifier() };
+        assert_eq!(verifier.check(&temporary, "admin", NOW), Ok(()));
     }
 
     #[test]
     fn one_second_too_old_is_too_old_and_gets_the_hint() {
-        assert_eq!(gate().check(&token(), "admin", NOW + LIFE), Ok(()));
-        let late = gate().check(&token(), "admin", NOW + LIFE + Duration::from_secs(1)).unwrap_err();
+        assert_eq!(verifier().check(&token(), "admin", NOW + LIFE), Ok(()));
+        let late = verifier().check(&token(), "admin", NOW + LIFE + Duration::from_secs(1)).unwrap_err();
         let hint = late.refusal().hint.unwrap();
         assert!(hint.starts_with("Signature expired: 20260202T024000Z is now earlier than"), "{hint}");
-        let early = gate().check(&token(), "admin", NOW - SKEW - Duration::from_secs(1)).unwrap_err();
+        let early = verifier().check(&token(), "admin", NOW - SKEW - Duration::from_secs(1)).unwrap_err();
         assert!(early.refusal().hint.unwrap().starts_with("Signature not yet current: "), "{early}");
-        assert_eq!(gate().check(&token(), "admin", NOW - SKEW), Ok(()));
+        assert_eq!(verifier().check(&token(), "admin", NOW - SKEW), Ok(()));
     }
 
     #[test]
     fn the_third_part_of_temporary_credentials_must_match() {
         let temporary = keys().with_session_token("one/two+three=");
-        let gate = Gatekeeper { keys: vec![temporary.clone()], ..gate() };
+        let verifier = TokenVerifier { keys: vec![temporary.clone()], ..verifier() };
         let token_with = sign(&temporary, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate.check(&token_with, "admin", NOW), Ok(()));
-        assert_eq!(gate.check(&token(), "admin", NOW), Err(Denial::Key));
+        assert_eq!(verifier.check(&token_with, "admin", NOW), Ok(()));
+        assert_eq!(verifier.check(&token(), "admin", NOW), Err(Denial::Key));
     }
 
     /// Signed rightly, but for a day or a life written as no signer writes it.
@@ -307,7 +308,7 @@ mod tests {
             let request = Presigned { host: HOST, query: &query, date: &date, scope };
             let signature = sigv4::hex(&request.mac(&keys().secret_access_key).finalize().into_bytes());
             let token = format!("{HOST}/?{}&X-Amz-Signature={signature}", sigv4::canonical_query(&query));
-            gate().check(&token, "admin", NOW)
+            verifier().check(&token, "admin", NOW)
         };
         assert_eq!(signed("20260202", "900"), Ok(()));
         for day in ["", "2026", "2026020", "20260202T", "20260203"] {
@@ -333,12 +334,12 @@ mod tests {
             &twice,
             &upper,
         ] {
-            let denial = gate().check(bad, "admin", NOW).unwrap_err();
+            let denial = verifier().check(bad, "admin", NOW).unwrap_err();
             assert_eq!(denial.refusal(), SqlError::access_denied(), "{bad}");
         }
         // Any signed thing that is changed breaks the signature.
         for (from, to) in [("20260202T024000Z", "20260202T024001Z"), ("=900", "=901"), ("/?", "/?x=y&")] {
-            assert_eq!(gate().check(&token.replacen(from, to, 1), "admin", NOW), Err(Denial::Signature));
+            assert_eq!(verifier().check(&token.replacen(from, to, 1), "admin", NOW), Err(Denial::Signature));
         }
     }
 }

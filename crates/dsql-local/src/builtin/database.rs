@@ -20,12 +20,12 @@ use crate::error::{Error, SqlError};
 
 /// How many read at once.
 const READERS: usize = 4;
-/// How many virtual-machine steps SQLite takes between looks at the clock.
+/// How many virtual-machine steps SQLite takes between checks at the clock.
 const STEPS: i32 = 10_000;
 /// How many translated statements a connection keeps.
 const CACHE: usize = 256;
 /// How long to wait for the writer, in real time, before giving up.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The database of a cluster.
 pub(super) struct Database {
@@ -39,8 +39,8 @@ pub(super) struct Conn {
     pub(super) sqlite: Connection,
     /// When the running statement must end, in nanoseconds of the emulator's time.
     deadline: Arc<AtomicU64>,
-    /// How many more looks at the clock the running statement may take.
-    looks: Arc<AtomicU32>,
+    /// How many more checks at the clock the running statement may take.
+    checks: Arc<AtomicU32>,
 }
 
 impl Conn {
@@ -58,31 +58,31 @@ impl Conn {
         rusqlite::vtab::series::load_module(&sqlite)?;
         functions::register(&sqlite, clock, uuids)?;
         let deadline = Arc::new(AtomicU64::new(u64::MAX));
-        let looks = Arc::new(AtomicU32::new(u32::MAX));
-        let (clock, limit, left) = (clock.clone(), deadline.clone(), looks.clone());
-        let overdue = move || {
+        let checks = Arc::new(AtomicU32::new(u32::MAX));
+        let (clock, limit, left) = (clock.clone(), deadline.clone(), checks.clone());
+        let interrupt = move || {
             let left = left.fetch_sub(1, Ordering::Relaxed);
             left <= 1 || clock.now().as_nanos() > u128::from(limit.load(Ordering::Relaxed))
         };
-        sqlite.progress_handler(STEPS, Some(overdue));
-        Ok(Self { sqlite, deadline, looks })
+        sqlite.progress_handler(STEPS, Some(interrupt));
+        Ok(Self { sqlite, deadline, checks })
     }
 
-    /// Gives the next statement until then; in haste, only a moment of that.
-    pub(super) fn until(&self, deadline: Duration, haste: Haste) {
+    /// Gives the next statement until then; in slice, only a moment of that.
+    pub(super) fn until(&self, deadline: Duration, slice: TimeSlice) {
         // SQLite counts the steps of a statement over all its runs, so the first look may come at once.
-        self.looks.store(if haste == Haste::Moment { 2 } else { u32::MAX }, Ordering::Relaxed);
+        self.checks.store(if slice == TimeSlice::Short { 2 } else { u32::MAX }, Ordering::Relaxed);
         self.deadline.store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
 /// How long a statement may keep its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Haste {
+pub(super) enum TimeSlice {
     /// For some thousand steps.
-    Moment,
+    Short,
     /// Until its deadline.
-    None,
+    UntilDeadline,
 }
 
 /// A reader, for one statement.
@@ -115,7 +115,7 @@ impl Writer {
     }
 
     pub(super) fn commit(self) -> Result<(), rusqlite::Error> {
-        self.guard.until(Duration::MAX, Haste::None);
+        self.guard.until(Duration::MAX, TimeSlice::UntilDeadline);
         self.guard.sqlite.execute_batch("COMMIT")
     }
 }
@@ -123,7 +123,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.guard.sqlite.is_autocommit() {
-            self.guard.until(Duration::MAX, Haste::None);
+            self.guard.until(Duration::MAX, TimeSlice::UntilDeadline);
             // If even this fails, the next BEGIN says so.
             drop(self.guard.sqlite.execute_batch("ROLLBACK"));
         }
@@ -168,10 +168,10 @@ impl Database {
 
     /// The connection to write with, in a transaction of its own.
     pub(super) async fn writer(&self) -> Result<Writer, SqlError> {
-        let Some(guard) = clock::within(PATIENCE, self.writer.clone().lock_owned()).await else {
+        let Some(guard) = clock::within(WRITER_TIMEOUT, self.writer.clone().lock_owned()).await else {
             return Err(SqlError::change_conflict().detail(format!(
                 "the builtin engine has one writer, and another transaction has kept it for {} s",
-                PATIENCE.as_secs()
+                WRITER_TIMEOUT.as_secs()
             )));
         };
         let writer = Writer { guard };

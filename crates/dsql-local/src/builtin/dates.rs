@@ -13,7 +13,7 @@ const CLOCK: &[BorrowedFormatItem<'_>] = format_description!("[hour]:[minute]:[s
 
 /// Why a text is no moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoMoment {
+pub(super) enum DateError {
     /// It is not written like one.
     Form,
     /// In UTC it is beyond the calendar.
@@ -21,9 +21,9 @@ pub(super) enum NoMoment {
 }
 
 /// Reads `2026-01-31`, with or without a time, with or without an offset.
-pub(super) fn parse(text: &str) -> Result<OffsetDateTime, NoMoment> {
-    let moment = read(text).ok_or(NoMoment::Form)?;
-    moment.checked_to_offset(UtcOffset::UTC).ok_or(NoMoment::Range)
+pub(super) fn parse(text: &str) -> Result<OffsetDateTime, DateError> {
+    let moment = read(text).ok_or(DateError::Form)?;
+    moment.checked_to_offset(UtcOffset::UTC).ok_or(DateError::Range)
 }
 
 fn read(text: &str) -> Option<OffsetDateTime> {
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_calendar_is_told_apart() {
-        assert_eq!(parse("9999-12-31 23:59:59-12"), Err(NoMoment::Range));
-        assert_eq!(parse("9999-12-31 23:59:59 o'clock"), Err(NoMoment::Form));
+        assert_eq!(parse("9999-12-31 23:59:59-12"), Err(DateError::Range));
+        assert_eq!(parse("9999-12-31 23:59:59 o'clock"), Err(DateError::Form));
         assert!(parse("9999-12-31 23:59:59+12").is_ok());
         assert!(parse("0000-01-01 00:00:00+12").is_ok());
     }

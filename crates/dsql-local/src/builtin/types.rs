@@ -1,8 +1,8 @@
 //! PostgreSQL's types, as far as this engine knows them: their numbers, names and ranges.
 
-mod forms;
+mod encoding;
 
-pub(crate) use forms::{bytea, hyphenated};
+pub(crate) use encoding::{bytea, hyphenated};
 
 use sqlparser::ast::{DataType, ExactNumberInfo, TimezoneInfo};
 
@@ -170,24 +170,24 @@ impl Type {
     }
 
     pub(crate) fn out_of_range(self) -> SqlError {
-        SqlError::new("22003", format!("{} out of range", self.spoken()))
+        SqlError::new("22003", format!("{} out of range", self.display_name()))
     }
 
     /// Where nobody knows the text any more.
     pub(crate) fn invalid_input(self) -> SqlError {
-        SqlError::new("22P02", format!("invalid input syntax for type {}", self.spoken()))
+        SqlError::new("22P02", format!("invalid input syntax for type {}", self.display_name()))
     }
 
     fn invalid(self, text: &str) -> SqlError {
         if self.range().is_some() && text.trim().parse::<i128>().is_ok() {
-            let message = format!("value \"{text}\" is out of range for type {}", self.spoken());
+            let message = format!("value \"{text}\" is out of range for type {}", self.display_name());
             return SqlError::new("22003", message);
         }
-        SqlError::new("22P02", format!("invalid input syntax for type {}: \"{text}\"", self.spoken()))
+        SqlError::new("22P02", format!("invalid input syntax for type {}: \"{text}\"", self.display_name()))
     }
 
     /// Its name in messages.
-    fn spoken(self) -> &'static str {
+    fn display_name(self) -> &'static str {
         match self {
             Self::Int4 => "integer",
             Self::Int8 => "bigint",

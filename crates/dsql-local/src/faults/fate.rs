@@ -6,7 +6,7 @@ use crate::error::SqlError;
 
 /// What hits a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Blow {
+pub(crate) enum Failure {
     Error(SqlError),
     /// The socket is closed without a word.
     Hangup,
@@ -14,7 +14,7 @@ pub(crate) enum Blow {
 
 /// What happens to a new socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Welcome {
+pub(crate) enum OnAccept {
     Proceed,
     Close,
     Silence,
@@ -36,10 +36,10 @@ impl Delay {
 
 /// What happens to a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fate {
+pub(crate) struct CommitFaults {
     pub(crate) delay: Delay,
     /// Instead of the commit.
-    pub(crate) before: Option<Blow>,
+    pub(crate) before: Option<Failure>,
     /// After it, though it is durable.
-    pub(crate) after: Option<Blow>,
+    pub(crate) after: Option<Failure>,
 }

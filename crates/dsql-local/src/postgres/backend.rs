@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::catalog;
-use super::journal::Report;
+use super::change_log::RowReport;
 use super::quoting::literal;
 use super::request::Request;
 use super::rewrite;
@@ -33,14 +33,14 @@ const KEPT: usize = 100;
 
 /// Statements that the server keeps, by text and types: the numbers in their names.
 #[derive(Debug, Default)]
-struct Kept {
+struct PreparedCache {
     numbers: BTreeMap<(Arc<str>, Vec<Oid>), u32>,
     /// Those that are not wanted any more, which the server does not know yet.
     forgotten: Vec<u32>,
     last: u32,
 }
 
-impl Kept {
+impl PreparedCache {
     fn forget(&mut self) {
         self.forgotten.extend(std::mem::take(&mut self.numbers).into_values());
     }
@@ -60,17 +60,17 @@ pub(super) struct Backend {
     /// By which the server knows it.
     pid: i32,
     /// The statements that the server keeps for it.
-    kept: Kept,
+    kept: PreparedCache,
     /// A request was begun whose answer has not been read to its end: nobody can know what comes next.
-    asking: bool,
+    in_request: bool,
 }
 
 impl Backend {
     pub(super) async fn connect(directory: &Path, role: Role) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
-        let (input, applied, kept) = (BytesMut::new(), Vec::new(), Kept::default());
+        let (input, applied, kept) = (BytesMut::new(), Vec::new(), PreparedCache::default());
         let user = role.name.clone();
-        let mut backend = Self { role, stream, input, applied, pid: 0, kept, asking: false };
+        let mut backend = Self { role, stream, input, applied, pid: 0, kept, in_request: false };
         let parameters = [
             ("user", &*user),
             ("database", "postgres"),
@@ -85,7 +85,7 @@ impl Backend {
             }
             Ok(())
         };
-        backend.ask(Request::startup(&parameters), take).await?;
+        backend.request(Request::startup(&parameters), take).await?;
         backend.pid = pid;
         Ok(backend)
     }
@@ -116,12 +116,12 @@ impl Backend {
 
     /// Runs statements whose rows nobody wants.
     pub(super) async fn run(&mut self, sql: &str) -> Result<(), SqlError> {
-        self.ask(Request::query(sql), |_, _| Ok(())).await
+        self.request(Request::query(sql), |_, _| Ok(())).await
     }
 
     /// Whether it cannot be used any more.
     pub(super) fn is_lost(&self) -> bool {
-        self.asking
+        self.in_request
     }
 
     /// Whether the server has neither closed it nor said anything unasked, which is always a goodbye.
@@ -131,7 +131,7 @@ impl Backend {
     }
 
     /// Goes by these settings, and by the defaults of all others.
-    pub(super) async fn settle(&mut self, settings: &[Setting]) -> Result<(), SqlError> {
+    pub(super) async fn apply_settings(&mut self, settings: &[Setting]) -> Result<(), SqlError> {
         if self.applied == settings {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl Backend {
     }
 
     /// Says that it goes by these settings again, since what came after them was undone.
-    pub(super) fn settled(&mut self, settings: &[Setting]) {
+    pub(super) fn settings_restored(&mut self, settings: &[Setting]) {
         self.applied = settings.to_vec();
     }
 
@@ -162,7 +162,7 @@ impl Backend {
             }
             Ok(())
         };
-        self.ask(Request::query(sql), take).await?;
+        self.request(Request::query(sql), take).await?;
         Ok(value)
     }
 
@@ -185,7 +185,7 @@ impl Backend {
             }
             Ok(())
         };
-        self.ask(request, take).await?;
+        self.request(request, take).await?;
         catalog::check_results(&description)?;
         Ok(description)
     }
@@ -195,12 +195,12 @@ impl Backend {
     ///
     /// # Cancel safety
     /// If dropped, the connection is lost.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &mut self,
         request: Request,
         mut take: impl FnMut(u8, Body) -> Result<(), SqlError> + Send,
     ) -> Result<(), SqlError> {
-        self.asking = true;
+        self.in_request = true;
         self.stream.write_all(&request.into_bytes()).await.map_err(lost)?;
         let mut failure = Ok(());
         loop {
@@ -211,7 +211,7 @@ impl Backend {
                 (tag, body) => take(tag, Body(body))?,
             }
         }
-        self.asking = false;
+        self.in_request = false;
         if failure.is_err() {
             // Whether it had come to what it was to keep is not known. No name is used twice.
             self.kept.forget();
@@ -268,7 +268,7 @@ impl Body {
             }
             let text = self.string();
             match field {
-                b'C' => error.code = for_ever(&text),
+                b'C' => error.code = intern(&text),
                 b'M' => error.message = text,
                 b'D' => error.detail = Some(text),
                 b'H' => error.hint = Some(text),
@@ -278,7 +278,7 @@ impl Body {
     }
 
     /// What the trigger tells of a row; none if it is somebody else's notice.
-    pub(super) fn report(mut self) -> Option<Report> {
+    pub(super) fn report(mut self) -> Option<RowReport> {
         let (mut code, mut table, mut before, mut after) = (None, 0, None, None);
         let (mut values, mut old) = (Bytes::new(), Bytes::new());
         loop {
@@ -300,7 +300,7 @@ impl Body {
                 _ => {}
             }
         }
-        (code == Some(true)).then_some(Report { table, before, after, values, old })
+        (code == Some(true)).then_some(RowReport { table, before, after, values, old })
     }
 
     /// All values of a row, as text.
@@ -335,7 +335,7 @@ impl Body {
 }
 
 /// A SQLSTATE as errors keep it. PostgreSQL has a few hundred of them: each is kept once.
-pub(super) fn for_ever(code: &str) -> &'static str {
+pub(super) fn intern(code: &str) -> &'static str {
     static CODES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut codes = CODES.lock();
     if let Some(known) = codes.get(code) {

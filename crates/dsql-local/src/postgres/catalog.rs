@@ -2,13 +2,13 @@
 //!
 //! The database has understood the statement by then, whatever it was; and what is refused is never committed.
 
-use super::backend::{Backend, Body, for_ever};
+use super::backend::{Backend, Body, intern};
 use super::request::Request;
 use crate::config::Rules;
 use crate::engine::{Description, Oid};
 use crate::error::SqlError;
 
-/// The first thing that the service does not have: its SQLSTATE and what is said about it. `$spec` is whether the narrower
+/// The first object that the service does not have: its SQLSTATE and what is said about it. `$spec` is whether the narrower
 /// rules hold.
 const AUDIT: &str = "
 WITH supported (oid) AS (
@@ -93,10 +93,10 @@ pub(super) async fn refuse(backend: &mut Backend, question: &str) -> Result<(), 
     let take = |tag: u8, row: Body| {
         if tag == b'D' {
             let [code, message] = row.texts()?;
-            found = Err(SqlError { code: for_ever(&code), ..SqlError::new("XX000", message) });
+            found = Err(SqlError { code: intern(&code), ..SqlError::new("XX000", message) });
         }
         Ok(())
     };
-    backend.ask(Request::query(question), take).await?;
+    backend.request(Request::query(question), take).await?;
     found
 }

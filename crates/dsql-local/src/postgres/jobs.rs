@@ -17,8 +17,8 @@ use super::request::Request;
 use super::roles::Role;
 use crate::engine::Call;
 use crate::error::SqlError;
+use crate::runtime::Spawner;
 use crate::statement::spans;
-use crate::tasks::Tasks;
 
 /// How long a job waits to begin.
 const DELAY: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(super) struct Jobs {
 pub(super) fn submitted(inner: &Arc<Inner>) {
     let (weak, clock) = (Arc::downgrade(inner), inner.clock.clone());
     let due = clock.now().saturating_add(DELAY);
-    Tasks::here().spawn(async move {
+    Spawner::here().spawn(async move {
         clock.sleep_until(due).await;
         if let Some(inner) = weak.upgrade() {
             // There is nobody to tell but those who look at the job: it stays as it is.
@@ -74,7 +74,7 @@ pub(super) async fn ended(inner: &Arc<Inner>, id: String) {
     let inner = inner.clone();
     // As for those that nobody waits for.
     let run = async move { drop(inner.run_jobs(&format!("job_id = {}", literal(&id))).await) };
-    Tasks::here().finish(run).await;
+    Spawner::here().finish(run).await;
 }
 
 impl Inner {
@@ -88,7 +88,7 @@ impl Inner {
 
     /// Runs the jobs that are not over, one after the other.
     async fn run_jobs(self: &Arc<Self>, which: &str) -> Result<(), SqlError> {
-        let _turn = self.jobs.turn.lock().await;
+        let _priority = self.jobs.turn.lock().await;
         let mut superuser = self.backend(&Role::superuser(), &[]).await?;
         let find = format!(
             "UPDATE pg_catalog.dsql_local_jobs j SET status = 'processing', update_time = clock_timestamp()
@@ -104,7 +104,7 @@ impl Inner {
             }
             Ok(())
         };
-        superuser.ask(Request::query(&find), take).await?;
+        superuser.request(Request::query(&find), take).await?;
         for [job, command, owner] in jobs {
             let ended = match self.run_job(&owner, &command).await {
                 Ok(()) => "status = 'completed'".to_owned(),
@@ -116,7 +116,7 @@ impl Inner {
             );
             superuser.run(&note).await?;
         }
-        self.give_back(superuser);
+        self.release(superuser);
         Ok(())
     }
 
@@ -125,8 +125,8 @@ impl Inner {
         let mut backend = Backend::connect(self.server.directory(), Role::owner(owner)).await?;
         backend.run("SET lock_timeout = 0").await?;
         // Whoever writes holds the table against it.
-        let _turn = self.turns.turn().await;
+        let _priority = self.locks.priority().await;
         let pid = backend.pid();
-        self.turns.insist(self, pid, backend.run(command)).await
+        self.locks.run_with_priority(self, pid, backend.run(command)).await
     }
 }

@@ -10,23 +10,23 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 use std::ops::ControlFlow;
 
-use super::journal::Strength;
+use super::change_log::LockStrength;
 use crate::builtin::syntax;
 use crate::error::SqlError;
 use crate::statement::{Statement, tokens};
 
 /// A query for the tables and places of the rows that are locked, two columns for each table.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Locking {
+pub(super) struct LockQuery {
     pub(super) sql: String,
-    pub(super) strength: Strength,
+    pub(super) strength: LockStrength,
 }
 
 /// One for each place in the statement that locks.
 ///
 /// # Errors
 /// If the statement locks rows in a way that cannot be followed here.
-pub(super) fn locking(statement: &Statement) -> Result<Vec<Locking>, SqlError> {
+pub(super) fn locking(statement: &Statement) -> Result<Vec<LockQuery>, SqlError> {
     if !locks(statement) {
         return Ok(Vec::new());
     }
@@ -41,7 +41,7 @@ pub(super) fn locking(statement: &Statement) -> Result<Vec<Locking>, SqlError> {
 
 /// Whether it has a locking clause.
 pub(super) fn locks(statement: &Statement) -> bool {
-    statement.has_letters("for") && {
+    statement.contains_ignore_case("for") && {
         let words = tokens(statement.text());
         let follows = |next: &[&str]| words.windows(next.len()).any(|words| words == next);
         follows(&["FOR", "UPDATE"]) || follows(&["FOR", "KEY", "SHARE"])
@@ -85,7 +85,7 @@ fn parse(sql: &str) -> Result<Option<Vec<sqlparser::ast::Statement>>, SqlError> 
 }
 
 #[derive(Default)]
-struct Found(Vec<Locking>);
+struct Found(Vec<LockQuery>);
 
 impl Visitor for Found {
     type Break = &'static str;
@@ -102,7 +102,7 @@ impl Visitor for Found {
 }
 
 /// The same query for places; also those of subqueries in FROM, which are locked with it.
-fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<Locking>, &'static str> {
+fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<LockQuery>, &'static str> {
     let SetExpr::Select(select) = &*query.body else { return Err("it locks rows of what is not a SELECT") };
     let (mut names, mut inner) = (Vec::new(), Vec::new());
     for factor in select.from.iter().flat_map(factors) {
@@ -146,11 +146,11 @@ fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<Locking>, &'static 
         ..query.clone()
     };
     let (strength, words) = match clause.lock_type {
-        LockType::Update => (Strength::Update, "UPDATE"),
-        LockType::Share => (Strength::KeyShare, "KEY SHARE"),
+        LockType::Update => (LockStrength::Update, "UPDATE"),
+        LockType::Share => (LockStrength::KeyShare, "KEY SHARE"),
     };
     let nonblock = clause.nonblock.as_ref().map(|how| format!(" {how}")).unwrap_or_default();
-    inner.push(Locking { sql: format!("{body} FOR {words}{of}{nonblock}"), strength });
+    inner.push(LockQuery { sql: format!("{body} FOR {words}{of}{nonblock}"), strength });
     Ok(inner)
 }
 
@@ -172,14 +172,14 @@ fn factors(from: &TableWithJoins) -> Vec<&TableFactor> {
 mod tests {
     use super::*;
 
-    fn of(sql: &str) -> Result<Vec<(String, Strength)>, SqlError> {
+    fn of(sql: &str) -> Result<Vec<(String, LockStrength)>, SqlError> {
         let found = locking(&Statement::split(sql)[0])?;
         Ok(found.into_iter().map(|locking| (locking.sql, locking.strength)).collect())
     }
 
     #[test]
     fn the_same_query_for_places() {
-        let (update, share) = (Strength::Update, Strength::KeyShare);
+        let (update, share) = (LockStrength::Update, LockStrength::KeyShare);
         for (sql, expected, strength) in [
             (
                 "SELECT a, b FROM t WHERE id = $1 FOR UPDATE",

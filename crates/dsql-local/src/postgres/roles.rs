@@ -58,8 +58,8 @@ impl Inner {
             }
             Ok(())
         };
-        let asked = backend.ask(Request::query(&sql), take).await;
-        self.give_back(backend);
+        let asked = backend.request(Request::query(&sql), take).await;
+        self.release(backend);
         asked?;
         match found {
             Some((number, true)) => Ok(Role { name: name.into(), number: Some(number) }),

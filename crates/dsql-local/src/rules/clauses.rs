@@ -63,7 +63,7 @@ fn query(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), S
         return refuse("locking clauses other than FOR UPDATE/FOR KEY SHARE are not supported");
     }
     let locks = |name: &String| name.starts_with("pg_advisory_") || name.starts_with("pg_try_advisory_");
-    if statement.has_letters("advisory_")
+    if statement.contains_ignore_case("advisory_")
         && let Some(function) = names(statement.text()).iter().find(|name| locks(name))
     {
         return refuse(format!("function {function} not supported"));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Action, Gatekeeper};
+use super::{Action, TokenVerifier};
 use crate::error::SqlError;
 
 /// Why a token was refused. Clients learn only whether it was too old or too young.
@@ -54,10 +54,10 @@ impl Denial {
     }
 
     /// What is wrong and what would be right. Nothing of the token is in it but its date.
-    pub(crate) fn remedy(&self, gate: &Gatekeeper, role: &str) -> String {
+    pub(crate) fn remedy(&self, verifier: &TokenVerifier, role: &str) -> String {
         match self {
-            Self::Host => format!("{self}; sign for {}, without a port", gate.host),
-            Self::Region => format!("{self}; sign for {}", gate.region),
+            Self::Host => format!("{self}; sign for {}, without a port", verifier.host),
+            Self::Region => format!("{self}; sign for {}", verifier.region),
             Self::Action => format!("{self}; sign for {}", Action::for_role(role).text()),
             Self::Key => format!("{self}, or without its session token; sign with a key of the server's"),
             Self::Signature => format!("{self}: another secret, or a token that was changed"),

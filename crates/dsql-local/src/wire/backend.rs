@@ -8,7 +8,7 @@ use crate::error::SqlError;
 
 /// Where a session stands between transactions, as `ReadyForQuery` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
+pub(crate) enum TransactionStatus {
     Idle,
     InTransaction,
     Failed,
@@ -43,22 +43,22 @@ impl Replies {
         buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    pub(crate) fn ask_for_password(&mut self) {
+    pub(crate) fn authentication_cleartext_password(&mut self) {
         self.message(b'R', |body| body.put_u32(3));
     }
 
-    pub(crate) fn authenticated(&mut self) {
+    pub(crate) fn authentication_ok(&mut self) {
         self.message(b'R', |body| body.put_u32(0));
     }
 
-    pub(crate) fn parameter(&mut self, name: &str, value: &str) {
+    pub(crate) fn parameter_status(&mut self, name: &str, value: &str) {
         self.message(b'S', |body| {
             string(body, name);
             string(body, value);
         });
     }
 
-    pub(crate) fn key(&mut self, session: u32, secret: u32) {
+    pub(crate) fn backend_key_data(&mut self, session: u32, secret: u32) {
         self.message(b'K', |body| {
             body.put_u32(session);
             body.put_u32(secret);
@@ -66,7 +66,7 @@ impl Replies {
     }
 
     /// That only protocol 3.0 is spoken here, and which of the client's options are not known.
-    pub(crate) fn negotiate(&mut self, unknown: &[&str]) {
+    pub(crate) fn negotiate_protocol_version(&mut self, unknown: &[&str]) {
         self.message(b'v', |body| {
             body.put_u32(0x0003_0000);
             body.put_u32(u32::try_from(unknown.len()).unwrap_or(0));
@@ -74,16 +74,16 @@ impl Replies {
         });
     }
 
-    pub(crate) fn ready(&mut self, readiness: Readiness) {
-        let letter = match readiness {
-            Readiness::Idle => b'I',
-            Readiness::InTransaction => b'T',
-            Readiness::Failed => b'E',
+    pub(crate) fn ready_for_query(&mut self, status: TransactionStatus) {
+        let letter = match status {
+            TransactionStatus::Idle => b'I',
+            TransactionStatus::InTransaction => b'T',
+            TransactionStatus::Failed => b'E',
         };
         self.message(b'Z', |body| body.put_u8(letter));
     }
 
-    pub(crate) fn columns(&mut self, columns: &[Column], formats: &[Format]) {
+    pub(crate) fn row_description(&mut self, columns: &[Column], formats: &[Format]) {
         self.message(b'T', |body| {
             body.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
             for (index, column) in columns.iter().enumerate() {
@@ -98,42 +98,42 @@ impl Replies {
         });
     }
 
-    pub(crate) fn parameter_types(&mut self, types: &[u32]) {
+    pub(crate) fn parameter_description(&mut self, types: &[u32]) {
         self.message(b't', |body| {
             body.put_u16(u16::try_from(types.len()).unwrap_or(u16::MAX));
             types.iter().for_each(|oid| body.put_u32(*oid));
         });
     }
 
-    pub(crate) fn complete(&mut self, tag: &str) {
+    pub(crate) fn command_complete(&mut self, tag: &str) {
         self.message(b'C', |body| string(body, tag));
     }
 
-    pub(crate) fn parsed(&mut self) {
+    pub(crate) fn parse_complete(&mut self) {
         self.message(b'1', |_| {});
     }
 
-    pub(crate) fn bound(&mut self) {
+    pub(crate) fn bind_complete(&mut self) {
         self.message(b'2', |_| {});
     }
 
-    pub(crate) fn closed(&mut self) {
+    pub(crate) fn close_complete(&mut self) {
         self.message(b'3', |_| {});
     }
 
-    pub(crate) fn no_columns(&mut self) {
+    pub(crate) fn no_data(&mut self) {
         self.message(b'n', |_| {});
     }
 
-    pub(crate) fn suspended(&mut self) {
+    pub(crate) fn portal_suspended(&mut self) {
         self.message(b's', |_| {});
     }
 
-    pub(crate) fn empty_query(&mut self) {
+    pub(crate) fn empty_query_response(&mut self) {
         self.message(b'I', |_| {});
     }
 
-    pub(crate) fn error(&mut self, severity: Severity, error: &SqlError) {
+    pub(crate) fn error_response(&mut self, severity: Severity, error: &SqlError) {
         let (tag, severity) = match severity {
             Severity::Fatal => (b'E', "FATAL"),
             Severity::Error => (b'E', "ERROR"),
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn an_error_carries_its_hint_as_a_field_of_its_own() {
         let mut replies = Replies::default();
-        replies.error(Severity::Fatal, &SqlError::new("28000", "no").hint("Signature expired: x"));
+        replies.error_response(Severity::Fatal, &SqlError::new("28000", "no").hint("Signature expired: x"));
         assert_eq!(&replies.0[5..], b"SFATAL\0VFATAL\0C28000\0Mno\0HSignature expired: x\0\0");
         assert_eq!(&replies.0[..5], [b'E', 0, 0, 0, 52]);
     }

@@ -15,7 +15,7 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 
 /// The first packet of a connection, or the one after it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum StartupPacket {
     Tls,
     Gss,
     Cancel,
@@ -25,26 +25,26 @@ pub(crate) enum Opening {
 /// A packet that no client of this protocol sends: the connection is not worth an answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the PostgreSQL protocol: {0}")]
-pub(crate) struct Garbage(pub(crate) &'static str);
+pub(crate) struct Malformed(pub(crate) &'static str);
 
-impl Opening {
+impl StartupPacket {
     /// How long the packet is that begins with these four bytes, without them.
-    pub(crate) fn length(head: [u8; 4]) -> Result<usize, Garbage> {
+    pub(crate) fn length(head: [u8; 4]) -> Result<usize, Malformed> {
         let length = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
         match length {
             8..=STARTUP_LIMIT => Ok(length - 4),
-            _ => Err(Garbage("the length of the first packet")),
+            _ => Err(Malformed("the length of the first packet")),
         }
     }
 
     /// What the packet says behind its length.
-    pub(crate) fn parse(mut body: &[u8]) -> Result<Self, Garbage> {
-        let code = body.try_get_u32().map_err(|_| Garbage("a first packet without a code"))?;
+    pub(crate) fn parse(mut body: &[u8]) -> Result<Self, Malformed> {
+        let code = body.try_get_u32().map_err(|_| Malformed("a first packet without a code"))?;
         match code {
             SSL_REQUEST => return Ok(Self::Tls),
             GSS_REQUEST => return Ok(Self::Gss),
             CANCEL_REQUEST => return Ok(Self::Cancel),
-            _ if code >> 16 != PROTOCOL_MAJOR => return Err(Garbage("another version of the protocol")),
+            _ if code >> 16 != PROTOCOL_MAJOR => return Err(Malformed("another version of the protocol")),
             _ => {}
         }
         let minor = u16::try_from(code & 0xffff).unwrap_or(0);
@@ -52,8 +52,8 @@ impl Opening {
         let mut strings = body.split(|byte| *byte == 0);
         loop {
             let mut next = || {
-                let text = strings.next().ok_or(Garbage("a start-up packet without an end"))?;
-                std::str::from_utf8(text).map_err(|_| Garbage("a start-up packet that is not UTF-8"))
+                let text = strings.next().ok_or(Malformed("a start-up packet without an end"))?;
+                std::str::from_utf8(text).map_err(|_| Malformed("a start-up packet that is not UTF-8"))
             };
             let name = next()?;
             if name.is_empty() {
@@ -81,7 +81,7 @@ pub(crate) enum Message {
         results: Vec<Format>,
     },
     Describe {
-        kind: Named,
+        kind: DescribeTarget,
         name: String,
     },
     Execute {
@@ -89,7 +89,7 @@ pub(crate) enum Message {
         limit: usize,
     },
     Close {
-        kind: Named,
+        kind: DescribeTarget,
         name: String,
     },
     Sync,
@@ -103,7 +103,7 @@ pub(crate) enum Message {
 
 /// What a name is the name of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum DescribeTarget {
     Statement,
     Portal,
 }
@@ -112,15 +112,15 @@ pub(crate) enum Named {
 ///
 /// # Errors
 /// If it is longer than `limit`, or shorter than its own head.
-pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, Bytes)>, Garbage> {
+pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, Bytes)>, Malformed> {
     let Some((head, _)) = buffer.split_first_chunk::<5>() else { return Ok(None) };
     let [tag, length @ ..] = *head;
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if length < 4 {
-        return Err(Garbage("a message shorter than its length"));
+        return Err(Malformed("a message shorter than its length"));
     }
     if length > limit {
-        return Err(Garbage("a message longer than is allowed"));
+        return Err(Malformed("a message longer than is allowed"));
     }
     if buffer.len() <= length {
         return Ok(None);
@@ -216,10 +216,10 @@ impl Body {
         Ok(Some(self.0.split_to(length)))
     }
 
-    fn kind(&mut self) -> Result<Named, SqlError> {
+    fn kind(&mut self) -> Result<DescribeTarget, SqlError> {
         match self.0.try_get_u8().map_err(short)? {
-            b'S' => Ok(Named::Statement),
-            b'P' => Ok(Named::Portal),
+            b'S' => Ok(DescribeTarget::Statement),
+            b'P' => Ok(DescribeTarget::Portal),
             other => Err(SqlError::protocol(format!("invalid subtype {other}"))),
         }
     }
@@ -232,15 +232,15 @@ mod tests {
 
     #[test]
     fn openings_are_told_apart() {
-        assert_eq!(Opening::parse(&SSL_REQUEST.to_be_bytes()), Ok(Opening::Tls));
+        assert_eq!(StartupPacket::parse(&SSL_REQUEST.to_be_bytes()), Ok(StartupPacket::Tls));
         let mut packet = 0x0003_0002_u32.to_be_bytes().to_vec();
         packet.extend(b"user\0admin\0database\0postgres\0\0");
         let parameters = vec![("user".into(), "admin".into()), ("database".into(), "postgres".into())];
-        assert_eq!(Opening::parse(&packet), Ok(Opening::Startup { minor: 2, parameters }));
-        assert!(Opening::parse(&packet[..packet.len() - 3]).is_err());
-        assert!(Opening::parse(&0x0002_0000_u32.to_be_bytes()).is_err());
+        assert_eq!(StartupPacket::parse(&packet), Ok(StartupPacket::Startup { minor: 2, parameters }));
+        assert!(StartupPacket::parse(&packet[..packet.len() - 3]).is_err());
+        assert!(StartupPacket::parse(&0x0002_0000_u32.to_be_bytes()).is_err());
         for absurd in [0, 7, 10_001, i32::MAX.cast_unsigned(), u32::MAX] {
-            assert!(Opening::length(absurd.to_be_bytes()).is_err(), "{absurd}");
+            assert!(StartupPacket::length(absurd.to_be_bytes()).is_err(), "{absurd}");
         }
     }
 
@@ -261,7 +261,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(tag: u8, body: Vec<u8>) {
-            drop(Opening::parse(&body));
+            drop(StartupPacket::parse(&body));
             drop(Message::parse(tag, body.into()));
         }
     }

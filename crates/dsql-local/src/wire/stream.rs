@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::backend::Replies;
-use super::frontend::{self, Garbage};
+use super::frontend::{self, Malformed};
 use crate::clock;
 
 /// How much a read takes at once. It is taken on the stack: an idle connection has no buffer.
@@ -21,20 +21,20 @@ const FULL: usize = 64 * 1024;
 
 /// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StreamLimits {
     pub(crate) message_limit: usize,
     pub(crate) write_timeout: Duration,
 }
 
 /// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum WireError {
     #[error("the client hung up")]
-    Gone,
+    Closed,
     #[error(transparent)]
-    Garbage(#[from] Garbage),
+    Malformed(#[from] Malformed),
     #[error("the client does not read")]
-    Stuck,
+    WriteTimeout,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -45,17 +45,17 @@ pub(crate) struct Wire<S> {
     stream: S,
     input: BytesMut,
     pub(crate) replies: Replies,
-    patience: Patience,
+    limits: StreamLimits,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    pub(crate) fn new(stream: S, patience: Patience) -> Self {
-        Self { stream, input: BytesMut::new(), replies: Replies::default(), patience }
+    pub(crate) fn new(stream: S, limits: StreamLimits) -> Self {
+        Self { stream, input: BytesMut::new(), replies: Replies::default(), limits }
     }
 
     /// Takes longer messages from now on: the client is known.
     pub(crate) fn trust(&mut self, message_limit: usize) {
-        self.patience.message_limit = message_limit;
+        self.limits.message_limit = message_limit;
     }
 
     pub(crate) fn stream(&self) -> &S {
@@ -63,8 +63,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// A message that is already here.
-    pub(crate) fn buffered(&mut self) -> Result<Option<(u8, Bytes)>, Broken> {
-        let message = frontend::frame(&mut self.input, self.patience.message_limit)?;
+    pub(crate) fn buffered(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
+        let message = frontend::frame(&mut self.input, self.limits.message_limit)?;
         if self.input.is_empty() {
             self.input = BytesMut::new();
         }
@@ -80,7 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     ///
     /// # Cancel safety
     /// Nothing is lost if it is dropped.
-    pub(crate) async fn more(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn more(&mut self) -> Result<(), WireError> {
         let Self { stream, input, .. } = self;
         let count = poll_fn(|context| {
             let mut chunk = [MaybeUninit::uninit(); CHUNK];
@@ -89,14 +89,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             input.extend_from_slice(chunk.filled());
             std::task::Poll::Ready(io::Result::Ok(chunk.filled().len()))
         });
-        if count.await? == 0 { Err(Broken::Gone) } else { Ok(()) }
+        if count.await? == 0 { Err(WireError::Closed) } else { Ok(()) }
     }
 
     /// The next message, whenever it comes.
     ///
     /// # Cancel safety
     /// Nothing is lost if it is dropped.
-    pub(crate) async fn message(&mut self) -> Result<(u8, Bytes), Broken> {
+    pub(crate) async fn message(&mut self) -> Result<(u8, Bytes), WireError> {
         loop {
             if let Some(message) = self.buffered()? {
                 return Ok(message);
@@ -106,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// Exactly so many bytes: for the first packet, which has no tag.
-    pub(crate) async fn exactly(&mut self, count: usize) -> Result<BytesMut, Broken> {
+    pub(crate) async fn exactly(&mut self, count: usize) -> Result<BytesMut, WireError> {
         while self.input.len() < count {
             self.more().await?;
         }
@@ -114,26 +114,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// Sends what there is, if it is much.
-    pub(crate) async fn flush_if_full(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn flush_if_full(&mut self) -> Result<(), WireError> {
         if self.replies.0.len() > FULL { self.flush().await } else { Ok(()) }
     }
 
     /// Sends what there is.
-    pub(crate) async fn flush(&mut self) -> Result<(), Broken> {
-        let Self { stream, replies: Replies(buffer), patience, .. } = self;
+    pub(crate) async fn flush(&mut self) -> Result<(), WireError> {
+        let Self { stream, replies: Replies(buffer), limits, .. } = self;
         if buffer.is_empty() {
             return Ok(());
         }
         let send = async {
             while !buffer.is_empty() {
                 // A client that takes something, however slowly, is not stuck: the limit is for each step.
-                match clock::within(patience.write_timeout, stream.write_buf(buffer)).await {
-                    None => return Err(Broken::Stuck),
+                match clock::within(limits.write_timeout, stream.write_buf(buffer)).await {
+                    None => return Err(WireError::WriteTimeout),
                     Some(written) => drop(written?),
                 }
             }
-            let flushed = clock::within(patience.write_timeout, stream.flush()).await;
-            Ok(flushed.ok_or(Broken::Stuck)??)
+            let flushed = clock::within(limits.write_timeout, stream.flush()).await;
+            Ok(flushed.ok_or(WireError::WriteTimeout)??)
         };
         send.await?;
         *buffer = BytesMut::new();

@@ -1,12 +1,12 @@
 //! How a transaction runs one statement.
 
 use super::commit::SIZE_LIMIT;
-use super::deed::Deed;
-use super::{BEGIN, Hold, START, Transaction, WAIT, is_dislodged, is_in_the_way};
+use super::logged_statement::LoggedStatement;
+use super::{BEGIN, OccTransaction, START, WAIT, Work, is_key_violation, is_lock_timeout_or_cancel};
 use crate::engine::{Call, Done, Extent, Rows};
 use crate::error::SqlError;
+use crate::postgres::pipeline::PipelineResponse;
 use crate::postgres::request::Request;
-use crate::postgres::script::Script;
 use crate::postgres::{catalog, locking, precheck, rewrite, writes};
 use crate::statement::Kind;
 
@@ -15,9 +15,9 @@ const ROW_LIMIT: usize = 3_000;
 /// How many bytes it may write until it is told that it has written too many: all of it is kept in memory.
 const KEPT_LIMIT: usize = 8 * SIZE_LIMIT;
 
-impl Transaction {
+impl OccTransaction {
     /// Runs a statement on what is held.
-    pub(super) async fn attempt(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
+    pub(super) async fn execute(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         let locking = locking::locking(call.statement)?;
         if let Some(question) = precheck::question(call.statement, self.inner.rules)? {
             self.begin().await?;
@@ -27,24 +27,25 @@ impl Transaction {
         let job = if submits { self.inner.name_job() } else { String::new() };
         let text = rewrite::text(call.statement, &job);
         let mut request = Request::default();
-        let mut script = Script::of(call);
+        let mut response = PipelineResponse::of(call);
         // What only reads and stands alone is a transaction of its own for the server, too.
-        let alone = call.extent == Extent::Alone && !script.description.writes && !self.inner.has_functions();
+        let alone =
+            call.extent == Extent::Alone && !response.description.writes && !self.inner.has_functions();
         if !self.begun && !alone {
             self.begun = true;
             request.whole(BEGIN);
             request.whole(START);
-            script.itself += 2;
+            response.itself += 2;
         }
         // Before the statement, which may change what the query looks at.
         for locking in &locking {
-            request.parse(&locking.sql, &script.description.parameters);
+            request.parse(&locking.sql, &response.description.parameters);
             request.bind("", call, &[]);
             request.execute();
         }
-        let prefix = script.itself;
-        script.itself += locking.len();
-        let types = &script.description.parameters;
+        let prefix = response.itself;
+        response.itself += locking.len();
+        let types = &response.description.parameters;
         let name = match call.description {
             // What was prepared is meant to be run again.
             Some(_) => self.backend.prepared(&mut request, &text, types),
@@ -57,12 +58,12 @@ impl Transaction {
         request.describe_portal();
         request.execute();
         request.sync();
-        let (before, limit) = (self.journal.changes(), self.inner.result_limit);
+        let (before, limit) = (self.log.changes(), self.inner.result_limit);
         self.backend
-            .ask(request, |tag, body| {
-                let query = script.answered.checked_sub(prefix).and_then(|index| locking.get(index));
-                script.take(tag, body, query.map(|query| query.strength), call, rows)?;
-                if before + script.reports.len() > ROW_LIMIT {
+            .request(request, |tag, body| {
+                let query = response.answered.checked_sub(prefix).and_then(|index| locking.get(index));
+                response.take(tag, body, query.map(|query| query.strength), call, rows)?;
+                if before + response.reports.len() > ROW_LIMIT {
                     return Err(SqlError::new("54000", "transaction row limit exceeded"));
                 }
                 if rows.size() > limit {
@@ -79,75 +80,86 @@ impl Transaction {
             self.schema_change = Some(text);
             self.submits = submits;
         }
-        catalog::check_results(&script.description)?;
-        self.journal.next_statement();
-        for (table, place, strength) in std::mem::take(&mut script.locked) {
-            self.journal.lock(table, place, strength);
+        catalog::check_results(&response.description)?;
+        self.log.next_statement();
+        for (table, ctid, strength) in std::mem::take(&mut response.locked) {
+            self.log.lock(table, ctid, strength);
         }
-        for report in std::mem::take(&mut script.reports) {
-            self.journal.note(report);
+        for report in std::mem::take(&mut response.reports) {
+            self.log.record(report);
         }
-        if self.journal.size() > KEPT_LIMIT {
-            return Err(SqlError::too_large(self.journal.size()));
+        if self.log.size() > KEPT_LIMIT {
+            return Err(SqlError::too_large(self.log.size()));
         }
-        Ok(script.done(call))
+        Ok(response.done(call))
     }
 
     /// Runs a statement where it does no harm.
-    pub(super) async fn pretend(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
+    pub(super) async fn run_on_copies(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         if call.description.is_none() {
             match self.describe_elsewhere(call.statement, &[]).await {
-                Err(error) if !is_dislodged(&error) => return Err(error),
+                Err(error) if !is_lock_timeout_or_cancel(&error) => return Err(error),
                 _ => {}
             }
         }
-        match self.stoppable().during(self.play(call, rows, "")).await {
-            Err(error) if is_dislodged(&error) => self.detach().await?,
+        match self.cancel_gate().during(self.replay_on_copies(call, rows, "")).await {
+            Err(error) if is_lock_timeout_or_cancel(&error) => self.release_locks().await?,
             outcome => return outcome,
         }
         let (inner, pid) = (self.inner.clone(), self.pid());
-        let _turn = inner.turns.turn().await;
+        let _priority = inner.locks.priority().await;
         self.check_epoch()?;
-        let outcome = inner.turns.insist(&inner, pid, self.play(call, rows, WAIT)).await;
+        let outcome =
+            inner.locks.run_with_priority(&inner, pid, self.replay_on_copies(call, rows, WAIT)).await;
         // The schema may have changed while it waited.
         self.check_epoch()?;
         outcome
     }
 
     /// Runs a statement on copies, after all that came before if they are gone. `wait` is said ahead of what takes locks.
-    async fn play(&mut self, call: &Call<'_>, rows: &mut Rows, wait: &str) -> Result<Done, SqlError> {
-        let Hold::Doomed(sandbox) = &self.hold else { return Err(SqlError::unavailable()) };
-        if sandbox.is_empty() {
-            let deeds = self.deeds.clone();
-            for deed in &deeds {
-                self.act(&deed.call(), &mut Rows::default(), wait).await?;
+    async fn replay_on_copies(
+        &mut self,
+        call: &Call<'_>,
+        rows: &mut Rows,
+        wait: &str,
+    ) -> Result<Done, SqlError> {
+        let Work::Conflicted(copies) = &self.work else { return Err(SqlError::unavailable()) };
+        if copies.is_empty() {
+            let logged = self.logged.clone();
+            for statement in &logged {
+                self.run_one_on_copies(&statement.call(), &mut Rows::default(), wait).await?;
             }
         }
         rows.clear();
-        let done = self.act(call, rows, wait).await?;
+        let done = self.run_one_on_copies(call, rows, wait).await?;
         if writes(call.statement) {
-            self.deeds.push(Deed::of(call));
+            self.logged.push(LoggedStatement::of(call));
         }
         Ok(done)
     }
 
-    async fn act(&mut self, call: &Call<'_>, rows: &mut Rows, wait: &str) -> Result<Done, SqlError> {
-        self.backend.settle(&self.settings).await?;
-        let Hold::Doomed(sandbox) = &mut self.hold else { return Err(SqlError::unavailable()) };
-        let prepared = sandbox.prepare(&mut self.backend, call, &self.journal, wait).await;
+    async fn run_one_on_copies(
+        &mut self,
+        call: &Call<'_>,
+        rows: &mut Rows,
+        wait: &str,
+    ) -> Result<Done, SqlError> {
+        self.backend.apply_settings(&self.settings).await?;
+        let Work::Conflicted(copies) = &mut self.work else { return Err(SqlError::unavailable()) };
+        let prepared = copies.prepare(&mut self.backend, call, &self.log, wait).await;
         let redirected = prepared.map_err(|error| {
             // What it sees cannot be: it has made a key that another took away.
-            if is_in_the_way(&error) { SqlError::change_conflict() } else { error }
+            if is_key_violation(&error) { SqlError::change_conflict() } else { error }
         })?;
-        self.backend.settle(&self.settings).await?;
-        let mut script = Script::of(call);
+        self.backend.apply_settings(&self.settings).await?;
+        let mut response = PipelineResponse::of(call);
         let mut request = Request::default();
-        request.parse(&redirected, &script.description.parameters);
+        request.parse(&redirected, &response.description.parameters);
         request.bind("", call, call.results);
         request.describe_portal();
         request.execute();
         request.sync();
-        self.backend.ask(request, |tag, body| script.take(tag, body, None, call, rows)).await?;
-        Ok(script.done(call))
+        self.backend.request(request, |tag, body| response.take(tag, body, None, call, rows)).await?;
+        Ok(response.done(call))
     }
 }

@@ -1,7 +1,7 @@
 //! What a transaction has done to rows, so that it can be done again.
 //!
-//! A trigger on every table tells of each row that changes, with its place before and after. From that the journal keeps
-//! which row it was, whatever place it has by now: what was done can be undone to free its locks, and be done again later
+//! A trigger on every table tells of each row that changes, with its ctid before and after. From that the log keeps
+//! which row it was, whatever ctid it has by now: what was done can be undone to free its locks, and be done again later
 //! to the same rows with the same values, those that were drawn by lot or from a sequence included.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,20 +12,20 @@ use bytes::Bytes;
 
 use crate::engine::Oid;
 
-/// The place of a row's version in its table.
+/// The ctid of a row's version in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Ctid {
     block: u32,
     offset: u16,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Ctid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({},{})", self.block, self.offset)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for Ctid {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -38,15 +38,15 @@ impl FromStr for Place {
 /// A row, whichever version of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Row {
-    /// One that was there when the transaction began: the place it had then.
-    Found(Place),
-    /// One that the transaction made: which of them.
-    Made(u32),
+    /// One that was there when the transaction began: the ctid it had then.
+    Existing(Ctid),
+    /// One that the transaction inserted: which of them.
+    Inserted(u32),
 }
 
 /// How a row was locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Strength {
+pub(super) enum LockStrength {
     Update,
     KeyShare,
 }
@@ -59,7 +59,7 @@ pub(super) enum Change {
     Update(Bytes, Bytes),
     /// With the values that it had.
     Delete(Bytes),
-    Lock(Strength),
+    Lock(LockStrength),
 }
 
 impl Change {
@@ -80,7 +80,7 @@ impl Change {
     }
 }
 
-/// One thing done to one row.
+/// One object done to one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// By which statement.
@@ -92,10 +92,10 @@ pub(super) struct Entry {
 
 /// What the trigger tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct RowReport {
     pub(super) table: Oid,
-    pub(super) before: Option<Place>,
-    pub(super) after: Option<Place>,
+    pub(super) before: Option<Ctid>,
+    pub(super) after: Option<Ctid>,
     pub(super) values: Bytes,
     /// Those that it had before.
     pub(super) old: Bytes,
@@ -103,38 +103,38 @@ pub(super) struct Report {
 
 /// Where the rows are that the transaction has touched.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    rows: BTreeMap<(Oid, Place), Row>,
-    places: BTreeMap<(Oid, Row), Place>,
+pub(super) struct RowLocations {
+    rows: BTreeMap<(Oid, Ctid), Row>,
+    locations: BTreeMap<(Oid, Row), Ctid>,
 }
 
-impl Places {
-    /// Which row has this place.
-    fn row(&self, table: Oid, place: Place) -> Row {
-        self.rows.get(&(table, place)).copied().unwrap_or(Row::Found(place))
+impl RowLocations {
+    /// Which row has this ctid.
+    fn row(&self, table: Oid, ctid: Ctid) -> Row {
+        self.rows.get(&(table, ctid)).copied().unwrap_or(Row::Existing(ctid))
     }
 
-    /// Where a row is; none if the transaction made it and it is not there yet.
-    pub(super) fn place(&self, table: Oid, row: Row) -> Option<Place> {
+    /// Where a row is; none if the transaction inserted it and it is not there yet.
+    pub(super) fn ctid(&self, table: Oid, row: Row) -> Option<Ctid> {
         let found = match row {
-            Row::Found(place) => Some(place),
-            Row::Made(_) => None,
+            Row::Existing(ctid) => Some(ctid),
+            Row::Inserted(_) => None,
         };
-        self.places.get(&(table, row)).copied().or(found)
+        self.locations.get(&(table, row)).copied().or(found)
     }
 
-    /// Follows a row to its new place; `made` is the row if it was not there before.
-    pub(super) fn follow(&mut self, report: &Report, made: Row) -> Row {
-        let row = report.before.map_or(made, |before| self.row(report.table, before));
+    /// Follows a row to its new ctid; `inserted` is the row if it was not there before.
+    pub(super) fn follow(&mut self, report: &RowReport, inserted: Row) -> Row {
+        let row = report.before.map_or(inserted, |before| self.row(report.table, before));
         if let Some(before) = report.before {
             self.rows.remove(&(report.table, before));
         }
         match report.after {
             Some(after) => {
                 self.rows.insert((report.table, after), row);
-                self.places.insert((report.table, row), after);
+                self.locations.insert((report.table, row), after);
             }
-            None => drop(self.places.remove(&(report.table, row))),
+            None => drop(self.locations.remove(&(report.table, row))),
         }
         row
     }
@@ -142,16 +142,16 @@ impl Places {
 
 /// All that a transaction has done, in order.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
+pub(super) struct ChangeLog {
     entries: Vec<Entry>,
-    places: Places,
+    locations: RowLocations,
     statement: u32,
-    made: u32,
+    inserted: u32,
     changes: usize,
     size: usize,
 }
 
-impl Journal {
+impl ChangeLog {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -176,11 +176,11 @@ impl Journal {
     }
 
     /// Adds what the trigger told.
-    pub(super) fn note(&mut self, report: Report) {
-        let row = self.places.follow(&report, Row::Made(self.made));
+    pub(super) fn record(&mut self, report: RowReport) {
+        let row = self.locations.follow(&report, Row::Inserted(self.inserted));
         let change = match (report.before, report.after) {
             (None, _) => {
-                self.made += 1;
+                self.inserted += 1;
                 Change::Insert(report.values)
             }
             (Some(_), Some(_)) => Change::Update(report.values, report.old),
@@ -194,17 +194,17 @@ impl Journal {
     }
 
     /// Adds a lock. One's own version of a row needs none: nobody else sees it.
-    pub(super) fn lock(&mut self, table: Oid, place: Place, strength: Strength) {
-        let row = self.places.row(table, place);
-        if row == Row::Found(place) {
+    pub(super) fn lock(&mut self, table: Oid, ctid: Ctid, strength: LockStrength) {
+        let row = self.locations.row(table, ctid);
+        if row == Row::Existing(ctid) {
             let (statement, change) = (self.statement, Change::Lock(strength));
             self.entries.push(Entry { statement, table, row, change });
         }
     }
 
     /// The same was done again, and this is where it went.
-    pub(super) fn moved(&mut self, places: Places) {
-        self.places = places;
+    pub(super) fn set_locations(&mut self, locations: RowLocations) {
+        self.locations = locations;
     }
 
     /// The tables of which rows were changed.
@@ -233,47 +233,50 @@ impl Journal {
 mod tests {
     use super::*;
 
-    fn place(offset: u16) -> Place {
-        Place { block: 0, offset }
+    fn ctid(offset: u16) -> Ctid {
+        Ctid { block: 0, offset }
     }
 
-    fn report(before: Option<u16>, after: Option<u16>, values: &'static str) -> Report {
+    fn report(before: Option<u16>, after: Option<u16>, values: &'static str) -> RowReport {
         let values = Bytes::from_static(values.as_bytes());
-        Report { table: 7, before: before.map(place), after: after.map(place), values, old: Bytes::new() }
+        RowReport { table: 7, before: before.map(ctid), after: after.map(ctid), values, old: Bytes::new() }
     }
 
     #[test]
     fn a_place_is_written_as_postgresql_writes_it() {
-        assert_eq!("(4294967295,12)".parse(), Ok(Place { block: u32::MAX, offset: 12 }));
-        assert_eq!(place(3).to_string(), "(0,3)");
+        assert_eq!("(4294967295,12)".parse(), Ok(Ctid { block: u32::MAX, offset: 12 }));
+        assert_eq!(ctid(3).to_string(), "(0,3)");
         for wrong in ["", "(1)", "1,2", "(a,1)", "(1,70000)"] {
-            assert_eq!(wrong.parse::<Place>(), Err(()), "{wrong}");
+            assert_eq!(wrong.parse::<Ctid>(), Err(()), "{wrong}");
         }
     }
 
     #[test]
     fn a_row_is_followed_from_place_to_place() {
-        let mut journal = Journal::default();
-        journal.note(report(Some(1), Some(5), "(1,a)"));
-        journal.note(report(None, Some(6), "(2,b)"));
-        journal.note(report(Some(5), Some(7), "(1,c)"));
-        journal.note(report(Some(6), None, ""));
-        let rows: Vec<Row> = journal.entries().iter().map(|entry| entry.row).collect();
-        assert_eq!(rows, [Row::Found(place(1)), Row::Made(0), Row::Found(place(1)), Row::Made(0)]);
-        let outcome = journal.outcome(7);
-        assert_eq!(outcome[&Row::Found(place(1))], Some(Bytes::from_static(b"(1,c)")));
-        assert_eq!(outcome[&Row::Made(0)], None);
-        assert_eq!((journal.changes(), journal.size(), journal.outcome(8).len()), (4, 15, 0));
+        let mut log = ChangeLog::default();
+        log.record(report(Some(1), Some(5), "(1,a)"));
+        log.record(report(None, Some(6), "(2,b)"));
+        log.record(report(Some(5), Some(7), "(1,c)"));
+        log.record(report(Some(6), None, ""));
+        let rows: Vec<Row> = log.entries().iter().map(|entry| entry.row).collect();
+        assert_eq!(
+            rows,
+            [Row::Existing(ctid(1)), Row::Inserted(0), Row::Existing(ctid(1)), Row::Inserted(0)]
+        );
+        let outcome = log.outcome(7);
+        assert_eq!(outcome[&Row::Existing(ctid(1))], Some(Bytes::from_static(b"(1,c)")));
+        assert_eq!(outcome[&Row::Inserted(0)], None);
+        assert_eq!((log.changes(), log.size(), log.outcome(8).len()), (4, 15, 0));
     }
 
     #[test]
     fn a_lock_on_ones_own_version_is_none() {
-        let mut journal = Journal::default();
-        journal.note(report(Some(1), Some(5), "(1,a)"));
-        journal.lock(7, place(5), Strength::Update);
-        assert_eq!(journal.entries().len(), 1);
-        journal.lock(7, place(2), Strength::Update);
-        assert_eq!(journal.entries()[1].row, Row::Found(place(2)));
-        assert_eq!((journal.changes(), journal.tables().len()), (1, 1));
+        let mut log = ChangeLog::default();
+        log.record(report(Some(1), Some(5), "(1,a)"));
+        log.lock(7, ctid(5), LockStrength::Update);
+        assert_eq!(log.entries().len(), 1);
+        log.lock(7, ctid(2), LockStrength::Update);
+        assert_eq!(log.entries()[1].row, Row::Existing(ctid(2)));
+        assert_eq!((log.changes(), log.tables().len()), (1, 1));
     }
 }

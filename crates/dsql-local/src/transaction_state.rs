@@ -6,11 +6,11 @@ use crate::clock::Moment;
 use crate::counters::count;
 use crate::engine::{Call, Column, Description, Engine, Extent, Rows, Session};
 use crate::error::SqlError;
-use crate::faults::Blow;
+use crate::faults::Failure;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
-use crate::wire::backend::Readiness;
+use crate::wire::backend::TransactionStatus;
 
 /// What the client is told after a statement.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
 }
 
 /// One session's transactions.
-pub(crate) struct Transactions<E: Engine> {
+pub(crate) struct TransactionState<E: Engine> {
     shared: Arc<Shared>,
     session: E::Session,
     settings: Settings,
@@ -46,7 +46,7 @@ enum State {
         began: Moment,
     },
     /// It grew too old while the client said nothing, and was rolled back; the client does not know yet.
-    Lapsed {
+    TimedOut {
         explicit: bool,
         began: Moment,
     },
@@ -60,30 +60,30 @@ enum Done {
     Dml,
 }
 
-impl<E: Engine> Transactions<E> {
+impl<E: Engine> TransactionState<E> {
     pub(crate) fn new(shared: Arc<Shared>, session: E::Session) -> Self {
         Self { shared, session, settings: Settings::default(), state: State::Idle }
     }
 
     /// Goes by other settings, if the engine can.
-    pub(crate) async fn adopt(&mut self, settings: Settings) -> Result<(), SqlError> {
-        let bearing = settings.bearing();
-        if bearing != self.settings.bearing() {
-            self.session.configure(bearing).await?;
+    pub(crate) async fn apply_settings(&mut self, settings: Settings) -> Result<(), SqlError> {
+        let changed = settings.engine_settings();
+        if changed != self.settings.engine_settings() {
+            self.session.configure(changed).await?;
         }
         self.settings = settings;
         Ok(())
     }
 
-    pub(crate) fn readiness(&self) -> Readiness {
+    pub(crate) fn status(&self) -> TransactionStatus {
         match self.state {
-            State::Idle | State::Open { explicit: false, .. } | State::Lapsed { explicit: false, .. } => {
-                Readiness::Idle
+            State::Idle | State::Open { explicit: false, .. } | State::TimedOut { explicit: false, .. } => {
+                TransactionStatus::Idle
             }
-            State::Open { explicit: true, .. } | State::Lapsed { explicit: true, .. } => {
-                Readiness::InTransaction
+            State::Open { explicit: true, .. } | State::TimedOut { explicit: true, .. } => {
+                TransactionStatus::InTransaction
             }
-            State::Failed { .. } => Readiness::Failed,
+            State::Failed { .. } => TransactionStatus::Failed,
         }
     }
 
@@ -91,7 +91,9 @@ impl<E: Engine> Transactions<E> {
     pub(crate) fn began(&self) -> Option<Moment> {
         match self.state {
             State::Idle => None,
-            State::Open { began, .. } | State::Failed { began } | State::Lapsed { began, .. } => Some(began),
+            State::Open { began, .. } | State::Failed { began } | State::TimedOut { began, .. } => {
+                Some(began)
+            }
         }
     }
 
@@ -101,14 +103,14 @@ impl<E: Engine> Transactions<E> {
     }
 
     /// Whether there is a transaction that holds something and can grow too old.
-    pub(crate) fn can_lapse(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Open { .. })
     }
 
     /// The open transaction is too old: gives up what it holds. The client is told when it next says something.
-    pub(crate) async fn lapse(&mut self) {
+    pub(crate) async fn time_out(&mut self) {
         if let State::Open { explicit, began, .. } = self.state {
-            self.state = State::Lapsed { explicit, began };
+            self.state = State::TimedOut { explicit, began };
             // If undoing fails, nothing was done either.
             drop(self.session.rollback().await);
         }
@@ -123,7 +125,7 @@ impl<E: Engine> Transactions<E> {
     pub(crate) fn check_alive(&self) -> Result<(), SqlError> {
         match self.state {
             State::Failed { .. } => Err(SqlError::aborted()),
-            State::Lapsed { .. } => Err(self.too_old()),
+            State::TimedOut { .. } => Err(self.too_old()),
             State::Idle | State::Open { .. } => Ok(()),
         }
     }
@@ -140,7 +142,7 @@ impl<E: Engine> Transactions<E> {
         types: &[u32],
     ) -> Result<Arc<Description>, SqlError> {
         self.check_state(statement)?;
-        self.shared.verdicts.check(statement)?;
+        self.shared.rules.check(statement)?;
         match statement.kind() {
             Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
             Kind::Show => {
@@ -152,7 +154,7 @@ impl<E: Engine> Transactions<E> {
     }
 
     /// Runs a statement. Outside of an explicit transaction, all up to the next [`finish`](Self::finish) share one.
-    pub(crate) async fn run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
+    pub(crate) async fn run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
         let statement = call.statement;
         if statement.kind() != Kind::Empty {
             count(&self.shared.tally.statements);
@@ -160,7 +162,7 @@ impl<E: Engine> Transactions<E> {
         self.check_state(statement)?;
         // What was described was also judged then.
         if call.description.is_none() {
-            self.shared.verdicts.check(statement)?;
+            self.shared.rules.check(statement)?;
         }
         match statement.kind() {
             Kind::Empty => Ok(Outcome::default()),
@@ -170,7 +172,7 @@ impl<E: Engine> Transactions<E> {
             Kind::Set => {
                 let mut settings = self.settings.clone();
                 let changed = settings.set(statement)?;
-                self.adopt(settings).await?;
+                self.apply_settings(settings).await?;
                 Ok(Outcome { tag: statement.tag(0), changed, ..Outcome::default() })
             }
             Kind::Show => {
@@ -188,16 +190,16 @@ impl<E: Engine> Transactions<E> {
     }
 
     /// Whatever went wrong: the transaction has failed. Must be told of every error that the client is told.
-    pub(crate) async fn fail(&mut self, blow: &Blow) {
+    pub(crate) async fn fail(&mut self, failure: &Failure) {
         count(&self.shared.tally.errors);
-        if matches!(blow, Blow::Error(SqlError { code: "40001", .. })) {
+        if matches!(failure, Failure::Error(SqlError { code: "40001", .. })) {
             count(&self.shared.tally.conflicts);
         }
         self.state = match self.state {
             State::Open { explicit: true, began, .. }
-            | State::Lapsed { explicit: true, began }
+            | State::TimedOut { explicit: true, began }
             | State::Failed { began } => State::Failed { began },
-            State::Idle | State::Open { explicit: false, .. } | State::Lapsed { explicit: false, .. } => {
+            State::Idle | State::Open { explicit: false, .. } | State::TimedOut { explicit: false, .. } => {
                 State::Idle
             }
         };
@@ -206,10 +208,10 @@ impl<E: Engine> Transactions<E> {
     }
 
     /// Commits what was done outside of an explicit transaction: at the end of a query, or at a Sync.
-    pub(crate) async fn finish(&mut self) -> Result<(), Blow> {
+    pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
         match self.state {
             State::Open { explicit: false, .. } => self.commit().await,
-            State::Lapsed { explicit: false, .. } => {
+            State::TimedOut { explicit: false, .. } => {
                 self.state = State::Idle;
                 Err(self.too_old().into())
             }
@@ -217,12 +219,12 @@ impl<E: Engine> Transactions<E> {
         }
     }
 
-    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
+    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
         self.check_age()?;
-        let (delay, blow) = self.shared.faults.on_statement();
+        let (delay, failure) = self.shared.faults.on_statement();
         self.shared.delay(delay).await;
-        if let Some(blow) = blow {
-            return Err(blow);
+        if let Some(failure) = failure {
+            return Err(failure);
         }
         let mut extent = call.extent;
         match self.state {
@@ -245,13 +247,13 @@ impl<E: Engine> Transactions<E> {
         Ok(Outcome { tag, description: done.description, ..Outcome::default() })
     }
 
-    async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
+    async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { tag: statement.tag(0), ..Outcome::default() };
         let read_only = statement.text().to_ascii_uppercase().ends_with("READ ONLY");
         match &mut self.state {
             State::Open { explicit: explicit @ false, .. } => *explicit = true,
             State::Idle => self.open(true, read_only).await?,
-            State::Open { .. } | State::Failed { .. } | State::Lapsed { .. } => {
+            State::Open { .. } | State::Failed { .. } | State::TimedOut { .. } => {
                 outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));
             }
         }
@@ -265,7 +267,7 @@ impl<E: Engine> Transactions<E> {
         Ok(())
     }
 
-    async fn end(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
+    async fn end(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
         match self.state {
             State::Open { .. } => {
                 let result = self.commit().await;
@@ -273,7 +275,7 @@ impl<E: Engine> Transactions<E> {
                 self.state = State::Idle;
                 result.map(|()| Outcome { tag: statement.tag(0), ..Outcome::default() })
             }
-            State::Lapsed { .. } => {
+            State::TimedOut { .. } => {
                 let error = self.too_old();
                 self.state = State::Idle;
                 Err(error.into())
@@ -286,7 +288,7 @@ impl<E: Engine> Transactions<E> {
         }
     }
 
-    async fn roll_back(&mut self, statement: &Statement) -> Result<Outcome, Blow> {
+    async fn roll_back(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
         if self.state == State::Idle {
             return Ok(outside(statement));
         }
@@ -295,7 +297,7 @@ impl<E: Engine> Transactions<E> {
         Ok(Outcome { tag: statement.tag(0), ..Outcome::default() })
     }
 
-    async fn commit(&mut self) -> Result<(), Blow> {
+    async fn commit(&mut self) -> Result<(), Failure> {
         let State::Open { explicit, wrote, .. } = self.state else { return Ok(()) };
         if !explicit && !wrote {
             // Reads on their own have nothing that could be lost or kept.
@@ -303,15 +305,15 @@ impl<E: Engine> Transactions<E> {
             return Ok(self.session.commit().await?);
         }
         self.check_age()?;
-        let fate = self.shared.faults.on_commit(wrote);
-        self.shared.delay(fate.delay).await;
-        if let Some(blow) = fate.before {
-            return Err(blow);
+        let faults = self.shared.faults.on_commit(wrote);
+        self.shared.delay(faults.delay).await;
+        if let Some(failure) = faults.before {
+            return Err(failure);
         }
         self.session.commit().await?;
         self.state = State::Idle;
         count(&self.shared.tally.commits);
-        fate.after.map_or(Ok(()), Err)
+        faults.after.map_or(Ok(()), Err)
     }
 
     fn check_age(&self) -> Result<(), SqlError> {
@@ -347,7 +349,7 @@ impl<E: Engine> Transactions<E> {
     }
 }
 
-impl From<SqlError> for Blow {
+impl From<SqlError> for Failure {
     fn from(error: SqlError) -> Self {
         Self::Error(error)
     }

@@ -18,7 +18,7 @@ pub(super) fn translate(error: &rusqlite::Error) -> SqlError {
     };
     let message = message.clone().unwrap_or_else(|| failure.to_string());
     let code = match (failure.code, failure.extended_code) {
-        (ErrorCode::OperationInterrupted, _) => return SqlError::overdue(),
+        (ErrorCode::OperationInterrupted, _) => return SqlError::deadline_exceeded(),
         // As when the writer is not to be had in time.
         (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => {
             return SqlError::change_conflict().detail(message);

@@ -11,7 +11,7 @@ use crate::engine::Oid;
 use crate::error::SqlError;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct TableInfo {
     /// Its name, with its schema.
     pub(super) name: String,
     /// The columns that a new row is given.
@@ -22,46 +22,46 @@ pub(super) struct Shape {
     pub(super) key: Vec<usize>,
 }
 
-/// The shapes of all tables that were looked up since the schema last changed.
+/// The tables of all tables that were looked up since the schema last changed.
 #[derive(Debug, Default)]
-pub(super) struct Shapes(Mutex<Known>);
+pub(super) struct TableCache(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    shapes: BTreeMap<Oid, Arc<Shape>>,
+    tables: BTreeMap<Oid, Arc<TableInfo>>,
     /// How often the schema has changed, or has begun to.
     changes: u64,
     /// How many changes are under way: what is seen then may be over before it is kept.
-    under_way: u32,
+    in_progress: u32,
 }
 
 /// A change of the schema, from before it can be seen until after. Ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Change<'a>(&'a Shapes);
+pub(super) struct Change<'a>(&'a TableCache);
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         let mut known = self.0.0.lock();
-        known.under_way -= 1;
+        known.in_progress -= 1;
         known.changes += 1;
-        known.shapes.clear();
+        known.tables.clear();
     }
 }
 
-impl Shapes {
+impl TableCache {
     /// The schema changes.
     pub(super) fn change(&self) -> Change<'_> {
         let mut known = self.0.lock();
-        known.under_way += 1;
+        known.in_progress += 1;
         known.changes += 1;
-        known.shapes.clear();
+        known.tables.clear();
         Change(self)
     }
 
     /// Which schema a snapshot shows that is taken from now on; none if that is not sure.
     pub(super) fn version(&self) -> Option<u64> {
         let known = self.0.lock();
-        (known.under_way == 0).then_some(known.changes)
+        (known.in_progress == 0).then_some(known.changes)
     }
 
     /// Whether a snapshot of that version shows the schema as it is.
@@ -75,23 +75,23 @@ impl Shapes {
         table: Oid,
         version: Option<u64>,
         backend: &mut Backend,
-    ) -> Result<Arc<Shape>, SqlError> {
+    ) -> Result<Arc<TableInfo>, SqlError> {
         if version.is_some() && self.version() == version {
-            let known = self.0.lock().shapes.get(&table).cloned();
-            if let Some(shape) = known {
-                return Ok(shape);
+            let known = self.0.lock().tables.get(&table).cloned();
+            if let Some(info) = known {
+                return Ok(info);
             }
         }
-        let shape = Arc::new(look_up(table, backend).await?);
+        let info = Arc::new(look_up(table, backend).await?);
         let mut known = self.0.lock();
-        if known.under_way == 0 && version == Some(known.changes) {
-            known.shapes.insert(table, shape.clone());
+        if known.in_progress == 0 && version == Some(known.changes) {
+            known.tables.insert(table, info.clone());
         }
-        Ok(shape)
+        Ok(info)
     }
 }
 
-async fn look_up(table: Oid, backend: &mut Backend) -> Result<Shape, SqlError> {
+async fn look_up(table: Oid, backend: &mut Backend) -> Result<TableInfo, SqlError> {
     let sql = format!(
         "SELECT format('%I.%I', n.nspname, c.relname), quote_ident(a.attname), a.attidentity, a.attgenerated,
            EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey))
@@ -99,31 +99,27 @@ async fn look_up(table: Oid, backend: &mut Backend) -> Result<Shape, SqlError> {
          JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
          WHERE c.oid = {table} ORDER BY a.attnum"
     );
-    let mut shape = Shape { name: String::new(), written: Vec::new(), changed: Vec::new(), key: Vec::new() };
+    let mut info =
+        TableInfo { name: String::new(), written: Vec::new(), changed: Vec::new(), key: Vec::new() };
     let mut position = 0;
     backend
-        .ask(Request::query(&sql), |tag, row| {
+        .request(Request::query(&sql), |tag, row| {
             if tag == b'D' {
                 let [name, column, identity, generated, key] = row.texts()?;
-                shape.name = name;
+                info.name = name;
                 if key == "t" {
-                    shape.key.push(position);
+                    info.key.push(position);
                 }
                 if generated.is_empty() {
                     if identity != "a" {
-                        shape.changed.push(column.clone());
+                        info.changed.push(column.clone());
                     }
-                    shape.written.push(column);
+                    info.written.push(column);
                 }
                 position += 1;
             }
             Ok(())
         })
         .await?;
-    if shape.written.is_empty() { Err(gone()) } else { Ok(shape) }
-}
-
-/// The table was dropped since.
-fn gone() -> SqlError {
-    SqlError::schema_conflict()
+    if info.written.is_empty() { Err(SqlError::schema_conflict()) } else { Ok(info) }
 }

@@ -17,13 +17,13 @@ const LONG: usize = 4 << 10;
 
 /// Judges statements by the rules of a cluster, which do not change while it runs.
 #[derive(Debug)]
-pub(crate) struct Verdicts {
+pub(crate) struct RuleChecker {
     rules: Rules,
     /// Texts that broke none of them.
     passed: Mutex<BTreeSet<Arc<str>>>,
 }
 
-impl Verdicts {
+impl RuleChecker {
     pub(crate) fn new(rules: Rules) -> Self {
         Self { rules, passed: Mutex::default() }
     }
@@ -60,23 +60,23 @@ mod tests {
 
     #[test]
     fn a_verdict_is_the_same_the_second_time() {
-        let verdicts = Verdicts::new(Rules::Today);
+        let checker = RuleChecker::new(Rules::Today);
         for _ in 0..2 {
-            verdicts.check(&statement("SELECT 1")).unwrap();
-            let refused = verdicts.check(&statement("TRUNCATE t")).unwrap_err();
+            checker.check(&statement("SELECT 1")).unwrap();
+            let refused = checker.check(&statement("TRUNCATE t")).unwrap_err();
             assert_eq!(refused.to_string(), "0A000: unsupported statement: Truncate");
         }
-        assert_eq!(verdicts.passed.lock().len(), 1);
+        assert_eq!(checker.passed.lock().len(), 1);
     }
 
     #[test]
     fn not_everything_is_remembered() {
-        let verdicts = Verdicts::new(Rules::Today);
+        let checker = RuleChecker::new(Rules::Today);
         for number in 0..=REMEMBERED {
-            verdicts.check(&statement(&format!("SELECT {number}"))).unwrap();
+            checker.check(&statement(&format!("SELECT {number}"))).unwrap();
         }
-        assert_eq!(verdicts.passed.lock().len(), 1);
-        verdicts.check(&statement(&format!("SELECT '{}'", "x".repeat(LONG)))).unwrap();
-        assert_eq!(verdicts.passed.lock().len(), 1);
+        assert_eq!(checker.passed.lock().len(), 1);
+        checker.check(&statement(&format!("SELECT '{}'", "x".repeat(LONG)))).unwrap();
+        assert_eq!(checker.passed.lock().len(), 1);
     }
 }

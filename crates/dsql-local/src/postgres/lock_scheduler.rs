@@ -15,58 +15,63 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use super::Inner;
 use super::backend::Backend;
-use super::commits::Mark;
+use super::cancel_gate::CancelGate;
+use super::commits::CommitMark;
+use super::occ_transaction::OccTransaction;
 use super::request::Request;
 use super::roles::Role;
-use super::stoppable::Stoppable;
-use super::transaction::Transaction;
 use crate::clock::pause;
 use crate::error::SqlError;
 use crate::race::{self, First};
-use crate::tasks::Tasks;
+use crate::runtime::Spawner;
 
 /// How long a statement may take before it is asked what it waits for.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// A transaction that may hold something.
 #[derive(Debug)]
-pub(super) struct Holder {
+pub(super) struct OpenTransaction {
     /// When it began.
-    pub(super) mark: Mark,
-    pub(super) stoppable: Stoppable,
+    pub(super) mark: CommitMark,
+    pub(super) cancel_gate: CancelGate,
     /// None once it is over. Locked while a statement of it runs.
-    pub(super) transaction: Arc<AsyncMutex<Option<Transaction>>>,
+    pub(super) transaction: Arc<AsyncMutex<Option<OccTransaction>>>,
 }
 
 /// All that may hold something, by the number that the server knows them by.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct LockScheduler {
     turn: AsyncMutex<()>,
-    holders: Mutex<BTreeMap<i32, Arc<Holder>>>,
+    holders: Mutex<BTreeMap<i32, Arc<OpenTransaction>>>,
     watcher: AsyncMutex<Option<Backend>>,
 }
 
-impl Turns {
-    pub(super) fn enter(&self, pid: i32, holder: Arc<Holder>) {
+impl LockScheduler {
+    pub(super) fn register(&self, pid: i32, holder: Arc<OpenTransaction>) {
         self.holders.lock().insert(pid, holder);
     }
 
-    pub(super) fn leave(&self, pid: i32) {
+    pub(super) fn unregister(&self, pid: i32) {
         self.holders.lock().remove(&pid);
     }
 
     /// When the oldest of them began.
-    pub(super) fn oldest(&self) -> Option<Mark> {
+    pub(super) fn oldest(&self) -> Option<CommitMark> {
         self.holders.lock().values().map(|holder| holder.mark).min()
     }
 
     /// Waits until nobody else insists.
-    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(super) async fn priority(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
     /// Does `work` on a connection, and makes everybody let go that it has to wait for. Only with the turn.
-    pub(super) async fn insist<T>(&self, inner: &Arc<Inner>, pid: i32, work: impl Future<Output = T>) -> T {
+    pub(super) async fn run_with_priority<T>(
+        &self,
+        inner: &Arc<Inner>,
+        pid: i32,
+        work: impl Future<Output = T>,
+    ) -> T {
         let mut work = pin!(work);
         loop {
             match race::first(&mut work, pause(PATIENCE)).await {
@@ -75,7 +80,7 @@ impl Turns {
             }
             // If they cannot be asked for, the work will hear of it itself.
             for holder in self.blockers(inner, pid).await.unwrap_or_default() {
-                match race::first(&mut work, self.dislodge(inner, holder)).await {
+                match race::first(&mut work, self.revoke_locks(inner, holder)).await {
                     First::Left(done) => return done,
                     First::Right(()) => {}
                 }
@@ -83,7 +88,7 @@ impl Turns {
         }
     }
 
-    async fn dislodge(&self, inner: &Arc<Inner>, pid: i32) {
+    async fn revoke_locks(&self, inner: &Arc<Inner>, pid: i32) {
         let Some(holder) = self.holders.lock().get(&pid).cloned() else { return };
         let mut lock = pin!(holder.transaction.clone().lock_owned());
         let mut held = loop {
@@ -98,10 +103,10 @@ impl Turns {
         let detached = async move {
             if let Some(transaction) = held.as_mut() {
                 // If it fails, the connection is lost, and that is noticed when it is next used.
-                drop(transaction.detach().await);
+                drop(transaction.release_locks().await);
             }
         };
-        Tasks::here().finish(detached).await;
+        Spawner::here().finish(detached).await;
     }
 
     /// Whom a connection waits for.
@@ -125,17 +130,17 @@ impl Turns {
             }
             Ok(())
         };
-        backend.ask(Request::query(sql), take).await?;
+        backend.request(Request::query(sql), take).await?;
         Ok(rows)
     }
 }
 
 /// Stops a holder's statement, which is begun anew later; whether there was one to stop.
-async fn stop(inner: Arc<Inner>, holder: Arc<Holder>, pid: i32) -> bool {
+async fn stop(inner: Arc<Inner>, holder: Arc<OpenTransaction>, pid: i32) -> bool {
     let stopped = async move {
         let word = format!("SELECT pg_cancel_backend({pid})");
         // If it cannot be told, it ends when it ends.
-        holder.stoppable.stop(async { drop(inner.turns.watch(&inner, &word).await) }).await
+        holder.cancel_gate.stop(async { drop(inner.locks.watch(&inner, &word).await) }).await
     };
-    Tasks::here().finish(stopped).await.unwrap_or_default()
+    Spawner::here().finish(stopped).await.unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! What is said between login and goodbye: the simple and the extended protocol.
 
 mod extended;
-mod kept;
+mod portals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::kept::{Portal, Prepared, check_text, deallocated};
+use self::portals::{Portal, Prepared, check_text, deallocated};
 use crate::clock::Moment;
 use crate::counters::count;
 use crate::engine::{Call, Description, Engine, Extent, Rows};
 use crate::error::SqlError;
-use crate::faults::Blow;
+use crate::faults::Failure;
 use crate::race::{self, First};
-use crate::sessions::{Ending, Phase};
+use crate::sessions::{EndPhase, EndSignal};
 use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
-use crate::transaction::{Outcome, Transactions};
+use crate::transaction_state::{Outcome, TransactionState};
 use crate::wire::backend::Severity;
-use crate::wire::frontend::{Message, Named};
-use crate::wire::stream::{Broken, Wire};
+use crate::wire::frontend::{DescribeTarget, Message};
+use crate::wire::stream::{Wire, WireError};
 
 /// How many semicolons a query may have: each may be the end of a statement, which takes more room than its text.
 const SEMICOLONS: usize = 100_000;
@@ -42,10 +42,10 @@ pub(crate) enum End {
 }
 
 /// One session.
-pub(crate) struct Conversation<E: Engine, S> {
+pub(crate) struct Connection<E: Engine, S> {
     shared: Arc<Shared>,
     wire: Wire<S>,
-    transactions: Transactions<E>,
+    transactions: TransactionState<E>,
     statements: BTreeMap<String, Arc<Prepared>>,
     /// Boxed: a map has room for several, and most sessions have one at a time.
     portals: BTreeMap<String, Box<Portal>>,
@@ -63,14 +63,14 @@ enum Stop {
     Expired,
 }
 
-impl From<Broken> for Stop {
-    fn from(_: Broken) -> Self {
+impl From<WireError> for Stop {
+    fn from(_: WireError) -> Self {
         Self::Broken
     }
 }
 
-impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
-    pub(crate) fn new(shared: Arc<Shared>, wire: Wire<S>, transactions: Transactions<E>) -> Self {
+impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
+    pub(crate) fn new(shared: Arc<Shared>, wire: Wire<S>, transactions: TransactionState<E>) -> Self {
         Self {
             shared,
             wire,
@@ -83,7 +83,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     /// Serves until one side has enough. Cancelled, it leaves nothing open.
-    pub(crate) async fn run(&mut self, ending: &Ending) -> End {
+    pub(crate) async fn run(&mut self, ending: &EndSignal) -> End {
         loop {
             match self.next(ending).await {
                 Ok(Some(message)) => match self.answer(message, ending).await {
@@ -99,7 +99,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     /// The next message; none if the session's time is up.
-    async fn next(&mut self, ending: &Ending) -> Result<Option<(u8, Bytes)>, Broken> {
+    async fn next(&mut self, ending: &EndSignal) -> Result<Option<(u8, Bytes)>, WireError> {
         loop {
             let open = self.transactions.began();
             if self.unsynced
@@ -108,7 +108,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
                 // Whoever commits in a pipeline is also told that the pipeline is done.
                 return Ok(Some(message));
             }
-            if ending.has_reached(Phase::Expired) && open.is_none() {
+            if ending.has_reached(EndPhase::Expired) && open.is_none() {
                 // What was answered is still delivered: the client saw it happen before the end.
                 self.wire.flush().await?;
                 return Ok(None);
@@ -120,37 +120,37 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             let limit = self.shared.sessions.limits().transaction_life;
             let clock = &self.shared.clock;
             let over = async {
-                ending.reached(Phase::Expired).await;
+                ending.reached(EndPhase::Expired).await;
                 // A transaction begun before the end may finish, but not outlive its own limit.
                 if let Some(began) = open {
                     clock.sleep_until(began.saturating_add(limit)).await;
                 }
             };
-            // What a transaction holds must not wait for an idle client to be told that it is too old.
-            let holds = open.filter(|_| self.transactions.can_lapse());
-            let lapse = async {
-                match holds {
+            // What a transaction open_since must not wait for an idle client to be told that it is too old.
+            let open_since = open.filter(|_| self.transactions.is_open());
+            let too_old = async {
+                match open_since {
                     Some(began) => clock.sleep_until(began.saturating_add(limit).saturating_add(TICK)).await,
                     None => std::future::pending().await,
                 }
             };
-            match race::first(self.wire.more(), race::first(over, lapse)).await {
+            match race::first(self.wire.more(), race::first(over, too_old)).await {
                 First::Left(more) => more?,
                 First::Right(First::Left(())) => return Ok(None),
-                First::Right(First::Right(())) => self.transactions.lapse().await,
+                First::Right(First::Right(())) => self.transactions.time_out().await,
             }
         }
     }
 
-    async fn answer(&mut self, (tag, body): (u8, Bytes), ending: &Ending) -> Result<(), Stop> {
+    async fn answer(&mut self, (tag, body): (u8, Bytes), ending: &EndSignal) -> Result<(), Stop> {
         // The end of the text is where the message ends: a NUL before that is in the text.
         let text = body.strip_suffix(&[0]).filter(|_| tag == b'Q').map_or(Ok(()), check_text);
         let message = match text.and_then(|()| Message::parse(tag, body)) {
             Ok(message) => message,
             // The message was whole, only its text was none.
-            Err(error) if error.code == "22021" => return self.misspelt(tag, error).await,
+            Err(error) if error.code == "22021" => return self.invalid_text(tag, error).await,
             Err(error) => {
-                self.wire.replies.error(Severity::Fatal, &error);
+                self.wire.replies.error_response(Severity::Fatal, &error);
                 self.wire.flush().await?;
                 return Err(Stop::Terminate);
             }
@@ -172,15 +172,15 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             Message::Bind { portal, statement, formats, values, results } => {
                 self.bind(portal, &statement, formats, &values, results)
             }
-            Message::Describe { kind: Named::Statement, name } => self.describe_statement(&name),
-            Message::Describe { kind: Named::Portal, name } => self.describe_portal(&name),
+            Message::Describe { kind: DescribeTarget::Statement, name } => self.describe_statement(&name),
+            Message::Describe { kind: DescribeTarget::Portal, name } => self.describe_portal(&name),
             Message::Execute { portal, limit } => self.execute(&portal, limit).await,
             Message::Close { kind, name } => {
                 match kind {
-                    Named::Statement => drop(self.statements.remove(&name)),
-                    Named::Portal => drop(self.portals.remove(&name)),
+                    DescribeTarget::Statement => drop(self.statements.remove(&name)),
+                    DescribeTarget::Portal => drop(self.portals.remove(&name)),
                 }
-                self.wire.replies.closed();
+                self.wire.replies.close_complete();
                 Ok(())
             }
             Message::FunctionCall => Err(SqlError::unsupported("function calls are not supported").into()),
@@ -192,13 +192,13 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     /// Answers a message with bytes in it that are no text.
-    async fn misspelt(&mut self, tag: u8, error: SqlError) -> Result<(), Stop> {
+    async fn invalid_text(&mut self, tag: u8, error: SqlError) -> Result<(), Stop> {
         if self.skipping {
             return Ok(());
         }
         self.report(Err(error.into())).await?;
         if tag == b'Q' {
-            self.wire.replies.ready(self.transactions.readiness());
+            self.wire.replies.ready_for_query(self.transactions.status());
         } else {
             self.skipping = true;
         }
@@ -206,22 +206,22 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     /// Tells the client of an error, which also fails the transaction.
-    async fn report(&mut self, result: Result<(), Blow>) -> Result<(), Stop> {
-        if let Err(blow) = &result {
-            self.transactions.fail(blow).await;
+    async fn report(&mut self, result: Result<(), Failure>) -> Result<(), Stop> {
+        if let Err(failure) = &result {
+            self.transactions.fail(failure).await;
         }
         match result {
             Ok(()) => Ok(()),
-            Err(Blow::Hangup) => Err(Stop::Hangup),
-            Err(Blow::Error(error)) => {
-                self.wire.replies.error(Severity::Error, &error);
+            Err(Failure::Hangup) => Err(Stop::Hangup),
+            Err(Failure::Error(error)) => {
+                self.wire.replies.error_response(Severity::Error, &error);
                 Ok(())
             }
         }
     }
 
     /// The simple protocol: several statements, one transaction for all that are not in one of their own.
-    async fn query(&mut self, sql: &str, ending: &Ending) -> Result<(), Stop> {
+    async fn query(&mut self, sql: &str, ending: &EndSignal) -> Result<(), Stop> {
         self.portals.remove("");
         let mut result = Ok(());
         match split(sql) {
@@ -246,7 +246,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         }
         self.report(result).await?;
         self.end_portals();
-        self.wire.replies.ready(self.transactions.readiness());
+        self.wire.replies.ready_for_query(self.transactions.status());
         Ok(())
     }
 
@@ -257,9 +257,9 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         }
     }
 
-    async fn simple(&mut self, statement: &Statement, extent: Extent, last: bool) -> Result<(), Blow> {
+    async fn simple(&mut self, statement: &Statement, extent: Extent, last: bool) -> Result<(), Failure> {
         if statement.kind() == Kind::Empty {
-            self.wire.replies.empty_query();
+            self.wire.replies.empty_query_response();
             return Ok(());
         }
         // What may take parameters must be asked; the rest says what it gives when it has run.
@@ -284,7 +284,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             self.transactions.finish().await?;
         }
         if let Some(columns) = &outcome.description.columns {
-            self.wire.replies.columns(columns, &[]);
+            self.wire.replies.row_description(columns, &[]);
         }
         self.deliver(&mut rows, 0);
         self.conclude(&outcome);
@@ -298,7 +298,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         self.transactions.describe(statement, types).await
     }
 
-    async fn run_one(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Blow> {
+    async fn run_one(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
         // Prepared statements are known here only.
         if call.statement.begins(&["DEALLOCATE"]) && !self.transactions.failed() {
             count(&self.shared.tally.statements);
@@ -312,7 +312,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 
     fn deallocate(&mut self, statement: &Statement) -> Result<Outcome, SqlError> {
-        self.shared.verdicts.check(statement)?;
+        self.shared.rules.check(statement)?;
         let tag = match deallocated(statement) {
             Some(name) => {
                 // The one without a name cannot be named.
@@ -344,11 +344,11 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     fn conclude(&mut self, outcome: &Outcome) {
         let replies = &mut self.wire.replies;
         if let Some(warning) = &outcome.warning {
-            replies.error(Severity::Warning, warning);
+            replies.error_response(Severity::Warning, warning);
         }
-        replies.complete(&outcome.tag);
+        replies.command_complete(&outcome.tag);
         for (name, value) in &outcome.changed {
-            replies.parameter(name, value);
+            replies.parameter_status(name, value);
         }
     }
 
@@ -357,7 +357,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         let finished = self.transactions.finish().await;
         self.report(finished).await?;
         self.end_portals();
-        self.wire.replies.ready(self.transactions.readiness());
+        self.wire.replies.ready_for_query(self.transactions.status());
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ const OWN: &str = "dsql_local";
 pub(super) fn check(statement: &Statement) -> Result<(), SqlError> {
     let text = statement.text();
     // Also in texts: a function's body is one.
-    if statement.has_letters(OWN) {
+    if statement.contains_ignore_case(OWN) {
         return Err(SqlError::new("42501", "names that contain dsql_local are the emulator's own"));
     }
     if escapes(text) {
@@ -17,7 +17,7 @@ pub(super) fn check(statement: &Statement) -> Result<(), SqlError> {
     }
     let temporary = |name: &String| name == "pg_temp" || name.starts_with("pg_temp_");
     let names_one = || statement.kind() == Kind::Set || names(text).iter().any(temporary);
-    if statement.has_letters("pg_temp") && names_one() {
+    if statement.contains_ignore_case("pg_temp") && names_one() {
         return Err(SqlError::unsupported("temporary schemas are not supported"));
     }
     Ok(())

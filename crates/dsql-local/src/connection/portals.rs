@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::engine::{Description, Rows};
 use crate::error::SqlError;
 use crate::statement::Statement;
-use crate::transaction::Outcome;
+use crate::transaction_state::Outcome;
 use crate::wire::Format;
 
 /// The types of text: text, bpchar, varchar.
@@ -22,7 +22,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// How many bytes it keeps, of those that a client can make many of.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.statement.text().len() + self.description.parameters.len() * size_of::<u32>()
     }
 }
@@ -68,7 +68,7 @@ impl Portal {
     }
 
     /// How many bytes it keeps. The statement counts, too: it may be closed and live on here only.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         let values: usize = self.values.iter().flatten().map(Bytes::len).sum();
         let lists = size_of::<Option<Bytes>>() * self.values.len()
             + size_of::<Format>() * (self.formats.len() + self.results.len());
@@ -76,7 +76,7 @@ impl Portal {
             Progress::Suspended(pending) => pending.0.size(),
             Progress::New | Progress::Done => 0,
         };
-        self.prepared.held() + values + lists + rows
+        self.prepared.size() + values + lists + rows
     }
 }
 

@@ -10,14 +10,14 @@ use crate::statement::Statement;
 use crate::wire::Format;
 
 #[derive(Clone, Debug)]
-pub(super) struct Deed {
+pub(super) struct LoggedStatement {
     statement: Statement,
     description: Option<Arc<Description>>,
     values: Vec<Option<Bytes>>,
     formats: Vec<Format>,
 }
 
-impl Deed {
+impl LoggedStatement {
     pub(super) fn of(call: &Call<'_>) -> Self {
         Self {
             statement: call.statement.clone(),

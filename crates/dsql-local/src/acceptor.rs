@@ -11,38 +11,38 @@ use tokio_rustls::server::TlsStream;
 
 use crate::clock;
 use crate::config::RefuseWhen;
-use crate::conversation::{Conversation, End};
+use crate::connection::{Connection, End};
 use crate::counters::count;
 use crate::engine::Engine;
 use crate::error::SqlError;
-use crate::faults::Welcome;
+use crate::faults::OnAccept;
 use crate::race::{self, First};
-use crate::sessions::{Admitted, Phase};
+use crate::sessions::{EndPhase, SessionGuard};
 use crate::settings::{REPORTED, Settings};
 use crate::shared::Shared;
 use crate::tls;
 use crate::token::Denial;
-use crate::transaction::Transactions;
-use crate::wire::backend::{Readiness, Severity};
-use crate::wire::frontend::{Message, Opening};
-use crate::wire::stream::{Broken, Patience, Wire};
+use crate::transaction_state::TransactionState;
+use crate::wire::backend::{Severity, TransactionStatus};
+use crate::wire::frontend::{Message, StartupPacket};
+use crate::wire::stream::{StreamLimits, Wire, WireError};
 
 /// The longest password message: a token with a large session token in it has some 2 KB.
 const PASSWORD_LIMIT: usize = 64 * 1024;
 /// The first byte of a TLS record that begins a handshake.
 const HANDSHAKE: u8 = 0x16;
 /// How long to wait when descriptors run out: until some have been closed.
-const BREATH: Duration = Duration::from_millis(10);
+const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 
 /// The front of a cluster.
-pub(crate) struct Front<E: Engine> {
+pub(crate) struct Acceptor<E: Engine> {
     shared: Arc<Shared>,
     engine: Arc<E>,
     acceptor: TlsAcceptor,
     logging_in: Arc<AtomicUsize>,
 }
 
-impl<E: Engine> Clone for Front<E> {
+impl<E: Engine> Clone for Acceptor<E> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
@@ -65,35 +65,35 @@ impl Drop for LoggingIn {
 /// Why a login came to nothing.
 enum Refused {
     /// The client is told.
-    Told(SqlError),
+    Answered(SqlError),
     /// The client is not told; for the count, why.
-    Untold(&'static str),
+    Silent(&'static str),
 }
 
 impl From<SqlError> for Refused {
     fn from(error: SqlError) -> Self {
-        Self::Told(error)
+        Self::Answered(error)
     }
 }
 
-impl From<Broken> for Refused {
-    fn from(broken: Broken) -> Self {
-        Self::Untold(match broken {
-            Broken::Gone => "gone",
-            Broken::Garbage(_) => "garbage",
-            Broken::Stuck => "stuck",
-            Broken::Io(_) => "broken",
+impl From<WireError> for Refused {
+    fn from(broken: WireError) -> Self {
+        Self::Silent(match broken {
+            WireError::Closed => "gone",
+            WireError::Malformed(_) => "garbage",
+            WireError::WriteTimeout => "stuck",
+            WireError::Io(_) => "broken",
         })
     }
 }
 
 impl From<std::io::Error> for Refused {
     fn from(error: std::io::Error) -> Self {
-        Broken::Io(error).into()
+        WireError::Io(error).into()
     }
 }
 
-impl<E: Engine> Front<E> {
+impl<E: Engine> Acceptor<E> {
     pub(crate) fn new(shared: Arc<Shared>, engine: Arc<E>) -> Self {
         let acceptor = TlsAcceptor::from(shared.identity.server.clone());
         Self { shared, engine, acceptor, logging_in: Arc::default() }
@@ -104,31 +104,31 @@ impl<E: Engine> Front<E> {
         loop {
             let Ok((socket, _)) = listener.accept().await else {
                 // Out of descriptors, or a client that was gone already.
-                clock::pause(BREATH).await;
+                clock::pause(ACCEPT_RETRY).await;
                 continue;
             };
             count(&self.shared.tally.sockets);
-            let place = LoggingIn(self.logging_in.clone());
+            let permit = LoggingIn(self.logging_in.clone());
             if self.logging_in.fetch_add(1, Ordering::AcqRel) >= self.shared.config.login_limit {
                 self.shared.tally.refused("crowded");
                 continue;
             }
             let front = self.clone();
-            self.shared.tasks.spawn(async move { front.serve(socket, place).await });
+            self.shared.tasks.spawn(async move { front.serve(socket, permit).await });
         }
     }
 
-    async fn serve(self, socket: TcpStream, place: LoggingIn) {
-        let (delay, welcome) = self.shared.faults.on_accept();
+    async fn serve(self, socket: TcpStream, permit: LoggingIn) {
+        let (delay, action) = self.shared.faults.on_accept();
         if let First::Left(()) = race::first(hung_up(&socket), self.shared.delay(delay)).await {
-            // Whoever finds it counted finds its place free.
-            drop(place);
+            // Whoever finds it counted finds its permit free.
+            drop(permit);
             return self.shared.tally.refused("gone");
         }
-        match welcome {
-            Welcome::Proceed => {}
-            Welcome::Close => return self.shared.tally.refused("closed"),
-            Welcome::Silence => return self.keep_silent(socket).await,
+        match action {
+            OnAccept::Proceed => {}
+            OnAccept::Close => return self.shared.tally.refused("closed"),
+            OnAccept::Silence => return self.hold_silently(socket).await,
         }
         // Small answers must not wait for each other.
         if socket.set_nodelay(true).is_err() {
@@ -136,7 +136,7 @@ impl<E: Engine> Front<E> {
         }
         // Boxed, so that a session's task is not as large as a login for all its life.
         let login = Box::pin(clock::within(self.shared.config.login_timeout, self.log_in(socket))).await;
-        drop(place);
+        drop(permit);
         let (wire, transactions, admitted) = match login {
             Some(Ok(Some(session))) => session,
             Some(Ok(None)) => return,
@@ -145,19 +145,19 @@ impl<E: Engine> Front<E> {
         };
         count(&self.shared.tally.accepted);
         let ending = admitted.ending.clone();
-        let mut conversation = Conversation::<E, _>::new(self.shared.clone(), wire, transactions);
-        match race::first(ending.reached(Phase::Severed), conversation.run(&ending)).await {
+        let mut conversation = Connection::<E, _>::new(self.shared.clone(), wire, transactions);
+        match race::first(ending.reached(EndPhase::Severed), conversation.run(&ending)).await {
             First::Left(()) | First::Right(End::Dropped) => count(&self.shared.tally.severed),
             First::Right(End::Expired) => count(&self.shared.tally.expired),
             First::Right(End::Left) => {}
         }
-        // In this order: whoever sees the socket closed may count on its place being free.
+        // In this order: whoever sees the socket closed may count on its permit being free.
         drop(admitted);
         drop(conversation);
     }
 
     /// Holds a socket and says nothing, for as long as that fault lasts and the client stays.
-    async fn keep_silent(&self, mut socket: TcpStream) {
+    async fn hold_silently(&self, mut socket: TcpStream) {
         self.shared.tally.refused("silence");
         let mut ignored = [0; 64];
         loop {
@@ -173,53 +173,53 @@ impl<E: Engine> Front<E> {
 
     /// From a fresh socket to a session; none if the client only wanted to cancel something, or was told why not.
     async fn log_in(&self, mut socket: TcpStream) -> Result<Option<Session<E>>, &'static str> {
-        let negotiated = match self.negotiate(&mut socket).await {
+        let direct = match self.negotiate(&mut socket).await {
             Ok(Negotiated::Tls { direct }) => direct,
             Ok(Negotiated::Cancel) => return Ok(None),
             Ok(Negotiated::Plain) => {
-                let mut wire = Wire::new(socket, self.patience());
+                let mut wire = Wire::new(socket, self.limits());
                 let error = SqlError::new("28000", "unable to accept connection, TLS is required")
                     .hint("connect with sslmode=verify-full");
-                self.tell(&mut wire, &error).await;
+                self.refuse(&mut wire, &error).await;
                 return Ok(None);
             }
-            Err(Refused::Untold(reason)) => return Err(reason),
-            Err(Refused::Told(error)) => return Err(error.code),
+            Err(Refused::Silent(reason)) => return Err(reason),
+            Err(Refused::Answered(error)) => return Err(error.code),
         };
         let Ok(stream) = self.acceptor.accept(socket).await else { return Err("tls") };
-        if negotiated && stream.get_ref().1.alpn_protocol() != Some(tls::ALPN) {
+        if direct && stream.get_ref().1.alpn_protocol() != Some(tls::ALPN) {
             return Err("alpn");
         }
-        let mut wire = Wire::new(stream, self.patience());
+        let mut wire = Wire::new(stream, self.limits());
         match self.start_up(&mut wire).await {
             Ok(Some((transactions, admitted))) => Ok(Some((wire, transactions, admitted))),
             Ok(None) => Ok(None),
-            // Whoever was admitted on trial has given that up by now, so the client finds its place free.
-            Err(Refused::Told(error)) => {
-                self.tell(&mut wire, &error).await;
+            // Whoever was admitted on trial has given that up by now, so the client finds its permit free.
+            Err(Refused::Answered(error)) => {
+                self.refuse(&mut wire, &error).await;
                 Ok(None)
             }
-            Err(Refused::Untold(reason)) => Err(reason),
+            Err(Refused::Silent(reason)) => Err(reason),
         }
     }
 
     /// Says no. It is counted first: whoever was told finds it counted.
-    async fn tell<S: AsyncRead + AsyncWrite + Unpin>(&self, wire: &mut Wire<S>, error: &SqlError) {
+    async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(&self, wire: &mut Wire<S>, error: &SqlError) {
         self.shared.tally.refused(error.code);
-        wire.replies.error(Severity::Fatal, error);
+        wire.replies.error_response(Severity::Fatal, error);
         // A client that is gone has its answer.
         drop(wire.flush().await);
     }
 
-    fn patience(&self) -> Patience {
+    fn limits(&self) -> StreamLimits {
         let config = &self.shared.config;
-        Patience { message_limit: PASSWORD_LIMIT, write_timeout: config.write_timeout }
+        StreamLimits { message_limit: PASSWORD_LIMIT, write_timeout: config.write_timeout }
     }
 
     async fn negotiate(&self, socket: &mut TcpStream) -> Result<Negotiated, Refused> {
         let mut first = [0];
         if socket.peek(&mut first).await? == 0 {
-            return Err(Refused::Untold("gone"));
+            return Err(Refused::Silent("gone"));
         }
         if first == [HANDSHAKE] {
             return Ok(Negotiated::Tls { direct: true });
@@ -228,31 +228,31 @@ impl<E: Engine> Front<E> {
         for _ in 0..2 {
             let mut head = [0; 4];
             socket.read_exact(&mut head).await?;
-            let length = Opening::length(head).map_err(Broken::from)?;
+            let length = StartupPacket::length(head).map_err(WireError::from)?;
             let mut body = vec![0; length];
             socket.read_exact(&mut body).await?;
-            match Opening::parse(&body).map_err(Broken::from)? {
-                Opening::Tls => {
+            match StartupPacket::parse(&body).map_err(WireError::from)? {
+                StartupPacket::Tls => {
                     socket.write_all(b"S").await?;
                     return Ok(Negotiated::Tls { direct: false });
                 }
-                Opening::Gss => socket.write_all(b"N").await?,
-                Opening::Cancel => return Ok(Negotiated::Cancel),
-                Opening::Startup { .. } => return Ok(Negotiated::Plain),
+                StartupPacket::Gss => socket.write_all(b"N").await?,
+                StartupPacket::Cancel => return Ok(Negotiated::Cancel),
+                StartupPacket::Startup { .. } => return Ok(Negotiated::Plain),
             }
         }
-        Err(Refused::Untold("garbage"))
+        Err(Refused::Silent("garbage"))
     }
 
     async fn start_up(&self, wire: &mut Wire<TlsStream<TcpStream>>) -> Result<Option<Admission<E>>, Refused> {
         let mut head = [0; 4];
         head.copy_from_slice(&wire.exactly(4).await?);
-        let length = Opening::length(head).map_err(Broken::from)?;
+        let length = StartupPacket::length(head).map_err(WireError::from)?;
         let body = wire.exactly(length).await?;
-        let (minor, parameters) = match Opening::parse(&body).map_err(Broken::from)? {
-            Opening::Startup { minor, parameters } => (minor, parameters),
-            Opening::Cancel => return Ok(None),
-            Opening::Tls | Opening::Gss => return Err(Refused::Untold("garbage")),
+        let (minor, parameters) = match StartupPacket::parse(&body).map_err(WireError::from)? {
+            StartupPacket::Startup { minor, parameters } => (minor, parameters),
+            StartupPacket::Cancel => return Ok(None),
+            StartupPacket::Tls | StartupPacket::Gss => return Err(Refused::Silent("garbage")),
         };
         if wire.stream().get_ref().1.server_name().is_none() {
             return Err(SqlError::no_sni().into());
@@ -263,7 +263,7 @@ impl<E: Engine> Front<E> {
             .filter(|name| name.starts_with("_pq_."))
             .collect();
         if minor > 0 || !unknown.is_empty() {
-            wire.replies.negotiate(&unknown);
+            wire.replies.negotiate_protocol_version(&unknown);
         }
         let parameter =
             |name: &str| parameters.iter().find(|(given, _)| given == name).map(|(_, value)| value);
@@ -295,23 +295,23 @@ impl<E: Engine> Front<E> {
                 self.shared.denials.role(role, clock::real_date());
             }
         });
-        let mut transactions = Transactions::new(self.shared.clone(), session?);
-        transactions.adopt(settings.clone()).await?;
-        wire.replies.authenticated();
+        let mut transactions = TransactionState::new(self.shared.clone(), session?);
+        transactions.apply_settings(settings.clone()).await?;
+        wire.replies.authentication_ok();
         for name in REPORTED {
             let (name, value) = settings.show(name)?;
-            wire.replies.parameter(name, value);
+            wire.replies.parameter_status(name, value);
         }
         let number = u32::try_from(admitted.id() & u64::from(u32::MAX >> 1)).unwrap_or(0);
         // Cancelling does nothing here, so its key need not be secret.
-        wire.replies.key(number, 0);
+        wire.replies.backend_key_data(number, 0);
         // The conversation sends all this: by then the session is counted.
-        wire.replies.ready(Readiness::Idle);
+        wire.replies.ready_for_query(TransactionStatus::Idle);
         admitted.confirm();
         Ok(Some((transactions, admitted)))
     }
 
-    fn admit(&self, role: &str) -> Result<Admitted, SqlError> {
+    fn admit(&self, role: &str) -> Result<SessionGuard, SqlError> {
         let now = self.shared.clock.now();
         self.shared.faults.on_admission(now).inspect_err(|refusal| {
             if refusal.code == SqlError::DENIED {
@@ -323,18 +323,18 @@ impl<E: Engine> Front<E> {
     }
 
     async fn authenticate(&self, wire: &mut Wire<TlsStream<TcpStream>>, role: &str) -> Result<(), Refused> {
-        wire.replies.ask_for_password();
+        wire.replies.authentication_cleartext_password();
         wire.flush().await?;
         let (tag, body) = wire.message().await?;
         let Message::Password(password) = Message::parse(tag, body)? else {
             return Err(SqlError::protocol("expected a password").into());
         };
         let token = password.strip_suffix(&[0]).and_then(|token| std::str::from_utf8(token).ok());
-        let gate = self.shared.gate.read();
+        let verifier = self.shared.verifier.read();
         let checked = token.ok_or(Denial::Malformed("not UTF-8"));
-        let checked = checked.and_then(|token| gate.check(token, role, self.shared.token_date()));
+        let checked = checked.and_then(|token| verifier.check(token, role, self.shared.token_date()));
         Ok(checked.map_err(|denial| {
-            self.shared.denials.token(&denial, &gate, role, clock::real_date());
+            self.shared.denials.token(&denial, &verifier, role, clock::real_date());
             denial.refusal()
         })?)
     }
@@ -345,7 +345,7 @@ async fn hung_up(socket: &TcpStream) {
     loop {
         // Readable for as long as anything is unread, so this asks for the end of the stream only.
         match socket.ready(Interest::READABLE).await {
-            Ok(ready) if !ready.is_read_closed() => clock::pause(BREATH).await,
+            Ok(ready) if !ready.is_read_closed() => clock::pause(ACCEPT_RETRY).await,
             Ok(_) | Err(_) => return,
         }
     }
@@ -357,5 +357,5 @@ enum Negotiated {
     Cancel,
 }
 
-type Admission<E> = (Transactions<E>, Admitted);
-type Session<E> = (Wire<TlsStream<TcpStream>>, Transactions<E>, Admitted);
+type Admission<E> = (TransactionState<E>, SessionGuard);
+type Session<E> = (Wire<TlsStream<TcpStream>>, TransactionState<E>, SessionGuard);

@@ -10,9 +10,9 @@ use tokio::sync::Mutex;
 
 /// Whether a connection runs something that may be stopped.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stoppable(Arc<Mutex<bool>>);
+pub(super) struct CancelGate(Arc<Mutex<bool>>);
 
-impl Stoppable {
+impl CancelGate {
     /// Does `work`, which ends with 57014 if it is stopped. What follows cannot be stopped by the same word.
     ///
     /// # Cancel safety
@@ -29,11 +29,11 @@ impl Stoppable {
     /// # Cancel safety
     /// Must not be dropped: the word may be on its way.
     pub(super) async fn stop(&self, stop: impl Future<Output = ()>) -> bool {
-        let stoppable = self.0.lock().await;
-        if *stoppable {
+        let cancel_gate = self.0.lock().await;
+        if *cancel_gate {
             stop.await;
         }
-        *stoppable
+        *cancel_gate
     }
 }
 
@@ -47,22 +47,22 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_stopped_that_may_not_be() {
-        let stoppable = Stoppable::default();
-        assert!(!stoppable.stop(async { panic!("there is nothing to stop") }).await);
-        stoppable.during(async {}).await;
-        assert!(!stoppable.stop(async { panic!("it is over") }).await);
+        let cancel_gate = CancelGate::default();
+        assert!(!cancel_gate.stop(async { panic!("there is nothing to stop") }).await);
+        cancel_gate.during(async {}).await;
+        assert!(!cancel_gate.stop(async { panic!("it is over") }).await);
     }
 
     #[tokio::test]
     async fn what_follows_waits_until_stopping_is_over() {
-        let stoppable = Stoppable::default();
+        let cancel_gate = CancelGate::default();
         let ((end, ended), (stop, stopping)) = (oneshot::channel::<()>(), oneshot::channel::<()>());
         let over = AtomicBool::new(false);
         let work = async {
-            stoppable.during(ended).await.unwrap();
+            cancel_gate.during(ended).await.unwrap();
             assert!(over.load(Ordering::SeqCst), "it goes on while it is being stopped");
         };
-        let stopper = stoppable.stop(async {
+        let stopper = cancel_gate.stop(async {
             // It ends by itself, just now.
             end.send(()).unwrap();
             tokio::task::yield_now().await;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::backend::Backend;
-use super::journal::{Journal, Row};
+use super::change_log::{ChangeLog, Row};
 use super::quoting::{literal, name};
 use super::request::Request;
 use super::writes;
@@ -24,11 +24,11 @@ SELECT * FROM (SELECT c.relkind::text, c.oid::text, n.nspname, c.relname, pg_tab
     UNION SELECT conrelid FROM pg_constraint WHERE contype = 'f' AND confrelid = c.oid) related), '')
   FROM pg_class c JOIN dsql_local_schemas n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v')
 UNION ALL SELECT 'f', p.oid::text, n.nspname, p.proname, '', '' FROM pg_proc p JOIN dsql_local_schemas n ON n.oid = p.pronamespace
-) things ORDER BY oid::oid";
+) objects ORDER BY oid::oid";
 
 /// What has been copied.
 #[derive(Debug, Default)]
-pub(super) struct Sandbox {
+pub(super) struct TableCopies {
     copied: BTreeSet<Oid>,
     /// By schema and name: the names of the copies.
     names: BTreeMap<(String, String), String>,
@@ -36,7 +36,7 @@ pub(super) struct Sandbox {
 }
 
 /// Something in the catalog.
-struct Thing {
+struct CatalogObject {
     kind: char,
     oid: Oid,
     schema: String,
@@ -44,14 +44,14 @@ struct Thing {
     /// Whether its name alone means it.
     visible: bool,
     /// Whether its name alone means another one.
-    overshadowed: bool,
+    hidden_by_search_path: bool,
     related: Vec<Oid>,
 }
 
-impl Thing {
+impl CatalogObject {
     /// What the copy of something is called that is its own: as that is itself, if it can be.
     fn renamed(&self, name: &str) -> String {
-        if self.overshadowed { format!("{name} in {}", self.schema) } else { name.to_owned() }
+        if self.hidden_by_search_path { format!("{name} in {}", self.schema) } else { name.to_owned() }
     }
 
     /// What its copy is called.
@@ -60,7 +60,7 @@ impl Thing {
     }
 }
 
-impl Sandbox {
+impl TableCopies {
     /// Whether nothing has been copied.
     pub(super) fn is_empty(&self) -> bool {
         self.copied.is_empty()
@@ -71,23 +71,23 @@ impl Sandbox {
         &mut self,
         backend: &mut Backend,
         call: &Call<'_>,
-        journal: &Journal,
+        log: &ChangeLog,
         wait: &str,
     ) -> Result<String, SqlError> {
         let text = call.statement.text();
         let words: BTreeSet<String> = names(text).into_iter().collect();
-        let things = catalog(backend).await?;
-        let tables: BTreeMap<Oid, &Thing> =
-            things.iter().filter(|thing| thing.kind == 'r').map(|thing| (thing.oid, thing)).collect();
+        let objects = catalog(backend).await?;
+        let tables: BTreeMap<Oid, &CatalogObject> =
+            objects.iter().filter(|object| object.kind == 'r').map(|object| (object.oid, object)).collect();
         let mut needed: BTreeSet<Oid> = BTreeSet::new();
-        let hidden = things.iter().any(|thing| thing.kind != 'r' && words.contains(&thing.name));
+        let hidden = objects.iter().any(|object| object.kind != 'r' && words.contains(&object.name));
         if hidden {
             // Which tables are behind it is not told by its name.
             needed.extend(tables.keys());
         }
         let mut next: Vec<Oid> =
             tables.values().filter(|table| words.contains(&table.name)).map(|table| table.oid).collect();
-        let touched = journal.tables();
+        let touched = log.tables();
         if !writes(call.statement) && !hidden && next.iter().all(|table| !touched.contains(table)) {
             // Its snapshot alone says what is there.
             next.clear();
@@ -97,14 +97,14 @@ impl Sandbox {
                 next.extend(tables.get(&table).into_iter().flat_map(|table| &table.related));
             }
         }
-        let new: Vec<&Thing> = needed
+        let new: Vec<&CatalogObject> = needed
             .iter()
             .filter(|table| !self.copied.contains(table))
             .filter_map(|table| tables.get(table).copied())
             .collect();
-        self.copy(backend, &new, journal, wait).await?;
+        self.copy(backend, &new, log, wait).await?;
         if hidden && !std::mem::replace(&mut self.views, true) {
-            let views: Vec<&Thing> = things.iter().filter(|thing| thing.kind == 'v').collect();
+            let views: Vec<&CatalogObject> = objects.iter().filter(|object| object.kind == 'v').collect();
             self.copy_views(backend, &views).await?;
         }
         Ok(self.redirect(text))
@@ -121,8 +121,8 @@ impl Sandbox {
     async fn copy(
         &mut self,
         backend: &mut Backend,
-        tables: &[&Thing],
-        journal: &Journal,
+        tables: &[&CatalogObject],
+        log: &ChangeLog,
         wait: &str,
     ) -> Result<(), SqlError> {
         if tables.is_empty() {
@@ -137,18 +137,18 @@ impl Sandbox {
             statements += &definitions(backend, table).await?;
         }
         for table in tables {
-            statements += &content(backend, table, journal).await?;
+            statements += &content(backend, table, log).await?;
         }
         for table in tables {
             let constraints = constraints(backend, table, &self.copied).await?;
             statements += &self.redirect(&constraints);
         }
         // Values were written by the defaults, and are read by them.
-        backend.settle(&[]).await?;
+        backend.apply_settings(&[]).await?;
         backend.run(&format!("{wait}; {statements}")).await
     }
 
-    async fn copy_views(&mut self, backend: &mut Backend, views: &[&Thing]) -> Result<(), SqlError> {
+    async fn copy_views(&mut self, backend: &mut Backend, views: &[&CatalogObject]) -> Result<(), SqlError> {
         for view in views {
             let sql = format!("SELECT pg_get_viewdef({}, true)", view.oid);
             for definition in qualified(backend, &sql).await? {
@@ -161,39 +161,39 @@ impl Sandbox {
     }
 }
 
-async fn catalog(backend: &mut Backend) -> Result<Vec<Thing>, SqlError> {
-    let mut things = Vec::new();
+async fn catalog(backend: &mut Backend) -> Result<Vec<CatalogObject>, SqlError> {
+    let mut objects = Vec::new();
     backend
-        .ask(Request::query(CATALOG), |tag, row| {
+        .request(Request::query(CATALOG), |tag, row| {
             if tag == b'D' {
                 let [kind, oid, schema, name, visible, related] = row.texts()?;
-                things.push(Thing {
+                objects.push(CatalogObject {
                     kind: kind.chars().next().unwrap_or('r'),
                     oid: oid.parse().unwrap_or(0),
                     schema,
                     name,
                     visible: visible == "true",
-                    overshadowed: false,
+                    hidden_by_search_path: false,
                     related: related.split(' ').filter_map(|oid| oid.parse().ok()).collect(),
                 });
             }
             Ok(())
         })
         .await?;
-    let first = |thing: &Thing| (!thing.visible, thing.oid);
+    let first = |object: &CatalogObject| (!object.visible, object.oid);
     let mut meant: BTreeMap<String, (bool, Oid)> = BTreeMap::new();
-    for thing in things.iter().filter(|thing| thing.kind != 'f') {
-        let meant = meant.entry(thing.name.clone()).or_insert_with(|| first(thing));
-        *meant = (*meant).min(first(thing));
+    for object in objects.iter().filter(|object| object.kind != 'f') {
+        let meant = meant.entry(object.name.clone()).or_insert_with(|| first(object));
+        *meant = (*meant).min(first(object));
     }
-    for thing in &mut things {
-        thing.overshadowed = meant.get(&thing.name).is_some_and(|meant| *meant != first(thing));
+    for object in &mut objects {
+        object.hidden_by_search_path = meant.get(&object.name).is_some_and(|meant| *meant != first(object));
     }
-    Ok(things)
+    Ok(objects)
 }
 
 /// Statements that make the copy, still without its rows.
-async fn definitions(backend: &mut Backend, table: &Thing) -> Result<String, SqlError> {
+async fn definitions(backend: &mut Backend, table: &CatalogObject) -> Result<String, SqlError> {
     let (copy, original) = (temporary(table), original(table));
     let mut sql = format!(
         "CREATE TEMP TABLE {} (LIKE {original} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED);",
@@ -214,7 +214,7 @@ async fn definitions(backend: &mut Backend, table: &Thing) -> Result<String, Sql
 }
 
 /// Statements that fill the copy: with what the snapshot shows, but for what the transaction did.
-async fn content(backend: &mut Backend, table: &Thing, journal: &Journal) -> Result<String, SqlError> {
+async fn content(backend: &mut Backend, table: &CatalogObject, log: &ChangeLog) -> Result<String, SqlError> {
     let (copy, original) = (temporary(table), original(table));
     let columns = format!(
         "SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
@@ -222,10 +222,10 @@ async fn content(backend: &mut Backend, table: &Thing, journal: &Journal) -> Res
         table.oid
     );
     let columns = qualified(backend, &columns).await?.concat();
-    let outcome = journal.outcome(table.oid);
+    let outcome = log.outcome(table.oid);
     let mut touched = String::new();
     for row in outcome.keys() {
-        if let Row::Found(place) = row {
+        if let Row::Existing(place) = row {
             write!(touched, "{}\"{place}\"", if touched.is_empty() { "" } else { "," }).unwrap_or_default();
         }
     }
@@ -246,7 +246,7 @@ async fn content(backend: &mut Backend, table: &Thing, journal: &Journal) -> Res
 /// Statements that give the copy its keys and references.
 async fn constraints(
     backend: &mut Backend,
-    table: &Thing,
+    table: &CatalogObject,
     copied: &BTreeSet<Oid>,
 ) -> Result<String, SqlError> {
     let (copy, oid) = (temporary(table), table.oid);
@@ -280,15 +280,15 @@ async fn qualified(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlE
         }
         Ok(())
     };
-    backend.ask(Request::query(sql), take).await?;
+    backend.request(Request::query(sql), take).await?;
     backend.run("ROLLBACK TO SAVEPOINT qualified; RELEASE SAVEPOINT qualified").await?;
     Ok(texts)
 }
 
-fn original(table: &Thing) -> String {
+fn original(table: &CatalogObject) -> String {
     format!("{}.{}", name(&table.schema), name(&table.name))
 }
 
-fn temporary(table: &Thing) -> String {
+fn temporary(table: &CatalogObject) -> String {
     format!("pg_temp.{}", name(&table.copy()))
 }

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::backend::Body;
-use super::journal::{Place, Report, Strength};
+use super::change_log::{Ctid, LockStrength, RowReport};
 use super::writes;
 use crate::engine::{Call, Description, Done, Oid, Rows};
 use crate::error::SqlError;
 
 /// The answers to statements that were sent together.
-pub(super) struct Script {
+pub(super) struct PipelineResponse {
     /// Of the client's statement, as far as it is known.
     pub(super) description: Description,
-    pub(super) reports: Vec<Report>,
-    pub(super) locked: Vec<(Oid, Place, Strength)>,
+    pub(super) reports: Vec<RowReport>,
+    pub(super) locked: Vec<(Oid, Ctid, LockStrength)>,
     changed: u64,
     pub(super) answered: usize,
     /// Which of them is the client's.
     pub(super) itself: usize,
 }
 
-impl Script {
+impl PipelineResponse {
     pub(super) fn of(call: &Call<'_>) -> Self {
         let description = match call.description {
             Some(known) => Description { columns: None, ..Description::clone(known) },
@@ -41,7 +41,7 @@ impl Script {
         &mut self,
         tag: u8,
         body: Body,
-        locking: Option<Strength>,
+        locking: Option<LockStrength>,
         call: &Call<'_>,
         rows: &mut Rows,
     ) -> Result<(), SqlError> {
@@ -57,10 +57,9 @@ impl Script {
             b'D' if itself => rows.whole(&body.0),
             b'D' => {
                 for pair in body.all()?.chunks_exact(2) {
-                    if let (Ok(table), Ok(place), Some(strength)) =
-                        (pair[0].parse(), pair[1].parse(), locking)
+                    if let (Ok(table), Ok(ctid), Some(strength)) = (pair[0].parse(), pair[1].parse(), locking)
                     {
-                        self.locked.push((table, place, strength));
+                        self.locked.push((table, ctid, strength));
                     }
                 }
             }

@@ -12,18 +12,18 @@ use crate::error::Error;
 const STACK: usize = 16 << 20;
 
 /// A runtime of its own: the emulator serves tests of any kind, also those with a single thread that blocks.
-pub(crate) struct Threads {
+pub(crate) struct ServerRuntime {
     runtime: Option<Runtime>,
-    tasks: Tasks,
+    tasks: Spawner,
 }
 
 /// Starts tasks on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Tasks {
+pub(crate) struct Spawner {
     handle: Handle,
 }
 
-impl Threads {
+impl ServerRuntime {
     pub(crate) fn start() -> Result<Self, Error> {
         // A single one would leave the sockets alone while it hands over to another.
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
@@ -35,11 +35,11 @@ impl Threads {
             .enable_all()
             .build()
             .map_err(Error::Threads)?;
-        let tasks = Tasks { handle: runtime.handle().clone() };
+        let tasks = Spawner { handle: runtime.handle().clone() };
         Ok(Self { runtime: Some(runtime), tasks })
     }
 
-    pub(crate) fn tasks(&self) -> &Tasks {
+    pub(crate) fn tasks(&self) -> &Spawner {
         &self.tasks
     }
 
@@ -54,13 +54,13 @@ impl Threads {
 }
 
 /// Also after a start that failed half-way, in whatever context.
-impl Drop for Threads {
+impl Drop for ServerRuntime {
     fn drop(&mut self) {
         self.stop(Duration::ZERO);
     }
 }
 
-impl Tasks {
+impl Spawner {
     /// Of the runtime that runs the caller.
     pub(crate) fn here() -> Self {
         Self { handle: Handle::current() }

@@ -17,20 +17,20 @@ pub(super) const PARAMETERS: usize = 1_024;
 /// A statement with the types its client knows.
 pub(super) type Key = (Arc<str>, Vec<Oid>);
 
-/// Plans, all of the schema that is committed.
-pub(super) struct Plans<T> {
+/// PlanCache, all of the schema that is committed.
+pub(super) struct PlanCache<T> {
     kept: BTreeMap<Key, Arc<T>>,
     bytes: usize,
     generation: u64,
 }
 
-impl<T> Default for Plans<T> {
+impl<T> Default for PlanCache<T> {
     fn default() -> Self {
         Self { kept: BTreeMap::new(), bytes: 0, generation: 0 }
     }
 }
 
-impl<T> Plans<T> {
+impl<T> PlanCache<T> {
     pub(super) fn get(&self, key: &Key) -> Option<Arc<T>> {
         self.kept.get(key).cloned()
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn plans_have_a_budget() {
-        let mut plans = Plans::default();
+        let mut plans = PlanCache::default();
         for number in 0..100 {
             plans.keep(key(number), &Arc::new(()), BYTES / 10, 0);
             assert!(plans.len() <= 10 && plans.bytes <= BYTES);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_an_old_schema_comes_too_late() {
-        let mut plans = Plans::default();
+        let mut plans = PlanCache::default();
         let began = plans.generation();
         plans.forget();
         plans.keep(key(1), &Arc::new(()), 1, began);

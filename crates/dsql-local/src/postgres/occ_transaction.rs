@@ -1,22 +1,22 @@
 //! One transaction: what it has done, and what it holds of it.
 
-mod attempt;
 mod commit;
-mod deed;
+mod execute;
+mod logged_statement;
 
 use std::sync::Arc;
 
 use super::backend::{Backend, Setting};
-use super::commits::Mark;
-use super::journal::Journal;
+use super::cancel_gate::CancelGate;
+use super::change_log::ChangeLog;
+use super::commits::CommitMark;
 use super::replay::replay;
-use super::sandbox::Sandbox;
-use super::stoppable::Stoppable;
+use super::table_copies::TableCopies;
 use super::{Inner, catalog, writes};
 use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement};
-use deed::Deed;
+use logged_statement::LoggedStatement;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 /// Everything that is done comes after it, so that all of it can be undone without losing the snapshot.
@@ -28,48 +28,48 @@ const DO_NOT_WAIT: &str = "SET LOCAL lock_timeout = DEFAULT";
 
 /// What it holds.
 #[derive(Debug)]
-enum Hold {
+enum Work {
     /// All that it has done.
-    All,
+    Applied,
     /// Nothing: it was undone, and must be done again.
-    Nothing,
+    Undone,
     /// Nothing, and it never will: another has committed a change to the same row. Until it is told so, at its commit, it goes
     /// on in a world of its own.
-    Doomed(Sandbox),
+    Conflicted(TableCopies),
 }
 
 /// A transaction, and the connection that it has for as long as it lasts.
 #[derive(Debug)]
-pub(super) struct Transaction {
+pub(super) struct OccTransaction {
     inner: Arc<Inner>,
     backend: Backend,
-    stoppable: Stoppable,
+    cancel_gate: CancelGate,
     settings: Vec<Setting>,
     /// What they were when it began: they are so again when all is undone.
     settings_before: Vec<Setting>,
-    mark: Mark,
-    /// Which shapes of tables its snapshot shows.
+    mark: CommitMark,
+    /// Which tables of tables its snapshot shows.
     version: Option<u64>,
     epoch: u64,
     begun: bool,
     tainted: bool,
-    hold: Hold,
-    journal: Journal,
+    work: Work,
+    log: ChangeLog,
     /// What it did in a world of its own, to do it there again.
-    deeds: Vec<Deed>,
+    logged: Vec<LoggedStatement>,
     /// The change of the schema that it makes; with it, it makes no other changes.
     schema_change: Option<Arc<str>>,
     /// Whether that is one for a job.
     submits: bool,
 }
 
-impl Transaction {
+impl OccTransaction {
     pub(super) fn new(inner: Arc<Inner>, backend: Backend, settings: Vec<Setting>, epoch: u64) -> Self {
-        let (mark, version) = (inner.commits.mark(), inner.shapes.version());
+        let (mark, version) = (inner.commits.mark(), inner.tables.version());
         Self {
             inner,
             backend,
-            stoppable: Stoppable::default(),
+            cancel_gate: CancelGate::default(),
             settings_before: settings.clone(),
             settings,
             mark,
@@ -77,9 +77,9 @@ impl Transaction {
             epoch,
             begun: false,
             tainted: false,
-            hold: Hold::All,
-            deeds: Vec::new(),
-            journal: Journal::default(),
+            work: Work::Applied,
+            logged: Vec::new(),
+            log: ChangeLog::default(),
             schema_change: None,
             submits: false,
         }
@@ -89,12 +89,12 @@ impl Transaction {
         self.backend.pid()
     }
 
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> CommitMark {
         self.mark
     }
 
-    pub(super) fn stoppable(&self) -> Stoppable {
-        self.stoppable.clone()
+    pub(super) fn cancel_gate(&self) -> CancelGate {
+        self.cancel_gate.clone()
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -117,18 +117,18 @@ impl Transaction {
 
     pub(super) async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
         self.begin().await?;
-        self.backend.settle(&settings).await?;
+        self.backend.apply_settings(&settings).await?;
         self.settings = settings;
         Ok(())
     }
 
     /// Gives back what it holds. What it has done is done again when that is needed.
-    pub(super) async fn detach(&mut self) -> Result<(), SqlError> {
+    pub(super) async fn release_locks(&mut self) -> Result<(), SqlError> {
         self.undo().await?;
-        match &mut self.hold {
-            Hold::All => self.hold = Hold::Nothing,
-            Hold::Nothing => {}
-            Hold::Doomed(sandbox) => *sandbox = Sandbox::default(),
+        match &mut self.work {
+            Work::Applied => self.work = Work::Undone,
+            Work::Undone => {}
+            Work::Conflicted(copies) => *copies = TableCopies::default(),
         }
         Ok(())
     }
@@ -138,31 +138,31 @@ impl Transaction {
         statement: &Statement,
         types: &[Oid],
     ) -> Result<Description, SqlError> {
-        if matches!(self.hold, Hold::Doomed(_)) {
+        if matches!(self.work, Work::Conflicted(_)) {
             match self.describe_elsewhere(statement, types).await {
-                Err(error) if is_dislodged(&error) => {}
+                Err(error) if is_lock_timeout_or_cancel(&error) => {}
                 described => return described,
             }
         }
         // If it was undone, so were its settings.
-        self.backend.settle(&self.settings).await?;
-        match self.stoppable.during(self.backend.describe(statement, types)).await {
-            Err(error) if is_dislodged(&error) => {}
+        self.backend.apply_settings(&self.settings).await?;
+        match self.cancel_gate.during(self.backend.describe(statement, types)).await {
+            Err(error) if is_lock_timeout_or_cancel(&error) => {}
             described => return described,
         }
-        self.detach().await?;
+        self.release_locks().await?;
         let inner = self.inner.clone();
-        let _turn = inner.turns.turn().await;
+        let _priority = inner.locks.priority().await;
         let pid = self.pid();
         let described = async {
             self.begin().await?;
-            self.backend.settle(&self.settings).await?;
+            self.backend.apply_settings(&self.settings).await?;
             self.backend.run(WAIT).await?;
             let description = self.backend.describe(statement, types).await?;
             self.undo().await?;
             Ok(description)
         };
-        inner.turns.insist(&inner, pid, described).await
+        inner.locks.run_with_priority(&inner, pid, described).await
     }
 
     /// Of the tables as they are: copies do not have all that they have.
@@ -173,7 +173,7 @@ impl Transaction {
     ) -> Result<Description, SqlError> {
         let mut backend = self.inner.backend(&self.backend.role, &self.settings).await?;
         let described = backend.describe(statement, types).await;
-        self.inner.give_back(backend);
+        self.inner.release(backend);
         described
     }
 
@@ -194,31 +194,31 @@ impl Transaction {
 
     async fn run_somewhere(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         self.tainted |= taints(call.statement);
-        if matches!(self.hold, Hold::All) && call.statement.kind() == Kind::Ddl {
+        if matches!(self.work, Work::Applied) && call.statement.kind() == Kind::Ddl {
             // It wants locks that others are sure to hold; and nobody waits for the turn who holds anything.
-            self.detach().await?;
+            self.release_locks().await?;
         }
-        if matches!(self.hold, Hold::All) {
-            match self.stoppable().during(self.attempt(call, rows)).await {
-                Err(error) if is_dislodged(&error) => self.detach().await?,
-                Err(error) if self.is_conflict(&error) => self.doom(call, error).await?,
+        if matches!(self.work, Work::Applied) {
+            match self.cancel_gate().during(self.execute(call, rows)).await {
+                Err(error) if is_lock_timeout_or_cancel(&error) => self.release_locks().await?,
+                Err(error) if self.is_conflict(&error) => self.mark_conflicted(call, error).await?,
                 outcome => return outcome,
             }
         }
-        if !matches!(self.hold, Hold::Doomed(_)) {
-            match self.insist(call, rows).await {
-                Err(error) if self.is_conflict(&error) => self.doom(call, error).await?,
+        if !matches!(self.work, Work::Conflicted(_)) {
+            match self.redo_and_run(call, rows).await {
+                Err(error) if self.is_conflict(&error) => self.mark_conflicted(call, error).await?,
                 outcome => return outcome,
             }
         }
-        self.pretend(call, rows).await
+        self.run_on_copies(call, rows).await
     }
 
     /// Undoes it for good.
     pub(super) async fn roll_back(&mut self) -> Result<(), SqlError> {
         if self.begun && !self.backend.is_lost() {
             self.backend.run("ROLLBACK").await?;
-            self.backend.settled(&self.settings_before);
+            self.backend.settings_restored(&self.settings_before);
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Transaction {
     async fn undo(&mut self) -> Result<(), SqlError> {
         if self.begun && !self.backend.is_lost() {
             self.backend.run(UNDO).await?;
-            self.backend.settled(&self.settings_before);
+            self.backend.settings_restored(&self.settings_before);
         }
         Ok(())
     }
@@ -245,54 +245,54 @@ impl Transaction {
         match error.code {
             "40001" | "40P01" => *error != SqlError::schema_conflict(),
             // The key may be one that it cannot see.
-            _ => is_in_the_way(error) && self.inner.commits.any_since(self.mark),
+            _ => is_key_violation(error) && self.inner.commits.any_since(self.mark),
         }
     }
 
-    async fn doom(&mut self, call: &Call<'_>, error: SqlError) -> Result<(), SqlError> {
+    async fn mark_conflicted(&mut self, call: &Call<'_>, error: SqlError) -> Result<(), SqlError> {
         if call.extent != Extent::Open && error.code == "40001" {
             // It would be told right after the statement.
             return Err(SqlError::change_conflict());
         }
         self.undo().await?;
-        self.hold = Hold::Doomed(Sandbox::default());
+        self.work = Work::Conflicted(TableCopies::default());
         Ok(())
     }
 
     /// Does all of it again, and then this.
-    async fn insist(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
+    async fn redo_and_run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         rows.clear();
         let (inner, pid) = (self.inner.clone(), self.pid());
         if !writes(call.statement) {
             // What only reads wants no row of anybody's, and may take its time: others shall have the turn.
-            self.restore().await?;
+            self.reapply().await?;
             self.backend.run(DO_NOT_WAIT).await?;
-            match self.stoppable().during(self.attempt(call, rows)).await {
-                Err(error) if is_dislodged(&error) => self.detach().await?,
+            match self.cancel_gate().during(self.execute(call, rows)).await {
+                Err(error) if is_lock_timeout_or_cancel(&error) => self.release_locks().await?,
                 outcome => return outcome,
             }
             rows.clear();
         }
-        let _turn = inner.turns.turn().await;
+        let _priority = inner.locks.priority().await;
         self.check_epoch()?;
         let work = async {
             self.redo().await?;
-            let changed = self.attempt(call, rows).await?;
+            let changed = self.execute(call, rows).await?;
             self.backend.run(DO_NOT_WAIT).await?;
             Ok(changed)
         };
-        let outcome = inner.turns.insist(&inner, pid, work).await;
+        let outcome = inner.locks.run_with_priority(&inner, pid, work).await;
         // The schema may have changed while it waited.
         self.check_epoch()?;
         outcome
     }
 
     /// Does all of it again, so that it holds what it has done.
-    async fn restore(&mut self) -> Result<(), SqlError> {
+    async fn reapply(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
-        let _turn = inner.turns.turn().await;
+        let _priority = inner.locks.priority().await;
         let pid = self.pid();
-        let restored = inner.turns.insist(&inner, pid, self.redo()).await;
+        let restored = inner.locks.run_with_priority(&inner, pid, self.redo()).await;
         // The schema may have changed while it waited.
         self.check_epoch()?;
         restored
@@ -300,26 +300,26 @@ impl Transaction {
 
     fn check_epoch(&self) -> Result<(), SqlError> {
         // It may have begun while the schema changed, with a snapshot from before.
-        let current = self.inner.epoch() == self.epoch && self.inner.shapes.is_current(self.version);
+        let current = self.inner.epoch() == self.epoch && self.inner.tables.is_current(self.version);
         if current { Ok(()) } else { Err(SqlError::schema_conflict()) }
     }
 
     async fn redo(&mut self) -> Result<(), SqlError> {
         self.begin().await?;
-        if matches!(self.hold, Hold::Nothing) {
+        if matches!(self.work, Work::Undone) {
             // Values were written by the defaults, and are read by them.
-            self.backend.settle(&[]).await?;
+            self.backend.apply_settings(&[]).await?;
             self.backend.run(WAIT).await?;
-            replay(&mut self.backend, &mut self.journal, (&self.inner.shapes, self.version)).await?;
+            replay(&mut self.backend, &mut self.log, (&self.inner.tables, self.version)).await?;
         }
-        self.backend.settle(&self.settings).await?;
+        self.backend.apply_settings(&self.settings).await?;
         self.backend.run(WAIT).await?;
-        if matches!(self.hold, Hold::Nothing) {
+        if matches!(self.work, Work::Undone) {
             if let Some(sql) = &self.schema_change {
                 self.backend.run(sql).await?;
                 catalog::audit(&mut self.backend, self.inner.rules).await?;
             }
-            self.hold = Hold::All;
+            self.work = Work::Applied;
         }
         Ok(())
     }
@@ -327,15 +327,15 @@ impl Transaction {
 
 /// Whether a statement can change settings unseen.
 fn taints(statement: &Statement) -> bool {
-    statement.has_letters("set_config")
+    statement.contains_ignore_case("set_config")
 }
 
 /// Whether it had to wait for another, or was made to stop for another.
-pub(super) fn is_dislodged(error: &SqlError) -> bool {
+pub(super) fn is_lock_timeout_or_cancel(error: &SqlError) -> bool {
     matches!(error.code, "55P03" | "57014")
 }
 
 /// Whether there was a row that must not be there, or was none that must.
-fn is_in_the_way(error: &SqlError) -> bool {
+fn is_key_violation(error: &SqlError) -> bool {
     matches!(error.code, "23503" | "23505" | "23P01")
 }

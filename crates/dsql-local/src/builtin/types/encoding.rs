@@ -5,7 +5,7 @@ use rusqlite::types::{Value, ValueRef};
 use time::OffsetDateTime;
 
 use super::Type;
-use crate::builtin::dates::{self, NoMoment};
+use crate::builtin::dates::{self, DateError};
 use crate::builtin::numeric;
 use crate::error::SqlError;
 use crate::sigv4::hex;
@@ -14,8 +14,8 @@ use crate::wire::Format;
 impl Type {
     fn moment(self, text: &str) -> Result<OffsetDateTime, SqlError> {
         dates::parse(text).map_err(|problem| match problem {
-            NoMoment::Form => self.invalid(text),
-            NoMoment::Range => SqlError::new("22008", format!("{} out of range: \"{text}\"", self.name())),
+            DateError::Form => self.invalid(text),
+            DateError::Range => SqlError::new("22008", format!("{} out of range: \"{text}\"", self.name())),
         })
     }
 

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::complaint::translate;
 use super::database::Conn;
+use super::errors::translate;
 use super::infer::Item;
 use super::plan::Plan;
-use super::plans::{Key, LARGE, PARAMETERS};
+use super::plan_cache::{Key, LARGE, PARAMETERS};
 use super::types::Type;
 use crate::engine::Description;
 use crate::error::SqlError;
 
 /// A plan and what it comes to.
-pub(super) struct Known {
+pub(super) struct Prepared {
     pub(super) plan: Plan,
     pub(super) description: Arc<Description>,
     pub(super) types: Vec<Type>,
@@ -23,8 +23,8 @@ pub(super) struct Known {
     pub(super) large: bool,
 }
 
-impl Known {
-    /// Plans a statement for the schema that a connection sees.
+impl Prepared {
+    /// PlanCache a statement for the schema that a connection sees.
     pub(super) fn make(conn: &Conn, (text, types): &Key) -> Result<Self, SqlError> {
         let catalog = |table: &str| columns_of(conn, table).unwrap_or_default();
         let given: Vec<Option<Type>> = types.iter().map(|oid| Type::from_oid(*oid)).collect();

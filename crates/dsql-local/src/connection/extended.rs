@@ -5,14 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::kept::{Portal, Prepared, Progress};
-use super::{Conversation, split, unknown_statement};
+use super::portals::{Portal, Prepared, Progress};
+use super::{Connection, split, unknown_statement};
 use crate::clock::Moment;
 use crate::engine::{Call, Engine, Extent, Rows};
 use crate::error::SqlError;
-use crate::faults::Blow;
+use crate::faults::Failure;
 use crate::statement::Kind;
-use crate::transaction::Outcome;
+use crate::transaction_state::Outcome;
 use crate::wire::Format;
 
 /// How many prepared statements a session may have.
@@ -20,10 +20,10 @@ const STATEMENTS: usize = 10_000;
 /// How many portals.
 const PORTALS: usize = 100;
 /// How many bytes of either.
-const HELD: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
-impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
-    pub(super) async fn parse(&mut self, name: String, sql: &str, types: Vec<u32>) -> Result<(), Blow> {
+impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
+    pub(super) async fn parse(&mut self, name: String, sql: &str, types: Vec<u32>) -> Result<(), Failure> {
         let mut statements = split(sql)?;
         let (Some(statement), true) = (statements.pop(), statements.is_empty()) else {
             return Err(
@@ -39,12 +39,12 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         let prepared = Prepared { statement, description };
         // It takes the place of one of the same name.
         drop(self.statements.remove(&name));
-        let held: usize = self.statements.iter().map(|(name, prepared)| name.len() + prepared.held()).sum();
-        if self.statements.len() >= STATEMENTS || held + name.len() + prepared.held() > HELD {
+        let size: usize = self.statements.iter().map(|(name, prepared)| name.len() + prepared.size()).sum();
+        if self.statements.len() >= STATEMENTS || size + name.len() + prepared.size() > MAX_BYTES {
             return Err(SqlError::new("54000", "too many prepared statements in one session").into());
         }
         self.statements.insert(name, Arc::new(prepared));
-        self.wire.replies.parsed();
+        self.wire.replies.parse_complete();
         Ok(())
     }
 
@@ -55,7 +55,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         formats: Vec<Format>,
         values: &[Option<Bytes>],
         results: Vec<Format>,
-    ) -> Result<(), Blow> {
+    ) -> Result<(), Failure> {
         let prepared = self.statement(statement)?;
         let wanted = prepared.description.parameters.len();
         if values.len() != wanted {
@@ -70,46 +70,46 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
         if self.portals.len() >= PORTALS {
             return Err(full());
         }
-        self.make_room(portal.len() + bound.held())?;
+        self.make_room(portal.len() + bound.size())?;
         self.portals.insert(portal, Box::new(bound));
-        self.wire.replies.bound();
+        self.wire.replies.bind_complete();
         Ok(())
     }
 
     /// Whether so many bytes more may be kept in portals.
-    fn make_room(&self, more: usize) -> Result<(), Blow> {
-        let held: usize = self.portals.iter().map(|(name, portal)| name.len() + portal.held()).sum();
-        if held + more > HELD { Err(full()) } else { Ok(()) }
+    fn make_room(&self, more: usize) -> Result<(), Failure> {
+        let size: usize = self.portals.iter().map(|(name, portal)| name.len() + portal.size()).sum();
+        if size + more > MAX_BYTES { Err(full()) } else { Ok(()) }
     }
 
     fn statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
         self.statements.get(name).cloned().ok_or_else(|| unknown_statement(name))
     }
 
-    pub(super) fn describe_statement(&mut self, name: &str) -> Result<(), Blow> {
+    pub(super) fn describe_statement(&mut self, name: &str) -> Result<(), Failure> {
         let prepared = self.statement(name)?;
-        self.wire.replies.parameter_types(&prepared.description.parameters);
+        self.wire.replies.parameter_description(&prepared.description.parameters);
         match &prepared.description.columns {
-            Some(columns) => self.wire.replies.columns(columns, &[]),
-            None => self.wire.replies.no_columns(),
+            Some(columns) => self.wire.replies.row_description(columns, &[]),
+            None => self.wire.replies.no_data(),
         }
         Ok(())
     }
 
-    pub(super) fn describe_portal(&mut self, name: &str) -> Result<(), Blow> {
+    pub(super) fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
         let portal = self.portals.get(name).ok_or_else(|| unknown_portal(name))?;
         match &portal.prepared.description.columns {
-            Some(columns) => self.wire.replies.columns(columns, &portal.results),
-            None => self.wire.replies.no_columns(),
+            Some(columns) => self.wire.replies.row_description(columns, &portal.results),
+            None => self.wire.replies.no_data(),
         }
         Ok(())
     }
 
-    pub(super) async fn execute(&mut self, name: &str, limit: usize) -> Result<(), Blow> {
+    pub(super) async fn execute(&mut self, name: &str, limit: usize) -> Result<(), Failure> {
         let portal = self.portals.get_mut(name).ok_or_else(|| unknown_portal(name))?;
         let prepared = portal.prepared.clone();
         if prepared.statement.kind() == Kind::Empty {
-            self.wire.replies.empty_query();
+            self.wire.replies.empty_query_response();
             return Ok(());
         }
         let call = Call {
@@ -146,7 +146,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
             self.make_room(rows.size())?;
             self.deliver(&mut rows, limit);
             // Also if none is left: whether there are more is found out by asking for more.
-            self.wire.replies.suspended();
+            self.wire.replies.portal_suspended();
             if let Some(portal) = self.portals.get_mut(name) {
                 portal.progress = Progress::Suspended(Box::new((rows, outcome)));
             }
@@ -162,7 +162,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Conversation<E, S> {
     }
 }
 
-fn full() -> Blow {
+fn full() -> Failure {
     SqlError::new("54000", "too much is kept in portals of one session").into()
 }
 
