@@ -8,7 +8,7 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::error::StartError;
-use crate::outside;
+use crate::runtime;
 
 /// Who may use the server: one user with a password, and whoever has one of the tokens.
 #[derive(Clone, Default)]
@@ -48,21 +48,21 @@ impl fmt::Debug for Auth {
 }
 
 /// Checks what callers bring along.
-pub(crate) struct Gate {
+pub(crate) struct Authenticator {
     auth: Option<Auth>,
     /// What a handshake is answered with.
     issued: String,
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Gate").field("auth", &self.auth).finish_non_exhaustive()
+        formatter.debug_struct("Authenticator").field("auth", &self.auth).finish_non_exhaustive()
     }
 }
 
-impl Gate {
+impl Authenticator {
     pub(crate) fn new(auth: Option<Auth>) -> Result<Self, StartError> {
-        Ok(Self { auth, issued: outside::secret()? })
+        Ok(Self { auth, issued: runtime::secret()? })
     }
 
     /// Lets a call in, or says what it lacks.
@@ -116,29 +116,29 @@ mod tests {
     #[test]
     fn only_what_is_known_is_let_in() {
         let auth = Auth { tokens: vec!["fixed".to_owned()], ..Auth::basic("ann", "secret") };
-        let gate = Gate::new(Some(auth)).unwrap();
-        assert!(gate.admit(&headers("Bearer fixed")).is_ok());
-        assert!(gate.admit(&basic("ann:secret")).is_ok());
-        assert!(gate.admit(&headers("Basic YW5uOnNlY3JldA==")).is_ok());
-        let issued = gate.log_in(&basic("ann:secret")).unwrap();
-        assert!(gate.admit(&headers(&format!("Bearer {issued}"))).is_ok());
+        let authenticator = Authenticator::new(Some(auth)).unwrap();
+        assert!(authenticator.admit(&headers("Bearer fixed")).is_ok());
+        assert!(authenticator.admit(&basic("ann:secret")).is_ok());
+        assert!(authenticator.admit(&headers("Basic YW5uOnNlY3JldA==")).is_ok());
+        let issued = authenticator.log_in(&basic("ann:secret")).unwrap();
+        assert!(authenticator.admit(&headers(&format!("Bearer {issued}"))).is_ok());
         for wrong in [headers("Bearer other"), basic("ann:wrong"), basic("bob:secret"), headers("fixed")] {
-            assert!(gate.admit(&wrong).is_err(), "{wrong:?}");
+            assert!(authenticator.admit(&wrong).is_err(), "{wrong:?}");
         }
-        assert!(gate.admit(&MetadataMap::new()).is_err());
+        assert!(authenticator.admit(&MetadataMap::new()).is_err());
     }
 
     #[test]
     fn tokens_alone_let_no_password_in() {
-        let gate = Gate::new(Some(Auth::bearer("fixed"))).unwrap();
-        assert!(gate.admit(&basic(":")).is_err());
-        assert!(gate.admit(&headers("Bearer fixed")).is_ok());
+        let authenticator = Authenticator::new(Some(Auth::bearer("fixed"))).unwrap();
+        assert!(authenticator.admit(&basic(":")).is_err());
+        assert!(authenticator.admit(&headers("Bearer fixed")).is_ok());
     }
 
     #[test]
     fn secrets_are_not_printed() {
         let auth = Auth { tokens: vec!["fixed".to_owned()], ..Auth::basic("ann", "hidden") };
-        let text = format!("{auth:?} {:?}", Gate::new(Some(auth.clone())).unwrap());
+        let text = format!("{auth:?} {:?}", Authenticator::new(Some(auth.clone())).unwrap());
         assert!(text.contains("ann") && !text.contains("hidden") && !text.contains("fixed"), "{text}");
     }
 }

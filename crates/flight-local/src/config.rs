@@ -29,7 +29,7 @@ pub struct Config {
     /// Whether a statement is interrupted when its call is dropped: a stream reset, a deadline, a closed connection.
     /// Without it an abandoned statement runs on and keeps its session's lock. Default: true.
     pub interrupt_on_drop: bool,
-    /// Answer every SQL error with INTERNAL, as some servers do. Default: false.
+    /// ResultStream every SQL error with INTERNAL, as some servers do. Default: false.
     pub internal_errors: bool,
     /// Report 0 for every plain update, as some servers do. Default: false.
     pub zero_counts: bool,
@@ -47,7 +47,7 @@ pub struct Config {
     pub log_statements: bool,
     /// Whether it can be told over its own port what is to go wrong: [`tell`](crate::tell). Default: false.
     pub control: bool,
-    /// Threads that serve sockets; statements have threads of their own. Default: one for each core, at least two.
+    /// ServerRuntime that serve sockets; statements have threads of their own. Default: one for each core, at least two.
     pub threads: Option<usize>,
 }
 

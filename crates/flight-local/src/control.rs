@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use crate::door::Reboot;
+use crate::listener::Reboot;
 use crate::shared::Shared;
 
 /// The action that carries a command, if the configuration allows it.
@@ -14,7 +14,7 @@ pub(crate) const TELL: &str = "flight-local.tell";
 
 /// What a server can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Command {
     Slow(Duration),
     Hang(u32),
     Reset(u32),
@@ -29,7 +29,7 @@ pub(crate) enum Told {
 const FORMS: &str =
     "slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME, counters";
 
-impl FromStr for Told {
+impl FromStr for Command {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -65,24 +65,24 @@ fn time(text: &str) -> Option<Duration> {
     }
 }
 
-/// Does what it is told over a line; what there is to say about it.
-pub(crate) fn obey(shared: &Shared, line: u64, body: &[u8]) -> Result<String, Status> {
+/// Does what it is told over a client; what there is to say about it.
+pub(crate) fn execute(shared: &Shared, client: u64, body: &[u8]) -> Result<String, Status> {
     let text = str::from_utf8(body).map_err(|_| Status::invalid_argument("a command is text"))?;
     let faults = &shared.faults;
     match text.parse().map_err(Status::invalid_argument)? {
-        Told::Slow(time) => faults.slow(time),
-        Told::Hang(n) => faults.hang_next(n),
-        Told::Reset(n) => faults.reset_next(n),
-        Told::ResetAfter(n) => faults.reset_after_next(n),
-        Told::Internal(n) => faults.internal_next(n),
+        Command::Slow(time) => faults.slow(time),
+        Command::Hang(n) => faults.hang_next(n),
+        Command::Reset(n) => faults.reset_next(n),
+        Command::ResetAfter(n) => faults.reset_after_next(n),
+        Command::Internal(n) => faults.internal_next(n),
         // For a time: whoever would call it off could not come in.
-        Told::Refuse(time) => faults.refuse_connections_for(time),
-        Told::Reboot(down) => {
+        Command::Refuse(time) => faults.refuse_connections_for(time),
+        Command::Reboot(down) => {
             let (done, _) = oneshot::channel();
-            let wish = Reboot { down, spare: Some(line), done };
-            shared.reboots.send(wish).map_err(|_| Status::unavailable("the server has stopped"))?;
+            let reboot = Reboot { down, spare: Some(client), done };
+            shared.reboots.send(reboot).map_err(|_| Status::unavailable("the server has stopped"))?;
         }
-        Told::Counters => return Ok(json(&shared.counters().named())),
+        Command::Counters => return Ok(json(&shared.counters().named())),
     }
     Ok(String::new())
 }
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn commands_are_read_or_refused_with_the_remedy() {
-        assert_eq!("slow 250ms".parse(), Ok(Told::Slow(Duration::from_millis(250))));
-        assert_eq!(" reboot  2m ".parse(), Ok(Told::Reboot(Duration::from_secs(120))));
-        assert_eq!("slow 1h".parse(), Ok(Told::Slow(Duration::from_secs(3_600))));
-        assert_eq!("slow 0".parse(), Ok(Told::Slow(Duration::ZERO)));
-        assert_eq!("reset-after 3".parse(), Ok(Told::ResetAfter(3)));
-        assert_eq!("refuse 3s".parse(), Ok(Told::Refuse(Duration::from_secs(3))));
+        assert_eq!("slow 250ms".parse(), Ok(Command::Slow(Duration::from_millis(250))));
+        assert_eq!(" reboot  2m ".parse(), Ok(Command::Reboot(Duration::from_secs(120))));
+        assert_eq!("slow 1h".parse(), Ok(Command::Slow(Duration::from_secs(3_600))));
+        assert_eq!("slow 0".parse(), Ok(Command::Slow(Duration::ZERO)));
+        assert_eq!("reset-after 3".parse(), Ok(Command::ResetAfter(3)));
+        assert_eq!("refuse 3s".parse(), Ok(Command::Refuse(Duration::from_secs(3))));
         for (text, word) in [
             ("dance", "hang N"),
             ("", "hang N"),
@@ -113,7 +113,7 @@ mod tests {
             ("slow ms", "250ms"),
             ("refuse on", "on is no time"),
         ] {
-            let error = text.parse::<Told>().unwrap_err();
+            let error = text.parse::<Command>().unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
         }
     }

@@ -96,12 +96,12 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
 
 /// A statement at work: what it is counted as while it is, and afterwards.
 #[derive(Debug)]
-pub(crate) struct AtWork<'a> {
+pub(crate) struct RunningStatement<'a> {
     tally: &'a Tally,
     finished: bool,
 }
 
-impl<'a> AtWork<'a> {
+impl<'a> RunningStatement<'a> {
     pub(crate) fn begin(tally: &'a Tally) -> Self {
         count(&tally.statements_started);
         count(&tally.statements_running);
@@ -115,7 +115,7 @@ impl<'a> AtWork<'a> {
 }
 
 /// What has not finished was interrupted, be it because nobody polls it any more.
-impl Drop for AtWork<'_> {
+impl Drop for RunningStatement<'_> {
     fn drop(&mut self) {
         let tally = self.tally;
         count(if self.finished { &tally.statements_finished } else { &tally.statements_interrupted });
@@ -131,8 +131,8 @@ mod tests {
     fn a_statement_is_counted_while_it_is_at_work_and_by_how_it_ended() {
         let tally = Tally::default();
         {
-            let mut one = AtWork::begin(&tally);
-            let _two = AtWork::begin(&tally);
+            let mut one = RunningStatement::begin(&tally);
+            let _two = RunningStatement::begin(&tally);
             one.finish();
             assert_eq!((tally.read().statements_running, tally.read().statements_started), (2, 2));
         }

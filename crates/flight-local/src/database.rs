@@ -7,8 +7,8 @@ use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
 use crate::error::StartError;
+use crate::execution::{on_busy, on_progress};
 use crate::functions;
-use crate::run::{on_busy, on_progress};
 
 /// After how many steps of SQLite's virtual machine a statement looks up.
 const STEPS: u16 = 100;
@@ -17,7 +17,7 @@ const STEPS: u16 = 100;
 #[derive(Debug)]
 pub(crate) struct Database {
     path: PathBuf,
-    /// Kept open, or the last session to leave would fold up the write-ahead log, and the next one make it anew.
+    /// CollectedResult open, or the last session to leave would fold up the write-ahead log, and the next one make it anew.
     _anchor: Mutex<Connection>,
     /// Where a private database lies; removed with it, after the connections above.
     private: Option<TempDir>,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tonic::metadata::MetadataMap;
 
-use crate::outside;
+use crate::execution::Execution;
 use crate::race::unless;
-use crate::run::Run;
+use crate::runtime;
 
 /// What is left of a call's time, if its caller has limited it.
 pub(crate) fn time_left(metadata: &MetadataMap) -> Option<Duration> {
@@ -27,10 +27,10 @@ pub(crate) fn time_left(metadata: &MetadataMap) -> Option<Duration> {
 
 /// Interrupts a statement when its caller's time is up. The transport itself looks at the time only until the first of the answer
 /// is there, and not at all while nobody reads the rest.
-pub(crate) fn interrupt_after(time: Duration, run: &Arc<Run>) {
+pub(crate) fn interrupt_after(time: Duration, run: &Arc<Execution>) {
     let run = run.clone();
-    outside::spawn(async move {
-        if unless(run.ended(), outside::sleep(time)).await.is_none() {
+    runtime::spawn(async move {
+        if unless(run.ended(), runtime::sleep(time)).await.is_none() {
             run.cancel();
         }
     });

@@ -35,7 +35,7 @@ pub enum StartError {
     Threads(std::io::Error),
     /// The machine gives no random numbers.
     #[error("cannot draw random numbers: {0}")]
-    Chance(String),
+    Random(String),
     /// A setting that nothing could work with.
     #[error("{0}")]
     Setting(&'static str),
@@ -65,7 +65,7 @@ pub(crate) enum Failure {
     Request(String),
     /// It could be, but not as the session is now.
     #[error("{0}")]
-    Untimely(&'static str),
+    Precondition(&'static str),
     #[error("{0}")]
     Arrow(#[from] arrow_schema::ArrowError),
 }
@@ -87,7 +87,7 @@ impl Failure {
             Self::Interrupted => Status::cancelled(text),
             _ if all_internal => Status::internal(text),
             Self::Value(_) | Self::Request(_) | Self::Arrow(_) => Status::invalid_argument(text),
-            Self::Untimely(_) => Status::failed_precondition(text),
+            Self::Precondition(_) => Status::failed_precondition(text),
             Self::Sql(error) => sql_status(error, text),
         }
     }

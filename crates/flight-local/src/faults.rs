@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::outside;
+use crate::runtime;
 
 /// What can be made to go wrong, from now on. Clones are handles to the same server.
 ///
@@ -98,11 +98,11 @@ impl Faults {
 
     /// New connections are reset for so long. Zero ends it.
     pub fn refuse_connections_for(&self, time: Duration) {
-        *self.plan.refusal.lock() = Refusal::lasting(time, outside::now());
+        *self.plan.refusal.lock() = Refusal::lasting(time, runtime::now());
     }
 
     pub(crate) fn refuses_connections(&self) -> bool {
-        self.plan.refusal.lock().holds(outside::now())
+        self.plan.refusal.lock().holds(runtime::now())
     }
 
     pub(crate) fn delay(&self) -> Duration {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_refusal_ends_by_itself() {
-        let now = outside::now();
+        let now = runtime::now();
         let refusal = Refusal::lasting(Duration::from_secs(2), now);
         assert!(refusal.holds(now) && refusal.holds(now + Duration::from_secs(1)));
         assert!(!refusal.holds(now + Duration::from_secs(2)));

@@ -8,14 +8,14 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::counters::{Tally, add};
 use crate::error::Failure;
-use crate::outside;
+use crate::execution::Execution;
+use crate::parameters::{Rows, declaration};
 use crate::race::unless;
-use crate::run::Run;
-use crate::values::{Rows, declaration};
+use crate::runtime;
 
 /// What the sender of batches says.
 #[derive(Debug)]
-pub(crate) enum Fed {
+pub(crate) enum IngestMessage {
     Schema(std::sync::Arc<Schema>),
     Batch(RecordBatch),
     /// There is no more. Without it the sender has gone away, and nothing is kept.
@@ -26,11 +26,13 @@ pub(crate) enum Fed {
 pub(crate) fn ingest(
     connection: &Connection,
     command: &CommandStatementIngest,
-    mut feed: Receiver<Fed>,
-    run: &Run,
+    mut feed: Receiver<IngestMessage>,
+    run: &Execution,
     tally: &Tally,
 ) -> Result<i64, Failure> {
-    let Some(Fed::Schema(schema)) = receive(&mut feed, run)? else { return Err(Failure::Interrupted) };
+    let Some(IngestMessage::Schema(schema)) = receive(&mut feed, run)? else {
+        return Err(Failure::Interrupted);
+    };
     // Where there is no transaction, one that writes from the start (a table of the session's own has no other writer): it waits its turn, where one that had read before would fail
     // if another wrote in between.
     let [begin, keep, undo] = match connection.is_autocommit() && !command.temporary {
@@ -65,8 +67,8 @@ fn take_all(
     connection: &Connection,
     command: &CommandStatementIngest,
     schema: &Schema,
-    feed: &mut Receiver<Fed>,
-    run: &Run,
+    feed: &mut Receiver<IngestMessage>,
+    run: &Execution,
 ) -> Result<i64, Failure> {
     let table = Table::of(connection, command)?;
     table.prepare(connection, command, schema)?;
@@ -78,7 +80,7 @@ fn take_all(
     let mut taken = 0;
     loop {
         match receive(feed, run)? {
-            Some(Fed::Batch(batch)) => {
+            Some(IngestMessage::Batch(batch)) => {
                 let rows = Rows::new(&batch)?;
                 for row in 0..rows.len() {
                     rows.bind(row, &places, &mut insert)?;
@@ -87,14 +89,14 @@ fn take_all(
                 run.steps(rows.len() as u64);
                 taken += i64::try_from(rows.len()).unwrap_or(0);
             }
-            Some(Fed::End) => return Ok(taken),
-            Some(Fed::Schema(_)) | None => return Err(Failure::Interrupted),
+            Some(IngestMessage::End) => return Ok(taken),
+            Some(IngestMessage::Schema(_)) | None => return Err(Failure::Interrupted),
         }
     }
 }
 
-fn receive(feed: &mut Receiver<Fed>, run: &Run) -> Result<Option<Fed>, Failure> {
-    outside::wait_for(unless(feed.recv(), run.cancelled())).ok_or(Failure::Interrupted)
+fn receive(feed: &mut Receiver<IngestMessage>, run: &Execution) -> Result<Option<IngestMessage>, Failure> {
+    runtime::wait_for(unless(feed.recv(), run.cancelled())).ok_or(Failure::Interrupted)
 }
 
 /// The table that is to have the rows.

@@ -21,7 +21,7 @@ pub enum OptionValue {
     /// Yes or no.
     #[prost(bool, tag = "2")]
     Bool(bool),
-    /// A whole number, which has a fixed width on the wire.
+    /// A whole number, which has a fixed width on the socket.
     #[prost(sfixed64, tag = "3")]
     Integer(i64),
     /// A number.

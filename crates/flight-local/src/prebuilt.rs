@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 
 use crate::error::Failure;
-use crate::run::Run;
-use crate::sink::{Output, Sink, encode};
+use crate::execution::Execution;
+use crate::result_stream::{BatchSink, ResultSender, encode};
 
 /// Two columns of eight bytes: a megabyte.
 const BATCH: u64 = 65_536;
@@ -57,20 +57,20 @@ impl Prebuilt {
     }
 
     /// Sends them as fast as they are taken.
-    pub(crate) fn stream(self, sink: &mut Sink, run: &Run) -> Result<(), Failure> {
+    pub(crate) fn stream(self, sender: &mut ResultSender, run: &Execution) -> Result<(), Failure> {
         let whole = build(self.batch.min(self.rows));
-        sink.schema(&whole.schema())?;
+        sender.schema(&whole.schema())?;
         let message = encode(&whole)?;
         let mut left = self.rows;
         while left >= self.batch {
             left -= self.batch;
             run.steps(1);
             #[allow(clippy::cast_precision_loss, reason = "a fraction is enough")]
-            run.tell(1.0 - left as f64 / self.rows as f64);
-            sink.message(message.clone())?;
+            run.report_progress(1.0 - left as f64 / self.rows as f64);
+            sender.message(message.clone())?;
         }
         if left > 0 {
-            sink.batch(build(left))?;
+            sender.batch(build(left))?;
         }
         Ok(())
     }

@@ -12,15 +12,15 @@ use tokio::sync::mpsc::{Receiver, channel, unbounded_channel};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 
+use crate::client::ClientSocket;
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::door::{Door, Reboot, keep};
 use crate::error::StartError;
 use crate::faults::Faults;
-use crate::flight::Front;
-use crate::outside::{self, Threads};
+use crate::listener::{Listener, Reboot, serve_reboots};
+use crate::runtime::{self, ServerRuntime};
+use crate::service::Service;
 use crate::shared::Shared;
-use crate::wire::Wire;
 
 /// How long a stop waits for statements that were interrupted.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const MESSAGE: usize = 64 << 20;
 pub struct FlightLocal {
     shared: Arc<Shared>,
     address: SocketAddr,
-    threads: Threads,
+    threads: ServerRuntime,
 }
 
 impl FlightLocal {
@@ -62,7 +62,7 @@ impl FlightLocal {
             return Err(StartError::Setting("more than 100 endpoints or listeners are no test; take fewer"));
         }
         let statements = config.session_limit.saturating_add(64).clamp(512, 100_000);
-        let threads = Threads::start(config.threads, statements)?;
+        let threads = ServerRuntime::start(config.threads, statements)?;
         let (reboots, wanted) = unbounded_channel();
         let shared = Arc::new(Shared::new(config, threads.handle().clone(), reboots)?);
         let (incoming, accepted) = channel(64);
@@ -72,26 +72,26 @@ impl FlightLocal {
             server =
                 server.tls_config(tls.server()).map_err(|error| StartError::Certificate(chain(&error)))?;
         }
-        let doors = {
+        let listeners = {
             let _entered = threads.handle().enter();
             let further = SocketAddr::new(config.listen.ip(), 0);
             let addresses =
                 std::iter::once(config.listen).chain(std::iter::repeat_n(further, config.further_listeners));
-            let doors: Result<Vec<Door>, _> =
-                addresses.map(|address| Door::open(address, incoming.clone(), &shared)).collect();
-            let doors = doors?;
-            let service = FlightServiceServer::new(Front::new(shared.clone()))
+            let listeners: Result<Vec<Listener>, _> =
+                addresses.map(|address| Listener::open(address, incoming.clone(), &shared)).collect();
+            let listeners = listeners?;
+            let service = FlightServiceServer::new(Service::new(shared.clone()))
                 .max_decoding_message_size(MESSAGE)
                 .max_encoding_message_size(usize::MAX);
             let serving = server.add_service(service).serve_with_incoming(Accepted(accepted));
             // It ends with its runtime, and has nobody else to tell.
-            outside::spawn(async move { serving.await.is_ok() });
-            doors
+            runtime::spawn(async move { serving.await.is_ok() });
+            listeners
         };
-        let locations = doors.iter().skip(1).map(|door| url(&shared, door.address())).collect();
+        let locations = listeners.iter().skip(1).map(|listener| url(&shared, listener.address())).collect();
         let (Ok(()) | Err(_)) = shared.locations.set(locations);
-        let address = doors[0].address();
-        threads.handle().spawn(keep(doors, wanted, shared.clone()));
+        let address = listeners[0].address();
+        threads.handle().spawn(serve_reboots(listeners, wanted, shared.clone()));
         Ok(Self { shared, address, threads })
     }
 
@@ -144,8 +144,8 @@ impl FlightLocal {
     pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
         let (done, outcome) = oneshot::channel();
         let stopped = |_| std::io::Error::other("the server has stopped");
-        let wish = Reboot { down, spare: None, done };
-        self.shared.reboots.send(wish).map_err(|_| stopped(()))?;
+        let reboot = Reboot { down, spare: None, done };
+        self.shared.reboots.send(reboot).map_err(|_| stopped(()))?;
         outcome.await.map_err(|_| stopped(()))?
     }
 
@@ -155,7 +155,7 @@ impl FlightLocal {
     ///
     /// Dropped before it is done, it is stopped all the same.
     pub async fn stop(mut self) {
-        self.shared.lines.cut_all_but(None);
+        self.shared.clients.cut_all_but(None);
         self.shared.sessions.end_all();
         self.threads.stop(PATIENCE).await;
     }
@@ -164,7 +164,7 @@ impl FlightLocal {
 /// Statements are interrupted; nobody waits for them.
 impl Drop for FlightLocal {
     fn drop(&mut self) {
-        self.shared.lines.cut_all_but(None);
+        self.shared.clients.cut_all_but(None);
         self.shared.sessions.end_all();
     }
 }
@@ -175,7 +175,7 @@ fn url(shared: &Shared, address: SocketAddr) -> String {
     format!("{scheme}://{address}")
 }
 
-/// An error with everything behind it, in one line.
+/// An error with everything behind it, in one client.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -188,10 +188,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// The connections that were accepted.
 #[derive(Debug)]
-struct Accepted(Receiver<std::io::Result<Wire>>);
+struct Accepted(Receiver<std::io::Result<ClientSocket>>);
 
 impl Stream for Accepted {
-    type Item = std::io::Result<Wire>;
+    type Item = std::io::Result<ClientSocket>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(context)

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use crate::counters::{Tally, add};
-use crate::outside::now;
+use crate::runtime::now;
 
 /// How long `sleep_ms` sleeps before it counts a step.
 const NAP: Duration = Duration::from_millis(5);
@@ -17,12 +17,12 @@ const NAP: Duration = Duration::from_millis(5);
 thread_local! {
     /// What this thread executes. SQLite's callbacks know their connection, not their statement; but a statement
     /// stays on one thread.
-    static CURRENT: RefCell<Option<Arc<Run>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Arc<Execution>>> = const { RefCell::new(None) };
 }
 
 /// One execution of a statement.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Execution {
     tally: Arc<Tally>,
     /// How long it waits for another session's transaction.
     patience: Duration,
@@ -37,10 +37,10 @@ pub(crate) struct Run {
     /// The statement tells its progress itself; its naps do not.
     tells: AtomicBool,
     /// Nothing of its result is to be seen.
-    hushed: AtomicBool,
+    discard: AtomicBool,
 }
 
-impl Run {
+impl Execution {
     pub(crate) fn new(tally: Arc<Tally>, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             tally,
@@ -51,7 +51,7 @@ impl Run {
             nap: (Mutex::new(()), Condvar::new()),
             progress: AtomicU64::new(f64::NAN.to_bits()),
             tells: AtomicBool::new(false),
-            hushed: AtomicBool::new(false),
+            discard: AtomicBool::new(false),
         })
     }
 
@@ -75,12 +75,12 @@ impl Run {
     }
 
     /// Nothing of its result is to be seen from now on.
-    pub(crate) fn hush(&self) {
-        self.hushed.store(true, Ordering::SeqCst);
+    pub(crate) fn discard_output(&self) {
+        self.discard.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn is_hushed(&self) -> bool {
-        self.hushed.load(Ordering::SeqCst)
+    pub(crate) fn discards_output(&self) -> bool {
+        self.discard.load(Ordering::SeqCst)
     }
 
     pub(crate) async fn cancelled(&self) {
@@ -113,7 +113,7 @@ impl Run {
     }
 
     /// The statement says how far it is.
-    pub(crate) fn tell(&self, progress: f64) {
+    pub(crate) fn report_progress(&self, progress: f64) {
         self.tells.store(true, Ordering::Relaxed);
         self.set_progress(progress);
     }
@@ -174,7 +174,7 @@ impl Drop for Entered {
 }
 
 /// What this thread executes, if anything.
-pub(crate) fn current() -> Option<Arc<Run>> {
+pub(crate) fn current() -> Option<Arc<Execution>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
@@ -198,21 +198,21 @@ pub(crate) fn on_busy(before: i32) -> bool {
 
 /// Ends a statement that nobody waits for any more.
 #[derive(Debug)]
-pub(crate) struct Leash {
-    run: Arc<Run>,
+pub(crate) struct CancelOnDrop {
+    run: Arc<Execution>,
     /// Whether it does so at all.
-    pulls: bool,
+    enabled: bool,
 }
 
-impl Leash {
-    pub(crate) fn new(run: Arc<Run>, pulls: bool) -> Self {
-        Self { run, pulls }
+impl CancelOnDrop {
+    pub(crate) fn new(run: Arc<Execution>, enabled: bool) -> Self {
+        Self { run, enabled }
     }
 }
 
-impl Drop for Leash {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.pulls {
+        if self.enabled {
             self.run.cancel();
         }
     }
@@ -222,8 +222,8 @@ impl Drop for Leash {
 mod tests {
     use super::*;
 
-    fn run() -> Arc<Run> {
-        Run::new(Arc::default(), Duration::from_secs(5))
+    fn run() -> Arc<Execution> {
+        Execution::new(Arc::default(), Duration::from_secs(5))
     }
 
     #[test]
@@ -253,9 +253,9 @@ mod tests {
     #[test]
     fn a_leash_pulls_only_if_it_is_to() {
         let run = run();
-        drop(Leash::new(run.clone(), false));
+        drop(CancelOnDrop::new(run.clone(), false));
         assert!(!run.is_cancelled());
-        drop(Leash::new(run.clone(), true));
+        drop(CancelOnDrop::new(run.clone(), true));
         assert!(run.is_cancelled());
     }
 }

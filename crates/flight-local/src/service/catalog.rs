@@ -8,12 +8,12 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rusqlite::Connection;
 use tonic::Status;
 
-use super::{Front, facts, unknown};
-use crate::cells::declared;
+use super::{Service, sql_info, unknown};
+use crate::batch_builder::declared;
 use crate::error::Failure;
 use crate::ingest::quoted;
-use crate::perform::aside;
 use crate::session::Session;
+use crate::statement_task::run_internal;
 
 /// The schema of what a command about the catalog returns; `None` for all other commands.
 pub(super) fn schema(command: &Command) -> Option<SchemaRef> {
@@ -22,8 +22,8 @@ pub(super) fn schema(command: &Command) -> Option<SchemaRef> {
         Command::CommandGetDbSchemas(_) => CommandGetDbSchemas::default().into_builder().schema(),
         Command::CommandGetTables(tables) => tables.clone().into_builder().schema(),
         Command::CommandGetTableTypes(types) => types.into_builder().schema(),
-        Command::CommandGetSqlInfo(_) => Arc::new(facts::sql_info_schema()),
-        Command::CommandGetXdbcTypeInfo(_) => facts::types().ok()?.schema(),
+        Command::CommandGetSqlInfo(_) => Arc::new(sql_info::sql_info_schema()),
+        Command::CommandGetXdbcTypeInfo(_) => sql_info::types().ok()?.schema(),
         Command::CommandGetPrimaryKeys(_) => primary_key_schema(),
         Command::CommandGetExportedKeys(_)
         | Command::CommandGetImportedKeys(_)
@@ -32,7 +32,7 @@ pub(super) fn schema(command: &Command) -> Option<SchemaRef> {
     })
 }
 
-impl Front {
+impl Service {
     /// What a command about the catalog returns.
     pub(super) async fn catalog(
         &self,
@@ -57,40 +57,41 @@ impl Front {
                 builder.build()
             }
             Command::CommandGetSqlInfo(command) => {
-                let facts = facts::sql_info(&self.shared.config).map_err(internal)?;
-                command.into_builder(&facts).build()
+                let sql_info = sql_info::sql_info(&self.shared.config).map_err(internal)?;
+                command.into_builder(&sql_info).build()
             }
             Command::CommandGetXdbcTypeInfo(command) => {
-                let types = facts::types().map_err(internal)?;
+                let types = sql_info::types().map_err(internal)?;
                 command.into_builder(&types).build()
             }
             Command::CommandGetTables(command) => {
-                return aside(&self.shared, session, move |connection| tables(connection, command)).await;
+                return run_internal(&self.shared, session, move |connection| tables(connection, command))
+                    .await;
             }
             Command::CommandGetPrimaryKeys(command) => {
                 let catalog = command.catalog.unwrap_or_else(|| "main".to_owned());
-                return aside(&self.shared, session, move |connection| {
+                return run_internal(&self.shared, session, move |connection| {
                     primary_keys(connection, &catalog, &command.table)
                 })
                 .await;
             }
             Command::CommandGetImportedKeys(command) => {
                 let catalog = command.catalog.unwrap_or_else(|| "main".to_owned());
-                return aside(&self.shared, session, move |connection| {
+                return run_internal(&self.shared, session, move |connection| {
                     foreign_keys(connection, &catalog, |key| key.fk_table == command.table)
                 })
                 .await;
             }
             Command::CommandGetExportedKeys(command) => {
                 let catalog = command.catalog.unwrap_or_else(|| "main".to_owned());
-                return aside(&self.shared, session, move |connection| {
+                return run_internal(&self.shared, session, move |connection| {
                     foreign_keys(connection, &catalog, |key| key.pk_table == command.table)
                 })
                 .await;
             }
             Command::CommandGetCrossReference(command) => {
                 let catalog = command.fk_catalog.unwrap_or_else(|| "main".to_owned());
-                return aside(&self.shared, session, move |connection| {
+                return run_internal(&self.shared, session, move |connection| {
                     foreign_keys(connection, &catalog, |key| {
                         key.pk_table == command.pk_table && key.fk_table == command.fk_table
                     })

@@ -15,25 +15,25 @@ pub(super) fn sql_info_schema() -> Schema {
 
 pub(super) fn sql_info(config: &Config) -> Result<SqlInfoData> {
     let cancels = [config.actions.cancel_flight_info, config.actions.cancel_query].contains(&Support::Known);
-    let mut facts = SqlInfoDataBuilder::new();
-    facts.append(SqlInfo::FlightSqlServerName, "flight-local");
-    facts.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
-    facts.append(SqlInfo::FlightSqlServerArrowVersion, "1.3");
-    facts.append(SqlInfo::FlightSqlServerReadOnly, false);
-    facts.append(SqlInfo::FlightSqlServerSql, true);
-    facts.append(SqlInfo::FlightSqlServerSubstrait, false);
-    facts.append(SqlInfo::FlightSqlServerTransaction, SqlSupportedTransaction::Savepoint as i32);
-    facts.append(SqlInfo::FlightSqlServerCancel, cancels);
-    facts.append(SqlInfo::FlightSqlServerBulkIngestion, true);
-    facts.append(SqlInfo::FlightSqlServerIngestTransactionsSupported, true);
-    facts.append(SqlInfo::FlightSqlServerStatementTimeout, 0i32);
-    facts.append(SqlInfo::FlightSqlServerTransactionTimeout, 0i32);
-    facts.append(SqlInfo::SqlDdlCatalog, false);
-    facts.append(SqlInfo::SqlDdlSchema, false);
-    facts.append(SqlInfo::SqlDdlTable, true);
-    facts.append(SqlInfo::SqlIdentifierQuoteChar, "\"");
-    facts.append(SqlInfo::SqlKeywords, KEYWORDS);
-    facts.build()
+    let mut sql_info = SqlInfoDataBuilder::new();
+    sql_info.append(SqlInfo::FlightSqlServerName, "flight-local");
+    sql_info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
+    sql_info.append(SqlInfo::FlightSqlServerArrowVersion, "1.3");
+    sql_info.append(SqlInfo::FlightSqlServerReadOnly, false);
+    sql_info.append(SqlInfo::FlightSqlServerSql, true);
+    sql_info.append(SqlInfo::FlightSqlServerSubstrait, false);
+    sql_info.append(SqlInfo::FlightSqlServerTransaction, SqlSupportedTransaction::Savepoint as i32);
+    sql_info.append(SqlInfo::FlightSqlServerCancel, cancels);
+    sql_info.append(SqlInfo::FlightSqlServerBulkIngestion, true);
+    sql_info.append(SqlInfo::FlightSqlServerIngestTransactionsSupported, true);
+    sql_info.append(SqlInfo::FlightSqlServerStatementTimeout, 0i32);
+    sql_info.append(SqlInfo::FlightSqlServerTransactionTimeout, 0i32);
+    sql_info.append(SqlInfo::SqlDdlCatalog, false);
+    sql_info.append(SqlInfo::SqlDdlSchema, false);
+    sql_info.append(SqlInfo::SqlDdlTable, true);
+    sql_info.append(SqlInfo::SqlIdentifierQuoteChar, "\"");
+    sql_info.append(SqlInfo::SqlKeywords, KEYWORDS);
+    sql_info.build()
 }
 
 /// Those that a shell completes.

@@ -50,7 +50,7 @@ pub(crate) fn known_schema(statement: &Statement<'_>) -> Option<Schema> {
 
 /// A batch that grows row by row.
 #[derive(Debug)]
-pub(crate) struct Cells {
+pub(crate) struct BatchBuilder {
     columns: Vec<Column>,
     rows: usize,
     bytes: usize,
@@ -186,7 +186,7 @@ fn kind_of(value: ValueRef<'_>) -> Option<DataType> {
     }
 }
 
-impl Cells {
+impl BatchBuilder {
     /// For a statement's result.
     pub(crate) fn new(statement: &Statement<'_>) -> Self {
         let column = |column: &rusqlite::Column<'_>| {
@@ -269,12 +269,12 @@ mod tests {
             )
             .unwrap();
         let mut statement = connection.prepare(sql).unwrap();
-        let mut cells = Cells::new(&statement);
+        let mut builder = BatchBuilder::new(&statement);
         let mut rows = statement.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
-            cells.append(row)?;
+            builder.append(row)?;
         }
-        cells.cut()
+        builder.cut()
     }
 
     #[test]

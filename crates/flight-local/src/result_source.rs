@@ -3,32 +3,32 @@
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use crate::execute::Order;
+use crate::execute::BoundStatement;
 use crate::prebuilt::Prebuilt;
 
 /// What a ticket stands for.
 #[derive(Clone, Debug)]
-pub(crate) enum Supply {
+pub(crate) enum ResultSource {
     /// A statement that is yet to be run; of this prepared statement, if any.
-    Order(Order, Option<u64>),
+    Statement(BoundStatement, Option<u64>),
     /// Batches made for the purpose.
     Prebuilt(Prebuilt),
     /// A part of a result that is there already.
-    Kept(SchemaRef, Vec<RecordBatch>),
+    Batches(SchemaRef, Vec<RecordBatch>),
 }
 
-impl Supply {
+impl ResultSource {
     /// For a query's text.
     pub(crate) fn of(text: &str) -> Self {
         match Prebuilt::parse(text) {
             Some(prebuilt) => Self::Prebuilt(prebuilt),
-            None => Self::Order(Order::plain(text), None),
+            None => Self::Statement(BoundStatement::plain(text), None),
         }
     }
 }
 
 /// Spreads the rows of a result over so many parts, in order.
-pub(crate) fn spread(schema: &SchemaRef, batches: &[RecordBatch], parts: usize) -> Vec<Supply> {
+pub(crate) fn spread(schema: &SchemaRef, batches: &[RecordBatch], parts: usize) -> Vec<ResultSource> {
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     (0..parts)
         .map(|part| {
@@ -43,7 +43,7 @@ pub(crate) fn spread(schema: &SchemaRef, batches: &[RecordBatch], parts: usize) 
                 }
                 start = end;
             }
-            Supply::Kept(schema.clone(), kept)
+            ResultSource::Batches(schema.clone(), kept)
         })
         .collect()
 }
@@ -64,8 +64,8 @@ mod tests {
             RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(values)) as _)]).unwrap()
         };
         let batches = [batch(vec![0, 1, 2]), batch(vec![3]), batch(vec![4, 5, 6])];
-        let values = |supply: &Supply| match supply {
-            Supply::Kept(_, batches) => batches
+        let values = |source: &ResultSource| match source {
+            ResultSource::Batches(_, batches) => batches
                 .iter()
                 .flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec())
                 .collect(),

@@ -12,20 +12,20 @@ use futures_util::stream;
 use rusqlite::Connection;
 use tonic::{Response, Status};
 
-use super::{Caller, Flow, Front, catalog, command, unknown};
-use crate::cells::known_schema;
+use super::{BoxStream, Caller, Service, catalog, command, unknown};
+use crate::batch_builder::known_schema;
 use crate::counters::count;
 use crate::deadline;
 use crate::error::Failure;
-use crate::execute::{self, Order};
+use crate::execute::{self, BoundStatement};
+use crate::execution::Execution;
 use crate::handle::{Handle, Kind};
-use crate::perform::{Errand, answer, aside, outcome};
-use crate::run::Run;
+use crate::result_source::{ResultSource, spread};
+use crate::result_stream::{CollectedResult, encode, encode_schema};
 use crate::session::Session;
-use crate::sink::{Kept, encode, encode_schema};
-use crate::supply::{Supply, spread};
+use crate::statement_task::{StatementTask, answer, outcome, run_internal};
 
-impl Front {
+impl Service {
     /// What a statement will return, as far as it is known, and the tickets for it. It is run when they are redeemed.
     pub(super) async fn flight_info(
         &self,
@@ -39,30 +39,31 @@ impl Front {
             return Ok(Response::new(info));
         }
         let session = self.session(caller)?;
-        let supply = self.supply(&session, &command)?;
+        let source = self.source(&session, &command)?;
         let info = match self.shared.config.endpoints_per_result {
-            0 | 1 => self.one_endpoint(&session, supply).await?,
-            parts => self.several_endpoints(caller, &session, supply, parts).await?,
+            0 | 1 => self.one_endpoint(&session, source).await?,
+            parts => self.several_endpoints(caller, &session, source, parts).await?,
         };
         Ok(self.signed(info.with_descriptor(descriptor), &session))
     }
 
     /// What a command asks for.
-    pub(super) fn supply(&self, session: &Session, command: &Command) -> Result<Supply, Status> {
+    pub(super) fn source(&self, session: &Session, command: &Command) -> Result<ResultSource, Status> {
         match command {
             Command::CommandStatementQuery(CommandStatementQuery { query, transaction_id }) => {
                 self.check_transaction(session, transaction_id.as_deref())?;
-                Ok(Supply::of(query))
+                Ok(ResultSource::of(query))
             }
             Command::CommandPreparedStatementQuery(CommandPreparedStatementQuery {
                 prepared_statement_handle,
             }) => {
                 let number = self.own(session, prepared_statement_handle, Kind::Prepared)?.number;
                 let prepared = session.prepared(number)?;
-                Ok(match Supply::of(&prepared.text) {
-                    Supply::Order(Order { text, .. }, _) => {
-                        Supply::Order(Order { text, parameters: prepared.parameters }, Some(number))
-                    }
+                Ok(match ResultSource::of(&prepared.text) {
+                    ResultSource::Statement(BoundStatement { text, .. }, _) => ResultSource::Statement(
+                        BoundStatement { text, parameters: prepared.parameters },
+                        Some(number),
+                    ),
                     other => other,
                 })
             }
@@ -81,23 +82,23 @@ impl Front {
         }
     }
 
-    async fn one_endpoint(&self, session: &Arc<Session>, supply: Supply) -> Result<FlightInfo, Status> {
-        let schema = self.known(session, &supply).await?;
-        let handle = session.keep(session.new_run(&self.shared), supply);
+    async fn one_endpoint(&self, session: &Arc<Session>, source: ResultSource) -> Result<FlightInfo, Status> {
+        let schema = self.known(session, &source).await?;
+        let handle = session.keep(session.new_run(&self.shared), source);
         let endpoint = FlightEndpoint::new().with_ticket(handle.ticket());
         Ok(info(schema.as_ref())?.with_endpoint(endpoint).with_app_metadata(handle.to_string()))
     }
 
     /// The schema, as far as it is known without running the statement. Finds mistakes in its text, too.
-    async fn known(&self, session: &Arc<Session>, supply: &Supply) -> Result<Option<Schema>, Status> {
-        match supply {
-            Supply::Order(order, _) => {
-                let text = order.text.clone();
+    async fn known(&self, session: &Arc<Session>, source: &ResultSource) -> Result<Option<Schema>, Status> {
+        match source {
+            ResultSource::Statement(statement, _) => {
+                let text = statement.text.clone();
                 let look = move |connection: &Connection| execute::describe(connection, &text, known_schema);
-                Ok(aside(&self.shared, session, look).await?.flatten())
+                Ok(run_internal(&self.shared, session, look).await?.flatten())
             }
-            Supply::Prebuilt(prebuilt) => Ok(Some(prebuilt.schema().as_ref().clone())),
-            Supply::Kept(schema, _) => Ok(Some(schema.as_ref().clone())),
+            ResultSource::Prebuilt(prebuilt) => Ok(Some(prebuilt.schema().as_ref().clone())),
+            ResultSource::Batches(schema, _) => Ok(Some(schema.as_ref().clone())),
         }
     }
 
@@ -105,27 +106,27 @@ impl Front {
         &self,
         caller: &Caller,
         session: &Arc<Session>,
-        supply: Supply,
+        source: ResultSource,
         parts: usize,
     ) -> Result<FlightInfo, Status> {
-        let supplies: Vec<Supply> = match supply {
-            Supply::Prebuilt(prebuilt) => {
-                (0..parts).map(|part| Supply::Prebuilt(prebuilt.part(part, parts))).collect()
+        let sources: Vec<ResultSource> = match source {
+            ResultSource::Prebuilt(prebuilt) => {
+                (0..parts).map(|part| ResultSource::Prebuilt(prebuilt.part(part, parts))).collect()
             }
-            Supply::Kept(schema, batches) => spread(&schema, &batches, parts),
-            Supply::Order(order, prepared) => {
-                let kept = self.kept(caller, session, order, prepared).await?;
+            ResultSource::Batches(schema, batches) => spread(&schema, &batches, parts),
+            ResultSource::Statement(statement, prepared) => {
+                let kept = self.kept(caller, session, statement, prepared).await?;
                 let schema = kept.schema.unwrap_or_else(|| Arc::new(Schema::empty()));
                 spread(&schema, &kept.batches, parts)
             }
         };
-        let schema = match supplies.first() {
+        let schema = match sources.first() {
             Some(first) => self.known(session, first).await?,
             None => None,
         };
         let mut info = info(schema.as_ref())?.with_ordered(true);
-        for (part, supply) in supplies.into_iter().enumerate() {
-            let handle = session.keep(session.new_run(&self.shared), supply);
+        for (part, source) in sources.into_iter().enumerate() {
+            let handle = session.keep(session.new_run(&self.shared), source);
             let endpoint = FlightEndpoint::new().with_ticket(handle.ticket());
             info = info.with_endpoint(match self.location(part) {
                 Some(location) => FlightEndpoint { location: vec![Location { uri: location }], ..endpoint },
@@ -146,33 +147,33 @@ impl Front {
         &self,
         caller: &Caller,
         session: &Arc<Session>,
-        order: Order,
+        statement: BoundStatement,
         prepared: Option<u64>,
-    ) -> Result<Kept, Status> {
-        let errand = self.errand(caller, session, &order.text, prepared);
+    ) -> Result<CollectedResult, Status> {
+        let task = self.task(caller, session, &statement.text, prepared);
         let max_rows = self.shared.config.max_batch_rows.max(1);
-        outcome(&self.shared, errand, move |connection, run: &Run| {
-            let mut kept = Kept::default();
-            execute::query(connection, &order, max_rows, &mut kept, run)?;
+        outcome(&self.shared, task, move |connection, run: &Execution| {
+            let mut kept = CollectedResult::default();
+            execute::query(connection, &statement, max_rows, &mut kept, run)?;
             Ok::<_, Failure>(kept)
         })
         .await
     }
 
     /// A new execution for this caller.
-    pub(super) fn errand(
+    pub(super) fn task(
         &self,
         caller: &Caller,
         session: &Arc<Session>,
         text: &str,
         prepared: Option<u64>,
-    ) -> Errand {
-        Errand {
+    ) -> StatementTask {
+        StatementTask {
             session: session.clone(),
             run: session.new_run(&self.shared),
             number: session.number(),
             prepared,
-            line: caller.line.clone(),
+            client: caller.client.clone(),
             text: text.to_owned(),
         }
     }
@@ -188,13 +189,15 @@ impl Front {
             return Ok(Response::new(schema_result(&schema)?));
         }
         let session = self.session(caller)?;
-        let supply = self.supply(&session, &command)?;
-        let schema = match (self.known(&session, &supply).await?, &supply) {
+        let source = self.source(&session, &command)?;
+        let schema = match (self.known(&session, &source).await?, &source) {
             (Some(schema), _) => schema,
-            (None, Supply::Order(order, _)) => {
-                let order = order.clone();
-                aside(&self.shared, &session, move |connection| execute::first_schema(connection, &order))
-                    .await?
+            (None, ResultSource::Statement(statement, _)) => {
+                let statement = statement.clone();
+                run_internal(&self.shared, &session, move |connection| {
+                    execute::first_schema(connection, &statement)
+                })
+                .await?
             }
             (None, _) => Schema::empty(),
         };
@@ -206,7 +209,7 @@ impl Front {
         &self,
         caller: &Caller,
         ticket: &Ticket,
-    ) -> Result<Response<Flow<FlightData>>, Status> {
+    ) -> Result<Response<BoxStream<FlightData>>, Status> {
         let Some(handle) = Handle::of_ticket(&ticket.ticket) else {
             let command = command(&ticket.ticket)?;
             let session = self.session(caller)?;
@@ -216,7 +219,7 @@ impl Front {
             return Ok(self.signed(Box::pin(stream::iter(messages)), &session));
         };
         let session = self.shared.sessions.named(&handle.session)?;
-        let limit = |run: &Arc<Run>| {
+        let limit = |run: &Arc<Execution>| {
             if let Some(time) = caller.time_left.filter(|_| self.shared.config.interrupt_on_drop) {
                 deadline::interrupt_after(time, run);
             }
@@ -228,16 +231,16 @@ impl Front {
             return Ok(self.signed(Box::pin(answer?), &session));
         }
         let kept = session.redeem(handle.number);
-        let (run, supply) = kept.ok_or_else(|| {
+        let (run, source) = kept.ok_or_else(|| {
             Status::not_found("the ticket was redeemed or cancelled already; run the statement again")
         })?;
-        let (text, prepared) = match &supply {
-            Supply::Order(order, prepared) => (order.text.clone(), *prepared),
-            Supply::Prebuilt(prebuilt) => {
+        let (text, prepared) = match &source {
+            ResultSource::Statement(statement, prepared) => (statement.text.clone(), *prepared),
+            ResultSource::Prebuilt(prebuilt) => {
                 (format!("SELECT * FROM prebuilt(rows => {})", prebuilt.rows), None)
             }
             // It was run when its tickets were made.
-            Supply::Kept(schema, batches) => {
+            ResultSource::Batches(schema, batches) => {
                 let tally = self.shared.tally.clone();
                 let schema = [Ok(encode_schema(schema))];
                 let batches = batches.clone().into_iter().map(move |batch| {
@@ -248,9 +251,10 @@ impl Front {
             }
         };
         limit(&run);
-        let line = caller.line.clone();
-        let errand = Errand { session: session.clone(), run, number: handle.number, prepared, line, text };
-        let answer = answer(&self.shared, errand, supply).await?;
+        let client = caller.client.clone();
+        let task =
+            StatementTask { session: session.clone(), run, number: handle.number, prepared, client, text };
+        let answer = answer(&self.shared, task, source).await?;
         Ok(self.signed(Box::pin(answer), &session))
     }
 }

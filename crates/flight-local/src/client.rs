@@ -18,7 +18,7 @@ use crate::shared::Shared;
 
 /// What the rest of the server knows of a connection.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Client {
     pub(crate) number: u64,
     pub(crate) peer: SocketAddr,
     /// Which listener it came in by.
@@ -27,7 +27,7 @@ pub(crate) struct Line {
     waker: AtomicWaker,
 }
 
-impl Line {
+impl Client {
     /// Ends the connection with a reset: the peer gets nothing that is still on its way.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
@@ -35,16 +35,16 @@ impl Line {
     }
 }
 
-/// All lines there are.
+/// All clients there are.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    open: Mutex<BTreeMap<u64, Arc<Line>>>,
+pub(crate) struct Clients {
+    open: Mutex<BTreeMap<u64, Arc<Client>>>,
 }
 
-impl Lines {
+impl Clients {
     pub(crate) fn cut_all_but(&self, spared: Option<u64>) {
-        for line in self.open.lock().values().filter(|line| Some(line.number) != spared) {
-            line.cut();
+        for client in self.open.lock().values().filter(|client| Some(client.number) != spared) {
+            client.cut();
         }
     }
 
@@ -57,28 +57,28 @@ impl Lines {
     }
 }
 
-/// A socket with its line. Its drop is the end of the connection.
+/// A socket with its client. Its drop is the end of the connection.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct ClientSocket {
     socket: TcpStream,
-    line: Arc<Line>,
+    client: Arc<Client>,
     shared: Arc<Shared>,
 }
 
-impl Wire {
+impl ClientSocket {
     pub(crate) fn new(socket: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         let local = socket.local_addr()?;
         let number = shared.tally.connections_ever.fetch_add(1, Ordering::Relaxed);
-        let line = Line { number, peer, local, cut: AtomicBool::new(false), waker: AtomicWaker::new() };
-        let line = Arc::new(line);
-        shared.lines.open.lock().insert(number, line.clone());
-        Ok(Self { socket, line, shared: shared.clone() })
+        let client = Client { number, peer, local, cut: AtomicBool::new(false), waker: AtomicWaker::new() };
+        let client = Arc::new(client);
+        shared.clients.open.lock().insert(number, client.clone());
+        Ok(Self { socket, client, shared: shared.clone() })
     }
 
-    /// An error once the line is cut.
+    /// An error once the client is cut.
     fn intact(&self) -> io::Result<()> {
-        if !self.line.cut.load(Ordering::SeqCst) {
+        if !self.client.cut.load(Ordering::SeqCst) {
             return Ok(());
         }
         // So that the peer sees a reset, as from a machine that lost power.
@@ -87,35 +87,35 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for ClientSocket {
     fn drop(&mut self) {
-        self.shared.lines.open.lock().remove(&self.line.number);
-        self.shared.sessions.hung_up(self.line.number, &self.shared);
+        self.shared.clients.open.lock().remove(&self.client.number);
+        self.shared.sessions.hung_up(self.client.number, &self.shared);
     }
 }
 
-impl Connected for Wire {
-    type ConnectInfo = Arc<Line>;
+impl Connected for ClientSocket {
+    type ConnectInfo = Arc<Client>;
 
-    fn connect_info(&self) -> Arc<Line> {
-        self.line.clone()
+    fn connect_info(&self) -> Arc<Client> {
+        self.client.clone()
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ClientSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // The server always reads, so this is where a cut is noticed.
-        self.line.waker.register(context.waker());
+        self.client.waker.register(context.waker());
         self.intact()?;
         Pin::new(&mut self.socket).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ClientSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

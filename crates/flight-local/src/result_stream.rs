@@ -15,35 +15,35 @@ use tonic::Status;
 
 use crate::counters::{Tally, count};
 use crate::error::Failure;
-use crate::outside;
+use crate::execution::{CancelOnDrop, Execution};
 use crate::race::unless;
-use crate::run::{Leash, Run};
+use crate::runtime;
 
 /// How many messages a statement may be ahead of the transport.
 const AHEAD: usize = 2;
 
 /// The two ends of a result on its way.
-pub(crate) fn pipe(run: &Arc<Run>, persists: bool) -> (Sink, Receiver<FlightData>) {
+pub(crate) fn pipe(run: &Arc<Execution>, persists: bool) -> (ResultSender, Receiver<FlightData>) {
     let (out, messages) = channel(AHEAD);
-    (Sink { out, run: run.clone(), persists }, messages)
+    (ResultSender { out, run: run.clone(), persists }, messages)
 }
 
 /// The end a statement writes to, on its thread. The schema comes first.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub(crate) struct ResultSender {
     out: Sender<FlightData>,
-    run: Arc<Run>,
+    run: Arc<Execution>,
     /// Goes on when nobody listens any more.
     persists: bool,
 }
 
 /// What takes a result: its schema first, then its batches.
-pub(crate) trait Output {
+pub(crate) trait BatchSink {
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), Failure>;
     fn batch(&mut self, batch: RecordBatch) -> Result<(), Failure>;
 }
 
-impl Output for Sink {
+impl BatchSink for ResultSender {
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), Failure> {
         self.message(encode_schema(schema))
     }
@@ -55,12 +55,12 @@ impl Output for Sink {
 
 /// A result that is kept in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct CollectedResult {
     pub(crate) schema: Option<SchemaRef>,
     pub(crate) batches: Vec<RecordBatch>,
 }
 
-impl Output for Kept {
+impl BatchSink for CollectedResult {
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), Failure> {
         self.schema = Some(schema.clone());
         Ok(())
@@ -72,10 +72,10 @@ impl Output for Kept {
     }
 }
 
-impl Sink {
+impl ResultSender {
     /// Waits until there is room: so a slow consumer holds its statement back.
     pub(crate) fn message(&mut self, message: FlightData) -> Result<(), Failure> {
-        if self.run.is_hushed() {
+        if self.run.discards_output() {
             return Ok(());
         }
         let out = &self.out;
@@ -85,7 +85,7 @@ impl Sink {
                 Some(true)
             }
             Err(_) => {
-                outside::wait_for(unless(async { out.send(message).await.is_ok() }, self.run.cancelled()))
+                runtime::wait_for(unless(async { out.send(message).await.is_ok() }, self.run.cancelled()))
             }
         };
         match sent {
@@ -114,22 +114,22 @@ pub(crate) fn encode(batch: &RecordBatch) -> Result<FlightData, Failure> {
 
 /// A result as the transport takes it. Dropping it interrupts the statement behind it.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResultStream {
     first: Option<FlightData>,
     messages: Receiver<FlightData>,
     /// The statement, and how it ended.
     verdict: Option<JoinHandle<Result<(), Status>>>,
     tally: Arc<Tally>,
-    _leash: Leash,
+    _cancel_on_drop: CancelOnDrop,
 }
 
-impl Answer {
+impl ResultStream {
     /// Waits for the first message, or for the failure that came instead.
     pub(crate) async fn begin(
         mut messages: Receiver<FlightData>,
         verdict: JoinHandle<Result<(), Status>>,
         tally: Arc<Tally>,
-        leash: Leash,
+        cancel_on_drop: CancelOnDrop,
     ) -> Result<Self, Status> {
         let first = messages.recv().await;
         let verdict = match first {
@@ -139,7 +139,7 @@ impl Answer {
                 None
             }
         };
-        Ok(Self { first, messages, verdict, tally, _leash: leash })
+        Ok(Self { first, messages, verdict, tally, _cancel_on_drop: cancel_on_drop })
     }
 }
 
@@ -147,7 +147,7 @@ fn ended<E>(verdict: Result<Result<(), Status>, E>) -> Result<(), Status> {
     verdict.unwrap_or_else(|_| Err(Status::internal("the statement's thread ended early")))
 }
 
-impl Stream for Answer {
+impl Stream for ResultStream {
     type Item = Result<FlightData, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -6,13 +6,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use crate::run::Run;
-use crate::sink::Answer;
+use crate::execution::Execution;
+use crate::result_stream::ResultStream;
 
 /// A statement that was begun by a poll.
 #[derive(Debug)]
-pub(crate) struct Polled {
-    pub(crate) run: Arc<Run>,
+pub(crate) struct BackgroundStatement {
+    pub(crate) run: Arc<Execution>,
     outcome: Mutex<Outcome>,
     bell: Notify,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Polled {
 enum Outcome {
     /// It has neither a row nor an error yet.
     None,
-    Ready(Box<Answer>),
+    Ready(Box<ResultStream>),
     Failed(Status),
     /// Somebody has it.
     Taken,
@@ -29,29 +29,29 @@ enum Outcome {
 
 /// What a poll finds.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum PollState {
     Nothing,
     Result,
     Failure(Status),
 }
 
-impl Polled {
-    pub(crate) fn new(run: Arc<Run>) -> Self {
+impl BackgroundStatement {
+    pub(crate) fn new(run: Arc<Execution>) -> Self {
         Self { run, outcome: Mutex::new(Outcome::None), bell: Notify::new() }
     }
 
     /// The first rows are there, or an error is.
-    pub(crate) fn set(&self, answer: Result<Answer, Status>) {
+    pub(crate) fn set(&self, answer: Result<ResultStream, Status>) {
         let outcome = answer.map_or_else(Outcome::Failed, |answer| Outcome::Ready(Box::new(answer)));
         *self.outcome.lock() = outcome;
         self.bell.notify_waiters();
     }
 
-    pub(crate) fn look(&self) -> Found {
+    pub(crate) fn look(&self) -> PollState {
         match &*self.outcome.lock() {
-            Outcome::None => Found::Nothing,
-            Outcome::Ready(_) | Outcome::Taken => Found::Result,
-            Outcome::Failed(status) => Found::Failure(status.clone()),
+            Outcome::None => PollState::Nothing,
+            Outcome::Ready(_) | Outcome::Taken => PollState::Result,
+            Outcome::Failed(status) => PollState::Failure(status.clone()),
         }
     }
 
@@ -60,7 +60,7 @@ impl Polled {
         loop {
             // Made before the look, so that no bell is missed in between.
             let bell = self.bell.notified();
-            if !matches!(self.look(), Found::Nothing) {
+            if !matches!(self.look(), PollState::Nothing) {
                 return;
             }
             bell.await;
@@ -68,7 +68,7 @@ impl Polled {
     }
 
     /// The result, once.
-    pub(crate) async fn take(&self) -> Result<Answer, Status> {
+    pub(crate) async fn take(&self) -> Result<ResultStream, Status> {
         self.found().await;
         match std::mem::replace(&mut *self.outcome.lock(), Outcome::Taken) {
             Outcome::Ready(answer) => Ok(*answer),

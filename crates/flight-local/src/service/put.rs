@@ -19,22 +19,22 @@ use prost::Message;
 use tokio::sync::mpsc::channel;
 use tonic::{Response, Status, Streaming};
 
-use super::{Caller, Flow, Front, command, flow, unknown};
-use crate::execute::{self, Order};
+use super::{BoxStream, Caller, Service, command, flow, unknown};
+use crate::execute::{self, BoundStatement};
 use crate::handle::Kind;
-use crate::ingest::{Fed, ingest};
-use crate::perform::outcome;
+use crate::ingest::{IngestMessage, ingest};
 use crate::session::Session;
+use crate::statement_task::outcome;
 
 /// How many batches may wait to be taken in.
 const AHEAD: usize = 4;
 
-impl Front {
+impl Service {
     pub(super) async fn put(
         &self,
         caller: &Caller,
         mut data: Streaming<FlightData>,
-    ) -> Result<Response<Flow<PutResult>>, Status> {
+    ) -> Result<Response<BoxStream<PutResult>>, Status> {
         let first = data.message().await?.ok_or_else(|| Status::invalid_argument("nothing was sent"))?;
         let descriptor = first.flight_descriptor.as_ref();
         let descriptor =
@@ -46,7 +46,7 @@ impl Front {
         let answer = match command {
             Command::CommandStatementUpdate(CommandStatementUpdate { query, transaction_id }) => {
                 self.check_transaction(&session, transaction_id.as_deref())?;
-                self.update(caller, &session, Order::plain(query), None).await?
+                self.update(caller, &session, BoundStatement::plain(query), None).await?
             }
             Command::CommandPreparedStatementUpdate(CommandPreparedStatementUpdate {
                 prepared_statement_handle,
@@ -55,7 +55,13 @@ impl Front {
                 let prepared = session.prepared(number)?;
                 // What comes along is meant for this once; else what was bound before.
                 let parameters = batches(data).await?.or(prepared.parameters);
-                self.update(caller, &session, Order { text: prepared.text, parameters }, Some(number)).await?
+                self.update(
+                    caller,
+                    &session,
+                    BoundStatement { text: prepared.text, parameters },
+                    Some(number),
+                )
+                .await?
             }
             Command::CommandPreparedStatementQuery(CommandPreparedStatementQuery {
                 prepared_statement_handle,
@@ -78,12 +84,12 @@ impl Front {
         &self,
         caller: &Caller,
         session: &Arc<Session>,
-        order: Order,
+        statement: BoundStatement,
         prepared: Option<u64>,
     ) -> Result<PutResult, Status> {
-        let errand = self.errand(caller, session, &order.text, prepared);
+        let task = self.task(caller, session, &statement.text, prepared);
         let changed =
-            outcome(&self.shared, errand, move |connection, run| execute::update(connection, &order, run))
+            outcome(&self.shared, task, move |connection, run| execute::update(connection, &statement, run))
                 .await?;
         Ok(counted(if self.shared.config.zero_counts { 0 } else { changed }))
     }
@@ -95,18 +101,18 @@ impl Front {
         command: CommandStatementIngest,
         data: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
     ) -> Result<PutResult, Status> {
-        let errand = self.errand(caller, session, &format!("INGEST INTO {}", command.table), None);
+        let task = self.task(caller, session, &format!("INGEST INTO {}", command.table), None);
         let (feed, fed) = channel(AHEAD);
         let tally = self.shared.tally.clone();
-        let taking = outcome(&self.shared, errand, move |connection, run| {
+        let taking = outcome(&self.shared, task, move |connection, run| {
             ingest(connection, &command, fed, run, &tally)
         });
         let feeding = async move {
             let mut decoder = FlightDataDecoder::new(data.map_err(FlightError::from));
             while let Some(decoded) = contained(decoder.try_next()).await.map_err(Status::from)? {
                 let item = match decoded.payload {
-                    DecodedPayload::Schema(schema) => Fed::Schema(schema),
-                    DecodedPayload::RecordBatch(batch) => Fed::Batch(batch),
+                    DecodedPayload::Schema(schema) => IngestMessage::Schema(schema),
+                    DecodedPayload::RecordBatch(batch) => IngestMessage::Batch(batch),
                     DecodedPayload::None => continue,
                 };
                 // Refused by one who has failed and will say why.
@@ -115,7 +121,7 @@ impl Front {
                 }
             }
             at_its_end().await;
-            let (Ok(()) | Err(_)) = feed.send(Fed::End).await;
+            let (Ok(()) | Err(_)) = feed.send(IngestMessage::End).await;
             Ok::<_, Status>(())
         };
         both(feeding, taking).await.map(counted)

@@ -9,42 +9,42 @@ use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-use crate::counters::AtWork;
+use crate::client::Client;
+use crate::counters::RunningStatement;
 use crate::error::Failure;
 use crate::execute;
+use crate::execution::{CancelOnDrop, Execution};
 use crate::faults::Fault;
-use crate::outside;
 use crate::race::unless;
-use crate::run::{Leash, Run};
-use crate::session::{Engine, Session};
+use crate::result_source::ResultSource;
+use crate::result_stream::{BatchSink, ResultSender, ResultStream, pipe};
+use crate::runtime;
+use crate::session::{LazyConnection, Session};
 use crate::shared::Shared;
-use crate::sink::{Answer, Output, Sink, pipe};
-use crate::supply::Supply;
-use crate::wire::Line;
 
 /// A statement on its way: whose it is, and who waits for it.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct StatementTask {
     pub(crate) session: Arc<Session>,
-    pub(crate) run: Arc<Run>,
+    pub(crate) run: Arc<Execution>,
     /// Its number among the session's handles.
     pub(crate) number: u64,
     pub(crate) prepared: Option<u64>,
     /// The connection that a fault would cut.
-    pub(crate) line: Arc<Line>,
+    pub(crate) client: Arc<Client>,
     pub(crate) text: String,
 }
 
 /// Executes something that is no statement of a client's: without counts and faults.
-pub(crate) async fn aside<T: Send + 'static>(
+pub(crate) async fn run_internal<T: Send + 'static>(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
     work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Status> {
     let run = session.new_run(shared);
-    let engine = session.lock(&run).await?;
-    let _leash = Leash::new(run.clone(), true);
-    on_thread(shared, session, engine, run, move |connection, _| work(connection))
+    let connection = session.lock(&run).await?;
+    let _cancel_on_drop = CancelOnDrop::new(run.clone(), true);
+    on_thread(shared, session, connection, run, move |connection, _| work(connection))
         .await
         .map_err(|failure| failure.status(shared.config.internal_errors))
 }
@@ -52,17 +52,17 @@ pub(crate) async fn aside<T: Send + 'static>(
 /// Executes a statement in its turn. It goes on when this future is dropped only if it runs as a task of its own.
 pub(crate) async fn perform<T: Send + 'static>(
     shared: Arc<Shared>,
-    errand: Errand,
-    work: impl FnOnce(&Connection, &Run) -> Result<T, Failure> + Send + 'static,
+    task: StatementTask,
+    work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Status> {
-    let Errand { session, run, number, prepared, line, text } = errand;
-    let _enlisted = session.enlist(number, &run, prepared);
-    let engine = session.lock(&run).await?;
-    let mut at_work = AtWork::begin(&shared.tally);
+    let StatementTask { session, run, number, prepared, client, text } = task;
+    let _registered = session.register(number, &run, prepared);
+    let connection = session.lock(&run).await?;
+    let mut running = RunningStatement::begin(&shared.tally);
     shared.log(&text);
-    let result = execute_with_faults(&shared, &session, engine, &run, &line, work).await;
+    let result = execute_with_faults(&shared, &session, connection, &run, &client, work).await;
     if !matches!(&result, Err(status) if status.code() == tonic::Code::Cancelled) {
-        at_work.finish();
+        running.finish();
     }
     result
 }
@@ -70,15 +70,15 @@ pub(crate) async fn perform<T: Send + 'static>(
 async fn execute_with_faults<T: Send + 'static>(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
-    engine: OwnedMutexGuard<Engine>,
-    run: &Arc<Run>,
-    line: &Line,
-    work: impl FnOnce(&Connection, &Run) -> Result<T, Failure> + Send + 'static,
+    connection: OwnedMutexGuard<LazyConnection>,
+    run: &Arc<Execution>,
+    client: &Client,
+    work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Status> {
     let interrupted = || Failure::Interrupted.status(false);
     let delay = shared.faults.delay();
     if !delay.is_zero() {
-        unless(outside::sleep(delay), run.cancelled()).await.ok_or_else(interrupted)?;
+        unless(runtime::sleep(delay), run.cancelled()).await.ok_or_else(interrupted)?;
     }
     let fault = shared.faults.next();
     match fault {
@@ -88,15 +88,15 @@ async fn execute_with_faults<T: Send + 'static>(
             return Err(interrupted());
         }
         Fault::ResetBefore => {
-            line.cut();
+            client.cut();
             return Err(Status::unavailable("a fault has cut the connection"));
         }
-        Fault::ResetAfter => run.hush(),
+        Fault::ResetAfter => run.discard_output(),
         Fault::Internal => return Err(Status::internal("a fault has made the statement fail")),
     }
-    let result = on_thread(shared, session, engine, run.clone(), work).await;
+    let result = on_thread(shared, session, connection, run.clone(), work).await;
     if fault == Fault::ResetAfter {
-        line.cut();
+        client.cut();
     }
     result.map_err(|failure| failure.status(shared.config.internal_errors))
 }
@@ -105,14 +105,14 @@ async fn execute_with_faults<T: Send + 'static>(
 async fn on_thread<T: Send + 'static>(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
-    mut engine: OwnedMutexGuard<Engine>,
-    run: Arc<Run>,
-    work: impl FnOnce(&Connection, &Run) -> Result<T, Failure> + Send + 'static,
+    mut connection: OwnedMutexGuard<LazyConnection>,
+    run: Arc<Execution>,
+    work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let (shared, session) = (shared.clone(), session.clone());
-    let task = outside::blocking(move || {
+    let task = runtime::blocking(move || {
         let _entered = run.enter();
-        let connection = engine.connection(&shared)?;
+        let connection = connection.connection(&shared)?;
         let result = work(connection, &run);
         // By a statement of the client's own, or by an interruption, which undoes the whole of it: what names it from
         // now on must not run outside of it.
@@ -129,49 +129,56 @@ async fn on_thread<T: Send + 'static>(
 }
 
 /// A result on its way: where it comes out, how it ends, and what ends it early.
-type Begun = (Receiver<FlightData>, JoinHandle<Result<(), Status>>, Leash);
+type Begun = (Receiver<FlightData>, JoinHandle<Result<(), Status>>, CancelOnDrop);
 
 /// Begins a statement, as a task of its own.
-pub(crate) fn begin(shared: &Arc<Shared>, errand: Errand, supply: Supply) -> Begun {
+pub(crate) fn begin(shared: &Arc<Shared>, task: StatementTask, source: ResultSource) -> Begun {
     let persists = !shared.config.interrupt_on_drop;
-    let run = errand.run.clone();
-    let (sink, messages) = pipe(&run, persists);
+    let run = task.run.clone();
+    let (sender, messages) = pipe(&run, persists);
     let max_rows = shared.config.max_batch_rows.max(1);
-    let work = move |connection: &Connection, run: &Run| produce(connection, &supply, max_rows, sink, run);
-    let task = outside::spawn(perform(shared.clone(), errand, work));
-    (messages, task, Leash::new(run, !persists))
+    let work =
+        move |connection: &Connection, run: &Execution| produce(connection, &source, max_rows, sender, run);
+    let task = runtime::spawn(perform(shared.clone(), task, work));
+    (messages, task, CancelOnDrop::new(run, !persists))
 }
 
 fn produce(
     connection: &Connection,
-    supply: &Supply,
+    source: &ResultSource,
     max_rows: usize,
-    mut sink: Sink,
-    run: &Run,
+    mut sender: ResultSender,
+    run: &Execution,
 ) -> Result<(), Failure> {
-    match supply {
-        Supply::Order(order, _) => execute::query(connection, order, max_rows, &mut sink, run),
-        Supply::Prebuilt(prebuilt) => prebuilt.stream(&mut sink, run),
-        Supply::Kept(schema, batches) => {
-            sink.schema(schema)?;
-            batches.iter().try_for_each(|batch| sink.batch(batch.clone()))
+    match source {
+        ResultSource::Statement(statement, _) => {
+            execute::query(connection, statement, max_rows, &mut sender, run)
+        }
+        ResultSource::Prebuilt(prebuilt) => prebuilt.stream(&mut sender, run),
+        ResultSource::Batches(schema, batches) => {
+            sender.schema(schema)?;
+            batches.iter().try_for_each(|batch| sender.batch(batch.clone()))
         }
     }
 }
 
 /// Begins a statement and waits for the first of its result.
-pub(crate) async fn answer(shared: &Arc<Shared>, errand: Errand, supply: Supply) -> Result<Answer, Status> {
-    let (messages, task, leash) = begin(shared, errand, supply);
-    Answer::begin(messages, task, shared.tally.clone(), leash).await
+pub(crate) async fn answer(
+    shared: &Arc<Shared>,
+    task: StatementTask,
+    source: ResultSource,
+) -> Result<ResultStream, Status> {
+    let (messages, task, cancel_on_drop) = begin(shared, task, source);
+    ResultStream::begin(messages, task, shared.tally.clone(), cancel_on_drop).await
 }
 
 /// Executes a statement whose result is one value, and waits for it.
 pub(crate) async fn outcome<T: Send + 'static>(
     shared: &Arc<Shared>,
-    errand: Errand,
-    work: impl FnOnce(&Connection, &Run) -> Result<T, Failure> + Send + 'static,
+    task: StatementTask,
+    work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Status> {
-    let _leash = Leash::new(errand.run.clone(), shared.config.interrupt_on_drop);
-    let task = outside::spawn(perform(shared.clone(), errand, work));
+    let _cancel_on_drop = CancelOnDrop::new(task.run.clone(), shared.config.interrupt_on_drop);
+    let task = runtime::spawn(perform(shared.clone(), task, work));
     task.await.unwrap_or_else(|_| Err(Status::internal("the statement's thread ended early")))
 }

@@ -3,10 +3,10 @@
 mod action;
 mod cancel;
 mod catalog;
-mod facts;
 mod poll;
 mod put;
 mod query;
+mod sql_info;
 mod transaction;
 
 use std::pin::Pin;
@@ -25,55 +25,58 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::client::Client;
 use crate::config::{SessionKey, Support};
 use crate::counters::count;
 use crate::deadline;
 use crate::session::Session;
 use crate::sessions::COOKIE;
 use crate::shared::Shared;
-use crate::wire::Line;
 
 /// The header that tells the session of an answer.
 const SESSION: &str = "flight-session-id";
 
 /// What a call may answer with.
-type Flow<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The service.
 #[derive(Clone, Debug)]
-pub(crate) struct Front {
+pub(crate) struct Service {
     shared: Arc<Shared>,
 }
 
 /// Who calls.
 #[derive(Debug)]
 struct Caller {
-    line: Arc<Line>,
+    client: Arc<Client>,
     cookie: Option<String>,
     /// How long the call may take.
     time_left: Option<Duration>,
 }
 
-impl Front {
+impl Service {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
 
     /// Lets a call in that has the right to.
     fn admit<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        self.shared.gate.admit(request.metadata()).inspect_err(|_| count(&self.shared.tally.refused))?;
+        self.shared
+            .authenticator
+            .admit(request.metadata())
+            .inspect_err(|_| count(&self.shared.tally.refused))?;
         let extensions = request.extensions();
-        let line = match extensions.get::<TlsConnectInfo<Arc<Line>>>() {
+        let client = match extensions.get::<TlsConnectInfo<Arc<Client>>>() {
             Some(secured) => Some(secured.get_ref()),
-            None => extensions.get::<Arc<Line>>(),
+            None => extensions.get::<Arc<Client>>(),
         };
-        let line = line.cloned().ok_or_else(|| Status::internal("a call without a connection"))?;
+        let client = client.cloned().ok_or_else(|| Status::internal("a call without a connection"))?;
         let metadata = request.metadata();
-        Ok(Caller { line, cookie: cookie(metadata), time_left: deadline::time_left(metadata) })
+        Ok(Caller { client, cookie: cookie(metadata), time_left: deadline::time_left(metadata) })
     }
 
     fn session(&self, caller: &Caller) -> Result<Arc<Session>, Status> {
-        self.shared.sessions.of(&caller.line, caller.cookie.as_deref(), &self.shared)
+        self.shared.sessions.of(&caller.client, caller.cookie.as_deref(), &self.shared)
     }
 
     /// An answer that tells its session.
@@ -125,26 +128,27 @@ fn supported(support: Support, what: &str) -> Result<(), Status> {
     }
 }
 
-fn flow<T: Send + 'static>(items: impl IntoIterator<Item = T, IntoIter: Send + 'static>) -> Flow<T> {
+fn flow<T: Send + 'static>(items: impl IntoIterator<Item = T, IntoIter: Send + 'static>) -> BoxStream<T> {
     Box::pin(stream::iter(items.into_iter().map(Ok)))
 }
 
 #[tonic::async_trait]
-impl FlightService for Front {
-    type HandshakeStream = Flow<HandshakeResponse>;
-    type ListFlightsStream = Flow<FlightInfo>;
-    type DoGetStream = Flow<FlightData>;
-    type DoPutStream = Flow<PutResult>;
-    type DoActionStream = Flow<arrow_flight::Result>;
-    type ListActionsStream = Flow<ActionType>;
-    type DoExchangeStream = Flow<FlightData>;
+impl FlightService for Service {
+    type HandshakeStream = BoxStream<HandshakeResponse>;
+    type ListFlightsStream = BoxStream<FlightInfo>;
+    type DoGetStream = BoxStream<FlightData>;
+    type DoPutStream = BoxStream<PutResult>;
+    type DoActionStream = BoxStream<arrow_flight::Result>;
+    type ListActionsStream = BoxStream<ActionType>;
+    type DoExchangeStream = BoxStream<FlightData>;
 
     async fn handshake(
         &self,
         request: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
-        let gate = &self.shared.gate;
-        let token = gate.log_in(request.metadata()).inspect_err(|_| count(&self.shared.tally.refused))?;
+        let authenticator = &self.shared.authenticator;
+        let token =
+            authenticator.log_in(request.metadata()).inspect_err(|_| count(&self.shared.tally.refused))?;
         count(&self.shared.tally.handshakes);
         let answer = HandshakeResponse { protocol_version: 0, payload: token.to_owned().into() };
         let mut response = Response::new(flow([answer]));

@@ -9,22 +9,22 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use super::query::info;
-use super::{Caller, Front, command};
+use super::{Caller, Service, command};
+use crate::background::{BackgroundStatement, PollState};
 use crate::config::Support;
 use crate::counters::count;
 use crate::handle::{Handle, Kind};
-use crate::outside;
-use crate::perform::begin;
-use crate::polled::{Found, Polled};
 use crate::race::unless;
+use crate::result_source::ResultSource;
+use crate::result_stream::ResultStream;
+use crate::runtime;
 use crate::session::Session;
-use crate::sink::Answer;
-use crate::supply::Supply;
+use crate::statement_task::begin;
 
 /// How long a poll waits for news.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-impl Front {
+impl Service {
     /// Begins a statement, or looks how far it is.
     pub(super) async fn poll(
         &self,
@@ -57,18 +57,22 @@ impl Front {
         session: &Arc<Session>,
         command: &Command,
     ) -> Result<Handle, Status> {
-        let supply = self.supply(session, command)?;
-        let (text, prepared) = match &supply {
-            Supply::Order(order, prepared) => (order.text.clone(), *prepared),
-            Supply::Prebuilt(_) | Supply::Kept(..) => ("SELECT * FROM prebuilt".to_owned(), None),
+        let source = self.source(session, command)?;
+        let (text, prepared) = match &source {
+            ResultSource::Statement(statement, prepared) => (statement.text.clone(), *prepared),
+            ResultSource::Prebuilt(_) | ResultSource::Batches(..) => {
+                ("SELECT * FROM prebuilt".to_owned(), None)
+            }
         };
-        let errand = self.errand(caller, session, &text, prepared);
-        let number = errand.number;
-        let polled = Arc::new(Polled::new(errand.run.clone()));
+        let task = self.task(caller, session, &text, prepared);
+        let number = task.number;
+        let polled = Arc::new(BackgroundStatement::new(task.run.clone()));
         session.keep_polled(number, polled.clone());
-        let (messages, task, leash) = begin(&self.shared, errand, supply);
+        let (messages, task, cancel_on_drop) = begin(&self.shared, task, source);
         let tally = self.shared.tally.clone();
-        outside::spawn(async move { polled.set(Answer::begin(messages, task, tally, leash).await) });
+        runtime::spawn(async move {
+            polled.set(ResultStream::begin(messages, task, tally, cancel_on_drop).await)
+        });
         Ok(session.handle(Kind::Statement, number))
     }
 
@@ -76,15 +80,15 @@ impl Front {
         let polled = session.polled(handle.number);
         let polled = polled.ok_or_else(|| Status::not_found("the statement has ended; poll it anew"))?;
         // Waits for news, and for a while only: a client wants to tell its user something.
-        unless(polled.found(), outside::sleep(PATIENCE)).await;
+        unless(polled.found(), runtime::sleep(PATIENCE)).await;
         let info = info(None)?.with_app_metadata(handle.to_string());
         match polled.look() {
-            Found::Failure(status) => {
+            PollState::Failure(status) => {
                 session.forget_polled(handle.number);
                 Err(status)
             }
-            Found::Result => Ok(complete(info, handle)),
-            Found::Nothing => Ok(PollInfo {
+            PollState::Result => Ok(complete(info, handle)),
+            PollState::Nothing => Ok(PollInfo {
                 info: Some(info),
                 flight_descriptor: Some(again(handle.any())),
                 progress: polled.run.progress(),

@@ -14,10 +14,10 @@ use arrow_schema::{DataType, Field, Schema};
 use prost::Message;
 use tonic::{Response, Status};
 
-use super::{Caller, Flow, Front, flow, supported, unknown};
-use crate::cells::known_schema;
+use super::{BoxStream, Caller, Service, flow, supported, unknown};
+use crate::batch_builder::known_schema;
 use crate::config::Support;
-use crate::control::{TELL, obey};
+use crate::control::{TELL, execute};
 use crate::counters::count;
 use crate::error::Failure;
 use crate::execute;
@@ -26,16 +26,16 @@ use crate::messages::{
     CloseSessionRequest, CloseSessionResult, CloseStatus, GetSessionOptionsRequest, GetSessionOptionsResult,
     OptionError, SetSessionOptionsRequest, SetSessionOptionsResult,
 };
-use crate::perform::aside;
 use crate::prebuilt::Prebuilt;
 use crate::session::Session;
+use crate::statement_task::run_internal;
 
-impl Front {
+impl Service {
     pub(super) async fn act(
         &self,
         caller: &Caller,
         action: Action,
-    ) -> Result<Response<Flow<arrow_flight::Result>>, Status> {
+    ) -> Result<Response<BoxStream<arrow_flight::Result>>, Status> {
         let (tally, known) = (&self.shared.tally, self.shared.config.actions);
         let name = action.r#type.as_str();
         let body = &action.body[..];
@@ -54,7 +54,7 @@ impl Front {
                 return Ok(Response::new(answer(Some(result.as_any().encode_to_vec()))));
             }
             TELL if self.shared.config.control => {
-                let said = obey(&self.shared, caller.line.number, body)?;
+                let said = execute(&self.shared, caller.client.number, body)?;
                 return Ok(Response::new(answer(Some(said.into_bytes()))));
             }
             _ => {}
@@ -159,7 +159,7 @@ impl Front {
             Some(prebuilt) => (Some(prebuilt.schema().as_ref().clone()), Schema::empty()),
             None => {
                 let text = query.clone();
-                aside(&self.shared, session, move |connection| look(connection, &text)).await?
+                run_internal(&self.shared, session, move |connection| look(connection, &text)).await?
             }
         };
         Ok(ActionCreatePreparedStatementResult {
@@ -183,7 +183,7 @@ impl Front {
             }
             (options.clone(), errors)
         });
-        aside(&self.shared, session, move |connection| options.apply(connection)).await?;
+        run_internal(&self.shared, session, move |connection| options.apply(connection)).await?;
         Ok(SetSessionOptionsResult { errors })
     }
 }
@@ -207,7 +207,7 @@ fn ipc(schema: &Schema) -> Result<prost::bytes::Bytes, Status> {
     message.map(|IpcMessage(bytes)| bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-fn answer(body: Option<Vec<u8>>) -> Flow<arrow_flight::Result> {
+fn answer(body: Option<Vec<u8>>) -> BoxStream<arrow_flight::Result> {
     flow(body.map(|body| arrow_flight::Result { body: body.into() }))
 }
 

@@ -10,21 +10,21 @@ use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::client::ClientSocket;
 use crate::counters::count;
 use crate::error::StartError;
-use crate::outside;
+use crate::runtime;
 use crate::shared::Shared;
-use crate::wire::Wire;
 
 /// Connections that were accepted and not served yet.
-pub(crate) type Incoming = Sender<std::io::Result<Wire>>;
+pub(crate) type Incoming = Sender<std::io::Result<ClientSocket>>;
 
-/// A wish for a reboot.
+/// A reboot for a reboot.
 #[derive(Debug)]
 pub(crate) struct Reboot {
     /// How long to be down.
     pub(crate) down: Duration,
-    /// The connection that the wish came by: it has no session, and waits for an answer.
+    /// The connection that the reboot came by: it has no session, and waits for an answer.
     pub(crate) spare: Option<u64>,
     /// Whom to tell when it is over.
     pub(crate) done: oneshot::Sender<std::io::Result<()>>,
@@ -33,35 +33,44 @@ pub(crate) struct Reboot {
 /// How many may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
-/// Keeps the doors, and reboots when it is told to: one reboot after another.
-pub(crate) async fn keep(doors: Vec<Door>, mut reboots: UnboundedReceiver<Reboot>, shared: Arc<Shared>) {
+/// Keeps the listeners, and reboots when it is told to: one reboot after another.
+pub(crate) async fn serve_reboots(
+    listeners: Vec<Listener>,
+    mut reboots: UnboundedReceiver<Reboot>,
+    shared: Arc<Shared>,
+) {
     while let Some(Reboot { down, spare, done }) = reboots.recv().await {
         // Whoever asked may have gone away.
-        let (Ok(()) | Err(_)) = done.send(reboot(&doors, down, spare, &shared).await);
+        let (Ok(()) | Err(_)) = done.send(reboot(&listeners, down, spare, &shared).await);
     }
 }
 
-async fn reboot(doors: &[Door], down: Duration, spare: Option<u64>, shared: &Shared) -> std::io::Result<()> {
+async fn reboot(
+    listeners: &[Listener],
+    down: Duration,
+    spare: Option<u64>,
+    shared: &Shared,
+) -> std::io::Result<()> {
     let mut closed = Vec::new();
-    for door in doors {
-        closed.push(door.close().await?);
+    for listener in listeners {
+        closed.push(listener.close().await?);
     }
-    shared.lines.cut_all_but(spare);
+    shared.clients.cut_all_but(spare);
     shared.sessions.end_all();
-    outside::sleep(down).await;
-    doors.iter().zip(closed).try_for_each(|(door, closed)| door.open_again(closed))
+    runtime::sleep(down).await;
+    listeners.iter().zip(closed).try_for_each(|(listener, closed)| listener.open_again(closed))
 }
 
 /// One listener; it can be closed for a while and opened again at the same address.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Listener {
     address: SocketAddr,
     incoming: Incoming,
     shared: Arc<Shared>,
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Door {
+impl Listener {
     /// Must be called on the server's own runtime.
     pub(crate) fn open(
         wanted: SocketAddr,
@@ -69,11 +78,11 @@ impl Door {
         shared: &Arc<Shared>,
     ) -> Result<Self, StartError> {
         let problem = |reason| StartError::Listen { address: wanted, reason };
-        let listener = bind(wanted).and_then(|socket| socket.listen(BACKLOG)).map_err(problem)?;
-        let address = listener.local_addr().map_err(problem)?;
-        let door = Self { address, incoming, shared: shared.clone(), accepting: Mutex::new(None) };
-        door.accept(listener);
-        Ok(door)
+        let socket = bind(wanted).and_then(|socket| socket.listen(BACKLOG)).map_err(problem)?;
+        let address = socket.local_addr().map_err(problem)?;
+        let listener = Self { address, incoming, shared: shared.clone(), accepting: Mutex::new(None) };
+        listener.accept(socket);
+        Ok(listener)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -81,7 +90,7 @@ impl Door {
     }
 
     fn accept(&self, listener: TcpListener) {
-        let task = outside::spawn(accept(listener, self.incoming.clone(), self.shared.clone()));
+        let task = runtime::spawn(accept(listener, self.incoming.clone(), self.shared.clone()));
         *self.accepting.lock() = Some(task);
     }
 
@@ -102,7 +111,7 @@ impl Door {
     }
 }
 
-/// The address of a closed door.
+/// The address of a closed listener.
 #[derive(Debug)]
 struct Closed(TcpSocket);
 
@@ -122,14 +131,14 @@ async fn accept(listener: TcpListener, incoming: Incoming, shared: Arc<Shared>) 
                 let (Ok(()) | Err(_)) = socket.set_zero_linger();
             }
             Ok((socket, peer)) => {
-                if let Ok(wire) = Wire::new(socket, peer, &shared)
-                    && incoming.send(Ok(wire)).await.is_err()
+                if let Ok(socket) = ClientSocket::new(socket, peer, &shared)
+                    && incoming.send(Ok(socket)).await.is_err()
                 {
                     return;
                 }
             }
             // Out of descriptors, mostly: others have to close some first.
-            Err(_) => outside::sleep(Duration::from_millis(10)).await,
+            Err(_) => runtime::sleep(Duration::from_millis(10)).await,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Threads, time and chance: the one file that takes them from the machine.
+//! ServerRuntime, time and chance: the one file that takes them from the machine.
 #![allow(clippy::disallowed_methods, reason = "the one file that may")]
 
 use std::future::Future;
@@ -12,12 +12,12 @@ use crate::error::StartError;
 
 /// A runtime of its own: the server serves tests of any kind, also those with a single thread that blocks.
 #[derive(Debug)]
-pub(crate) struct Threads {
+pub(crate) struct ServerRuntime {
     runtime: Option<Runtime>,
     handle: Handle,
 }
 
-impl Threads {
+impl ServerRuntime {
     /// `blocking` is how many statements may run at once.
     pub(crate) fn start(workers: Option<usize>, blocking: usize) -> Result<Self, StartError> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from).max(2);
@@ -52,7 +52,7 @@ impl Threads {
 }
 
 /// Also after a start that failed half-way, in whatever context. The port is free when this is done.
-impl Drop for Threads {
+impl Drop for ServerRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             let waiting = std::thread::spawn(move || runtime.shutdown_timeout(Duration::from_secs(1)));
@@ -87,6 +87,6 @@ pub(crate) fn now() -> Instant {
 /// Letters and digits nobody can guess.
 pub(crate) fn secret() -> Result<String, StartError> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| StartError::Chance(error.to_string()))?;
+    getrandom::fill(&mut bytes).map_err(|error| StartError::Random(error.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

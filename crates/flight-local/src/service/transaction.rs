@@ -8,17 +8,17 @@ use arrow_flight::sql::{
 };
 use tonic::Status;
 
-use super::Front;
+use super::Service;
 use crate::error::Failure;
 use crate::handle::Kind;
-use crate::perform::aside;
 use crate::session::Session;
+use crate::statement_task::run_internal;
 
 /// How a savepoint may end, as Flight SQL numbers it.
 const RELEASE: i32 = 1;
 const ROLLBACK: i32 = 2;
 
-impl Front {
+impl Service {
     /// A statement that names a transaction must be of the one that is open.
     pub(super) fn check_transaction(&self, session: &Session, id: Option<&[u8]>) -> Result<(), Status> {
         match id {
@@ -94,10 +94,10 @@ impl Front {
     async fn control(&self, session: &Arc<Session>, sql: String, begins: Option<u64>) -> Result<(), Status> {
         self.shared.log(&sql);
         let transaction = session.clone();
-        aside(&self.shared, session, move |connection| {
-            // Told apart from an action that is not known, which clients remember.
+        run_internal(&self.shared, session, move |connection| {
+            // Command apart from an action that is not known, which clients remember.
             if begins.is_some() && !connection.is_autocommit() {
-                return Err(Failure::Untimely("a transaction or savepoint is open; end it first"));
+                return Err(Failure::Precondition("a transaction or savepoint is open; end it first"));
             }
             connection.execute_batch(&sql)?;
             if begins.is_some() {

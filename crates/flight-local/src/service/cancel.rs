@@ -6,12 +6,12 @@ use prost::Message;
 use tonic::Status;
 
 use super::action::unreadable;
-use super::{Caller, Front, catalog, command};
+use super::{Caller, Service, catalog, command};
 use crate::handle::{Handle, Kind};
 use crate::messages::CancelStatement;
 use crate::session::Cancelled;
 
-impl Front {
+impl Service {
     pub(super) async fn cancel_flight_info(&self, body: &[u8]) -> Result<CancelFlightInfoResult, Status> {
         let request = CancelFlightInfoRequest::decode(body).map_err(unreadable)?;
         let info =
@@ -83,7 +83,7 @@ impl Front {
     async fn cancel_statement(&self, caller: &Caller, request: CancelStatement) -> Result<Cancelled, Status> {
         let CancelStatement { session_id, statement_handle, ticket } = request;
         let session = match session_id.as_str() {
-            "" => self.shared.sessions.find(&caller.line, caller.cookie.as_deref(), &self.shared),
+            "" => self.shared.sessions.find(&caller.client, caller.cookie.as_deref(), &self.shared),
             id => self.shared.sessions.named(id).ok(),
         };
         let Some(session) = session else { return Ok(Cancelled::Nothing) };
