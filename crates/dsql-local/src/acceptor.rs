@@ -1,11 +1,11 @@
 //! The way in: accepting sockets, TLS, start-up and login.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -18,7 +18,7 @@ use crate::error::SqlError;
 use crate::faults::OnAccept;
 use crate::race::{self, First};
 use crate::sessions::{EndPhase, SessionGuard};
-use crate::settings::{REPORTED, Settings};
+use crate::settings::{Settings, reported};
 use crate::shared::Shared;
 use crate::tls;
 use crate::token::Denial;
@@ -38,28 +38,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 pub(crate) struct Acceptor<E: Engine> {
     shared: Arc<Shared>,
     engine: Arc<E>,
-    acceptor: TlsAcceptor,
-    logging_in: Arc<AtomicUsize>,
-}
-
-impl<E: Engine> Clone for Acceptor<E> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-            engine: self.engine.clone(),
-            acceptor: self.acceptor.clone(),
-            logging_in: self.logging_in.clone(),
-        }
-    }
-}
-
-/// A socket that has not logged in yet, counted.
-struct LoggingIn(Arc<AtomicUsize>);
-
-impl Drop for LoggingIn {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
+    tls: TlsAcceptor,
+    /// One permit for each socket that may be logging in.
+    logins: Arc<Semaphore>,
 }
 
 /// Why a login came to nothing.
@@ -95,12 +76,13 @@ impl From<std::io::Error> for Refused {
 
 impl<E: Engine> Acceptor<E> {
     pub(crate) fn new(shared: Arc<Shared>, engine: Arc<E>) -> Self {
-        let acceptor = TlsAcceptor::from(shared.identity.server.clone());
-        Self { shared, engine, acceptor, logging_in: Arc::default() }
+        let tls = TlsAcceptor::from(shared.identity.server.clone());
+        let logins = Arc::new(Semaphore::new(shared.config.login_limit.min(Semaphore::MAX_PERMITS)));
+        Self { shared, engine, tls, logins }
     }
 
     /// Accepts for ever.
-    pub(crate) async fn accept(self, listener: TcpListener) {
+    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
         loop {
             let Ok((socket, _)) = listener.accept().await else {
                 // Out of descriptors, or a client that was gone already.
@@ -108,17 +90,16 @@ impl<E: Engine> Acceptor<E> {
                 continue;
             };
             count(&self.shared.tally.sockets);
-            let permit = LoggingIn(self.logging_in.clone());
-            if self.logging_in.fetch_add(1, Ordering::AcqRel) >= self.shared.config.login_limit {
+            let Ok(permit) = self.logins.clone().try_acquire_owned() else {
                 self.shared.tally.refused("crowded");
                 continue;
-            }
-            let front = self.clone();
-            self.shared.tasks.spawn(async move { front.serve(socket, permit).await });
+            };
+            let acceptor = self.clone();
+            self.shared.tasks.spawn(async move { acceptor.serve(socket, permit).await });
         }
     }
 
-    async fn serve(self, socket: TcpStream, permit: LoggingIn) {
+    async fn serve(&self, socket: TcpStream, permit: OwnedSemaphorePermit) {
         let (delay, action) = self.shared.faults.on_accept();
         if let First::Left(()) = race::first(hung_up(&socket), self.shared.delay(delay)).await {
             // Whoever finds it counted finds its permit free.
@@ -186,7 +167,7 @@ impl<E: Engine> Acceptor<E> {
             Err(Refused::Silent(reason)) => return Err(reason),
             Err(Refused::Answered(error)) => return Err(error.code),
         };
-        let Ok(stream) = self.acceptor.accept(socket).await else { return Err("tls") };
+        let Ok(stream) = self.tls.accept(socket).await else { return Err("tls") };
         if direct && stream.get_ref().1.alpn_protocol() != Some(tls::ALPN) {
             return Err("alpn");
         }
@@ -298,7 +279,7 @@ impl<E: Engine> Acceptor<E> {
         let mut transactions = TransactionState::new(self.shared.clone(), session?);
         transactions.apply_settings(settings.clone()).await?;
         wire.replies.authentication_ok();
-        for name in REPORTED {
+        for name in reported() {
             let (name, value) = settings.show(name)?;
             wire.replies.parameter_status(name, value);
         }

@@ -22,14 +22,11 @@ use crate::faults::Fault;
 use crate::postgres::Postgres;
 use crate::runtime::ServerRuntime;
 use crate::shared::Shared;
-use crate::token::{self, Action};
 
 /// How long threads may take to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// A burst of connects must not wait for a client's second attempt at TCP; the kernel may allow less.
 const BACKLOG: u32 = 4_096;
-/// As long as the tokens of the cloud's own tools.
-const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
 /// A local Aurora DSQL cluster. It runs on threads of its own until it is stopped or dropped, and leaves nothing behind.
 pub struct Cluster {
@@ -108,7 +105,7 @@ impl Cluster {
 
     fn run<E: Engine>(&self, listener: TcpListener, control: Option<TcpListener>, engine: Arc<E>) {
         let tasks = self.threads.tasks();
-        tasks.spawn(Acceptor::new(self.shared.clone(), engine).accept(listener));
+        tasks.spawn(Arc::new(Acceptor::new(self.shared.clone(), engine)).accept(listener));
         if let Some(control) = control {
             tasks.spawn(control::serve(self.shared.clone(), control));
         }
@@ -218,10 +215,7 @@ impl Cluster {
     /// A token for a role, signed with the first key, good for 15 minutes from the date by which tokens are judged.
     #[must_use]
     pub fn token(&self, role: &str) -> Option<String> {
-        let verifier = self.shared.verifier.read();
-        let key = verifier.keys.first()?;
-        let date = self.shared.token_date();
-        Some(token::sign(key, &verifier.host, &verifier.region, Action::for_role(role), date, TOKEN_LIFE))
+        self.shared.token(role)
     }
 
     /// Closes every socket, ends every thread and removes every file it made.

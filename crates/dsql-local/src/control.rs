@@ -14,7 +14,6 @@ use crate::clock::{self, Speed};
 use crate::config::{Limits, RefuseWhen};
 use crate::faults::{Fault, duration};
 use crate::shared::Shared;
-use crate::token::{self, Action};
 
 /// How long a request may take, in real time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -285,11 +284,7 @@ fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Response, String> {
 fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Response, String> {
     reject_unknown(query, &["role"])?;
     let role = query.get("role").map_or("admin", String::as_str);
-    let verifier = shared.verifier.read();
-    let key = verifier.keys.first().ok_or("there are no credentials to sign with")?;
-    let life = Duration::from_secs(900);
-    let token =
-        token::sign(key, &verifier.host, &verifier.region, Action::for_role(role), shared.token_date(), life);
+    let token = shared.token(role).ok_or("there are no credentials to sign with")?;
     // Without an end of line, which would be a part of the password to whoever takes it as it is.
     Ok(Response::text(token))
 }

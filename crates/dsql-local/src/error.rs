@@ -44,6 +44,7 @@ pub enum Error {
 /// An error as the protocol carries it. The severity is decided by where it happens.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
+#[must_use]
 pub struct SqlError {
     /// The SQLSTATE.
     pub code: &'static str,
@@ -62,13 +63,11 @@ impl SqlError {
     }
 
     /// With a hint.
-    #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
     /// With a detail.
-    #[must_use]
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
@@ -80,7 +79,6 @@ impl SqlError {
     pub(crate) const DENIED: &'static str = "28000";
 
     /// A statement did not end before its deadline. The front tells the client which limit that was.
-    #[must_use]
     pub fn deadline_exceeded() -> Self {
         Self::new(Self::DEADLINE, "the statement did not end in time")
     }
@@ -99,61 +97,51 @@ impl SqlError {
 /// The refusals and failures of the real service, in its words.
 impl SqlError {
     /// The cluster holds as many connections as it may.
-    #[must_use]
     pub fn too_many_connections() -> Self {
         Self::new("53300", "Unable to accept connection, too many open connections.")
     }
 
     /// New connections come faster than they may.
-    #[must_use]
     pub fn rate_exceeded() -> Self {
         Self::new("53400", "Unable to accept connection, rate exceeded.")
     }
 
     /// The token was refused. The SQLSTATE is not known of the real one; clients match the text.
-    #[must_use]
     pub fn access_denied() -> Self {
         Self::new(Self::DENIED, "unable to accept connection, access denied")
     }
 
     /// The cluster slept. The SQLSTATE is not known of the real one; clients match the text.
-    #[must_use]
     pub fn waking_up() -> Self {
         Self::new("57P03", "unable to accept connection, waking up cluster, please retry later")
     }
 
     /// The client named no host when it began TLS.
-    #[must_use]
     pub fn no_sni() -> Self {
         Self::new("08P01", "unable to accept connection, sni was not received")
     }
 
     /// Another transaction changed the same rows.
-    #[must_use]
     pub fn change_conflict() -> Self {
         Self::new("40001", "change conflicts with another transaction (OC000)")
     }
 
     /// Another transaction changed the schema.
-    #[must_use]
     pub fn schema_conflict() -> Self {
         Self::new("40001", "schema has been updated by another transaction (OC001)")
     }
 
     /// The server lost a part of itself; the outcome of a commit is uncertain.
-    #[must_use]
     pub fn unavailable() -> Self {
         Self::new("XX000", "server unavailable")
     }
 
     /// A statement in a transaction that has failed.
-    #[must_use]
     pub fn aborted() -> Self {
         Self::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
     }
 
     /// A transaction wrote too much: so many bytes.
-    #[must_use]
     pub fn too_large(size: usize) -> Self {
         #[allow(clippy::cast_precision_loss, reason = "only to one digit")]
         let megabytes = size as f64 / f64::from(1 << 20);
@@ -162,7 +150,6 @@ impl SqlError {
     }
 
     /// A transaction grew too old: so old.
-    #[must_use]
     pub fn too_old(limit: std::time::Duration, age: std::time::Duration) -> Self {
         let limit = limit.as_secs();
         Self::new("54000", format!("transaction age limit of {limit}s exceeded"))

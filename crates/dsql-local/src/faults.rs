@@ -1,11 +1,10 @@
 //! Faults on demand: a list that composes. Delays add up; of several refusals the first listed wins.
 
-mod fate;
 mod fault;
 mod grammar;
 
-pub(crate) use fate::{CommitFaults, Delay, Failure, OnAccept};
 pub use fault::Fault;
+pub(crate) use fault::{CommitFaults, Delay, Failure, OnAccept};
 pub use grammar::duration;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,7 +57,7 @@ impl Active {
         times.is_some_and(|times| self.hits >= times)
     }
 
-    /// Rng whether it strikes this time.
+    /// Draws whether it strikes this time.
     fn strikes(&mut self) -> bool {
         if self.spent() {
             return false;
@@ -226,28 +225,27 @@ impl Faults {
     /// A transaction is about to commit. Only one that wrote can conflict.
     pub(crate) fn on_commit(&self, wrote: bool) -> CommitFaults {
         let mut faults = CommitFaults::default();
-        self.each(|kind, active| match kind {
-            Kind::Delay { at: Stage::Commit, time } if active.strikes() => faults.delay.add(time, active.id),
-            Kind::Conflict if wrote && faults.before.is_none() && active.strikes() => {
-                faults.before = Some(Failure::Error(SqlError::change_conflict()));
+        self.each(|kind, active| {
+            let (before, failure) = match kind {
+                Kind::Delay { at: Stage::Commit, time } => {
+                    if active.strikes() {
+                        faults.delay.add(time, active.id);
+                    }
+                    return;
+                }
+                Kind::Conflict if wrote => (true, Failure::Error(SqlError::change_conflict())),
+                Kind::Unavailable { at: Stage::Commit } => (true, Failure::Error(SqlError::unavailable())),
+                Kind::Drop { at: Stage::BeforeCommit } => (true, Failure::Hangup),
+                Kind::Unavailable { at: Stage::AfterCommit } => {
+                    (false, Failure::Error(SqlError::unavailable()))
+                }
+                Kind::Drop { at: Stage::AfterCommit } => (false, Failure::Hangup),
+                _ => return,
+            };
+            let other = faults.before.is_some() || (!before && faults.after.is_some());
+            if !other && active.strikes() {
+                *(if before { &mut faults.before } else { &mut faults.after }) = Some(failure);
             }
-            Kind::Unavailable { at: Stage::Commit } if faults.before.is_none() && active.strikes() => {
-                faults.before = Some(Failure::Error(SqlError::unavailable()));
-            }
-            Kind::Unavailable { at: Stage::AfterCommit }
-                if faults.before.is_none() && faults.after.is_none() && active.strikes() =>
-            {
-                faults.after = Some(Failure::Error(SqlError::unavailable()));
-            }
-            Kind::Drop { after_commit: false } if faults.before.is_none() && active.strikes() => {
-                faults.before = Some(Failure::Hangup);
-            }
-            Kind::Drop { after_commit: true }
-                if faults.before.is_none() && faults.after.is_none() && active.strikes() =>
-            {
-                faults.after = Some(Failure::Hangup);
-            }
-            _ => {}
         });
         // A commit that does not happen cannot be followed by anything.
         faults.after = faults.after.filter(|_| faults.before.is_none());

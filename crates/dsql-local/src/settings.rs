@@ -7,46 +7,38 @@ use std::collections::BTreeMap;
 use crate::error::SqlError;
 use crate::statement::Statement;
 
-/// A setting: its name as shown, its value, and whether a session may change it.
+/// A setting: its name as shown, its default, and whether a session may change it.
 type Known = (&'static str, &'static str, bool);
 
+/// The settings that clients get in `ParameterStatus` messages come first.
 const KNOWN: &[Known] = &[
     ("application_name", "", true),
-    ("bytea_output", "hex", true),
     ("client_encoding", "UTF8", true),
-    ("client_min_messages", "notice", false),
     ("DateStyle", "ISO, MDY", true),
-    ("default_transaction_isolation", "repeatable read", false),
-    ("default_transaction_read_only", "off", false),
-    ("extra_float_digits", "1", true),
     ("in_hot_standby", "off", false),
     ("integer_datetimes", "on", false),
     ("IntervalStyle", "postgres", true),
-    // As the real one says, though it means nothing.
-    ("max_connections", "20", false),
-    ("search_path", "\"$user\", public", true),
     ("server_encoding", "UTF8", false),
     ("server_version", "16.15", false),
-    ("server_version_num", "160015", false),
     ("standard_conforming_strings", "on", true),
     ("TimeZone", "UTC", true),
+    ("bytea_output", "hex", true),
+    ("client_min_messages", "notice", false),
+    ("default_transaction_isolation", "repeatable read", false),
+    ("default_transaction_read_only", "off", false),
+    ("extra_float_digits", "1", true),
+    // As the service shows it, though it means nothing.
+    ("max_connections", "20", false),
+    ("search_path", "\"$user\", public", true),
+    ("server_version_num", "160015", false),
     ("transaction_isolation", "repeatable read", false),
     ("transaction_read_only", "off", false),
 ];
 
-/// What is reported to every client when it has connected.
-pub(crate) const REPORTED: &[&str] = &[
-    "application_name",
-    "client_encoding",
-    "DateStyle",
-    "in_hot_standby",
-    "integer_datetimes",
-    "IntervalStyle",
-    "server_encoding",
-    "server_version",
-    "standard_conforming_strings",
-    "TimeZone",
-];
+/// The names of the settings that clients get when they connect and when one changes.
+pub(crate) fn reported() -> impl Iterator<Item = &'static str> {
+    KNOWN[..10].iter().map(|(name, ..)| *name)
+}
 
 /// Every other setting of PostgreSQL 16, and what stands in the place of one behind SET: not to be set here.
 const NAMES: &str = include_str!("settings/names.txt");
@@ -154,7 +146,7 @@ impl Settings {
         }
         let value = if *name == "client_encoding" { default } else { value }.to_owned();
         self.current.insert(name, value.clone());
-        Ok(REPORTED.contains(name).then_some((*name, value)).into_iter().collect())
+        Ok(reported().any(|known| known == *name).then_some((*name, value)).into_iter().collect())
     }
 
     /// Goes back to how the session initial.
@@ -162,7 +154,7 @@ impl Settings {
         let before =
             std::mem::replace(self, Self { current: self.initial.clone(), initial: self.initial.clone() });
         let mut told = Vec::new();
-        for name in REPORTED {
+        for name in reported() {
             let (name, value) = self.show(name)?;
             if before.show(name)?.1 != value {
                 told.push((name, value.to_owned()));

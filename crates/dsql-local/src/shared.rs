@@ -16,7 +16,10 @@ use crate::rules::RuleChecker;
 use crate::runtime::Spawner;
 use crate::sessions::Sessions;
 use crate::tls::Identity;
-use crate::token::TokenVerifier;
+use crate::token::{self, Action, TokenVerifier};
+
+/// As long as the tokens of AWS's own tools.
+const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -60,6 +63,13 @@ impl Shared {
         };
         let skew = Duration::from_secs(self.config.token_skew.unsigned_abs());
         if self.config.token_skew < 0 { date.saturating_sub(skew) } else { date.saturating_add(skew) }
+    }
+
+    /// A token for a role, signed with the first key.
+    pub(crate) fn token(&self, role: &str) -> Option<String> {
+        let TokenVerifier { host, region, keys } = &*self.verifier.read();
+        let action = Action::for_role(role);
+        Some(token::sign(keys.first()?, host, region, action, self.token_date(), TOKEN_LIFE))
     }
 
     /// Adds a fault to the list. One that severs sockets at once is not listed: it is over before anybody could look.

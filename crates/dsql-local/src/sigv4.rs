@@ -2,8 +2,6 @@
 //!
 //! Only what a connect token needs: `GET https://{host}/?...` with an empty body and `host` as the one signed header.
 
-use std::fmt::Write;
-
 use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
@@ -55,12 +53,12 @@ impl Presigned<'_> {
     }
 
     fn string_to_sign(&self) -> String {
-        let hash = hex(&Sha256::digest(self.canonical()));
+        let hash = hex::encode(Sha256::digest(self.canonical()));
         format!("{ALGORITHM}\n{}\n{}\n{hash}", self.date, self.scope.text())
     }
 
     fn canonical(&self) -> String {
-        let empty_body = hex(&Sha256::digest(b""));
+        let empty_body = hex::encode(Sha256::digest(b""));
         format!("GET\n/\n{}\nhost:{}\n\nhost\n{empty_body}", canonical_query(self.query), self.host)
     }
 }
@@ -84,28 +82,6 @@ fn keyed(key: &[u8], message: &str) -> Hmac<Sha256> {
     mac
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let (Ok(()) | Err(_)) = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// The bytes of lower-case hexadecimal digits.
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,19 +94,12 @@ mod tests {
             .fold(b"AWS4wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_vec(), |key, part| {
                 keyed(&key, part).finalize().into_bytes().to_vec()
             });
-        assert_eq!(hex(&key), "f4780e2d9f65fa895f9c67b32ce1baf0b0d8a43505a000a1a9e090d414db404d");
+        assert_eq!(hex::encode(&key), "f4780e2d9f65fa895f9c67b32ce1baf0b0d8a43505a000a1a9e090d414db404d");
     }
 
     #[test]
     fn queries_are_encoded_and_then_sorted() {
         let query = [("b", "x/y z"), ("a", "~-._"), ("B", "1")].map(|(n, v)| (n.to_owned(), v.to_owned()));
         assert_eq!(canonical_query(&query), "B=1&a=~-._&b=x%2Fy%20z");
-    }
-
-    #[test]
-    fn hexadecimal_goes_both_ways() {
-        assert_eq!(unhex(&hex(&[0, 15, 255])), Some(vec![0, 15, 255]));
-        assert_eq!(unhex("0"), None);
-        assert_eq!(unhex("FF"), None);
     }
 }

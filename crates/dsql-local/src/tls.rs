@@ -1,11 +1,10 @@
 //! The certificate authority and the certificates the emulator makes for itself, and TLS with them.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose,
 };
 use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -40,13 +39,8 @@ impl Identity {
         let ca_pem = ca.self_signed(&ca_key).map_err(|error| problem(&error))?.pem();
         let issuer = Issuer::new(ca, ca_key);
 
-        let names = [endpoint.to_owned(), "localhost".to_owned()];
+        let names = [endpoint, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let mut leaf = CertificateParams::new(names.to_vec()).map_err(|error| problem(&error))?;
-        leaf.subject_alt_names.extend(
-            ["127.0.0.1", "::1"]
-                .iter()
-                .filter_map(|address| address.parse::<IpAddr>().ok().map(SanType::IpAddress)),
-        );
         leaf.distinguished_name.push(DnType::CommonName, "dsql-local");
         leaf.use_authority_key_identifier_extension = true;
         leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -75,7 +69,7 @@ impl Identity {
 /// One certificate, for its own names only.
 #[derive(Debug)]
 struct Resolver {
-    names: [String; 2],
+    names: [String; 4],
     certified: Arc<CertifiedKey>,
 }
 

@@ -2,7 +2,7 @@
 
 mod encoding;
 
-pub(crate) use encoding::{bytea, hyphenated};
+pub(crate) use encoding::bytea;
 
 use sqlparser::ast::{DataType, ExactNumberInfo, TimezoneInfo};
 

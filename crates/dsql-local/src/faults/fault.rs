@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::SqlError;
+
 /// Something that shall go wrong. Written as `KIND:KEY=VALUE,...`; see the manual page for the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
@@ -20,7 +22,7 @@ pub(super) enum Kind {
     Wake { time: Duration },
     Silent,
     Sever { fraction: f64, after: Duration },
-    Drop { after_commit: bool },
+    Drop { at: Stage },
     Unavailable { at: Stage },
     Conflict,
     StaleSchema,
@@ -43,6 +45,8 @@ pub(super) enum Stage {
     Connect,
     Statement,
     Commit,
+    /// Instead of the commit.
+    BeforeCommit,
     /// When the commit is durable.
     AfterCommit,
 }
@@ -55,4 +59,44 @@ impl Fault {
             _ => None,
         }
     }
+}
+
+/// What hits a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Error(SqlError),
+    /// The socket is closed without a word.
+    Hangup,
+}
+
+/// What happens to a new socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnAccept {
+    Proceed,
+    Close,
+    Silence,
+}
+
+/// A pause, and which faults make it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delay {
+    pub(crate) time: Duration,
+    pub(crate) by: Vec<u64>,
+}
+
+impl Delay {
+    pub(super) fn add(&mut self, time: Duration, by: u64) {
+        self.time = self.time.saturating_add(time);
+        self.by.push(by);
+    }
+}
+
+/// What happens to a commit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommitFaults {
+    pub(crate) delay: Delay,
+    /// Instead of the commit.
+    pub(crate) before: Option<Failure>,
+    /// After it, though it is durable.
+    pub(crate) after: Option<Failure>,
 }

@@ -60,12 +60,8 @@ fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, S
             after: take(given, "after", duration)?.unwrap_or_default(),
         },
         "drop" => Kind::Drop {
-            after_commit: take(given, "at", |text| match text {
-                "before-commit" => Ok(false),
-                "after-commit" => Ok(true),
-                _ => Err(format!("'{text}' is neither before-commit nor after-commit")),
-            })?
-            .ok_or_else(|| needed("at"))?,
+            at: take(given, "at", |text| stage(text, &[Stage::BeforeCommit, Stage::AfterCommit]))?
+                .ok_or_else(|| needed("at"))?,
         },
         "unavailable" => Kind::Unavailable {
             at: take(given, "at", |text| {
@@ -96,32 +92,37 @@ fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("'{text}' is no whole number"))
 }
 
+const REFUSALS: [(Refusal, &str); 5] = [
+    (Refusal::Close, "close"),
+    (Refusal::TooMany, "53300"),
+    (Refusal::Rate, "53400"),
+    (Refusal::Denied, "denied"),
+    (Refusal::Waking, "waking"),
+];
+
+const STAGES: [(Stage, &str); 5] = [
+    (Stage::Connect, "connect"),
+    (Stage::Statement, "statement"),
+    (Stage::Commit, "commit"),
+    (Stage::BeforeCommit, "before-commit"),
+    (Stage::AfterCommit, "after-commit"),
+];
+
 fn refusal(text: &str) -> Result<Refusal, String> {
-    match text {
-        "close" => Ok(Refusal::Close),
-        "53300" => Ok(Refusal::TooMany),
-        "53400" => Ok(Refusal::Rate),
-        "denied" => Ok(Refusal::Denied),
-        "waking" => Ok(Refusal::Waking),
-        _ => Err(format!("'{text}' is none of close, 53300, 53400, denied and waking")),
-    }
+    let found = REFUSALS.into_iter().find(|(_, name)| *name == text).map(|(refusal, _)| refusal);
+    found.ok_or_else(|| format!("'{text}' is none of close, 53300, 53400, denied and waking"))
 }
 
 /// One of the stages at which a fault may strike.
 fn stage(text: &str, stages: &[Stage]) -> Result<Stage, String> {
-    stages.iter().copied().find(|stage| stage_name(*stage) == text).ok_or_else(|| {
-        let names: Vec<_> = stages.iter().map(|stage| format!("at={}", stage_name(*stage))).collect();
+    stages.iter().copied().find(|stage| name(&STAGES, *stage) == text).ok_or_else(|| {
+        let names: Vec<_> = stages.iter().map(|stage| format!("at={}", name(&STAGES, *stage))).collect();
         format!("'{text}' is none of {}", names.join(", "))
     })
 }
 
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Connect => "connect",
-        Stage::Statement => "statement",
-        Stage::Commit => "commit",
-        Stage::AfterCommit => "after-commit",
-    }
+fn name<T: PartialEq>(names: &[(T, &'static str)], of: T) -> &'static str {
+    names.iter().find(|(item, _)| *item == of).map_or("", |(_, name)| name)
 }
 
 /// A duration as people write it: `250ms`, `1.5s`, `60m`, `1h`.
@@ -146,32 +147,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = |at: Stage| format!("at={}", name(&STAGES, at));
         let (kind, mut keys) = match &self.kind {
-            Kind::Refuse(refusal) => {
-                let how = match refusal {
-                    Refusal::Close => "close",
-                    Refusal::TooMany => "53300",
-                    Refusal::Rate => "53400",
-                    Refusal::Denied => "denied",
-                    Refusal::Waking => "waking",
-                };
-                ("refuse", vec![format!("how={how}")])
-            }
+            Kind::Refuse(refusal) => ("refuse", vec![format!("how={}", name(&REFUSALS, *refusal))]),
             Kind::Throttle { per_second, burst } => {
                 ("throttle", vec![format!("rate={per_second}"), format!("burst={burst}")])
             }
-            Kind::Delay { at, time } => {
-                ("delay", vec![format!("at={}", stage_name(*at)), format!("for={}s", time.as_secs_f64())])
-            }
+            Kind::Delay { at, time } => ("delay", vec![stage(*at), format!("for={}s", time.as_secs_f64())]),
             Kind::Wake { time } => ("wake", vec![format!("for={}s", time.as_secs_f64())]),
             Kind::Silent => ("silent", vec![]),
             Kind::Sever { fraction, after } => {
                 ("sever", vec![format!("fraction={fraction}"), format!("after={}s", after.as_secs_f64())])
             }
-            Kind::Drop { after_commit } => {
-                ("drop", vec![format!("at={}-commit", if *after_commit { "after" } else { "before" })])
-            }
-            Kind::Unavailable { at } => ("unavailable", vec![format!("at={}", stage_name(*at))]),
+            Kind::Drop { at } => ("drop", vec![stage(*at)]),
+            Kind::Unavailable { at } => ("unavailable", vec![stage(*at)]),
             Kind::Conflict => ("conflict", vec![]),
             Kind::StaleSchema => ("stale-schema", vec![]),
         };
@@ -220,7 +209,7 @@ mod tests {
             ("delay:at=foo,for=1s", "'foo' is none of at=connect, at=statement, at=commit"),
             ("unavailable:at=connect", "'connect' is none of at=statement, at=commit, at=after-commit"),
             ("conflict:p=0.1,p=0.2", "'p' is given twice"),
-            ("drop:at=noon", "neither before-commit"),
+            ("drop:at=noon", "'noon' is none of at=before-commit, at=after-commit"),
             ("delay:for", "not KEY=VALUE"),
             ("sever:n=1", "'sever' takes no 'n'"),
             ("sever:p=0.5", "'sever' takes no 'p'"),

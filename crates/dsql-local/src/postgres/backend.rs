@@ -153,17 +153,22 @@ impl Backend {
         self.applied = settings.to_vec();
     }
 
-    /// Asks for one value.
-    pub(super) async fn value(&mut self, sql: &str) -> Result<String, SqlError> {
-        let mut value = String::new();
+    /// Runs a query and returns its rows of `N` columns as text; NULL is empty.
+    pub(super) async fn rows<const N: usize>(&mut self, sql: &str) -> Result<Vec<[String; N]>, SqlError> {
+        let mut rows = Vec::new();
         let take = |tag: u8, row: Body| {
             if tag == b'D' {
-                [value] = row.texts()?;
+                rows.push(row.texts()?);
             }
             Ok(())
         };
         self.request(Request::query(sql), take).await?;
-        Ok(value)
+        Ok(rows)
+    }
+
+    /// Runs a query of one column and returns its values.
+    pub(super) async fn values(&mut self, sql: &str) -> Result<Vec<String>, SqlError> {
+        Ok(self.rows::<1>(sql).await?.into_iter().flatten().collect())
     }
 
     /// What a statement takes and gives.

@@ -2,8 +2,7 @@
 //!
 //! The database has understood the statement by then, whatever it was; and what is refused is never committed.
 
-use super::backend::{Backend, Body, intern};
-use super::request::Request;
+use super::backend::{Backend, intern};
 use crate::config::Rules;
 use crate::engine::{Description, Oid};
 use crate::error::SqlError;
@@ -89,14 +88,8 @@ pub(super) fn check_results(description: &Description) -> Result<(), SqlError> {
 
 /// Fails with the answer to a question, if there is one.
 pub(super) async fn refuse(backend: &mut Backend, question: &str) -> Result<(), SqlError> {
-    let mut found = Ok(());
-    let take = |tag: u8, row: Body| {
-        if tag == b'D' {
-            let [code, message] = row.texts()?;
-            found = Err(SqlError { code: intern(&code), ..SqlError::new("XX000", message) });
-        }
-        Ok(())
-    };
-    backend.request(Request::query(question), take).await?;
-    found
+    match backend.rows(question).await?.pop() {
+        Some([code, message]) => Err(SqlError::new(intern(&code), message)),
+        None => Ok(()),
+    }
 }

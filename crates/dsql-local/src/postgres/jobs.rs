@@ -11,9 +11,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use super::Inner;
-use super::backend::{Backend, Body};
+use super::backend::Backend;
 use super::quoting::literal;
-use super::request::Request;
 use super::roles::Role;
 use crate::engine::Call;
 use crate::error::SqlError;
@@ -97,15 +96,7 @@ impl Inner {
                  SELECT conrelid FROM pg_constraint k WHERE k.oid = object_id AND class_id = 'pg_constraint'::regclass)
                LIMIT 1)"
         );
-        let mut jobs = Vec::new();
-        let take = |tag: u8, row: Body| {
-            if tag == b'D' {
-                jobs.push(row.texts::<3>()?);
-            }
-            Ok(())
-        };
-        superuser.request(Request::query(&find), take).await?;
-        for [job, command, owner] in jobs {
+        for [job, command, owner] in superuser.rows(&find).await? {
             let ended = match self.run_job(&owner, &command).await {
                 Ok(()) => "status = 'completed'".to_owned(),
                 Err(error) => format!("status = 'failed', details = {}", literal(&error.message)),

@@ -18,7 +18,6 @@ use super::backend::Backend;
 use super::cancel_gate::CancelGate;
 use super::commits::CommitMark;
 use super::occ_transaction::OccTransaction;
-use super::request::Request;
 use super::roles::Role;
 use crate::clock::pause;
 use crate::error::SqlError;
@@ -111,8 +110,8 @@ impl LockScheduler {
 
     /// Whom a connection waits for.
     async fn blockers(&self, inner: &Inner, pid: i32) -> Result<Vec<i32>, SqlError> {
-        let rows = self.watch(inner, &format!("SELECT unnest(pg_blocking_pids({pid}))")).await?;
-        Ok(rows.iter().filter_map(|row| row.parse().ok()).collect())
+        let pids = self.watch(inner, &format!("SELECT unnest(pg_blocking_pids({pid}))")).await?;
+        Ok(pids.iter().filter_map(|pid| pid.parse().ok()).collect())
     }
 
     /// Asks on a connection of its own for rows of one value.
@@ -122,16 +121,7 @@ impl LockScheduler {
             *watcher = Some(Backend::connect(inner.server.directory(), Role::superuser()).await?);
         }
         let Some(backend) = watcher.as_mut() else { return Ok(Vec::new()) };
-        let mut rows = Vec::new();
-        let take = |tag: u8, row: super::backend::Body| {
-            if tag == b'D' {
-                let [value] = row.texts()?;
-                rows.push(value);
-            }
-            Ok(())
-        };
-        backend.request(Request::query(sql), take).await?;
-        Ok(rows)
+        backend.values(sql).await
     }
 }
 

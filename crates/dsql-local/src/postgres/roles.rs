@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use super::Inner;
-use super::backend::Body;
 use super::quoting::literal;
-use super::request::Request;
 use super::server::SUPERUSER;
 use crate::error::SqlError;
 
@@ -17,24 +15,22 @@ const ADMIN: &str = "admin";
 pub(super) struct Role {
     pub(super) name: Arc<str>,
     /// Its number; none for those that are always there.
-    number: Option<String>,
+    oid: Option<String>,
 }
 
 impl Role {
     /// The one that owns the server.
     pub(super) fn superuser() -> Self {
-        Self { name: SUPERUSER.into(), number: None }
+        Self { name: SUPERUSER.into(), oid: None }
     }
-}
 
-impl Role {
     /// One that owns something, as the server writes its name.
     pub(super) fn owner(written: &str) -> Self {
         let name = written
             .strip_prefix('"')
             .and_then(|name| name.strip_suffix('"'))
             .map(|name| name.replace("\"\"", "\""));
-        Self { name: name.unwrap_or_else(|| written.to_owned()).into(), number: None }
+        Self { name: name.unwrap_or_else(|| written.to_owned()).into(), oid: None }
     }
 }
 
@@ -42,7 +38,7 @@ impl Inner {
     /// A role that may connect: `admin`, or one that may log in and is mapped to somebody of the cloud's.
     pub(super) async fn role(&self, name: &str) -> Result<Role, SqlError> {
         if name == ADMIN {
-            return Ok(Role { name: name.into(), number: None });
+            return Ok(Role { name: name.into(), oid: None });
         }
         let mut backend = self.backend(&Role::superuser(), &[]).await?;
         let sql = format!(
@@ -50,20 +46,11 @@ impl Inner {
              FROM pg_catalog.pg_roles WHERE NOT rolsuper AND rolname = {}",
             literal(name)
         );
-        let mut found = None;
-        let take = |tag: u8, row: Body| {
-            if tag == b'D' {
-                let [number, may_log_in] = row.texts()?;
-                found = Some((number, may_log_in == "t"));
-            }
-            Ok(())
-        };
-        let asked = backend.request(Request::query(&sql), take).await;
+        let found = backend.rows(&sql).await;
         self.release(backend);
-        asked?;
-        match found {
-            Some((number, true)) => Ok(Role { name: name.into(), number: Some(number) }),
-            Some((_, false)) => Err(SqlError::access_denied()),
+        match found?.pop() {
+            Some([oid, may_log_in]) if may_log_in == "t" => Ok(Role { name: name.into(), oid: Some(oid) }),
+            Some(_) => Err(SqlError::access_denied()),
             None => {
                 let message = format!("unable to accept connection, role \"{name}\" does not exist");
                 Err(SqlError::new("28000", message))

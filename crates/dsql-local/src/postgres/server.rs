@@ -118,7 +118,7 @@ impl Drop for Server {
 /// Names the template after all that it is made by, so that none of another build is taken for it.
 fn digest() -> String {
     let digest = Sha256::new().chain_update(KEEPER).chain_update(TEMPLATE).finalize();
-    digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest[..6])
 }
 
 /// A shell that is not root's: PostgreSQL refuses to run as root, and rightly.

@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use super::backend::Backend;
 use super::change_log::{ChangeLog, Row};
 use super::quoting::{literal, name};
-use super::request::Request;
 use super::writes;
 use crate::engine::{Call, Oid};
 use crate::error::SqlError;
@@ -162,24 +161,16 @@ impl TableCopies {
 }
 
 async fn catalog(backend: &mut Backend) -> Result<Vec<CatalogObject>, SqlError> {
-    let mut objects = Vec::new();
-    backend
-        .request(Request::query(CATALOG), |tag, row| {
-            if tag == b'D' {
-                let [kind, oid, schema, name, visible, related] = row.texts()?;
-                objects.push(CatalogObject {
-                    kind: kind.chars().next().unwrap_or('r'),
-                    oid: oid.parse().unwrap_or(0),
-                    schema,
-                    name,
-                    visible: visible == "true",
-                    hidden_by_search_path: false,
-                    related: related.split(' ').filter_map(|oid| oid.parse().ok()).collect(),
-                });
-            }
-            Ok(())
-        })
-        .await?;
+    let object = |[kind, oid, schema, name, visible, related]: [String; 6]| CatalogObject {
+        kind: kind.chars().next().unwrap_or('r'),
+        oid: oid.parse().unwrap_or(0),
+        schema,
+        name,
+        visible: visible == "true",
+        hidden_by_search_path: false,
+        related: related.split(' ').filter_map(|oid| oid.parse().ok()).collect(),
+    };
+    let mut objects: Vec<CatalogObject> = backend.rows(CATALOG).await?.into_iter().map(object).collect();
     let first = |object: &CatalogObject| (!object.visible, object.oid);
     let mut meant: BTreeMap<String, (bool, Oid)> = BTreeMap::new();
     for object in objects.iter().filter(|object| object.kind != 'f') {
@@ -272,15 +263,7 @@ async fn constraints(
 /// Asks for texts while names are written with their schemas, so that they can be told.
 async fn qualified(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlError> {
     backend.run("SAVEPOINT qualified; SET LOCAL search_path = pg_catalog").await?;
-    let mut texts = Vec::new();
-    let take = |tag: u8, row: super::backend::Body| {
-        if tag == b'D' {
-            let [text] = row.texts()?;
-            texts.push(text);
-        }
-        Ok(())
-    };
-    backend.request(Request::query(sql), take).await?;
+    let texts = backend.values(sql).await?;
     backend.run("ROLLBACK TO SAVEPOINT qualified; RELEASE SAVEPOINT qualified").await?;
     Ok(texts)
 }

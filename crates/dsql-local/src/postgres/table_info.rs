@@ -6,7 +6,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::backend::Backend;
-use super::request::Request;
 use crate::engine::Oid;
 use crate::error::SqlError;
 
@@ -101,25 +100,18 @@ async fn look_up(table: Oid, backend: &mut Backend) -> Result<TableInfo, SqlErro
     );
     let mut info =
         TableInfo { name: String::new(), written: Vec::new(), changed: Vec::new(), key: Vec::new() };
-    let mut position = 0;
-    backend
-        .request(Request::query(&sql), |tag, row| {
-            if tag == b'D' {
-                let [name, column, identity, generated, key] = row.texts()?;
-                info.name = name;
-                if key == "t" {
-                    info.key.push(position);
-                }
-                if generated.is_empty() {
-                    if identity != "a" {
-                        info.changed.push(column.clone());
-                    }
-                    info.written.push(column);
-                }
-                position += 1;
+    for (position, row) in backend.rows(&sql).await?.into_iter().enumerate() {
+        let [name, column, identity, generated, key] = row;
+        info.name = name;
+        if key == "t" {
+            info.key.push(position);
+        }
+        if generated.is_empty() {
+            if identity != "a" {
+                info.changed.push(column.clone());
             }
-            Ok(())
-        })
-        .await?;
+            info.written.push(column);
+        }
+    }
     if info.written.is_empty() { Err(SqlError::schema_conflict()) } else { Ok(info) }
 }

@@ -37,14 +37,18 @@ pub(super) fn has(tokens: &[String], words: &[&str]) -> bool {
 
 /// Whether a word is there outside of any parentheses.
 pub(super) fn outside(tokens: &[String], word: &str) -> bool {
-    let mut depth = 0_usize;
-    tokens.iter().any(|token| {
+    depths(tokens).any(|(token, depth)| depth == 0 && token == word)
+}
+
+/// Every token with the number of parentheses around it; an opening one is inside of its own.
+pub(super) fn depths(tokens: &[String]) -> impl Iterator<Item = (&String, usize)> {
+    tokens.iter().scan(0_usize, |depth, token| {
         match token.as_str() {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
+            "(" => *depth += 1,
+            ")" => *depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth == 0 && token == word
+        Some((token, *depth))
     })
 }
 

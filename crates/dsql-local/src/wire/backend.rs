@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::Format;
+use super::{Format, put_count, put_message, put_string};
 use crate::engine::Column;
 use crate::error::SqlError;
 
@@ -35,12 +35,7 @@ impl Replies {
         if buffer.capacity() == 0 {
             buffer.reserve(ROOM);
         }
-        buffer.put_u8(tag);
-        let start = buffer.len();
-        buffer.put_u32(0);
-        body(buffer);
-        let length = u32::try_from(buffer.len() - start).unwrap_or(u32::MAX);
-        buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        put_message(buffer, Some(tag), body);
     }
 
     pub(crate) fn authentication_cleartext_password(&mut self) {
@@ -53,8 +48,8 @@ impl Replies {
 
     pub(crate) fn parameter_status(&mut self, name: &str, value: &str) {
         self.message(b'S', |body| {
-            string(body, name);
-            string(body, value);
+            put_string(body, name);
+            put_string(body, value);
         });
     }
 
@@ -70,7 +65,7 @@ impl Replies {
         self.message(b'v', |body| {
             body.put_u32(0x0003_0000);
             body.put_u32(u32::try_from(unknown.len()).unwrap_or(0));
-            unknown.iter().for_each(|option| string(body, option));
+            unknown.iter().for_each(|option| put_string(body, option));
         });
     }
 
@@ -85,9 +80,9 @@ impl Replies {
 
     pub(crate) fn row_description(&mut self, columns: &[Column], formats: &[Format]) {
         self.message(b'T', |body| {
-            body.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
+            put_count(body, columns.len());
             for (index, column) in columns.iter().enumerate() {
-                string(body, &column.name);
+                put_string(body, &column.name);
                 body.put_u32(0);
                 body.put_u16(0);
                 body.put_u32(column.oid);
@@ -100,13 +95,13 @@ impl Replies {
 
     pub(crate) fn parameter_description(&mut self, types: &[u32]) {
         self.message(b't', |body| {
-            body.put_u16(u16::try_from(types.len()).unwrap_or(u16::MAX));
+            put_count(body, types.len());
             types.iter().for_each(|oid| body.put_u32(*oid));
         });
     }
 
     pub(crate) fn command_complete(&mut self, tag: &str) {
-        self.message(b'C', |body| string(body, tag));
+        self.message(b'C', |body| put_string(body, tag));
     }
 
     pub(crate) fn parse_complete(&mut self) {
@@ -151,19 +146,12 @@ impl Replies {
             for (field, value) in fields {
                 if let Some(value) = value {
                     body.put_u8(field);
-                    string(body, value);
+                    put_string(body, value);
                 }
             }
             body.put_u8(0);
         });
     }
-}
-
-/// A string with its end mark, which it must not contain.
-fn string(body: &mut BytesMut, text: &str) {
-    let end = text.find('\0').unwrap_or(text.len());
-    body.put_slice(&text.as_bytes()[..end]);
-    body.put_u8(0);
 }
 
 /// Rows of a result, encoded as they will be sent.

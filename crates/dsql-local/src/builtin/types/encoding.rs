@@ -3,12 +3,12 @@
 use bytes::{Buf, BufMut, BytesMut};
 use rusqlite::types::{Value, ValueRef};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use super::Type;
 use crate::builtin::dates::{self, DateError};
 use crate::builtin::numeric;
 use crate::error::SqlError;
-use crate::sigv4::hex;
 use crate::wire::Format;
 
 impl Type {
@@ -77,7 +77,7 @@ impl Type {
             Self::Uuid => {
                 let mut raw = [0; 16];
                 bytes.try_copy_to_slice(&mut raw).ok()?;
-                Value::Text(hyphenated(&hex(&raw)))
+                Value::Text(Uuid::from_bytes(raw).to_string())
             }
             Self::Bytea => Value::Blob(std::mem::take(&mut bytes).to_vec()),
             Self::Numeric | Self::Time => {
@@ -156,7 +156,7 @@ impl Type {
             ValueRef::Text(text) => out.put_slice(text),
             ValueRef::Blob(bytes) => {
                 out.put_slice(b"\\x");
-                out.put_slice(hex(bytes).as_bytes());
+                out.put_slice(hex::encode(bytes).as_bytes());
             }
         }
     }
@@ -194,9 +194,7 @@ impl Type {
                 out.put_i64(dates::to_micros(dates::parse(text()?).ok()?)?)
             }
             Self::Time => out.put_i64(dates::micros_of_day(text()?)?),
-            Self::Uuid => {
-                out.put_slice(&crate::sigv4::unhex(&text()?.replace('-', "").to_ascii_lowercase())?)
-            }
+            Self::Uuid => out.put_slice(&hex::decode(text()?.replace('-', "")).ok()?),
             Self::Numeric => numeric::encode(value, out)?,
             Self::Bytea => match value {
                 ValueRef::Blob(bytes) => out.put_slice(bytes),
@@ -223,7 +221,7 @@ fn truth(text: &str) -> Option<bool> {
 /// The bytes of `\x...`, or of text without escapes.
 pub(crate) fn bytea(text: &str) -> Option<Vec<u8>> {
     match text.strip_prefix("\\x") {
-        Some(digits) => crate::sigv4::unhex(&digits.to_ascii_lowercase()),
+        Some(digits) => hex::decode(digits).ok(),
         None if text.contains('\\') => None,
         None => Some(text.as_bytes().to_vec()),
     }
@@ -231,13 +229,7 @@ pub(crate) fn bytea(text: &str) -> Option<Vec<u8>> {
 
 fn uuid(text: &str) -> Option<String> {
     let digits: String = text.chars().filter(|letter| !matches!(letter, '-' | '{' | '}')).collect();
-    let digits = digits.to_ascii_lowercase();
-    (digits.len() == 32 && crate::sigv4::unhex(&digits).is_some()).then(|| hyphenated(&digits))
-}
-
-/// 32 digits in groups of 8, 4, 4, 4 and 12.
-pub(crate) fn hyphenated(digits: &str) -> String {
-    [0..8, 8..12, 12..16, 16..20, 20..32].map(|group| &digits[group]).join("-")
+    Uuid::try_parse(&digits).ok().map(|uuid| uuid.to_string())
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl OccTransaction {
             "SELECT bool_and(pg_visible_in_snapshot(xid::xid8, pg_current_snapshot())) FROM unnest('{{{}}}'::text[]) xid",
             conflicting.join(",")
         );
-        if self.backend.value(&sql).await? == "t" { Ok(()) } else { Err(SqlError::change_conflict()) }
+        if self.backend.values(&sql).await? == ["t"] { Ok(()) } else { Err(SqlError::change_conflict()) }
     }
 
     async fn commit_on_server(&mut self) -> Result<(), SqlError> {
@@ -97,7 +97,7 @@ impl OccTransaction {
         unseen.gone = self.keys(Side::Gone).await?;
         let xid = match unseen.is_empty() {
             true => String::new(),
-            false => self.backend.value("SELECT pg_current_xact_id()").await?,
+            false => self.backend.values("SELECT pg_current_xact_id()").await?.concat(),
         };
         let in_progress = inner.commits.begin(unseen, xid, inner.locks.oldest());
         let mut committed = false;
