@@ -1,4 +1,4 @@
-//! The way in: accepting sockets, TLS, start-up and login.
+//! Accepts sockets, then does TLS, the start-up packet and the login.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,14 @@ use crate::wire::backend::{Severity, TransactionStatus};
 use crate::wire::frontend::{Message, StartupPacket};
 use crate::wire::stream::{StreamLimits, Wire, WireError};
 
-/// The longest password message: a token with a large session token in it has some 2 KB.
+/// The longest password message. A token with a large session token has about 2 KB.
 const PASSWORD_LIMIT: usize = 64 * 1024;
-/// The first byte of a TLS record that begins a handshake.
+/// The first byte of a TLS handshake record.
 const HANDSHAKE: u8 = 0x16;
-/// How long to wait when descriptors run out: until some have been closed.
+/// How long to wait before the next accept when file descriptors run out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 
-/// The front of a cluster.
+/// Accepts the connections of a cluster.
 pub(crate) struct Acceptor<E: Engine> {
     shared: Arc<Shared>,
     engine: Arc<E>,
@@ -43,11 +43,11 @@ pub(crate) struct Acceptor<E: Engine> {
     logins: Arc<Semaphore>,
 }
 
-/// Why a login came to nothing.
+/// Why a login failed.
 enum Refused {
-    /// The client is told.
+    /// The client gets this error.
     Answered(SqlError),
-    /// The client is not told; for the count, why.
+    /// The client gets nothing; the text is the label of the counter.
     Silent(&'static str),
 }
 
@@ -81,11 +81,11 @@ impl<E: Engine> Acceptor<E> {
         Self { shared, engine, tls, logins }
     }
 
-    /// Accepts for ever.
+    /// Accepts connections until the runtime ends.
     pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
         loop {
             let Ok((socket, _)) = listener.accept().await else {
-                // Out of descriptors, or a client that was gone already.
+                // Out of file descriptors, or the client has already closed the socket.
                 clock::pause(ACCEPT_RETRY).await;
                 continue;
             };
@@ -102,7 +102,8 @@ impl<E: Engine> Acceptor<E> {
     async fn serve(&self, socket: TcpStream, permit: OwnedSemaphorePermit) {
         let (delay, action) = self.shared.faults.on_accept();
         if let First::Left(()) = race::first(hung_up(&socket), self.shared.delay(delay)).await {
-            // Whoever finds it counted finds its permit free.
+            // The permit is free before the refusal is counted: a test that sees the count can connect at
+            // once.
             drop(permit);
             return self.shared.tally.refused("gone");
         }
@@ -111,11 +112,11 @@ impl<E: Engine> Acceptor<E> {
             OnAccept::Close => return self.shared.tally.refused("closed"),
             OnAccept::Silence => return self.hold_silently(socket).await,
         }
-        // Small answers must not wait for each other.
+        // Without this, small answers wait for each other.
         if socket.set_nodelay(true).is_err() {
             return self.shared.tally.refused("gone");
         }
-        // Boxed, so that a session's task is not as large as a login for all its life.
+        // Boxed, so that the session's task does not keep the size of a login.
         let login = Box::pin(clock::within(self.shared.config.login_timeout, self.log_in(socket))).await;
         drop(permit);
         let (wire, transactions, admitted) = match login {
@@ -132,12 +133,12 @@ impl<E: Engine> Acceptor<E> {
             First::Right(End::Expired) => count(&self.shared.tally.expired),
             First::Right(End::Left) => {}
         }
-        // In this order: whoever sees the socket closed may count on its permit being free.
+        // In this order: a client that sees its socket closed finds its slot free.
         drop(admitted);
         drop(conversation);
     }
 
-    /// Holds a socket and says nothing, for as long as that fault lasts and the client stays.
+    /// Holds a socket and sends nothing, until the fault ends or the client leaves.
     async fn hold_silently(&self, mut socket: TcpStream) {
         self.shared.tally.refused("silence");
         let mut ignored = [0; 64];
@@ -152,7 +153,8 @@ impl<E: Engine> Acceptor<E> {
         }
     }
 
-    /// From a fresh socket to a session; none if the client only wanted to cancel something, or was told why not.
+    /// Turns a new socket into a session. Returns none for a cancel request, and for a client that was
+    /// refused with an error.
     async fn log_in(&self, mut socket: TcpStream) -> Result<Option<Session<E>>, &'static str> {
         let direct = match self.negotiate(&mut socket).await {
             Ok(Negotiated::Tls { direct }) => direct,
@@ -175,7 +177,7 @@ impl<E: Engine> Acceptor<E> {
         match self.start_up(&mut wire).await {
             Ok(Some((transactions, admitted))) => Ok(Some((wire, transactions, admitted))),
             Ok(None) => Ok(None),
-            // Whoever was admitted on trial has given that up by now, so the client finds its permit free.
+            // The slot of the attempt is free by now, so the client can try again at once.
             Err(Refused::Answered(error)) => {
                 self.refuse(&mut wire, &error).await;
                 Ok(None)
@@ -184,11 +186,11 @@ impl<E: Engine> Acceptor<E> {
         }
     }
 
-    /// Says no. It is counted first: whoever was told finds it counted.
+    /// Sends a refusal. It is counted first: a client that has the error finds it counted.
     async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(&self, wire: &mut Wire<S>, error: &SqlError) {
         self.shared.tally.refused(error.code);
         wire.replies.error_response(Severity::Fatal, error);
-        // A client that is gone has its answer.
+        // If the client is gone, it needs no answer.
         drop(wire.flush().await);
     }
 
@@ -205,7 +207,7 @@ impl<E: Engine> Acceptor<E> {
         if first == [HANDSHAKE] {
             return Ok(Negotiated::Tls { direct: true });
         }
-        // A client may ask for GSS first and, refused, for TLS.
+        // A client may request GSS first and, after the refusal, TLS.
         for _ in 0..2 {
             let mut head = [0; 4];
             socket.read_exact(&mut head).await?;
@@ -255,7 +257,7 @@ impl<E: Engine> Acceptor<E> {
         let mut admitted = if early { Some(self.admit(role)?) } else { None };
         let authenticated = self.authenticate(wire, role).await;
         if authenticated.is_err() && !early {
-            // Nothing was taken yet that could be kept.
+            // No token was taken yet, so nothing could be kept.
             self.shared.sessions.charge_refusal(self.shared.clock.now());
         }
         authenticated?;
@@ -283,10 +285,10 @@ impl<E: Engine> Acceptor<E> {
             let (name, value) = settings.show(name)?;
             wire.replies.parameter_status(name, value);
         }
-        let number = u32::try_from(admitted.id() & u64::from(u32::MAX >> 1)).unwrap_or(0);
-        // Cancelling does nothing here, so its key need not be secret.
+        let number = u32::try_from(admitted.id & u64::from(u32::MAX >> 1)).unwrap_or(0);
+        // Cancel requests do nothing here, so the key need not be secret.
         wire.replies.backend_key_data(number, 0);
-        // The conversation sends all this: by then the session is counted.
+        // The connection sends these replies later, once the session is counted.
         wire.replies.ready_for_query(TransactionStatus::Idle);
         admitted.confirm();
         Ok(Some((transactions, admitted)))
@@ -321,10 +323,10 @@ impl<E: Engine> Acceptor<E> {
     }
 }
 
-/// Waits until the client has hung up. What it says before stays to be read.
+/// Waits until the client closes the socket. Unread data stays unread.
 async fn hung_up(socket: &TcpStream) {
     loop {
-        // Readable for as long as anything is unread, so this asks for the end of the stream only.
+        // The socket stays readable while data is unread, so only the end of the stream is of interest.
         match socket.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => clock::pause(ACCEPT_RETRY).await,
             Ok(_) | Err(_) => return,

@@ -1,7 +1,8 @@
-//! The engine that needs nothing installed: SQLite, in this process.
+//! An engine on SQLite, in this process: nothing to install.
 //!
-//! For connection-level work, demos and load. It has one writer at a time; a transaction's reads see what was last
-//! committed until its first write; conflicts come only from faults. The types on the wire are PostgreSQL's.
+//! It is meant for connection-level tests, demos and load. It has one writer at a time. The reads of a
+//! transaction see the latest commit until the transaction writes. Conflicts come only from faults. The types
+//! on the wire are PostgreSQL's.
 
 mod database;
 mod dates;
@@ -36,7 +37,7 @@ use errors::translate;
 use plan_cache::{LARGE, PlanCache};
 use prepared::Prepared;
 
-/// The engine.
+/// The SQLite engine.
 pub struct Builtin {
     inner: Arc<Inner>,
 }
@@ -45,11 +46,11 @@ struct Inner {
     database: Database,
     result_limit: usize,
     plans: Mutex<PlanCache<Prepared>>,
-    /// Large statements are planned one after the other: each takes many times its length, which only one may at a time.
+    /// Large statements are planned one at a time: a plan needs many times the memory of its text.
     large_plans: Semaphore,
 }
 
-/// Runs what takes long without keeping a runtime of several threads from its sockets; others do not know how.
+/// Runs slow work without blocking a multi-threaded runtime. Other runtimes have no way to do that.
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
@@ -58,10 +59,11 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
 }
 
 impl Builtin {
-    /// An empty database in that directory. A statement may give so many bytes of rows.
+    /// Creates an empty database in a directory. `result_limit` is the largest result of a statement, in
+    /// bytes.
     ///
     /// # Errors
-    /// If its files cannot be made.
+    /// If the files cannot be created.
     pub fn open(directory: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
         let database = Database::open(directory, &clock, result_limit)?;
         let inner = Inner { database, result_limit, plans: Mutex::default(), large_plans: Semaphore::new(1) };
@@ -78,17 +80,17 @@ impl fmt::Debug for Builtin {
 impl Engine for Builtin {
     type Session = BuiltinSession;
 
-    /// Every role may connect: all of them may do everything.
+    /// Every role may connect and do everything.
     async fn session(&self, _: &str) -> Result<BuiltinSession, SqlError> {
         Ok(BuiltinSession { inner: self.inner.clone(), writer: None, changed_schema: false })
     }
 }
 
-/// A connection's view: nothing but the writer, while it has it.
+/// A session. It keeps nothing but the writer, while it has it.
 pub struct BuiltinSession {
     inner: Arc<Inner>,
     writer: Option<Box<Writer>>,
-    /// Whether it sees another schema than the others, until its end.
+    /// Whether its transaction has changed the schema, which others do not see yet.
     changed_schema: bool,
 }
 
@@ -118,7 +120,7 @@ impl Session for BuiltinSession {
         }
         self.changed_schema |= prepared.plan.ddl;
         let changed = if let Some(writer) = &mut self.writer {
-            // In no slice: SQLite undoes the whole transaction if a write is interrupted.
+            // Without a time slice: SQLite rolls back the whole transaction if a write is interrupted.
             blocking(|| self.inner.run(writer.conn(), &prepared, call, rows, TimeSlice::UntilDeadline))?
         } else {
             let reader = self.inner.database.reader().await?;
@@ -145,7 +147,7 @@ impl Session for BuiltinSession {
 }
 
 impl BuiltinSession {
-    /// At the end of a transaction that changed the schema: others saw the old one until now.
+    /// Call this at the end of a transaction: a change of the schema is visible to others from now on.
     fn forget_plans(&mut self) {
         if std::mem::take(&mut self.changed_schema) {
             self.inner.plans.lock().forget();
@@ -155,20 +157,20 @@ impl BuiltinSession {
     async fn prepared(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Prepared>, SqlError> {
         let key = (statement.text().clone(), types.to_vec());
         let large = key.0.len() > LARGE;
-        // What the others keep is not of the schema that this session sees, and its own would be of no use to them.
+        // A session that has changed the schema neither uses nor fills the shared cache.
         let shared = !large && !self.changed_schema;
         let generation = {
             let plans = self.inner.plans.lock();
             if shared && let Some(prepared) = plans.get(&key) {
                 return Ok(prepared);
             }
-            plans.generation()
+            plans.generation
         };
         let permit = if large { self.inner.large_plans.acquire().await.ok() } else { None };
         let planned = |conn: &Conn| {
             if large { blocking(|| Prepared::make(conn, &key)) } else { Prepared::make(conn, &key) }
         };
-        // Inside a transaction only its own connection knows the tables it made.
+        // Tables that a transaction created are visible on its own connection only.
         let prepared = if let Some(writer) = &mut self.writer {
             planned(writer.conn())
         } else {
@@ -185,7 +187,7 @@ impl BuiltinSession {
 }
 
 impl Inner {
-    /// Runs a read at once; if that takes more than a moment, once more, where it may block.
+    /// Runs a read for one time slice. If it needs longer, runs it again where it may block.
     fn read(
         &self,
         conn: &Conn,
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(translate(&busy).code, "40001");
     }
 
-    // The runtime of one thread: nothing may be handed over to another there.
+    // On a single-threaded runtime, nothing may be handed over to another thread.
     #[tokio::test]
     async fn large_plans_are_not_kept() {
         let directory = tempfile::tempdir().unwrap();

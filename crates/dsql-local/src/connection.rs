@@ -1,4 +1,4 @@
-//! What is said between login and goodbye: the simple and the extended protocol.
+//! Serves one client after its login: the simple and the extended protocol.
 
 mod extended;
 mod portals;
@@ -25,47 +25,40 @@ use crate::wire::backend::Severity;
 use crate::wire::frontend::{DescribeTarget, Message};
 use crate::wire::stream::{Wire, WireError};
 
-/// How many semicolons a query may have: each may be the end of a statement, which takes more room than its text.
+/// The largest number of semicolons in a query. Each may end a statement, which takes more memory than its
+/// text.
 const SEMICOLONS: usize = 100_000;
-/// The least time there is: what is as old as it may be is not yet too old.
+/// The smallest duration. A transaction is too old after its limit, not at it.
 const TICK: Duration = Duration::from_nanos(1);
 
-/// How a conversation ended.
+/// How a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client left, or broke the protocol.
+    /// The client left, or violated the protocol.
     Left,
-    /// The session's time was up.
+    /// The lifetime of the session was over.
     Expired,
     /// A fault closed the socket.
     Dropped,
 }
 
-/// One session.
+/// A client that has logged in.
 pub(crate) struct Connection<E: Engine, S> {
     shared: Arc<Shared>,
     wire: Wire<S>,
     transactions: TransactionState<E>,
     statements: BTreeMap<String, Arc<Prepared>>,
-    /// Boxed: a map has room for several, and most sessions have one at a time.
+    /// Boxed: a node of the map has room for several, and most sessions have one portal at a time.
     portals: BTreeMap<String, Box<Portal>>,
     /// After an error, messages are skipped until the next Sync.
     skipping: bool,
-    /// Whether a Sync is owed for messages that were answered.
+    /// Whether messages were answered since the last Sync.
     unsynced: bool,
 }
 
-/// What ends a conversation from within.
-enum Stop {
-    Broken,
-    Hangup,
-    Terminate,
-    Expired,
-}
-
-impl From<WireError> for Stop {
+impl From<WireError> for End {
     fn from(_: WireError) -> Self {
-        Self::Broken
+        Self::Left
     }
 }
 
@@ -82,34 +75,32 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         }
     }
 
-    /// Serves until one side has enough. Cancelled, it leaves nothing open.
+    /// Serves the client until one side ends. If cancelled, it leaves nothing open.
     pub(crate) async fn run(&mut self, ending: &EndSignal) -> End {
         loop {
-            match self.next(ending).await {
-                Ok(Some(message)) => match self.answer(message, ending).await {
-                    Ok(()) => {}
-                    Err(Stop::Hangup) => return End::Dropped,
-                    Err(Stop::Expired) => return End::Expired,
-                    Err(Stop::Broken | Stop::Terminate) => return End::Left,
-                },
-                Ok(None) => return End::Expired,
-                Err(_) => return End::Left,
+            let answered = match self.next(ending).await {
+                Ok(Some(message)) => self.answer(message, ending).await,
+                Ok(None) => Err(End::Expired),
+                Err(error) => Err(error.into()),
+            };
+            if let Err(end) = answered {
+                return end;
             }
         }
     }
 
-    /// The next message; none if the session's time is up.
+    /// The next message; none if the session has expired.
     async fn next(&mut self, ending: &EndSignal) -> Result<Option<(u8, Bytes)>, WireError> {
         loop {
             let open = self.transactions.began();
             if self.unsynced
                 && let Some(message) = self.wire.buffered()?
             {
-                // Whoever commits in a pipeline is also told that the pipeline is done.
+                // A client that commits in a pipeline also gets the answers to the rest of it.
                 return Ok(Some(message));
             }
             if ending.has_reached(EndPhase::Expired) && open.is_none() {
-                // What was answered is still delivered: the client saw it happen before the end.
+                // Replies are delivered: the statements ran before the end.
                 self.wire.flush().await?;
                 return Ok(None);
             }
@@ -121,12 +112,12 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
             let clock = &self.shared.clock;
             let over = async {
                 ending.reached(EndPhase::Expired).await;
-                // A transaction begun before the end may finish, but not outlive its own limit.
+                // A transaction that began before the end may finish within its own limit.
                 if let Some(began) = open {
                     clock.sleep_until(began.saturating_add(limit)).await;
                 }
             };
-            // What a transaction open_since must not wait for an idle client to be told that it is too old.
+            // A transaction of an idle client must not hold its locks until the client's next message.
             let open_since = open.filter(|_| self.transactions.is_open());
             let too_old = async {
                 match open_since {
@@ -142,17 +133,17 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         }
     }
 
-    async fn answer(&mut self, (tag, body): (u8, Bytes), ending: &EndSignal) -> Result<(), Stop> {
-        // The end of the text is where the message ends: a NUL before that is in the text.
+    async fn answer(&mut self, (tag, body): (u8, Bytes), ending: &EndSignal) -> Result<(), End> {
+        // The last byte ends the text; a NUL before it is part of the text.
         let text = body.strip_suffix(&[0]).filter(|_| tag == b'Q').map_or(Ok(()), check_text);
         let message = match text.and_then(|()| Message::parse(tag, body)) {
             Ok(message) => message,
-            // The message was whole, only its text was none.
+            // The message is complete, but its text is invalid. The connection goes on.
             Err(error) if error.code == "22021" => return self.invalid_text(tag, error).await,
             Err(error) => {
                 self.wire.replies.error_response(Severity::Fatal, &error);
                 self.wire.flush().await?;
-                return Err(Stop::Terminate);
+                return Err(End::Left);
             }
         };
         self.unsynced = !matches!(message, Message::Query(_) | Message::Sync);
@@ -162,7 +153,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         let result = match message {
             Message::Query(sql) => return self.query(&sql, ending).await,
             Message::Sync => return self.sync().await,
-            Message::Terminate => return Err(Stop::Terminate),
+            Message::Terminate => return Err(End::Left),
             Message::Flush => {
                 self.wire.flush().await?;
                 Ok(())
@@ -191,8 +182,8 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         self.report(result).await
     }
 
-    /// Answers a message with bytes in it that are no text.
-    async fn invalid_text(&mut self, tag: u8, error: SqlError) -> Result<(), Stop> {
+    /// Answers a message whose text is not valid UTF-8.
+    async fn invalid_text(&mut self, tag: u8, error: SqlError) -> Result<(), End> {
         if self.skipping {
             return Ok(());
         }
@@ -205,14 +196,14 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         Ok(())
     }
 
-    /// Tells the client of an error, which also fails the transaction.
-    async fn report(&mut self, result: Result<(), Failure>) -> Result<(), Stop> {
+    /// Sends an error to the client and fails the transaction.
+    async fn report(&mut self, result: Result<(), Failure>) -> Result<(), End> {
         if let Err(failure) = &result {
             self.transactions.fail(failure).await;
         }
         match result {
             Ok(()) => Ok(()),
-            Err(Failure::Hangup) => Err(Stop::Hangup),
+            Err(Failure::Hangup) => Err(End::Dropped),
             Err(Failure::Error(error)) => {
                 self.wire.replies.error_response(Severity::Error, &error);
                 Ok(())
@@ -220,8 +211,8 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         }
     }
 
-    /// The simple protocol: several statements, one transaction for all that are not in one of their own.
-    async fn query(&mut self, sql: &str, ending: &EndSignal) -> Result<(), Stop> {
+    /// The simple protocol. The statements share one transaction, unless they begin their own.
+    async fn query(&mut self, sql: &str, ending: &EndSignal) -> Result<(), End> {
         self.portals.remove("");
         let mut result = Ok(());
         match split(sql) {
@@ -229,9 +220,9 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
                 for (index, statement) in statements.iter().enumerate() {
                     let over = ending.is_due(self.shared.clock.now());
                     if index > 0 && over && self.transactions.began().is_none() {
-                        // The transaction that was open at the end is over: there is no next one.
+                        // The session has expired and its last transaction is over.
                         self.wire.flush().await?;
-                        return Err(Stop::Expired);
+                        return Err(End::Expired);
                     }
                     let last = index + 1 == statements.len();
                     let extent = if statements.len() == 1 { Extent::Alone } else { Extent::Query };
@@ -250,7 +241,6 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         Ok(())
     }
 
-    /// Portals end with their transaction.
     fn end_portals(&mut self) {
         if self.transactions.began().is_none() {
             self.portals.clear();
@@ -262,7 +252,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
             self.wire.replies.empty_query_response();
             return Ok(());
         }
-        // What may take parameters must be asked; the rest says what it gives when it has run.
+        // Only a statement with parameters must be described first; others describe themselves when they run.
         let asked = statement.text().contains('$');
         let described = if asked { Some(self.describe(statement, &[]).await?) } else { None };
         if described.as_ref().is_some_and(|described| !described.parameters.is_empty()) {
@@ -280,7 +270,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         let mut rows = Rows::default();
         let outcome = self.run_one(call, &mut rows).await?;
         if last {
-            // Before its answer: nobody shall read UPDATE 1 of what was not committed.
+            // Commit before the answer: a client must not read UPDATE 1 for a change that was not committed.
             self.transactions.finish().await?;
         }
         if let Some(columns) = &outcome.description.columns {
@@ -299,7 +289,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
     }
 
     async fn run_one(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
-        // Prepared statements are known here only.
+        // The engine does not know the prepared statements.
         if call.statement.begins(&["DEALLOCATE"]) && !self.transactions.failed() {
             count(&self.shared.tally.statements);
             return Ok(self.deallocate(call.statement)?);
@@ -315,7 +305,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         self.shared.rules.check(statement)?;
         let tag = match deallocated(statement) {
             Some(name) => {
-                // The one without a name cannot be named.
+                // The unnamed statement cannot be deallocated.
                 let known = !name.is_empty() && self.statements.remove(&name).is_some();
                 if !known {
                     return Err(unknown_statement(&name));
@@ -330,7 +320,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         Ok(Outcome { tag: tag.to_owned(), ..Outcome::default() })
     }
 
-    /// Sends the first rows, and says how many.
+    /// Appends the first rows to the replies and returns their number.
     fn deliver(&mut self, rows: &mut Rows, limit: usize) -> u64 {
         let (data, count) = rows.take(limit);
         if self.wire.replies.0.is_empty() {
@@ -352,7 +342,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         }
     }
 
-    async fn sync(&mut self) -> Result<(), Stop> {
+    async fn sync(&mut self) -> Result<(), End> {
         self.skipping = false;
         let finished = self.transactions.finish().await;
         self.report(finished).await?;
@@ -362,7 +352,6 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
     }
 }
 
-/// Every statement of a query.
 fn split(sql: &str) -> Result<Vec<Statement>, SqlError> {
     if sql.bytes().filter(|byte| *byte == b';').count() > SEMICOLONS {
         return Err(SqlError::new("54000", format!("a query has at most {SEMICOLONS} semicolons")));

@@ -1,4 +1,4 @@
-//! The control port: HTTP on loopback, for tests and people that are not in this process.
+//! The control port: HTTP on loopback, for tests and people outside of this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use crate::config::{Limits, RefuseWhen};
 use crate::faults::{Fault, duration};
 use crate::shared::Shared;
 
-/// How long a request may take, in real time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: usize = 64 * 1024;
 const MAX_CONCURRENT: usize = 64;
@@ -35,7 +34,7 @@ DELETE /faults               ends all of them; /faults/3 only that one
 GET    /token?role=admin     a connect token
 ";
 
-/// An response: a status, a type and a body.
+/// Status, content type, body.
 struct Response(&'static str, &'static str, String);
 
 impl Response {
@@ -52,7 +51,7 @@ impl Response {
     }
 }
 
-/// Serves for ever.
+/// Serves requests until the runtime ends.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(MAX_CONCURRENT));
     loop {
@@ -63,7 +62,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
         };
         let served = shared.clone();
         shared.tasks.spawn(async move {
-            // Too slow or gone: either way there is nobody to tell.
+            // The client is too slow or gone; either way it gets no answer.
             drop(clock::within(REQUEST_TIMEOUT, handle(&served, socket)).await);
             drop(place);
         });
@@ -102,7 +101,7 @@ struct Request {
     body: String,
 }
 
-/// The request in `input`, if it is all there.
+/// Parses a request; none if it is not complete.
 fn parse_request(input: &[u8]) -> Result<Option<Request>, &'static str> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut request = httparse::Request::new(&mut headers);
@@ -120,7 +119,8 @@ fn parse_request(input: &[u8]) -> Result<Option<Request>, &'static str> {
     if header("origin").is_some() || !matches!(site, b"none" | b"same-origin") {
         return Err("a web page has no business here");
     }
-    // A page whose own name was made to lead here sends no Origin with a GET, but it cannot help naming itself.
+    // A web page whose DNS name points here (DNS rebinding) sends no Origin with a GET, but its name is in
+    // Host.
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     if !matches!((hosts.next(), hosts.next()), (Some(host), None) if is_loopback(host.value)) {
         return Err("the Host must be 127.0.0.1, localhost or [::1]");
@@ -145,7 +145,7 @@ fn parse_request(input: &[u8]) -> Result<Option<Request>, &'static str> {
     }))
 }
 
-/// Whether a Host, with or without a port, can only be this machine.
+/// Whether a Host header, with or without a port, names this machine.
 fn is_loopback(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| {
@@ -238,7 +238,7 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
     Ok(limits)
 }
 
-/// Refuses parameters that would be ignored.
+/// Rejects parameters that would be ignored.
 fn reject_unknown(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> {
     match query.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) if known.is_empty() => {
@@ -258,7 +258,7 @@ fn show_clock(shared: &Shared) -> Response {
 }
 
 fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(), String> {
-    // All is read before anything is changed.
+    // Read everything before anything changes.
     let speed = query.get("speed").map(|text| text.parse::<Speed>()).transpose()?;
     let advance = query.get("advance").map(|text| duration(text)).transpose()?;
     reject_unknown(query, &["speed", "advance"])?;
@@ -272,7 +272,7 @@ fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(),
 
 fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Response, String> {
     let lines = body.lines().map(str::trim).filter(|line| !line.is_empty());
-    // All or none.
+    // All faults or none.
     let faults = lines.map(str::parse).collect::<Result<Vec<Fault>, String>>()?;
     if faults.is_empty() {
         return Err("no fault in the body; for example: conflict:p=0.1".to_owned());
@@ -285,7 +285,7 @@ fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Response, 
     reject_unknown(query, &["role"])?;
     let role = query.get("role").map_or("admin", String::as_str);
     let token = shared.token(role).ok_or("there are no credentials to sign with")?;
-    // Without an end of line, which would be a part of the password to whoever takes it as it is.
+    // Without a newline, which would become part of the password.
     Ok(Response::text(token))
 }
 

@@ -1,4 +1,4 @@
-//! What has happened so far: for code, as JSON and as Prometheus text.
+//! Counters: in code, as JSON and in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Declares the totals once: as fields of [`Counters`], as atomic counters of [`Tally`], and by name.
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What happened, at one moment.
+        /// The counters, at one moment.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
@@ -32,7 +32,6 @@ macro_rules! totals {
             }
         }
 
-        /// The counters as they are kept.
         #[derive(Debug, Default)]
         pub(crate) struct Tally {
             $(pub(crate) $name: AtomicU64,)*
@@ -40,7 +39,7 @@ macro_rules! totals {
         }
 
         impl Tally {
-            /// What is counted here; the rest is left at zero.
+            /// The counters of this struct; the others are zero.
             pub(crate) fn read(&self) -> Counters {
                 Counters {
                     $($name: self.$name.load(Ordering::Relaxed),)*
@@ -53,11 +52,11 @@ macro_rules! totals {
 }
 
 totals! {
-    /// Sockets accepted, whatever became of them.
+    /// Sockets accepted.
     sockets,
     /// Sessions admitted and authenticated.
     accepted,
-    /// Sessions ended because their time was up.
+    /// Sessions ended because their lifetime was over.
     expired,
     /// Sessions ended by a fault.
     severed,
@@ -67,12 +66,12 @@ totals! {
     conflicts,
     /// Statements run.
     statements,
-    /// Statements that failed, for whatever reason.
+    /// Statements that failed.
     errors,
 }
 
 impl Counters {
-    /// All refusals.
+    /// The sum of all refusals.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.refused.values().sum()
@@ -117,7 +116,6 @@ impl Counters {
     }
 }
 
-/// One more.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Why logins were denied. Clients learn next to nothing of it, as with the real service; whoever runs the emulator learns it.
+//! Records why logins were denied. Clients get no reason, as with the real service.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 use crate::token::{Denial, TokenVerifier};
 
-/// How long nothing is said about a kind of reason that was reason_log already.
+/// The shortest time between two notices with the same reason.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Counts denials by reason and tells of them, of each kind at most once a second.
+/// Counts denials by reason and reports each reason at most once per second.
 #[derive(Debug)]
 pub(crate) struct Denials {
     notice: Option<fn(&str)>,
@@ -20,7 +20,7 @@ pub(crate) struct Denials {
 #[derive(Debug, Default)]
 struct Reason {
     count: u64,
-    /// When it was last reason_log, by the machine's clock.
+    /// When it was last reported, by the machine's clock.
     last: Option<Duration>,
 }
 
@@ -29,24 +29,22 @@ impl Denials {
         Self { notice, kinds: Mutex::default() }
     }
 
-    /// How many, by reason.
     pub(crate) fn read(&self) -> BTreeMap<&'static str, u64> {
         self.kinds.lock().iter().map(|(reason, reason_log)| (*reason, reason_log.count)).collect()
     }
 
-    /// A token was no good.
+    /// The token is not valid.
     pub(crate) fn token(&self, denial: &Denial, verifier: &TokenVerifier, role: &str, now: Duration) {
         self.record(denial.reason(), role, &denial.remedy(verifier, role), now);
     }
 
-    /// The token was good, but the engine does not let the role in.
+    /// The token is valid, but the engine does not accept the role.
     pub(crate) fn role(&self, role: &str, now: Duration) {
         let problem = "it does not exist, may not log in, or is mapped to nobody: CREATE ROLE ... WITH LOGIN, \
                        then AWS IAM GRANT ... TO 'arn:...'";
         self.record("role", role, problem, now);
     }
 
-    /// A fault said no.
     pub(crate) fn fault(&self, role: &str, now: Duration) {
         self.record("fault", role, "there is a fault refuse:how=denied", now);
     }
@@ -56,7 +54,7 @@ impl Denials {
             let mut kinds = self.kinds.lock();
             let reason_log = kinds.entry(reason).or_default();
             reason_log.count += 1;
-            // A clock that was set back is as good as one that went on.
+            // The clock may have been set back, so the distance counts.
             if reason_log.last.is_some_and(|last| now.abs_diff(last) < PAUSE) {
                 return;
             }
@@ -64,7 +62,7 @@ impl Denials {
             reason_log.count
         };
         if let Some(notice) = self.notice {
-            // A role is whatever a client calls itself: no terminal shall obey it.
+            // The client chooses the name of the role, so it is escaped for terminals.
             notice(&format!("denied {role:?}: {problem} ({reason}: {count} so far)"));
         }
     }

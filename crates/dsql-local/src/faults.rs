@@ -1,4 +1,4 @@
-//! Faults on demand: a list that composes. Delays add up; of several refusals the first listed wins.
+//! The list of active faults. Delays add up; the first refusal in the list wins.
 
 mod fault;
 mod grammar;
@@ -21,14 +21,13 @@ use crate::clock::Moment;
 use crate::error::SqlError;
 use fault::{Kind, Refusal, Stage};
 
-/// The list.
 #[derive(Debug)]
 pub(crate) struct Faults {
     seed: u64,
     list: Mutex<List>,
-    /// How long the list is: nobody takes the lock while there are none.
+    /// The length of the list: without faults, nobody takes the lock.
     len: AtomicUsize,
-    /// Tells those that wait for the end of a fault to look again.
+    /// Wakes tasks that wait for the end of a fault.
     shorter: Notify,
 }
 
@@ -44,20 +43,20 @@ struct Active {
     fault: Fault,
     hits: u64,
     chance: Xoshiro256PlusPlus,
-    /// For throttles.
+    /// For `throttle`.
     bucket: Option<Bucket>,
-    /// For wakes: when the cluster is awake, once somebody has knocked.
+    /// For `wake`: when the cluster is awake. Set by the first connection.
     awake_at: Option<Moment>,
 }
 
 impl Active {
     fn spent(&self) -> bool {
-        // A cut happens once.
+        // A `sever` strikes once.
         let times = self.fault.times.or(self.fault.sever().map(|_| 1));
         times.is_some_and(|times| self.hits >= times)
     }
 
-    /// Draws whether it strikes this time.
+    /// Draws whether it strikes.
     fn strikes(&mut self) -> bool {
         if self.spent() {
             return false;
@@ -68,7 +67,7 @@ impl Active {
     }
 }
 
-/// Evenly from [0, 1).
+/// Uniform in [0, 1).
 fn unit(chance: &mut Xoshiro256PlusPlus) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     let draw = (chance.next_u64() >> 11) as f64;
@@ -80,12 +79,13 @@ impl Faults {
         Self { seed, list: Mutex::default(), len: AtomicUsize::new(0), shorter: Notify::new() }
     }
 
-    /// Adds one, behind the others. Returns its number.
+    /// Adds a fault at the end of the list and returns its id.
     pub(crate) fn add(&self, fault: Fault, now: Moment) -> u64 {
         let mut list = self.list.lock();
         list.next += 1;
         let id = list.next;
-        // Each fault draws from a stream of its own, so that one more in the list changes nothing for the others.
+        // Each fault has its own stream of random numbers, so that another fault in the list changes nothing
+        // for it.
         let chance = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let bucket = match fault.kind {
             Kind::Throttle { per_second, burst } => Some(Bucket::new(per_second, burst, now)),
@@ -96,12 +96,10 @@ impl Faults {
         id
     }
 
-    /// Ends one; whether there was one.
     pub(crate) fn remove(&self, id: u64) -> bool {
         self.retain(|active| active.id != id)
     }
 
-    /// Ends all.
     pub(crate) fn clear(&self) {
         self.retain(|_| false);
     }
@@ -118,24 +116,22 @@ impl Faults {
         fewer
     }
 
-    /// Waits until a fault is ended after this call.
+    /// Waits until a fault is removed after this call.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.shorter.notified()
     }
 
-    /// Whether that one is in the list.
     pub(crate) fn has(&self, id: u64) -> bool {
         self.list.lock().active.iter().any(|active| active.id == id)
     }
 
-    /// One that waited for its time strikes now; whether it was still there.
+    /// Counts the strike of a delayed fault. Returns whether it is still in the list.
     pub(crate) fn falls_due(&self, id: u64) -> bool {
         let mut list = self.list.lock();
         let due = list.active.iter_mut().find(|active| active.id == id);
         due.map(|active| active.hits += 1).is_some()
     }
 
-    /// The list, for people and programs.
     pub(crate) fn json(&self) -> Value {
         let list = self.list.lock();
         let shown = list.active.iter().map(|active| {
@@ -144,7 +140,6 @@ impl Faults {
         shown.collect()
     }
 
-    /// Whether sockets are to be left without an answer.
     pub(crate) fn silent(&self) -> bool {
         !self.idle() && self.list.lock().active.iter().any(|active| active.fault.kind == Kind::Silent)
     }
@@ -153,7 +148,7 @@ impl Faults {
         self.len.load(Ordering::Acquire) == 0
     }
 
-    /// A socket was accepted: how long to wait, and what then.
+    /// For a new socket: the delay, and what to do then.
     pub(crate) fn on_accept(&self) -> (Delay, OnAccept) {
         let mut answer = (Delay::default(), OnAccept::Proceed);
         self.each(|kind, active| match kind {
@@ -167,7 +162,7 @@ impl Faults {
         answer
     }
 
-    /// A client asks to be admitted.
+    /// For a client that is to be admitted.
     pub(crate) fn on_admission(&self, now: Moment) -> Result<(), SqlError> {
         let mut answer = Ok(());
         self.each(|kind, active| {
@@ -188,7 +183,7 @@ impl Faults {
                     }
                 }
                 Kind::Throttle { .. } => {
-                    // The bucket counts every connect, also those that its fault lets pass by chance.
+                    // The bucket counts every connection, also those that the fault lets pass by chance.
                     let empty = active.bucket.as_mut().is_some_and(|bucket| !bucket.take(now));
                     if empty && active.strikes() {
                         answer = Err(SqlError::rate_exceeded());
@@ -206,7 +201,7 @@ impl Faults {
         answer
     }
 
-    /// A statement is about to run: how long to wait, and what hits it.
+    /// For a statement: the delay, and the failure.
     pub(crate) fn on_statement(&self) -> (Delay, Option<Failure>) {
         let mut answer = (Delay::default(), None);
         self.each(|kind, active| match kind {
@@ -222,7 +217,7 @@ impl Faults {
         answer
     }
 
-    /// A transaction is about to commit. Only one that wrote can conflict.
+    /// For a commit. Only a transaction that wrote can conflict.
     pub(crate) fn on_commit(&self, wrote: bool) -> CommitFaults {
         let mut faults = CommitFaults::default();
         self.each(|kind, active| {
@@ -247,12 +242,12 @@ impl Faults {
                 *(if before { &mut faults.before } else { &mut faults.after }) = Some(failure);
             }
         });
-        // A commit that does not happen cannot be followed by anything.
+        // A commit that fails has no effects after it.
         faults.after = faults.after.filter(|_| faults.before.is_none());
         faults
     }
 
-    /// Which of `count` sockets a fraction of them is: the same ones for the same seed.
+    /// Chooses a fraction of `count` sockets; the same seed chooses the same ones.
     pub(crate) fn choose(&self, fraction: f64, count: usize) -> Vec<bool> {
         if fraction >= 1.0 {
             return vec![true; count];
@@ -264,7 +259,7 @@ impl Faults {
         };
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let mut wanted = (fraction * count as f64).round() as usize;
-        // Exactly that many: each in turn is taken with the chance that is left for it.
+        // Exactly this many: each is taken with the probability that is left for it.
         (0..count)
             .map(|index| {
                 #[allow(clippy::cast_precision_loss, reason = "some thousands")]

@@ -55,17 +55,17 @@ use roles::Role;
 use server::Server;
 use table_info::TableCache;
 
-/// How many connections are kept for the next session that needs one.
+/// How many idle connections are kept.
 const MAX_IDLE: usize = 64;
 
-/// The engine.
+/// The PostgreSQL engine.
 pub struct Postgres {
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// Before the server, which they would keep busy.
+    /// Declared before the server, so that they are closed first.
     idle: Mutex<Vec<Backend>>,
     locks: LockScheduler,
     jobs: Jobs,
@@ -76,16 +76,16 @@ struct Inner {
     tables: TableCache,
     /// How often the schema has changed.
     epoch: AtomicU64,
-    /// Whether anybody has made a function.
+    /// Whether a function was ever created.
     functions: AtomicBool,
     server: Server,
 }
 
 impl Postgres {
-    /// Who owns everything underneath the rules.
+    /// The role that owns the private server.
     pub const SUPERUSER: &str = server::SUPERUSER;
 
-    /// Starts a PostgreSQL of its own. Of the configuration it goes by the cache, the rules and the limit of results.
+    /// Starts a private PostgreSQL. It uses `cache`, `rules` and `result_limit` of the configuration.
     ///
     /// # Errors
     /// If PostgreSQL is not installed, or does not start.
@@ -107,8 +107,8 @@ impl Postgres {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The directory with its socket, for a look underneath the rules: `psql -h DIRECTORY -U dsql_local postgres`, as
-    /// root or as the user it runs as.
+    /// The directory with its socket, to connect without the rules: `psql -h DIRECTORY -U dsql_local
+    /// postgres`, as root or as the user that it runs as.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.inner.server.directory()
@@ -131,19 +131,19 @@ impl Engine for Postgres {
     }
 }
 
-/// A connection's view: a connection of its own to the server while it is in a transaction, or else nothing.
+/// A session. It has a connection to the server only while it is in a transaction.
 pub struct PostgresSession {
     inner: Arc<Inner>,
     role: Role,
     began: bool,
-    /// From the first statement of a transaction on. Dropped, its connection is closed, and the server rolls back.
+    /// Set from the first statement of a transaction. If dropped, its connection is closed, and the server
+    /// rolls back.
     open: Option<Open>,
     settings: Vec<Setting>,
-    /// The schema that it knows.
+    /// The schema version that it knows.
     epoch: u64,
 }
 
-/// A transaction that has begun.
 struct Open {
     pid: i32,
     holder: Arc<OpenTransaction>,
@@ -196,7 +196,7 @@ impl Session for PostgresSession {
                 }
                 outcome
             }
-            // Its connection is closed, so that the server stops what it still runs.
+            // The connection is closed, so that the server stops the statement.
             First::Right(()) => Err(SqlError::deadline_exceeded()),
         }
     }
@@ -207,7 +207,7 @@ impl Session for PostgresSession {
                 let mut held = open.holder.transaction.lock().await;
                 held.as_mut().ok_or_else(SqlError::unavailable)?.configure(settings.clone()).await?;
             }
-            // Only to see whether they are good.
+            // Only to validate the settings.
             None => {
                 let backend = self.inner.backend(&self.role, &settings).await?;
                 self.inner.release(backend);
@@ -218,7 +218,7 @@ impl Session for PostgresSession {
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {
-        // The server hears of it with the first statement.
+        // The first statement begins the transaction on the server.
         self.began = true;
         Ok(())
     }
@@ -228,18 +228,18 @@ impl Session for PostgresSession {
         let committed = self
             .end(async |transaction| {
                 let committed = transaction.commit().await;
-                epoch = transaction.epoch();
-                if transaction.has_submitted() && committed.is_ok() {
+                epoch = transaction.epoch;
+                if transaction.submits && committed.is_ok() {
                     jobs::submitted(&inner);
                 }
                 if committed.is_err() {
-                    // It is over all the same. If undoing fails, nothing was done either.
+                    // The transaction is over either way. If the rollback fails, nothing was done.
                     drop(transaction.roll_back().await);
                 }
                 committed
             })
             .await;
-        // Whoever has changed the schema knows it, and so does whoever was told.
+        // The session now knows the schema: it has changed it, or has got the error.
         let told = committed == Err(SqlError::schema_conflict());
         self.epoch = if told { self.inner.epoch() } else { epoch };
         committed
@@ -251,7 +251,7 @@ impl Session for PostgresSession {
 }
 
 impl PostgresSession {
-    /// Fails once if the schema has changed since it was last looked at.
+    /// Fails once if the schema has changed since the last statement.
     fn catch_up(&mut self) -> Result<(), SqlError> {
         let epoch = self.inner.epoch();
         if std::mem::replace(&mut self.epoch, epoch) == epoch {
@@ -261,13 +261,13 @@ impl PostgresSession {
         }
     }
 
-    /// The transaction; a new one if there is none.
     async fn open(&mut self) -> Result<&Open, SqlError> {
         if self.open.is_none() {
             let backend = self.inner.backend(&self.role, &self.settings).await?;
             let (inner, settings) = (self.inner.clone(), self.settings.clone());
             let transaction = OccTransaction::new(inner.clone(), backend, settings, self.epoch);
-            let (pid, mark, cancel_gate) = (transaction.pid(), transaction.mark(), transaction.cancel_gate());
+            let (pid, mark, cancel_gate) =
+                (transaction.backend.pid, transaction.mark, transaction.cancel_gate.clone());
             let transaction = Arc::new(AsyncMutex::new(Some(transaction)));
             let holder = Arc::new(OpenTransaction { mark, cancel_gate, transaction });
             inner.locks.register(pid, holder.clone());
@@ -276,20 +276,23 @@ impl PostgresSession {
         self.open.as_ref().ok_or_else(SqlError::unavailable)
     }
 
-    /// Ends the transaction, and keeps its connection for others.
+    /// Ends the transaction and keeps its connection.
     async fn end(
         &mut self,
         how: impl AsyncFnOnce(&mut OccTransaction) -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
         self.began = false;
         let Some(open) = self.open.take() else { return Ok(()) };
-        // From here on nobody makes it let go: it does so itself.
+        // From here on, no other transaction revokes its locks.
         let Some(mut transaction) = open.holder.transaction.lock().await.take() else { return Ok(()) };
-        let ended =
-            if transaction.is_lost() { Err(SqlError::unavailable()) } else { how(&mut transaction).await };
+        let ended = if transaction.backend.is_lost() {
+            Err(SqlError::unavailable())
+        } else {
+            how(&mut transaction).await
+        };
         drop(open);
-        if !transaction.is_tainted() {
-            self.inner.release(transaction.into_backend());
+        if !transaction.tainted {
+            self.inner.release(transaction.backend);
         }
         ended
     }
@@ -300,24 +303,24 @@ impl Inner {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Whether there may be functions of the users' own, which may do anything.
+    /// Whether functions may exist, which may do anything.
     fn has_functions(&self) -> bool {
         self.functions.load(Ordering::SeqCst)
     }
 
-    /// Remembers what a definition may bring about.
+    /// Remembers whether functions may exist.
     fn saw_definition(&self, statement: &Statement) {
         if statement.mentions("FUNCTION") {
             self.functions.store(true, Ordering::SeqCst);
         }
     }
 
-    /// The schema is about to change: returns which one it will be.
+    /// Returns the next schema version.
     fn schema_changes(&self) -> u64 {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// A connection of that role that is in no transaction and goes by these settings.
+    /// An idle or new connection for a role, with these settings.
     async fn backend(&self, role: &Role, settings: &[Setting]) -> Result<Backend, SqlError> {
         let mut backend = loop {
             let idle = self.idle(role);
@@ -336,14 +339,14 @@ impl Inner {
         }
     }
 
-    /// The idle connection of that role that was used last.
+    /// The most recently used idle connection of a role.
     fn idle(&self, role: &Role) -> Option<Backend> {
         let mut idle = self.idle.lock();
         let at = idle.iter().rposition(|backend| backend.role == *role)?;
         Some(idle.remove(at))
     }
 
-    /// Keeps it for others, if it can still be used.
+    /// Keeps a connection, if it can still be used.
     fn release(&self, backend: Backend) {
         let mut idle = self.idle.lock();
         if !backend.is_lost() && idle.len() < MAX_IDLE {
@@ -356,7 +359,7 @@ impl Inner {
     }
 }
 
-/// Whether a statement may change something or lock rows: told from its words, and rather once too often.
+/// Whether a statement may write or lock rows. It is decided by words, so a read may count as a write.
 fn writes(statement: &Statement) -> bool {
     const WORDS: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "FOR KEY SHARE", "NEXTVAL", "SETVAL"];
     let mentions = |text: &str| WORDS.iter().any(|word| text.contains(word));

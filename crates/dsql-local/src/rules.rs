@@ -1,4 +1,4 @@
-//! What the service refuses, whichever engine is behind it, in the words recorded of it.
+//! What the service refuses with either engine, in its recorded texts.
 
 mod checker;
 mod clauses;
@@ -11,7 +11,7 @@ use crate::error::SqlError;
 use crate::statement::Statement;
 pub(crate) use checker::RuleChecker;
 
-/// Statements by their first words, and what is said about them. The texts follow PostgreSQL's names of parse nodes.
+/// Statements by their first words, and the errors. The texts have PostgreSQL's names of parse nodes.
 const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["COPY"], "unsupported statement: Copy"),
     (&["TRUNCATE"], "unsupported statement: Truncate"),
@@ -71,7 +71,7 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["SET", "TRANSACTION"], "setting configuration parameter \"TRANSACTION\" not supported"),
 ];
 
-/// Whether the service refuses a statement, and how.
+/// Checks a statement.
 ///
 /// # Errors
 /// The refusal.

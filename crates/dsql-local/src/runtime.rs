@@ -1,4 +1,4 @@
-//! The emulator's own threads: the one file that starts tasks.
+//! The emulator's own runtime. No other file spawns tasks.
 #![allow(clippy::disallowed_methods, reason = "the one file that spawns")]
 
 use std::future::Future;
@@ -8,16 +8,16 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::Error;
 
-/// Deep enough for the deepest statement that is read at all.
+/// Enough for the deepest statement that is parsed.
 const STACK: usize = 16 << 20;
 
-/// A runtime of its own: the emulator serves tests of any kind, also those with a single thread that blocks.
+/// The emulator has its own runtime, so that it works in any test, also one with a single thread that blocks.
 pub(crate) struct ServerRuntime {
     runtime: Option<Runtime>,
     tasks: Spawner,
 }
 
-/// Starts tasks on it.
+/// Spawns tasks on the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Spawner {
     handle: Handle,
@@ -25,12 +25,12 @@ pub(crate) struct Spawner {
 
 impl ServerRuntime {
     pub(crate) fn start() -> Result<Self, Error> {
-        // A single one would leave the sockets alone while it hands over to another.
+        // With one worker, nobody would poll the sockets during a hand-over.
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         let runtime = Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("dsql-local")
-            // Statements are read by recursion; what is not used costs nothing.
+            // The parser is recursive. Unused stack costs nothing.
             .thread_stack_size(STACK)
             .enable_all()
             .build()
@@ -43,17 +43,17 @@ impl ServerRuntime {
         &self.tasks
     }
 
-    /// Ends every task and waits for the threads, at most so long. May be called from a task of another runtime.
+    /// Stops every task and waits for the threads. It may be called from a task of another runtime.
     pub(crate) fn stop(&mut self, patience: Duration) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for threads is refused inside another runtime's task; a thread of our own may do it.
+            // Tokio forbids this wait inside another runtime's task, so another thread does it.
             let waiting = std::thread::spawn(move || runtime.shutdown_timeout(patience));
             drop(waiting.join());
         }
     }
 }
 
-/// Also after a start that failed half-way, in whatever context.
+/// Also after a start that failed.
 impl Drop for ServerRuntime {
     fn drop(&mut self) {
         self.stop(Duration::ZERO);
@@ -61,20 +61,20 @@ impl Drop for ServerRuntime {
 }
 
 impl Spawner {
-    /// Of the runtime that runs the caller.
+    /// The runtime of the caller.
     pub(crate) fn here() -> Self {
         Self { handle: Handle::current() }
     }
 
-    /// Lets sockets be made for this runtime.
+    /// Makes new sockets belong to this runtime.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.handle.enter()
     }
 
-    /// Does it to its end, also if nobody waits for that any more. None if the runtime ends before.
+    /// Runs a future to its end, even if the caller is cancelled. Returns none if the runtime ends first.
     ///
     /// # Cancel safety
-    /// If dropped, it goes on.
+    /// If dropped, the future continues.
     pub(crate) async fn finish<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,

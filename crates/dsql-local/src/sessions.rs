@@ -1,4 +1,4 @@
-//! Who may come in, who is in, and when each must go. One lock decides and counts, so the counts are exact.
+//! Admission, live sessions and their expiry. One lock decides and counts, so the counts are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +15,10 @@ use crate::counters::Counters;
 use crate::error::SqlError;
 use crate::race::{self, First};
 
-/// Every session there is.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     table: Mutex<Table>,
-    /// Tells the expiry that an earlier end was booked.
+    /// Wakes the expiry task when an earlier end was added.
     earlier: Notify,
 }
 
@@ -27,19 +26,18 @@ pub(crate) struct Sessions {
 struct Table {
     limits: Limits,
     bucket: Bucket,
-    /// Tokens given back by logins that failed, beside the bucket: they are taken first.
+    /// Tokens of failed logins. They are used before those of the bucket.
     returned: u32,
     next: u64,
-    /// By number, which is the order of birth.
+    /// By id, which is also the order of admission.
     live: BTreeMap<u64, Live>,
     ends: BTreeSet<(Moment, u64)>,
     high_water: u64,
-    /// Of those that have ended.
+    /// The longest lifetime of the ended sessions.
     longest: Duration,
 }
 
 impl Table {
-    /// Takes a token, if there is one.
     fn take(&mut self, now: Moment) -> bool {
         self.trim(now);
         match self.returned.checked_sub(1) {
@@ -56,7 +54,7 @@ impl Table {
         self.trim(now);
     }
 
-    /// Drops what would not have fitted into the bucket: there are never more tokens than the burst.
+    /// Drops tokens that exceed the burst.
     fn trim(&mut self, now: Moment) {
         let room = self.limits.burst.saturating_sub(self.bucket.level(now));
         self.returned = self.returned.min(room);
@@ -69,14 +67,14 @@ struct Live {
     ending: Arc<EndSignal>,
 }
 
-/// A place among the live, given back on drop.
+/// The slot of a session; dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     sessions: Arc<Sessions>,
     clock: Arc<Clock>,
-    id: u64,
+    pub(crate) id: u64,
     end: Moment,
-    /// Whether its login is done. Until then it is an attempt, whose token comes back unless refusals cost one.
+    /// Whether the login is complete. Until then, dropping it returns the token, unless refusals cost one.
     confirmed: bool,
     pub(crate) ending: Arc<EndSignal>,
 }
@@ -107,25 +105,23 @@ impl Sessions {
         table.trim(now);
     }
 
-    /// Whole tokens in the bucket.
     pub(crate) fn tokens(&self, now: Moment) -> u32 {
         let mut table = self.table.lock();
         table.trim(now);
         table.bucket.level(now) + table.returned
     }
 
-    /// Fills the bucket.
     pub(crate) fn refill(&self, now: Moment) {
         let mut table = self.table.lock();
         table.bucket.fill(now);
         table.trim(now);
     }
 
-    /// Lets one more in, or says why not.
+    /// Admits a connection.
     pub(crate) fn admit(self: &Arc<Self>, clock: &Arc<Clock>) -> Result<SessionGuard, SqlError> {
         let (id, end, ending, first) = {
             let mut table = self.table.lock();
-            // Read under the lock, so that the bucket never sees an older time after a newer one.
+            // Read under the lock, so that the bucket never sees time run backwards.
             let now = clock.now();
             let limits = table.limits;
             if table.live.len() >= usize::try_from(limits.connections).unwrap_or(usize::MAX) {
@@ -135,7 +131,7 @@ impl Sessions {
                 return Err(SqlError::too_many_connections());
             }
             if !table.take(now) {
-                // There is nothing left that a refusal could cost: a bucket has no debts.
+                // The bucket is empty, so a refusal costs nothing.
                 return Err(SqlError::rate_exceeded());
             }
             table.next += 1;
@@ -153,7 +149,7 @@ impl Sessions {
         Ok(SessionGuard { sessions: self.clone(), clock: clock.clone(), id, end, confirmed: false, ending })
     }
 
-    /// Spends a token for a connection that was refused elsewhere, if that is how it shall be.
+    /// Takes a token for a connection that was refused elsewhere, if refusals cost one.
     pub(crate) fn charge_refusal(&self, now: Moment) {
         let mut table = self.table.lock();
         if table.limits.refusal_costs {
@@ -161,7 +157,7 @@ impl Sessions {
         }
     }
 
-    /// Ends sessions when their time is up: one timer for all of them.
+    /// Ends sessions whose lifetime is over: one timer for all.
     pub(crate) async fn expire(&self, clock: &Clock) {
         loop {
             let earlier = self.earlier.notified();
@@ -190,7 +186,7 @@ impl Sessions {
         (due, None)
     }
 
-    /// Severs some of the live sessions; `choose` says which of so many. Returns how many there were.
+    /// Closes some of the live sessions; `choose` selects them. Returns how many.
     pub(crate) fn sever(&self, choose: impl FnOnce(usize) -> Vec<bool>) -> u64 {
         let live: Vec<_> = self.table.lock().live.values().map(|live| live.ending.clone()).collect();
         let chosen = choose(live.len());
@@ -198,7 +194,7 @@ impl Sessions {
         severed.map(|(ending, _)| ending.reach(EndPhase::Severed)).fold(0, |count, ()| count + 1)
     }
 
-    /// Fills in what is known here.
+    /// Adds the counters of this struct.
     pub(crate) fn read(&self, now: Moment, counters: Counters) -> Counters {
         let table = self.table.lock();
         let oldest = table.live.first_key_value().map(|(_, live)| now.saturating_sub(live.began));
@@ -212,12 +208,7 @@ impl Sessions {
 }
 
 impl SessionGuard {
-    /// Its number.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The login is done: its token is spent, whatever comes.
+    /// Completes the login: the token is spent.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
     }
@@ -237,26 +228,25 @@ impl Drop for SessionGuard {
     }
 }
 
-/// How far a session is on its way out.
+/// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EndPhase {
-    /// Its time is up: it goes as soon as no transaction is open.
+    /// Its lifetime is over: it ends as soon as no transaction is open.
     Expired = 1,
-    /// It goes at once.
+    /// It ends at once.
     Severed,
 }
 
-/// Word of a session's end.
+/// Signals the end of a session.
 #[derive(Debug, Default)]
 pub(crate) struct EndSignal {
-    /// When it is due, whether or not word of it has come.
+    /// When its lifetime is over, even if that is not signalled yet.
     due: Moment,
     phase: AtomicU8,
     changed: Notify,
 }
 
 impl EndSignal {
-    /// Whether it is due.
     pub(crate) fn is_due(&self, now: Moment) -> bool {
         now >= self.due
     }
@@ -270,7 +260,7 @@ impl EndSignal {
         self.changed.notify_waiters();
     }
 
-    /// Waits until that phase is reached.
+    /// Waits for a phase.
     ///
     /// # Cancel safety
     /// Can be dropped at any time.
@@ -330,7 +320,7 @@ mod tests {
             drop(admitted);
             assert_eq!(sessions.tokens(clock.now()), left - 1);
         }
-        // What comes back after the bucket has filled up again is too much.
+        // A token that comes back to a full bucket is dropped.
         let (sessions, clock) = sessions(Limits { burst: 2, ..Limits::default() });
         let attempt = sessions.admit(&clock).unwrap();
         clock.advance(Duration::from_secs(1));

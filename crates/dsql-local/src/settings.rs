@@ -1,4 +1,4 @@
-//! The settings of a session: what SHOW shows and SET may set.
+//! The settings of a session, for SET and SHOW.
 
 mod options;
 
@@ -10,7 +10,7 @@ use crate::statement::Statement;
 /// A setting: its name as shown, its default, and whether a session may change it.
 type Known = (&'static str, &'static str, bool);
 
-/// The settings that clients get in `ParameterStatus` messages come first.
+/// The first ten are reported to clients in `ParameterStatus` messages.
 const KNOWN: &[Known] = &[
     ("application_name", "", true),
     ("client_encoding", "UTF8", true),
@@ -27,7 +27,7 @@ const KNOWN: &[Known] = &[
     ("default_transaction_isolation", "repeatable read", false),
     ("default_transaction_read_only", "off", false),
     ("extra_float_digits", "1", true),
-    // As the service shows it, though it means nothing.
+    // The service shows this value, though it has no effect.
     ("max_connections", "20", false),
     ("search_path", "\"$user\", public", true),
     ("server_version_num", "160015", false),
@@ -35,24 +35,24 @@ const KNOWN: &[Known] = &[
     ("transaction_read_only", "off", false),
 ];
 
-/// The names of the settings that clients get when they connect and when one changes.
+/// The settings that clients get when they connect, and when one changes.
 pub(crate) fn reported() -> impl Iterator<Item = &'static str> {
     KNOWN[..10].iter().map(|(name, ..)| *name)
 }
 
-/// Every other setting of PostgreSQL 16, and what stands in the place of one behind SET: not to be set here.
+/// All other settings of PostgreSQL 16, and words that may follow SET. They cannot be set.
 const NAMES: &str = include_str!("settings/names.txt");
-/// What is in a start-up message beside settings.
+/// Parameters of a start-up packet that are not settings.
 const NO_SETTINGS: &[&str] = &["user", "database", "replication"];
-/// Settings, too, but several in one text.
+/// A parameter that contains several settings.
 const OPTIONS: &str = "options";
 
-/// What statements mean, or how values are written, depends on these.
+/// The settings that the engine needs: they change the meaning of statements or the format of values.
 const ENGINE_SETTINGS: &[&str] =
     &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
 
 fn known(name: &str) -> Option<&'static Known> {
-    // SQL has its own spelling for two of them.
+    // SQL has its own syntax for these two.
     let name = match name.to_ascii_lowercase().as_str() {
         "time zone" => "timezone".to_owned(),
         "names" => "client_encoding".to_owned(),
@@ -61,25 +61,22 @@ fn known(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|(known, ..)| known.eq_ignore_ascii_case(&name))
 }
 
-/// What a setting is, unless a session changed it.
-#[must_use]
 pub(crate) fn default_value(name: &str) -> Option<&'static str> {
     known(name).map(|(_, value, _)| *value)
 }
 
-/// Values by name; only what differs from the defaults takes room.
+/// Only values that differ from the defaults are stored.
 type Values = BTreeMap<&'static str, String>;
 
-/// A session's settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// What RESET goes back to: what the client asked for when it connected.
+    /// From the start-up packet. RESET restores these.
     initial: Values,
     current: Values,
 }
 
 impl Settings {
-    /// What the client asked for when it connected.
+    /// Reads the settings in a start-up packet.
     pub(crate) fn from_startup(parameters: &[(String, String)]) -> Result<Self, SqlError> {
         let mut initial = Values::new();
         let mut begin = |name: &str, value: String| {
@@ -91,7 +88,7 @@ impl Settings {
             }
             Ok::<_, SqlError>(())
         };
-        // What is named on its own comes before what is among the options.
+        // A parameter of its own overrides the same setting in `options`.
         for (_, text) in parameters.iter().filter(|(name, _)| name == OPTIONS) {
             for (name, value) in options::parse(text)? {
                 begin(&name, value)?;
@@ -105,20 +102,19 @@ impl Settings {
         Ok(Self { current: initial.clone(), initial })
     }
 
-    /// What differs from the defaults and must be known to whoever runs statements.
     pub(crate) fn engine_settings(&self) -> Vec<(&'static str, String)> {
         let changed = self.current.iter().filter(|(name, value)| default_value(name) != Some(value));
         let bearing = changed.filter(|(name, _)| ENGINE_SETTINGS.contains(name));
         bearing.map(|(name, value)| (*name, value.clone())).collect()
     }
 
-    /// A setting's name as shown, and its value.
+    /// The name and value of a setting.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
         let (name, default, _) = known(name).ok_or_else(|| unrecognized(name))?;
         Ok((name, self.current.get(name).map_or(*default, String::as_str)))
     }
 
-    /// Runs a SET or a RESET. Returns what clients are told of it.
+    /// Runs a SET or RESET. Returns the changes that clients get.
     pub(crate) fn set(&mut self, statement: &Statement) -> Result<Vec<(&'static str, String)>, SqlError> {
         let mut text = statement.text().trim();
         for word in ["SET", "RESET", "SESSION", "LOCAL"] {
@@ -132,7 +128,7 @@ impl Settings {
             Some((name, value)) => (name.trim(), value.trim()),
             None => assignment(text),
         };
-        // Unquoted names are folded, as everywhere in SQL.
+        // Unquoted names are folded to lower case.
         let name = if name.starts_with('"') { name.to_owned() } else { name.to_ascii_lowercase() };
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
@@ -149,7 +145,7 @@ impl Settings {
         Ok(reported().any(|known| known == *name).then_some((*name, value)).into_iter().collect())
     }
 
-    /// Goes back to how the session initial.
+    /// Restores the initial settings.
     fn reset(&mut self) -> Result<Vec<(&'static str, String)>, SqlError> {
         let before =
             std::mem::replace(self, Self { current: self.initial.clone(), initial: self.initial.clone() });
@@ -164,7 +160,7 @@ impl Settings {
     }
 }
 
-/// A setting that may be set. Others may be known, too, but only to be refused.
+/// A setting that can be changed. Others may be known, but are refused.
 fn settable(name: &str) -> Result<&'static Known, SqlError> {
     match known(name) {
         Some(setting @ (.., true)) => Ok(setting),
@@ -181,7 +177,7 @@ fn unrecognized(name: &str) -> SqlError {
     SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
 }
 
-/// `a TO b`, `TIME ZONE b`, `NAMES b`; or a lone name.
+/// `a TO b`, `TIME ZONE b`, `NAMES b`, or only a name.
 fn assignment(text: &str) -> (&str, &str) {
     if strip(text, "TIME").and_then(|rest| strip(rest, "ZONE")).is_some() {
         let end = text.len() - strip(text, "TIME").and_then(|rest| strip(rest, "ZONE")).map_or(0, str::len);
@@ -191,7 +187,7 @@ fn assignment(text: &str) -> (&str, &str) {
     (name, strip(rest.trim_start(), "TO").unwrap_or(rest))
 }
 
-/// What follows a keyword and the space behind it.
+/// The text after a keyword and its space.
 fn strip<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let head = text.get(..word.len())?;
     let rest = &text[word.len()..];
@@ -248,7 +244,7 @@ mod tests {
         assert_eq!(settings.show("application_name").unwrap().1, "a");
         let refused = startup(&[("options", "-c statement_timeout=5s")]).unwrap_err();
         assert_eq!(refused.message, "setting configuration parameter \"statement_timeout\" not supported");
-        // Back at the default, named apart.
+        // A parameter of its own sets the default again.
         let settings = startup(&[("options", "-c TimeZone=Asia/Tokyo"), ("timezone", "UTC")]).unwrap();
         assert_eq!(settings.engine_settings(), []);
     }

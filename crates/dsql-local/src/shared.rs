@@ -1,4 +1,4 @@
-//! What every connection of a cluster shares.
+//! The state that all connections of a cluster share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::sessions::Sessions;
 use crate::tls::Identity;
 use crate::token::{self, Action, TokenVerifier};
 
-/// As long as the tokens of AWS's own tools.
+/// As the tokens of AWS's own tools.
 const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
 pub(crate) struct Shared {
@@ -55,7 +55,6 @@ impl Shared {
         })
     }
 
-    /// The date by which tokens are judged.
     pub(crate) fn token_date(&self) -> Duration {
         let date = match self.config.token_clock {
             TokenClock::Machine => clock::real_date(),
@@ -72,7 +71,7 @@ impl Shared {
         Some(token::sign(keys.first()?, host, region, action, self.token_date(), TOKEN_LIFE))
     }
 
-    /// Adds a fault to the list. One that severs sockets at once is not listed: it is over before anybody could look.
+    /// Adds a fault to the list. A `sever` without a delay is not listed: it is over at once.
     pub(crate) fn inject(self: &Arc<Self>, fault: Fault) -> u64 {
         let now = self.clock.now();
         let Some((fraction, after)) = fault.sever() else {
@@ -94,7 +93,7 @@ impl Shared {
         id
     }
 
-    /// A pause that a fault makes: it ends with the faults that were there, if that is earlier.
+    /// Waits for the delay of faults, or until these faults are removed.
     pub(crate) async fn delay(&self, delay: Delay) {
         if !delay.time.is_zero() {
             let healed = || delay.by.iter().all(|id| !self.faults.has(*id));
@@ -102,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// Waits for `end`, or until `healed`; whether it was the end.
+    /// Waits for `end`, or until `healed`. Returns whether it was `end`.
     async fn until_healed(&self, end: impl Future<Output = ()>, healed: impl Fn() -> bool) -> bool {
         let healed = async {
             loop {

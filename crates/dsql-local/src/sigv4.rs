@@ -1,20 +1,20 @@
 //! Signature Version 4 for presigned requests, from its public specification.
 //!
-//! Only what a connect token needs: `GET https://{host}/?...` with an empty body and `host` as the one signed header.
+//! It supports what a connect token needs: `GET https://{host}/?...` with an empty body and `host` as the
+//! only signed header.
 
 use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
-/// The algorithm's name, as it stands in requests.
 pub(crate) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// What ends every scope.
+/// The last part of every scope.
 pub(crate) const TERMINATOR: &str = "aws4_request";
 
 /// Everything but RFC 3986's unreserved characters.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What a signature vouches for: when, where and for which service its key is good.
+/// The scope of a signature: when, where and for which service it is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scope<'a> {
     /// `20260131`.
@@ -29,7 +29,7 @@ impl Scope<'_> {
     }
 }
 
-/// A request to be signed, without its signature.
+/// A request without its signature.
 #[derive(Debug)]
 pub(crate) struct Presigned<'a> {
     pub(crate) host: &'a str,
@@ -41,7 +41,7 @@ pub(crate) struct Presigned<'a> {
 }
 
 impl Presigned<'_> {
-    /// The keyed hash of this request; its output is the signature.
+    /// The HMAC of this request; its output is the signature.
     pub(crate) fn mac(&self, secret: &str) -> Hmac<Sha256> {
         let Scope { day, region, service } = self.scope;
         let key = [day, region, service, TERMINATOR]
@@ -63,7 +63,7 @@ impl Presigned<'_> {
     }
 }
 
-/// Names and values encoded, in the order of their encoded forms, joined as in an address.
+/// Encodes the pairs, sorts them by their encoded forms, and joins them.
 pub(crate) fn canonical_query(query: &[(String, String)]) -> String {
     let mut pairs: Vec<_> = query.iter().map(|(name, value)| (encode(name), encode(value))).collect();
     pairs.sort();
@@ -76,7 +76,7 @@ fn encode(text: &str) -> String {
 }
 
 fn keyed(key: &[u8], message: &str) -> Hmac<Sha256> {
-    // A key of any length will do for this hash.
+    // HMAC accepts keys of any length.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { unreachable!("HMAC takes any key") };
     mac.update(message.as_bytes());
     mac
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_signing_key_is_that_of_the_published_example() {
-        // "Examples of how to derive a signing key", AWS documentation: the date, region and service given there.
+        // From "Examples of how to derive a signing key" in the AWS documentation.
         let key = ["20120215", "us-east-1", "iam", TERMINATOR]
             .iter()
             .fold(b"AWS4wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_vec(), |key, part| {

@@ -1,4 +1,4 @@
-//! The certificate authority and the certificates the emulator makes for itself, and TLS with them.
+//! The certificates of the emulator, and its TLS configuration.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use rustls::{ServerConfig, version};
 
 use crate::error::Error;
 
-/// What both sides call the protocol inside.
+/// The ALPN protocol.
 pub(crate) const ALPN: &[u8] = b"postgresql";
 
-/// An authority made at start, and a certificate of its for the endpoint.
+/// A certificate authority and a server certificate, created at each start.
 pub(crate) struct Identity {
-    /// The authority's certificate, for clients to verify with.
+    /// The certificate of the authority.
     pub(crate) ca_pem: String,
     pub(crate) server: Arc<ServerConfig>,
 }
 
 impl Identity {
-    /// Certificates for the endpoint, `localhost` and the loopback addresses: ECDSA on P-256.
+    /// Creates certificates for the endpoint, `localhost` and the loopback addresses, with ECDSA on P-256.
     pub(crate) fn make(endpoint: &str) -> Result<Self, Error> {
         let problem = |reason: &dyn std::fmt::Display| Error::Certificate {
             name: endpoint.to_owned(),
@@ -59,7 +59,7 @@ impl Identity {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(resolver));
         server.alpn_protocols = vec![ALPN.to_vec()];
-        // The real service's handshakes are full ones; tickets would also cost memory on every connection.
+        // The real service does not resume sessions. Tickets would also cost memory on every connection.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self { ca_pem, server: Arc::new(server) })
@@ -74,7 +74,7 @@ struct Resolver {
 }
 
 impl ResolvesServerCert for Resolver {
-    /// A client that names no host is let through here, to be told in words that it should have.
+    /// A client without a server name passes, so that it gets an error message later.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let known = hello
             .server_name()

@@ -1,4 +1,4 @@
-//! Connect tokens: SigV4 presigned addresses without their scheme.
+//! Connect tokens: SigV4 presigned URLs without their scheme.
 
 mod denial;
 
@@ -15,9 +15,9 @@ use crate::credentials::Credentials;
 use crate::sigv4::{self, ALGORITHM, Presigned, Scope, TERMINATOR};
 pub use denial::Denial;
 
-/// How long a token may be good for at most: a week.
+/// The longest validity of a token: a week.
 pub const LONGEST_LIFE: Duration = Duration::from_secs(604_800);
-/// How far ahead of ours a signer's clock may be.
+/// How far a signer's clock may be ahead.
 const SKEW: Duration = Duration::from_secs(5 * 60);
 const SERVICE: &str = "dsql";
 const STAMP: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
@@ -25,14 +25,14 @@ const STAMP: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// To connect as a role of the database's own.
+    /// To connect as a database role.
     Connect,
     /// To connect as `admin`.
     ConnectAdmin,
 }
 
 impl Action {
-    /// What a role needs.
+    /// The action that a role needs.
     #[must_use]
     pub fn for_role(role: &str) -> Self {
         if role == "admin" { Self::ConnectAdmin } else { Self::Connect }
@@ -46,23 +46,23 @@ impl Action {
     }
 }
 
-/// Whom tokens must be for, and who may sign them.
+/// What a token must be signed for, and the keys that may sign it.
 #[derive(Clone, Debug)]
 pub struct TokenVerifier {
-    /// The host that must be signed; without a port, as real tokens have none.
+    /// The host, without a port.
     pub host: String,
-    /// The region that must be signed.
+    /// The region.
     pub region: String,
-    /// The keys that may sign.
+    /// The keys.
     pub keys: Vec<Credentials>,
 }
 
 impl TokenVerifier {
-    /// Whether `token` lets `role` in at `now` (time since 1970). What is cheap to forge is told only after the
-    /// signature was found right.
+    /// Checks whether `token` admits `role` at `now` (time since 1970). Expiry is checked after the
+    /// signature, because the client gets a hint about it.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the token is denied.
     pub fn check(&self, token: &str, role: &str, now: Duration) -> Result<(), Denial> {
         let (host, query) = token.split_once("/?").ok_or(Denial::Malformed("no query"))?;
         let mut query = decode(query)?;
@@ -77,7 +77,7 @@ impl TokenVerifier {
         };
         let date = one("X-Amz-Date")?;
         let signed_at = parse_stamp(date).ok_or(Denial::Malformed("no date"))?;
-        // Digits only: a number may have a sign where Rust reads it, but none where it is signed.
+        // Digits only: Rust would accept a sign.
         let life = Some(one("X-Amz-Expires")?).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         let life = life.and_then(|text| text.parse().ok()).ok_or(Denial::Malformed("no life"))?;
         let life = Duration::from_secs(life);
@@ -102,7 +102,7 @@ impl TokenVerifier {
             return Err(Denial::Key);
         }
         let request = Presigned { host, query: &query, date, scope: Scope { day, region, service } };
-        // Signers write lower-case digits, and the service takes no others.
+        // The service accepts lower-case digits only.
         let digits = Some(signature).filter(|text| !text.bytes().any(|byte| byte.is_ascii_uppercase()));
         let signature = digits.and_then(|text| hex::decode(text).ok());
         let signature = signature.ok_or(Denial::Malformed("the signature is not hexadecimal"))?;
@@ -112,7 +112,7 @@ impl TokenVerifier {
     }
 }
 
-/// Signs a token as of now; see [`sign`].
+/// Signs a token with the current date; see [`sign`].
 #[must_use]
 pub fn sign_now(
     credentials: &Credentials,
@@ -124,7 +124,7 @@ pub fn sign_now(
     sign(credentials, host, region, action, clock::real_date(), life)
 }
 
-/// Signs a token as any client would: for people with psql and no AWS tool at hand.
+/// Signs a token as a client would.
 #[must_use]
 pub fn sign(
     credentials: &Credentials,
@@ -151,7 +151,7 @@ pub fn sign(
     format!("{host}/?{}&X-Amz-Signature={signature}", sigv4::canonical_query(&query))
 }
 
-/// Whether it is neither too old nor too young, to the second, as dates in tokens have no fractions.
+/// Checks the dates in whole seconds, because a token has no fractions.
 fn current(date: &str, signed_at: Duration, life: Duration, now: Duration) -> Result<(), Denial> {
     let now = Duration::from_secs(now.as_secs());
     let end = signed_at + life;
@@ -182,7 +182,7 @@ fn decode(query: &str) -> Result<Vec<(String, String)>, Denial> {
     query.split('&').map(pair).collect()
 }
 
-/// The one value of a name; a name that comes twice could mean either.
+/// The value of a name; a repeated name would be ambiguous.
 fn field<'a>(query: &'a [(String, String)], name: &str) -> Result<&'a str, Denial> {
     let mut values = query.iter().filter(|(found, _)| found == name).map(|(_, value)| value.as_str());
     match (values.next(), values.next()) {
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Made by boto3 1.44 at this very date: signer and verifier cannot share a mistake.
+    /// Created by boto3 1.44 at this date, so that signer and verifier cannot share a mistake.
     #[test]
     fn tokens_of_another_signer_are_good() {
         let scope = "AKIDEXAMPLE%2F20260202%2Fus-east-1%2Fdsql%2Faws4_request&X-Amz-Date=20260202T024000Z&X-Amz-Expires=900";
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(verifier.check(&token(), "admin", NOW), Err(Denial::Key));
     }
 
-    /// Signed rightly, but for a day or a life written as no signer writes it.
+    /// Correctly signed, but with a day or validity that no signer writes.
     #[test]
     fn a_day_has_eight_digits_and_a_life_has_no_sign() {
         let signed = |day: &str, life: &str| {
@@ -343,7 +343,7 @@ mod tests {
             let denial = verifier().check(bad, "admin", NOW).unwrap_err();
             assert_eq!(denial.refusal(), SqlError::access_denied(), "{bad}");
         }
-        // Any signed thing that is changed breaks the signature.
+        // Changing any signed part breaks the signature.
         for (from, to) in [("20260202T024000Z", "20260202T024001Z"), ("=900", "=901"), ("/?", "/?x=y&")] {
             assert_eq!(verifier().check(&token.replacen(from, to, 1), "admin", NOW), Err(Denial::Signature));
         }

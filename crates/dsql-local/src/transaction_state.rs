@@ -1,4 +1,4 @@
-//! Runs statements the way the service does, whichever engine is behind it: rules, transaction state, faults, counts.
+//! Runs statements as the service does, on either engine: rules, transaction state, faults and counters.
 
 use std::sync::Arc;
 
@@ -12,19 +12,17 @@ use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
 use crate::wire::backend::TransactionStatus;
 
-/// What the client is told after a statement.
+/// The outcome of a statement for the client.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The command tag.
     pub(crate) tag: String,
     /// The settings that changed.
     pub(crate) changed: Vec<(&'static str, String)>,
     pub(crate) warning: Option<SqlError>,
-    /// What it gave.
     pub(crate) description: Arc<Description>,
 }
 
-/// One session's transactions.
+/// The transactions of one session.
 pub(crate) struct TransactionState<E: Engine> {
     shared: Arc<Shared>,
     session: E::Session,
@@ -45,14 +43,14 @@ enum State {
     Failed {
         began: Moment,
     },
-    /// It grew too old while the client said nothing, and was rolled back; the client does not know yet.
+    /// It became too old while the client was idle, and was rolled back. The client does not know yet.
     TimedOut {
         explicit: bool,
         began: Moment,
     },
 }
 
-/// What a transaction has done so far: it changes the schema, once, or rows.
+/// What a transaction has done: one DDL statement, or DML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     Nothing,
@@ -65,7 +63,7 @@ impl<E: Engine> TransactionState<E> {
         Self { shared, session, settings: Settings::default(), state: State::Idle }
     }
 
-    /// Goes by other settings, if the engine can.
+    /// Applies settings, unless the engine rejects them.
     pub(crate) async fn apply_settings(&mut self, settings: Settings) -> Result<(), SqlError> {
         let changed = settings.engine_settings();
         if changed != self.settings.engine_settings() {
@@ -87,7 +85,6 @@ impl<E: Engine> TransactionState<E> {
         }
     }
 
-    /// When the open transaction began.
     pub(crate) fn began(&self) -> Option<Moment> {
         match self.state {
             State::Idle => None,
@@ -97,31 +94,31 @@ impl<E: Engine> TransactionState<E> {
         }
     }
 
-    /// Whether it has failed, and the client knows.
+    /// Whether it has failed, and the client has got the error.
     pub(crate) fn failed(&self) -> bool {
         matches!(self.state, State::Failed { .. })
     }
 
-    /// Whether there is a transaction that holds something and can grow too old.
+    /// Whether a transaction is open, which may become too old.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Open { .. })
     }
 
-    /// The open transaction is too old: gives up what it holds. The client is told when it next says something.
+    /// Rolls back the open transaction, which is too old. The client gets the error with its next message.
     pub(crate) async fn time_out(&mut self) {
         if let State::Open { explicit, began, .. } = self.state {
             self.state = State::TimedOut { explicit, began };
-            // If undoing fails, nothing was done either.
+            // If the rollback fails, nothing was done.
             drop(self.session.rollback().await);
         }
     }
 
-    /// Whether a statement may be run or described in the state that the transaction is in.
+    /// Whether a statement may run or be described in the current state.
     fn check_state(&self, statement: &Statement) -> Result<(), SqlError> {
         if ends_transaction(statement) { Ok(()) } else { self.check_alive() }
     }
 
-    /// Whether anything more can come of the transaction.
+    /// Whether the transaction can continue.
     pub(crate) fn check_alive(&self) -> Result<(), SqlError> {
         match self.state {
             State::Failed { .. } => Err(SqlError::aborted()),
@@ -135,7 +132,6 @@ impl<E: Engine> TransactionState<E> {
         SqlError::too_old(self.shared.sessions.limits().transaction_life, age)
     }
 
-    /// What a statement takes and gives.
     pub(crate) async fn describe(
         &mut self,
         statement: &Statement,
@@ -153,14 +149,15 @@ impl<E: Engine> TransactionState<E> {
         }
     }
 
-    /// Runs a statement. Outside of an explicit transaction, all up to the next [`finish`](Self::finish) share one.
+    /// Runs a statement. Outside of an explicit transaction, all statements up to [`finish`](Self::finish)
+    /// share one.
     pub(crate) async fn run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
         let statement = call.statement;
         if statement.kind() != Kind::Empty {
             count(&self.shared.tally.statements);
         }
         self.check_state(statement)?;
-        // What was described was also judged then.
+        // A described statement was checked before.
         if call.description.is_none() {
             self.shared.rules.check(statement)?;
         }
@@ -189,7 +186,7 @@ impl<E: Engine> TransactionState<E> {
         }
     }
 
-    /// Whatever went wrong: the transaction has failed. Must be told of every error that the client is told.
+    /// Fails the transaction. Call this for every error that the client gets.
     pub(crate) async fn fail(&mut self, failure: &Failure) {
         count(&self.shared.tally.errors);
         if matches!(failure, Failure::Error(SqlError { code: "40001", .. })) {
@@ -203,11 +200,11 @@ impl<E: Engine> TransactionState<E> {
                 State::Idle
             }
         };
-        // What it held must not wait for the client to say ROLLBACK. If undoing fails, nothing was done either.
+        // The locks must not wait for the client's ROLLBACK. If the rollback fails, nothing was done.
         drop(self.session.rollback().await);
     }
 
-    /// Commits what was done outside of an explicit transaction: at the end of a query, or at a Sync.
+    /// Commits an implicit transaction, at the end of a query or at a Sync.
     pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
         match self.state {
             State::Open { explicit: false, .. } => self.commit().await,
@@ -236,7 +233,7 @@ impl<E: Engine> TransactionState<E> {
         let limit = self.shared.sessions.limits().transaction_life;
         let deadline = self.began().unwrap_or_default().saturating_add(limit);
         let done = self.session.execute(Call { deadline, extent, ..call }, rows).await.map_err(|error| {
-            // The engine only knows that time was up.
+            // The engine does not know the limit.
             if error.code == SqlError::DEADLINE { self.too_old() } else { error }
         })?;
         if let State::Open { wrote, .. } = &mut self.state {
@@ -271,7 +268,7 @@ impl<E: Engine> TransactionState<E> {
         match self.state {
             State::Open { .. } => {
                 let result = self.commit().await;
-                // A transaction that could not be committed is over all the same.
+                // The transaction is over, even if its commit failed.
                 self.state = State::Idle;
                 result.map(|()| Outcome { tag: statement.tag(0), ..Outcome::default() })
             }
@@ -300,7 +297,7 @@ impl<E: Engine> TransactionState<E> {
     async fn commit(&mut self) -> Result<(), Failure> {
         let State::Open { explicit, wrote, .. } = self.state else { return Ok(()) };
         if !explicit && !wrote {
-            // Reads on their own have nothing that could be lost or kept.
+            // A single read has nothing to commit or to lose.
             self.state = State::Idle;
             return Ok(self.session.commit().await?);
         }
@@ -323,7 +320,7 @@ impl<E: Engine> TransactionState<E> {
         if over { Err(self.too_old()) } else { Ok(()) }
     }
 
-    /// A transaction that is not read-only changes rows or, once, the schema.
+    /// A transaction contains DML, or one DDL statement; a read-only one contains neither.
     fn check_mix(&mut self, statement: &Statement) -> Result<(), SqlError> {
         let next = match statement.kind() {
             Kind::Ddl => Done::Ddl,
@@ -364,13 +361,12 @@ fn outside(statement: &Statement) -> Outcome {
     Outcome { tag: statement.tag(0), warning: Some(warning), ..Outcome::default() }
 }
 
-/// One column of text.
 fn one_text(name: &str) -> Arc<Description> {
     let column = Column { name: name.to_owned(), oid: 25, size: -1 };
     Arc::new(Description { columns: Some(vec![column]), ..Description::default() })
 }
 
-/// The name behind SHOW.
+/// The name after SHOW.
 fn shown(statement: &Statement) -> &str {
     let text = statement.text();
     text.split_once(char::is_whitespace).map_or("", |(_, name)| name.trim().trim_matches('"'))

@@ -6,12 +6,12 @@ pub(crate) mod stream;
 
 use bytes::{BufMut, BytesMut};
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As people write it.
+    /// PostgreSQL's text format.
     Text,
-    /// As its type's binary form.
+    /// PostgreSQL's binary format.
     Binary,
 }
 
@@ -24,7 +24,7 @@ impl Format {
         }
     }
 
-    /// The format of the `index`th value by the protocol's rule: none given means text, one given is for all.
+    /// The format of the value at `index`: without formats it is text; a single format is for all values.
     #[must_use]
     pub fn of(formats: &[Self], index: usize) -> Self {
         match formats {

@@ -1,4 +1,4 @@
-//! Who may use the server.
+//! Authentication.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use tonic::metadata::MetadataMap;
 use crate::error::StartError;
 use crate::runtime;
 
-/// Who may use the server: one user with a password, and whoever has one of the tokens.
+/// Who may use the server: one user with a password, and clients with one of the tokens.
 #[derive(Clone, Default)]
 pub struct Auth {
-    /// For the handshake, which answers with a bearer token.
+    /// The user name for the handshake, which returns a bearer token.
     pub user: String,
-    /// Never empty for a user who may come in.
+    /// The password. If it is empty, the user cannot log in.
     pub password: String,
     /// Bearer tokens that are accepted without a handshake.
     pub tokens: Vec<String>,
 }
 
 impl Auth {
-    /// One user.
+    /// One user with a password.
     #[must_use]
     pub fn basic(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: password.into(), tokens: Vec::new() }
     }
 
-    /// One token.
+    /// One bearer token.
     #[must_use]
     pub fn bearer(token: impl Into<String>) -> Self {
         Self { tokens: vec![token.into()], ..Self::default() }
@@ -47,10 +47,10 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// Checks what callers bring along.
+/// Checks the credentials of calls.
 pub(crate) struct Authenticator {
     auth: Option<Auth>,
-    /// What a handshake is answered with.
+    /// The bearer token that a handshake returns.
     issued: String,
 }
 
@@ -65,7 +65,7 @@ impl Authenticator {
         Ok(Self { auth, issued: runtime::secret()? })
     }
 
-    /// Lets a call in, or says what it lacks.
+    /// Admits a call, or returns what it lacks.
     pub(crate) fn admit(&self, headers: &MetadataMap) -> Result<(), Status> {
         let Some(auth) = &self.auth else { return Ok(()) };
         let Some(header) = headers.get("authorization").and_then(|value| value.to_str().ok()) else {
@@ -86,14 +86,14 @@ impl Authenticator {
         }
     }
 
-    /// A token for whoever logs in. Without `auth`, for everybody.
+    /// The bearer token for a client that logs in. Without `auth`, for every client.
     pub(crate) fn log_in(&self, headers: &MetadataMap) -> Result<&str, Status> {
         self.admit(headers).map(|()| self.issued.as_str())
     }
 }
 
 fn is_login(auth: &Auth, login: &str) -> bool {
-    // Go's clients leave the padding out.
+    // Clients in Go omit the padding.
     let Ok(login) = BASE64_STANDARD_NO_PAD.decode(login.trim_end_matches('=')) else { return false };
     let expected = format!("{}:{}", auth.user, auth.password);
     !auth.password.is_empty() && login == expected.as_bytes()

@@ -1,4 +1,4 @@
-//! A statement that runs in the background until somebody fetches its result.
+//! A statement that runs in the background until a client fetches its result.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tonic::Status;
 use crate::execution::Execution;
 use crate::result_stream::ResultStream;
 
-/// A statement that was begun by a poll.
+/// A statement that `PollFlightInfo` has started.
 #[derive(Debug)]
 pub(crate) struct BackgroundStatement {
     pub(crate) run: Arc<Execution>,
@@ -19,11 +19,11 @@ pub(crate) struct BackgroundStatement {
 
 #[derive(Debug)]
 enum Outcome {
-    /// It has neither a row nor an error yet.
+    /// Neither a row nor an error yet.
     None,
     Ready(Box<ResultStream>),
     Failed(Status),
-    /// Somebody has it.
+    /// A client has fetched it.
     Taken,
 }
 
@@ -40,7 +40,7 @@ impl BackgroundStatement {
         Self { run, outcome: Mutex::new(Outcome::None), bell: Notify::new() }
     }
 
-    /// The first rows are there, or an error is.
+    /// Sets the first rows, or the error.
     pub(crate) fn set(&self, answer: Result<ResultStream, Status>) {
         let outcome = answer.map_or_else(Outcome::Failed, |answer| Outcome::Ready(Box::new(answer)));
         *self.outcome.lock() = outcome;
@@ -55,10 +55,10 @@ impl BackgroundStatement {
         }
     }
 
-    /// Waits until there is something to find.
+    /// Waits for rows or an error.
     pub(crate) async fn found(&self) {
         loop {
-            // Made before the look, so that no bell is missed in between.
+            // Created before the check, so that no notification is missed.
             let bell = self.bell.notified();
             if !matches!(self.look(), PollState::Nothing) {
                 return;
@@ -67,7 +67,7 @@ impl BackgroundStatement {
         }
     }
 
-    /// The result, once.
+    /// Takes the result; it can be fetched once.
     pub(crate) async fn take(&self) -> Result<ResultStream, Status> {
         self.found().await;
         match std::mem::replace(&mut *self.outcome.lock(), Outcome::Taken) {

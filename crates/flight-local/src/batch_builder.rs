@@ -1,4 +1,4 @@
-//! SQLite's rows as Arrow's batches.
+//! Builds Arrow batches from SQLite's rows.
 
 use std::sync::Arc;
 
@@ -11,14 +11,15 @@ use rusqlite::{Row, Statement};
 
 use crate::error::Failure;
 
-/// Where a batch is cut, whatever its rows: small enough for the 4 MiB that clients accept by default.
+/// A batch is finished at this size. It fits into the 4 MiB that clients accept by default.
 const BYTES: usize = 1 << 20;
 
-/// The Arrow type of a declared column. `None` leaves it to the first value.
+/// The Arrow type for a column declaration. `None` leaves it to the first value.
 pub(crate) fn declared(declaration: &str) -> Option<DataType> {
     let name = declaration.to_ascii_uppercase();
     let has = |part: &str| name.contains(part);
-    // SQLite's own order: the first part that fits decides; dates are ours, and SQLite would call them numbers.
+    // The order is SQLite's: the first match decides. Dates are an extension; SQLite would treat them as
+    // numbers.
     if has("BOOL") {
         Some(DataType::Boolean)
     } else if has("TIMESTAMP") || has("DATETIME") {
@@ -38,7 +39,7 @@ pub(crate) fn declared(declaration: &str) -> Option<DataType> {
     }
 }
 
-/// The schema of a statement's result, as far as its text tells. `None` if some column must be seen first.
+/// The schema of a result, if all column types are declared.
 pub(crate) fn known_schema(statement: &Statement<'_>) -> Option<Schema> {
     let columns = statement.columns();
     let fields: Option<Vec<Field>> = columns
@@ -52,7 +53,7 @@ pub(crate) fn known_schema(statement: &Statement<'_>) -> Option<Schema> {
 #[derive(Debug)]
 pub(crate) struct BatchBuilder {
     columns: Vec<Column>,
-    rows: usize,
+    pub(crate) rows: usize,
     bytes: usize,
     schema: Option<SchemaRef>,
 }
@@ -60,14 +61,14 @@ pub(crate) struct BatchBuilder {
 #[derive(Debug)]
 struct Column {
     name: String,
-    /// The type it is sent as, once known.
+    /// Its Arrow type, once known.
     kind: Option<DataType>,
     values: Values,
 }
 
 #[derive(Debug)]
 enum Values {
-    /// So many NULLs, and no value yet that would tell the type.
+    /// This many NULLs, and no value that determines the type.
     Undecided(usize),
     Boolean(BooleanBuilder),
     Integer(Int64Builder),
@@ -77,7 +78,7 @@ enum Values {
 }
 
 impl Values {
-    /// What holds a type; dates and times are text until they are sent.
+    /// The builder for a type. Dates and times are text until the batch is finished.
     fn of(kind: &DataType) -> Self {
         match kind {
             DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
@@ -99,7 +100,7 @@ impl Values {
         }
     }
 
-    /// False if there is no place for such a value.
+    /// Returns false if the column cannot hold the value.
     fn append(&mut self, value: ValueRef<'_>) -> bool {
         match (self, value) {
             (values, ValueRef::Null) => values.append_null(),
@@ -175,7 +176,7 @@ impl Column {
     }
 }
 
-/// The type that a value would give its column.
+/// The column type that a value determines.
 fn kind_of(value: ValueRef<'_>) -> Option<DataType> {
     match value {
         ValueRef::Null => None,
@@ -187,7 +188,6 @@ fn kind_of(value: ValueRef<'_>) -> Option<DataType> {
 }
 
 impl BatchBuilder {
-    /// For a statement's result.
     pub(crate) fn new(statement: &Statement<'_>) -> Self {
         let column = |column: &rusqlite::Column<'_>| {
             let kind = column.decl_type().and_then(declared);
@@ -210,20 +210,15 @@ impl BatchBuilder {
         Ok(())
     }
 
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
     pub(crate) fn is_full(&self, rows: usize) -> bool {
         self.rows >= rows || self.bytes >= BYTES
     }
 
-    /// Whether the type of every column is known.
     pub(crate) fn is_decided(&self) -> bool {
         self.columns.iter().all(|column| column.kind.is_some())
     }
 
-    /// The schema, from now on for good: what is still open becomes text.
+    /// The schema. It is final: columns without a type become text.
     pub(crate) fn schema(&mut self) -> SchemaRef {
         let columns = &mut self.columns;
         let make = || {
@@ -241,7 +236,7 @@ impl BatchBuilder {
         self.schema.get_or_insert_with(make).clone()
     }
 
-    /// What has grown; the next row begins a new batch.
+    /// Finishes the batch; the next row begins another.
     pub(crate) fn cut(&mut self) -> Result<RecordBatch, Failure> {
         let schema = self.schema();
         let arrays = self.columns.iter_mut().map(Column::finish).collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! Connections: each knows its peer, can be cut from outside, and tells when it has gone.
+//! Client connections. Each has an id, can be reset by the server, and removes itself at its end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,26 +16,25 @@ use tonic::transport::server::Connected;
 
 use crate::shared::Shared;
 
-/// What the rest of the server knows of a connection.
+/// A client connection, as the rest of the server sees it.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) number: u64,
     pub(crate) peer: SocketAddr,
-    /// Which listener it came in by.
+    /// The listener's address.
     pub(crate) local: SocketAddr,
     cut: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Client {
-    /// Ends the connection with a reset: the peer gets nothing that is still on its way.
+    /// Resets the connection: the peer does not get data that is still buffered.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
         self.waker.wake();
     }
 }
 
-/// All clients there are.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     open: Mutex<BTreeMap<u64, Arc<Client>>>,
@@ -57,7 +56,7 @@ impl Clients {
     }
 }
 
-/// A socket with its client. Its drop is the end of the connection.
+/// The socket of a client. Dropping it ends the connection.
 #[derive(Debug)]
 pub(crate) struct ClientSocket {
     socket: TcpStream,
@@ -76,12 +75,12 @@ impl ClientSocket {
         Ok(Self { socket, client, shared: shared.clone() })
     }
 
-    /// An error once the client is cut.
+    /// Fails once the connection was reset by `cut`.
     fn intact(&self) -> io::Result<()> {
         if !self.client.cut.load(Ordering::SeqCst) {
             return Ok(());
         }
-        // So that the peer sees a reset, as from a machine that lost power.
+        // The peer gets a TCP reset, as if the machine had lost power.
         self.socket.set_zero_linger()?;
         Err(io::ErrorKind::ConnectionReset.into())
     }
@@ -108,7 +107,7 @@ impl AsyncRead for ClientSocket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // The server always reads, so this is where a cut is noticed.
+        // The server always reads, so a reset is noticed here.
         self.client.waker.register(context.waker());
         self.intact()?;
         Pin::new(&mut self.socket).poll_read(context, buffer)

@@ -1,4 +1,4 @@
-//! Telling a running server what is to go wrong, over its own port.
+//! Commands that inject faults into a running server, over its own port.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,10 +9,9 @@ use tonic::Status;
 use crate::listener::Reboot;
 use crate::shared::Shared;
 
-/// The action that carries a command, if the configuration allows it.
+/// The action that carries a command, if [`Config::control`](crate::Config::control) allows it.
 pub(crate) const TELL: &str = "flight-local.tell";
 
-/// What a server can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Slow(Duration),
@@ -25,7 +24,6 @@ pub(crate) enum Command {
     Counters,
 }
 
-/// Shown to whoever says something else.
 const FORMS: &str =
     "slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME, counters";
 
@@ -51,7 +49,6 @@ impl FromStr for Command {
     }
 }
 
-/// A number and its unit.
 fn time(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -65,7 +62,7 @@ fn time(text: &str) -> Option<Duration> {
     }
 }
 
-/// Does what it is told over a client; what there is to say about it.
+/// Runs a command that came over a connection. Returns the answer.
 pub(crate) fn execute(shared: &Shared, client: u64, body: &[u8]) -> Result<String, Status> {
     let text = str::from_utf8(body).map_err(|_| Status::invalid_argument("a command is text"))?;
     let faults = &shared.faults;
@@ -75,7 +72,7 @@ pub(crate) fn execute(shared: &Shared, client: u64, body: &[u8]) -> Result<Strin
         Command::Reset(n) => faults.reset_next(n),
         Command::ResetAfter(n) => faults.reset_after_next(n),
         Command::Internal(n) => faults.internal_next(n),
-        // For a time: whoever would call it off could not come in.
+        // For a limited time: nobody could connect to end it.
         Command::Refuse(time) => faults.refuse_connections_for(time),
         Command::Reboot(down) => {
             let (done, _) = oneshot::channel();
@@ -87,7 +84,7 @@ pub(crate) fn execute(shared: &Shared, client: u64, body: &[u8]) -> Result<Strin
     Ok(String::new())
 }
 
-/// Names and numbers need no escapes.
+/// Names and numbers need no escaping.
 fn json(named: &[(&str, u64)]) -> String {
     let fields: Vec<String> = named.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", fields.join(","))

@@ -1,4 +1,4 @@
-//! Telling a running server something, from another process.
+//! Sends commands to a running server.
 
 use std::error::Error;
 use std::fmt;
@@ -14,29 +14,29 @@ use tonic::{Code, Request};
 
 use crate::control::TELL;
 
-/// What a server asks of those who tell it something.
+/// How to connect to the server.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// What to verify its certificate with, as PEM text.
+    /// The root certificate to verify the server with, in PEM.
     pub root_pem: Option<String>,
-    /// The name that its certificate must have, if not the URL's host.
+    /// The name in the server's certificate, if it is not the URL's host.
     pub server_name: Option<String>,
-    /// A certificate chain to show it, and its private key, as PEM text.
+    /// The client's certificate chain and private key, in PEM.
     pub identity_pem: Option<(String, String)>,
-    /// Who to be.
+    /// The credentials.
     pub login: Option<Login>,
 }
 
-/// Who to be.
+/// The credentials of a client.
 #[derive(Clone)]
 pub enum Login {
-    /// Whoever has this token.
+    /// A bearer token.
     Bearer(String),
-    /// A user.
+    /// A user and a password.
     Basic {
-        /// Their name.
+        /// The user name.
         user: String,
-        /// Their password.
+        /// The password.
         password: String,
     },
 }
@@ -82,7 +82,7 @@ impl Access {
 }
 
 impl Login {
-    /// The header that says it; none if it cannot be said in one.
+    /// The value of the `authorization` header; none if it is not valid in a header.
     fn header(&self) -> Option<MetadataValue<Ascii>> {
         let text = match self {
             Self::Bearer(token) => format!("Bearer {token}"),
@@ -94,45 +94,45 @@ impl Login {
     }
 }
 
-/// How long connecting may take.
+/// The timeout of the connection attempt.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a server could not be told.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TellError {
-    /// The address is none.
+    /// The URL is invalid.
     #[error("{0:?} is no address of a server; give one such as grpc://127.0.0.1:4214")]
     Address(String),
-    /// The token is none.
+    /// The token is not valid in a header.
     #[error("the token has letters that no header can carry; a token is one line of plain text")]
     Login,
-    /// There is nobody, or somebody else.
+    /// No server answers, or it does not speak gRPC.
     #[error("cannot reach {url}: {reason}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The URL.
         url: String,
-        /// What was said there.
+        /// The cause.
         reason: String,
     },
-    /// It does not know the caller.
+    /// The server rejects the credentials.
     #[error("{0}")]
     Unknown(String),
-    /// It will not do it.
+    /// The server rejects the command.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Tells a server at `url` what to do; what it has to say. It must have been started with
+/// Sends a command to the server at `url` and returns its answer. The server must have been started with
 /// [`Config::control`](crate::Config::control).
 ///
 /// # Errors
 ///
-/// If it cannot be reached, does not understand, or does not listen to such commands.
+/// If the server cannot be reached, rejects the command, or does not accept commands.
 ///
 /// # Cancel safety
 ///
-/// Dropped before it is done, the server may or may not have been told.
+/// If dropped, the server may or may not run the command.
 pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, TellError> {
     let address = || TellError::Address(url.to_owned());
     let (scheme, rest) = url.split_once("://").ok_or_else(address)?;
@@ -154,7 +154,7 @@ pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, T
         request.metadata_mut().insert("authorization", header);
     }
     let refused = |status: tonic::Status| match status.code() {
-        // Of the transport's own making: no server said it.
+        // An error of the transport, not of the server.
         _ if status.source().is_some() => unreachable(&status),
         Code::Unauthenticated => TellError::Unknown(status.message().to_owned()),
         _ => TellError::Refused(status.message().to_owned()),
@@ -165,7 +165,7 @@ pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, T
     Ok(answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default())
 }
 
-/// What is at the bottom of an error: the layers above say only that there was one.
+/// The root cause. The layers above only say that there was an error.
 fn root(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

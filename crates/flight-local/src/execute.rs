@@ -1,4 +1,4 @@
-//! Statements on a session's connection, on a thread that may block.
+//! Runs statements on a session's connection, on a blocking thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::parameters::{Rows, places};
 use crate::result_stream::BatchSink;
 use crate::runtime::now;
 
-/// How long a row may wait for the others of its batch.
+/// How long a row may wait for its batch to fill.
 const LINGER: Duration = Duration::from_millis(50);
 
-/// A statement's text and what is bound to it.
+/// A statement and its parameters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BoundStatement {
     pub(crate) text: String,
-    /// One execution for each row of these; none for plain statements.
+    /// The statement runs once for each row; none for statements without parameters.
     pub(crate) parameters: Option<Vec<RecordBatch>>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn query(
     let mut last = all_but_last(connection, &bound.text, run)?.0;
     if last.column_count() == 0 {
         let changed = each_row(&mut last, bound, |statement| exhaust(connection, statement, run))?;
-        // What changes something and returns nothing tells how many rows it changed.
+        // A statement without rows returns its number of changed rows.
         let count: ArrayRef = Arc::new(Int64Array::from(vec![changed]));
         let count = RecordBatch::try_from_iter([("Count", count)])?;
         output.schema(&count.schema())?;
@@ -55,7 +55,7 @@ pub(crate) fn query(
         if !std::mem::replace(&mut begun, true) {
             output.schema(&builder.schema())?;
         }
-        match builder.rows() {
+        match builder.rows {
             0 => Ok(()),
             _ => output.batch(builder.cut()?),
         }
@@ -65,7 +65,7 @@ pub(crate) fn query(
         let mut rows = statement.raw_query();
         while let Some(row) = next(&mut rows, run)? {
             builder.append(row)?;
-            // Which types a result has must not depend on how fast it comes: undecided columns wait.
+            // The types must not depend on timing: columns without a type wait.
             let late = || builder.is_decided() && now().duration_since(cut) > LINGER;
             if builder.is_full(max_rows) || late() {
                 send(&mut builder)?;
@@ -77,7 +77,7 @@ pub(crate) fn query(
     send(&mut builder)
 }
 
-/// Runs all statements of a text; how many rows they changed.
+/// Runs all statements of a text. Returns the number of changed rows.
 pub(crate) fn update(
     connection: &Connection,
     bound: &BoundStatement,
@@ -87,7 +87,8 @@ pub(crate) fn update(
     Ok(before + each_row(&mut last, bound, |statement| exhaust(connection, statement, run))?)
 }
 
-/// Looks at a statement without running it; `None` if there are several: what follows the first may need what it makes.
+/// Inspects a statement without running it. Returns `None` for several statements: a later one may need
+/// tables that an earlier one creates.
 pub(crate) fn describe<T>(
     connection: &Connection,
     text: &str,
@@ -98,7 +99,7 @@ pub(crate) fn describe<T>(
     Ok(matches!(batch.next(), Ok(None)).then(|| look(&statement)))
 }
 
-/// The schema that a query's first row tells. One that would change something is not run.
+/// The schema by the first row of a query. A statement that writes does not run.
 pub(crate) fn first_schema(connection: &Connection, bound: &BoundStatement) -> Result<Schema, Failure> {
     let mut batch = Batch::new(connection, &bound.text);
     let mut statement = batch.next()?.ok_or_else(nothing)?;
@@ -112,8 +113,8 @@ pub(crate) fn first_schema(connection: &Connection, bound: &BoundStatement) -> R
     Ok(builder.schema().as_ref().clone())
 }
 
-/// Runs all statements of a text but the last, and gives that one. Each is prepared when those before it have run: it
-/// may need what they make.
+/// Runs all statements of a text but the last, and returns the last. Each is prepared after the one before it
+/// has run, because it may need its tables.
 fn all_but_last<'a>(
     connection: &'a Connection,
     text: &str,
@@ -123,7 +124,7 @@ fn all_but_last<'a>(
     let mut statement = batch.next()?.ok_or_else(nothing)?;
     let mut changed = 0;
     loop {
-        // One that fails here is not passed over: it is prepared again below.
+        // If this fails, it is prepared again below.
         let ahead = batch.next();
         if matches!(ahead, Ok(None)) {
             return Ok((statement, changed));
@@ -140,7 +141,7 @@ fn nothing() -> Failure {
     Failure::Request("there is no statement in the text; give one, such as SELECT 1".to_owned())
 }
 
-/// Does something once, or for each row of parameters; the sum of what it returns.
+/// Runs `act` once, or for each row of parameters. Returns the sum.
 fn each_row(
     statement: &mut Statement<'_>,
     bound: &BoundStatement,
@@ -159,7 +160,7 @@ fn each_row(
     for batch in batches {
         let places = places(statement, batch)?;
         let rows = Rows::new(batch)?;
-        for row in 0..rows.len() {
+        for row in 0..rows.len {
             rows.bind(row, &places, statement)?;
             sum += act(statement)?;
         }
@@ -167,17 +168,17 @@ fn each_row(
     Ok(sum)
 }
 
-/// Runs a statement to its end; how many rows it changed.
+/// Runs a statement to its end. Returns the number of changed rows.
 fn exhaust(connection: &Connection, statement: &mut Statement<'_>, run: &Execution) -> Result<i64, Failure> {
     let before = connection.total_changes();
     let mut rows = statement.raw_query();
     while next(&mut rows, run)?.is_some() {}
-    // SQLite leaves the last count in place when a statement changes nothing.
+    // SQLite keeps the last count if a statement changes nothing.
     let changed = if connection.total_changes() == before { 0 } else { connection.changes() };
     Ok(i64::try_from(changed).unwrap_or(i64::MAX))
 }
 
-/// The next row, if there is one and nobody objects.
+/// The next row, unless the statement was cancelled.
 fn next<'a, 'b>(
     rows: &'a mut rusqlite::Rows<'b>,
     run: &Execution,

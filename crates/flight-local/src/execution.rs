@@ -1,4 +1,4 @@
-//! One execution of a statement: how it is stopped, how far it is, how it ended.
+//! One execution of a statement: its cancellation, progress and end.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,16 +11,15 @@ use tokio::sync::Notify;
 use crate::counters::{Tally, add};
 use crate::runtime::now;
 
-/// How long `sleep_ms` sleeps before it counts a step.
+/// The interval after which `sleep_ms` counts a step.
 const NAP: Duration = Duration::from_millis(5);
 
 thread_local! {
-    /// What this thread executes. SQLite's callbacks know their connection, not their statement; but a statement
-    /// stays on one thread.
+    /// What this thread executes. SQLite's callbacks do not get the statement, but a statement stays on its
+    /// thread.
     static CURRENT: RefCell<Option<Arc<Execution>>> = const { RefCell::new(None) };
 }
 
-/// One execution of a statement.
 #[derive(Debug)]
 pub(crate) struct Execution {
     tally: Arc<Tally>,
@@ -28,15 +27,15 @@ pub(crate) struct Execution {
     patience: Duration,
     cancelled: AtomicBool,
     over: AtomicBool,
-    /// Wakes tasks that wait for either of the two.
+    /// Wakes tasks that wait for one of the two.
     bell: Notify,
-    /// Wakes the thread that executes it from its nap.
+    /// Wakes the sleeping thread that executes it.
     nap: (Mutex<()>, Condvar),
-    /// The bits of an `f64`; NaN as long as nobody knows.
+    /// The bits of an `f64`; NaN if unknown.
     progress: AtomicU64,
-    /// The statement tells its progress itself; its naps do not.
+    /// Whether the statement reports its progress; then `sleep_ms` does not.
     tells: AtomicBool,
-    /// Nothing of its result is to be seen.
+    /// Whether its result is discarded.
     discard: AtomicBool,
 }
 
@@ -55,10 +54,10 @@ impl Execution {
         })
     }
 
-    /// Asks it to stop; it does so at its next step.
+    /// Requests cancellation; the statement stops at its next step.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
-        // Taking the lock orders this behind a look at the flag that is about to become a nap.
+        // The lock orders this after a check of the flag that is about to sleep.
         drop(self.nap.0.lock());
         self.nap.1.notify_all();
         self.bell.notify_waiters();
@@ -68,13 +67,12 @@ impl Execution {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Nothing of it will be executed any more.
+    /// Marks it as ended.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         self.bell.notify_waiters();
     }
 
-    /// Nothing of its result is to be seen from now on.
     pub(crate) fn discard_output(&self) {
         self.discard.store(true, Ordering::SeqCst);
     }
@@ -93,7 +91,7 @@ impl Execution {
 
     async fn rung(&self, flag: &AtomicBool) {
         loop {
-            // Made before the look at the flag, so that no bell is missed in between.
+            // Created before the check, so that no notification is missed.
             let bell = self.bell.notified();
             if flag.load(Ordering::SeqCst) {
                 return;
@@ -106,13 +104,12 @@ impl Execution {
         add(&self.tally.steps, more);
     }
 
-    /// How far it is, if it said so: from 0 to 1.
+    /// The progress from 0 to 1, if known.
     pub(crate) fn progress(&self) -> Option<f64> {
         let progress = f64::from_bits(self.progress.load(Ordering::Relaxed));
         (!progress.is_nan()).then_some(progress)
     }
 
-    /// The statement says how far it is.
     pub(crate) fn report_progress(&self, progress: f64) {
         self.tells.store(true, Ordering::Relaxed);
         self.set_progress(progress);
@@ -122,7 +119,7 @@ impl Execution {
         self.progress.store(progress.clamp(0.0, 1.0).to_bits(), Ordering::Relaxed);
     }
 
-    /// Sleeps on this thread, in naps that count as steps. False if it was cancelled meanwhile.
+    /// Sleeps on this thread and counts steps. Returns false if it was cancelled.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let start = now();
         loop {
@@ -140,14 +137,14 @@ impl Execution {
         }
     }
 
-    /// Whether to go on waiting for another session's transaction; waits a moment.
+    /// Waits a moment. Returns whether to wait longer for another session's transaction.
     fn wait_for_writer(&self, before: i32) -> bool {
         let moment = Duration::from_millis(1);
         let waited = moment.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
         waited < self.patience && self.doze(moment)
     }
 
-    /// A nap that a cancellation ends. False if there was one.
+    /// Sleeps until the time is over or it is cancelled. Returns false if it was cancelled.
     fn doze(&self, time: Duration) -> bool {
         let mut guard = self.nap.0.lock();
         if !self.is_cancelled() {
@@ -156,14 +153,14 @@ impl Execution {
         !self.is_cancelled()
     }
 
-    /// Makes this the one that this thread executes.
+    /// Makes it the current execution of this thread.
     pub(crate) fn enter(self: &Arc<Self>) -> Entered {
         CURRENT.set(Some(self.clone()));
         Entered
     }
 }
 
-/// Until this is dropped, the thread executes one run.
+/// Resets the current execution of this thread when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entered;
 
@@ -173,12 +170,11 @@ impl Drop for Entered {
     }
 }
 
-/// What this thread executes, if anything.
 pub(crate) fn current() -> Option<Arc<Execution>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Called by SQLite every so many steps. True stops the statement.
+/// SQLite calls this every few steps. True stops the statement.
 pub(crate) fn on_progress(steps: u64) -> bool {
     CURRENT.with_borrow(|run| {
         run.as_ref().is_some_and(|run| {
@@ -188,7 +184,7 @@ pub(crate) fn on_progress(steps: u64) -> bool {
     })
 }
 
-/// Called by SQLite while another session writes. False gives up.
+/// SQLite calls this while another session writes. False gives up.
 pub(crate) fn on_busy(before: i32) -> bool {
     match current() {
         Some(run) => run.wait_for_writer(before),
@@ -196,11 +192,10 @@ pub(crate) fn on_busy(before: i32) -> bool {
     }
 }
 
-/// Ends a statement that nobody waits for any more.
+/// Cancels a statement when its client is gone.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop {
     run: Arc<Execution>,
-    /// Whether it does so at all.
     enabled: bool,
 }
 

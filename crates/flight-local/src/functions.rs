@@ -8,13 +8,13 @@ use rusqlite::{Connection, Error, Result, ffi};
 use crate::execution::current;
 
 pub(crate) fn register(connection: &Connection) -> Result<()> {
-    // Not deterministic, or SQLite would sleep once for a whole statement.
+    // Not deterministic: otherwise SQLite would call it once per statement.
     connection.create_scalar_function("sleep_ms", 1, FunctionFlags::SQLITE_UTF8, sleep_ms)?;
     connection.create_scalar_function("progress", 2, FunctionFlags::SQLITE_UTF8, progress)?;
     rusqlite::vtab::series::load_module(connection)
 }
 
-/// `sleep_ms(n)` sleeps for so many milliseconds and returns their number. It can be interrupted.
+/// `sleep_ms(n)` sleeps for n milliseconds and returns n. It can be cancelled.
 fn sleep_ms(context: &Context<'_>) -> Result<i64> {
     let asked = context.get::<i64>(0)?;
     let time = Duration::from_millis(u64::try_from(asked).unwrap_or(0));
@@ -24,7 +24,7 @@ fn sleep_ms(context: &Context<'_>) -> Result<i64> {
     }
 }
 
-/// `progress(done, total)` says how far the statement is, for those who poll, and returns `done`.
+/// `progress(done, total)` sets the progress of the statement and returns `done`.
 fn progress(context: &Context<'_>) -> Result<f64> {
     let (done, total) = (context.get::<f64>(0)?, context.get::<f64>(1)?);
     if let Some(run) = current() {

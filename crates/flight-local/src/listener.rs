@@ -1,4 +1,4 @@
-//! The listeners, and what comes in by them.
+//! Accepts connections, and reboots the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,31 +16,29 @@ use crate::error::StartError;
 use crate::runtime;
 use crate::shared::Shared;
 
-/// Connections that were accepted and not served yet.
 pub(crate) type Incoming = Sender<std::io::Result<ClientSocket>>;
 
-/// A reboot for a reboot.
+/// A request to reboot.
 #[derive(Debug)]
 pub(crate) struct Reboot {
-    /// How long to be down.
+    /// How long no connection is accepted.
     pub(crate) down: Duration,
-    /// The connection that the reboot came by: it has no session, and waits for an answer.
+    /// The connection that requested the reboot. It has no session, and waits for the answer.
     pub(crate) spare: Option<u64>,
-    /// Whom to tell when it is over.
+    /// Gets the result.
     pub(crate) done: oneshot::Sender<std::io::Result<()>>,
 }
 
-/// How many may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
-/// Keeps the listeners, and reboots when it is told to: one reboot after another.
+/// Owns the listeners and runs reboots, one after another.
 pub(crate) async fn serve_reboots(
     listeners: Vec<Listener>,
     mut reboots: UnboundedReceiver<Reboot>,
     shared: Arc<Shared>,
 ) {
     while let Some(Reboot { down, spare, done }) = reboots.recv().await {
-        // Whoever asked may have gone away.
+        // The caller may be gone.
         let (Ok(()) | Err(_)) = done.send(reboot(&listeners, down, spare, &shared).await);
     }
 }
@@ -61,10 +59,10 @@ async fn reboot(
     listeners.iter().zip(closed).try_for_each(|(listener, closed)| listener.open_again(closed))
 }
 
-/// One listener; it can be closed for a while and opened again at the same address.
+/// A listener that can be closed and reopened at the same address.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     incoming: Incoming,
     shared: Arc<Shared>,
     accepting: Mutex<Option<JoinHandle<()>>>,
@@ -85,21 +83,17 @@ impl Listener {
         Ok(listener)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     fn accept(&self, listener: TcpListener) {
         let task = runtime::spawn(accept(listener, self.incoming.clone(), self.shared.clone()));
         *self.accepting.lock() = Some(task);
     }
 
-    /// Connections are refused from now on. The address stays taken, or another program might get it.
+    /// Closes the listener. The address stays bound, so that no other program can take it.
     async fn close(&self) -> std::io::Result<Closed> {
         let accepting = self.accepting.lock().take();
         if let Some(task) = accepting {
             task.abort();
-            // The listener is gone when its task is.
+            // The listener is closed when its task has ended.
             let (Ok(()) | Err(_)) = task.await;
         }
         bind(self.address).map(Closed)
@@ -111,7 +105,6 @@ impl Listener {
     }
 }
 
-/// The address of a closed listener.
 #[derive(Debug)]
 struct Closed(TcpSocket);
 
@@ -127,7 +120,7 @@ async fn accept(listener: TcpListener, incoming: Incoming, shared: Arc<Shared>) 
         match listener.accept().await {
             Ok((socket, _)) if shared.faults.refuses_connections() => {
                 count(&shared.tally.refused);
-                // The peer sees a reset rather than an end it might take for an answer.
+                // The peer gets a reset, not an orderly close.
                 let (Ok(()) | Err(_)) = socket.set_zero_linger();
             }
             Ok((socket, peer)) => {
@@ -137,7 +130,7 @@ async fn accept(listener: TcpListener, incoming: Incoming, shared: Arc<Shared>) 
                     return;
                 }
             }
-            // Out of descriptors, mostly: others have to close some first.
+            // Usually out of file descriptors.
             Err(_) => runtime::sleep(Duration::from_millis(10)).await,
         }
     }

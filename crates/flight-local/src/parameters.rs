@@ -1,4 +1,4 @@
-//! Arrow's batches as SQLite's values: parameters and ingested rows.
+//! Converts Arrow batches to SQLite's values: parameters and ingested rows.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
@@ -12,7 +12,7 @@ use rusqlite::{Statement, ToSql};
 
 use crate::error::Failure;
 
-/// How SQLite declares a column of such a type.
+/// The SQLite declaration for an Arrow type.
 pub(crate) fn declaration(kind: &DataType) -> &'static str {
     match kind {
         DataType::Boolean => "BOOLEAN",
@@ -32,11 +32,11 @@ pub(crate) fn declaration(kind: &DataType) -> &'static str {
     }
 }
 
-/// The columns of a batch, as the few types SQLite has.
+/// The columns of a batch, cast to the types that SQLite has.
 #[derive(Debug)]
 pub(crate) struct Rows {
     columns: Vec<Values>,
-    rows: usize,
+    pub(crate) len: usize,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,8 @@ impl Values {
                 _ => DataType::Utf8,
             },
         };
-        // Strict: a number too large for SQLite is an error, not a NULL. What is missing inside of a list shows.
+        // Strict: a number that is too large for SQLite is an error, not NULL. NULLs inside of a list are
+        // printed.
         let strict = CastOptions { safe: false, format_options: FormatOptions::new().with_null("null") };
         let array = arrow_cast::cast_with_options(&by_offset(array)?, &target, &strict)?;
         Ok(match target {
@@ -76,7 +77,7 @@ impl Values {
     fn at(&self, row: usize) -> Cell<'_> {
         let (array, value): (&dyn Array, ValueRef<'_>) = match self {
             Self::Nothing => return Cell(ValueRef::Null),
-            // What lies behind a NULL is a valid, if meaningless, value.
+            // A NULL slot has some valid value.
             Self::Boolean(values) => (values, ValueRef::Integer(i64::from(values.value(row)))),
             Self::Integer(values) => (values, ValueRef::Integer(values.value(row))),
             Self::Real(values) => (values, ValueRef::Real(values.value(row))),
@@ -87,7 +88,7 @@ impl Values {
     }
 }
 
-/// Times of a named zone, "UTC" for one, by their offset from UTC: what they mean is the same, and no table of zones is needed.
+/// Replaces a named time zone by an offset: the instants are the same, and no time zone database is needed.
 fn by_offset(array: &ArrayRef) -> Result<ArrayRef, Failure> {
     match array.data_type() {
         DataType::Timestamp(unit, Some(zone)) if !zone.starts_with(['+', '-']) => {
@@ -109,14 +110,10 @@ impl ToSql for Cell<'_> {
 impl Rows {
     pub(crate) fn new(batch: &RecordBatch) -> Result<Self, Failure> {
         let columns = batch.columns().iter().map(Values::of).collect::<Result<_, _>>()?;
-        Ok(Self { columns, rows: batch.num_rows() })
+        Ok(Self { columns, len: batch.num_rows() })
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.rows
-    }
-
-    /// Binds one row to a statement's parameters, in the order of `columns`.
+    /// Binds a row to a statement's parameters, in the order of `columns`.
     pub(crate) fn bind(
         &self,
         row: usize,
@@ -130,8 +127,8 @@ impl Rows {
     }
 }
 
-/// Which column of a batch goes to which parameter: by name where every parameter has one that the batch knows, else
-/// by position.
+/// Maps parameters to columns: by name if every parameter has one that the batch knows, otherwise by
+/// position.
 pub(crate) fn places(statement: &Statement<'_>, batch: &RecordBatch) -> Result<Vec<usize>, Failure> {
     let wanted = statement.parameter_count();
     let schema = batch.schema();
@@ -211,6 +208,6 @@ mod tests {
         assert!(Rows::new(&large).is_err());
         let empty =
             RecordBatch::new_empty(Arc::new(Schema::new(vec![Field::new("n", DataType::Null, true)])));
-        assert_eq!(Rows::new(&empty).unwrap().len(), 0);
+        assert_eq!(Rows::new(&empty).unwrap().len, 0);
     }
 }

@@ -1,24 +1,21 @@
-//! What a ticket stands for until it is redeemed.
-
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::execute::BoundStatement;
 use crate::prebuilt::Prebuilt;
 
-/// What a ticket stands for.
+/// What a ticket returns when it is redeemed.
 #[derive(Clone, Debug)]
 pub(crate) enum ResultSource {
-    /// A statement that is yet to be run; of this prepared statement, if any.
+    /// A statement that has not run yet, and the number of its prepared statement, if any.
     Statement(BoundStatement, Option<u64>),
-    /// Batches made for the purpose.
+    /// A prebuilt batch.
     Prebuilt(Prebuilt),
-    /// A part of a result that is there already.
+    /// A part of a result that exists already.
     Batches(SchemaRef, Vec<RecordBatch>),
 }
 
 impl ResultSource {
-    /// For a query's text.
     pub(crate) fn of(text: &str) -> Self {
         match Prebuilt::parse(text) {
             Some(prebuilt) => Self::Prebuilt(prebuilt),
@@ -27,7 +24,6 @@ impl ResultSource {
     }
 }
 
-/// Spreads the rows of a result over so many parts, in order.
 pub(crate) fn spread(schema: &SchemaRef, batches: &[RecordBatch], parts: usize) -> Vec<ResultSource> {
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     (0..parts)

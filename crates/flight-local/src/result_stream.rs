@@ -1,4 +1,4 @@
-//! Where a statement puts its result, and how the transport takes it from there.
+//! Sends a result from its statement to the transport.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,22 +22,21 @@ use crate::runtime;
 /// How many messages a statement may be ahead of the transport.
 const AHEAD: usize = 2;
 
-/// The two ends of a result on its way.
 pub(crate) fn pipe(run: &Arc<Execution>, persists: bool) -> (ResultSender, Receiver<FlightData>) {
     let (out, messages) = channel(AHEAD);
     (ResultSender { out, run: run.clone(), persists }, messages)
 }
 
-/// The end a statement writes to, on its thread. The schema comes first.
+/// The sending end, on the statement's thread. The schema comes first.
 #[derive(Debug)]
 pub(crate) struct ResultSender {
     out: Sender<FlightData>,
     run: Arc<Execution>,
-    /// Goes on when nobody listens any more.
+    /// Whether to continue without a receiver.
     persists: bool,
 }
 
-/// What takes a result: its schema first, then its batches.
+/// Receives a result: its schema, then its batches.
 pub(crate) trait BatchSink {
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), Failure>;
     fn batch(&mut self, batch: RecordBatch) -> Result<(), Failure>;
@@ -53,7 +52,7 @@ impl BatchSink for ResultSender {
     }
 }
 
-/// A result that is kept in memory.
+/// A result in memory.
 #[derive(Debug, Default)]
 pub(crate) struct CollectedResult {
     pub(crate) schema: Option<SchemaRef>,
@@ -73,7 +72,7 @@ impl BatchSink for CollectedResult {
 }
 
 impl ResultSender {
-    /// Waits until there is room: so a slow consumer holds its statement back.
+    /// Waits for room, so a slow client slows its statement down.
     pub(crate) fn message(&mut self, message: FlightData) -> Result<(), Failure> {
         if self.run.discards_output() {
             return Ok(());
@@ -100,7 +99,6 @@ pub(crate) fn encode_schema(schema: &Schema) -> FlightData {
     SchemaAsIpc::new(schema, &IpcWriteOptions::default()).into()
 }
 
-/// One batch as one message.
 pub(crate) fn encode(batch: &RecordBatch) -> Result<FlightData, Failure> {
     let mut dictionaries = DictionaryTracker::new(false);
     let (_, encoded) = IpcDataGenerator::default().encode(
@@ -112,19 +110,19 @@ pub(crate) fn encode(batch: &RecordBatch) -> Result<FlightData, Failure> {
     Ok(encoded.into())
 }
 
-/// A result as the transport takes it. Dropping it interrupts the statement behind it.
+/// A result for the transport. Dropping it cancels its statement.
 #[derive(Debug)]
 pub(crate) struct ResultStream {
     first: Option<FlightData>,
     messages: Receiver<FlightData>,
-    /// The statement, and how it ended.
+    /// The statement's task.
     verdict: Option<JoinHandle<Result<(), Status>>>,
     tally: Arc<Tally>,
     _cancel_on_drop: CancelOnDrop,
 }
 
 impl ResultStream {
-    /// Waits for the first message, or for the failure that came instead.
+    /// Waits for the first message, or for the failure.
     pub(crate) async fn begin(
         mut messages: Receiver<FlightData>,
         verdict: JoinHandle<Result<(), Status>>,
@@ -158,7 +156,7 @@ impl Stream for ResultStream {
             count(&self.tally.batches_sent);
             return Poll::Ready(Some(Ok(message)));
         }
-        // The statement lets go of its end before its verdict is in.
+        // The channel closes before the task ends.
         let Some(verdict) = &mut self.verdict else { return Poll::Ready(None) };
         let verdict = std::task::ready!(Pin::new(verdict).poll(context));
         self.verdict = None;

@@ -1,4 +1,4 @@
-//! ServerRuntime, time and chance: the one file that takes them from the machine.
+//! The server's runtime: threads, time and random numbers. No other file takes them from the machine.
 #![allow(clippy::disallowed_methods, reason = "the one file that may")]
 
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::StartError;
 
-/// A runtime of its own: the server serves tests of any kind, also those with a single thread that blocks.
+/// The server has its own runtime, so that it works in any test, also one with a single thread that blocks.
 #[derive(Debug)]
 pub(crate) struct ServerRuntime {
     runtime: Option<Runtime>,
@@ -18,7 +18,7 @@ pub(crate) struct ServerRuntime {
 }
 
 impl ServerRuntime {
-    /// `blocking` is how many statements may run at once.
+    /// `blocking` is the largest number of concurrent statements.
     pub(crate) fn start(workers: Option<usize>, blocking: usize) -> Result<Self, StartError> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         let runtime = Builder::new_multi_thread()
@@ -36,9 +36,10 @@ impl ServerRuntime {
         &self.handle
     }
 
-    /// Ends every task and waits for the threads, at most so long.
+    /// Stops every task and waits for the threads.
     ///
-    /// Waiting for threads is refused inside another runtime's task, so a thread of our own does it; dropped, this goes on.
+    /// Tokio forbids this wait inside another runtime's task, so another thread does it. If dropped, it
+    /// continues.
     pub(crate) async fn stop(&mut self, patience: Duration) {
         if let Some(runtime) = self.runtime.take() {
             let (done, stopped) = oneshot::channel();
@@ -51,7 +52,7 @@ impl ServerRuntime {
     }
 }
 
-/// Also after a start that failed half-way, in whatever context. The port is free when this is done.
+/// Also after a start that failed. The port is free afterwards.
 impl Drop for ServerRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
@@ -61,17 +62,17 @@ impl Drop for ServerRuntime {
     }
 }
 
-/// Starts a task on the runtime that runs the caller.
+/// Spawns a task on the caller's runtime.
 pub(crate) fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     tokio::spawn(future)
 }
 
-/// Runs work that blocks, on a thread for it.
+/// Runs blocking work on its own thread.
 pub(crate) fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     tokio::task::spawn_blocking(work)
 }
 
-/// Waits for a future on a thread that may block.
+/// Waits for a future on a blocking thread.
 pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     Handle::current().block_on(future)
 }
@@ -84,7 +85,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Letters and digits nobody can guess.
+/// A random hexadecimal string.
 pub(crate) fn secret() -> Result<String, StartError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| StartError::Random(error.to_string()))?;

@@ -22,14 +22,14 @@ use crate::runtime::{self, ServerRuntime};
 use crate::service::Service;
 use crate::shared::Shared;
 
-/// How long a stop waits for statements that were interrupted.
+/// How long to wait for interrupted statements at the end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many endpoints a result may have, and how many listeners there may be.
+/// The largest number of endpoints and of listeners.
 const PARTS: usize = 100;
-/// The largest message it takes in.
+/// The largest message from a client.
 const MESSAGE: usize = 64 << 20;
 
-/// A Flight SQL server that runs. Dropping it stops it.
+/// A running Flight SQL server. Dropping it stops it.
 #[derive(Debug)]
 pub struct FlightLocal {
     shared: Arc<Shared>,
@@ -38,15 +38,15 @@ pub struct FlightLocal {
 }
 
 impl FlightLocal {
-    /// Starts a server, on threads of its own.
+    /// Starts a server on its own threads.
     ///
     /// # Errors
     ///
-    /// If it cannot listen, or its database, certificate or settings are of no use.
+    /// If it cannot listen, or its database, certificate or settings are invalid.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, nothing is left running.
+    /// If dropped, nothing is left running.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         if config.session_limit == 0 {
             return Err(StartError::Setting(
@@ -84,30 +84,30 @@ impl FlightLocal {
                 .max_decoding_message_size(MESSAGE)
                 .max_encoding_message_size(usize::MAX);
             let serving = server.add_service(service).serve_with_incoming(Accepted(accepted));
-            // It ends with its runtime, and has nobody else to tell.
+            // It ends with its runtime.
             runtime::spawn(async move { serving.await.is_ok() });
             listeners
         };
-        let locations = listeners.iter().skip(1).map(|listener| url(&shared, listener.address())).collect();
+        let locations = listeners.iter().skip(1).map(|listener| url(&shared, listener.address)).collect();
         let (Ok(()) | Err(_)) = shared.locations.set(locations);
-        let address = listeners[0].address();
+        let address = listeners[0].address;
         threads.handle().spawn(serve_reboots(listeners, wanted, shared.clone()));
         Ok(Self { shared, address, threads })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How clients name it: `grpc://127.0.0.1:PORT`, or `grpc+tls://` with certificates.
+    /// Its URL: `grpc://127.0.0.1:PORT`, or `grpc+tls://` with certificates.
     #[must_use]
     pub fn url(&self) -> String {
         url(&self.shared, self.address)
     }
 
-    /// Where its further listeners are.
+    /// The URLs of its additional listeners.
     #[must_use]
     pub fn locations(&self) -> Vec<String> {
         self.shared.locations.get().cloned().unwrap_or_default()
@@ -119,20 +119,20 @@ impl FlightLocal {
         self.shared.counters()
     }
 
-    /// The statements that were begun, in order, if the configuration says that they are kept.
+    /// The statements that have begun, in order, if [`Config::log_statements`] is set.
     #[must_use]
     pub fn statements(&self) -> Vec<String> {
         self.shared.logged()
     }
 
-    /// What can be made to go wrong.
+    /// The faults that can be injected.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 
-    /// Ends every connection and session at once, refuses connections for so long, and listens again at the same
-    /// address. What was committed stays.
+    /// Closes every connection and session, refuses connections for `down`, and listens again at the same
+    /// address. Committed data stays.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl FlightLocal {
     ///
     /// # Cancel safety
     ///
-    /// Once it was polled, it is done whoever waits for it.
+    /// Once polled, the reboot runs to its end.
     pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
         let (done, outcome) = oneshot::channel();
         let stopped = |_| std::io::Error::other("the server has stopped");
@@ -149,11 +149,12 @@ impl FlightLocal {
         outcome.await.map_err(|_| stopped(()))?
     }
 
-    /// Ends every connection, session and statement, and waits for its threads. Its private database is removed.
+    /// Closes every connection, session and statement, and waits for its threads. A private database is
+    /// removed.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is done, it is stopped all the same.
+    /// If dropped, the server still stops.
     pub async fn stop(mut self) {
         self.shared.clients.cut_all_but(None);
         self.shared.sessions.end_all();
@@ -161,7 +162,7 @@ impl FlightLocal {
     }
 }
 
-/// Statements are interrupted; nobody waits for them.
+/// Cancels statements without waiting for them.
 impl Drop for FlightLocal {
     fn drop(&mut self) {
         self.shared.clients.cut_all_but(None);
@@ -169,13 +170,12 @@ impl Drop for FlightLocal {
     }
 }
 
-/// How clients name an address of a server.
 fn url(shared: &Shared, address: SocketAddr) -> String {
     let scheme = if shared.config.tls.is_some() { "grpc+tls" } else { "grpc" };
     format!("{scheme}://{address}")
 }
 
-/// An error with everything behind it, in one client.
+/// An error with its sources, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -186,7 +186,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The connections that were accepted.
+/// The accepted connections.
 #[derive(Debug)]
 struct Accepted(Receiver<std::io::Result<ClientSocket>>);
 

@@ -1,4 +1,4 @@
-//! The face of the server: Flight SQL.
+//! The Flight SQL service.
 
 mod action;
 mod cancel;
@@ -33,24 +33,22 @@ use crate::session::Session;
 use crate::sessions::COOKIE;
 use crate::shared::Shared;
 
-/// The header that tells the session of an answer.
+/// The header with the session of an answer.
 const SESSION: &str = "flight-session-id";
 
-/// What a call may answer with.
 type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// The service.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     shared: Arc<Shared>,
 }
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Debug)]
 struct Caller {
     client: Arc<Client>,
     cookie: Option<String>,
-    /// How long the call may take.
+    /// The remaining time of the call.
     time_left: Option<Duration>,
 }
 
@@ -59,7 +57,7 @@ impl Service {
         Self { shared }
     }
 
-    /// Lets a call in that has the right to.
+    /// Authenticates a call.
     fn admit<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         self.shared
             .authenticator
@@ -79,7 +77,7 @@ impl Service {
         self.shared.sessions.of(&caller.client, caller.cookie.as_deref(), &self.shared)
     }
 
-    /// An answer that tells its session.
+    /// Adds the session's headers to an answer.
     fn signed<T>(&self, answer: T, session: &Session) -> Response<T> {
         let mut response = Response::new(answer);
         let mut say = |name: &'static str, value: &str| {
@@ -87,15 +85,15 @@ impl Service {
                 response.metadata_mut().insert(name, value);
             }
         };
-        say(SESSION, session.id());
+        say(SESSION, &session.id);
         if self.shared.config.session_key == SessionKey::Cookie {
-            say("set-cookie", &format!("{COOKIE}={}; HttpOnly", session.id()));
+            say("set-cookie", &format!("{COOKIE}={}; HttpOnly", &session.id));
         }
         response
     }
 }
 
-/// The cookie of a session, among whatever others there are.
+/// The session cookie.
 fn cookie(headers: &MetadataMap) -> Option<String> {
     headers
         .get_all("cookie")
@@ -107,19 +105,19 @@ fn cookie(headers: &MetadataMap) -> Option<String> {
         .map(|(_, value)| value.trim_matches('"').to_owned())
 }
 
-/// The command in a descriptor or a ticket.
+/// The command in a descriptor or ticket.
 fn command(bytes: &[u8]) -> Result<Command, Status> {
     let unreadable = |_| Status::invalid_argument("this is no command of Flight SQL");
     let any = Any::decode(bytes).map_err(unreadable)?;
     Command::try_from(any).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// What servers built on arrow-rs say to what they do not know.
+/// As servers built on arrow-rs answer.
 fn unknown(what: &str) -> Status {
     Status::invalid_argument(format!("the server does not know {what}"))
 }
 
-/// Whether something is known here, or what to say instead.
+/// Checks that an action is supported.
 fn supported(support: Support, what: &str) -> Result<(), Status> {
     match support {
         Support::Known => Ok(()),

@@ -1,4 +1,4 @@
-//! One session: a connection to the database, and everything that lives as long as it.
+//! A session: a connection to the database and everything that lives as long as it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,22 +20,21 @@ use crate::race::unless;
 use crate::result_source::ResultSource;
 use crate::shared::Shared;
 
-/// How many results may wait to be fetched in one session; the oldest give way.
+/// The largest number of unredeemed results in a session. The oldest are dropped.
 const WAITING: usize = 1_000;
-/// How long a cancellation waits for what it has cancelled.
+/// How long a cancellation waits for the statement to stop.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    id: String,
-    /// Whoever holds this has the session: statements run one after another.
+    pub(crate) id: String,
+    /// Locked by the running statement: statements of a session run one after another.
     connection: Arc<tokio::sync::Mutex<LazyConnection>>,
     state: Mutex<SessionState>,
     ended: AtomicBool,
 }
 
-/// The session's connection, made by the first statement.
+/// The session's connection, which the first statement opens.
 #[derive(Debug, Default)]
 pub(crate) struct LazyConnection {
     connection: Option<Connection>,
@@ -50,7 +49,7 @@ impl LazyConnection {
     }
 }
 
-/// What the session has given handles for.
+/// Everything that has a handle.
 #[derive(Debug)]
 struct SessionState {
     next: u64,
@@ -62,21 +61,18 @@ struct SessionState {
     options: Options,
 }
 
-/// A prepared statement and what is bound to it.
+/// A prepared statement and its bound parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) text: String,
     pub(crate) parameters: Option<Vec<RecordBatch>>,
 }
 
-/// What came of a cancellation.
+/// The result of a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancelled {
-    /// It has stopped.
     Stopped,
-    /// It will stop.
     Stopping,
-    /// There was nothing to stop.
     Nothing,
 }
 
@@ -94,22 +90,17 @@ impl Session {
         Self { id, connection: Arc::default(), state: Mutex::new(state), ended: AtomicBool::new(false) }
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
     pub(crate) fn handle(&self, kind: Kind, number: u64) -> Handle {
         Handle { session: self.id.clone(), kind, number }
     }
 
-    /// A number nothing else of this session has.
+    /// A new number for a handle.
     pub(crate) fn number(&self) -> u64 {
         let mut state = self.state.lock();
         state.next += 1;
         state.next - 1
     }
 
-    /// A new execution, with this session's patience.
     pub(crate) fn new_run(&self, shared: &Shared) -> Arc<Execution> {
         Execution::new(shared.tally.clone(), self.options(|options| options.busy_timeout))
     }
@@ -118,7 +109,7 @@ impl Session {
         look(&mut self.state.lock().options)
     }
 
-    /// Waits for its turn.
+    /// Waits until no other statement runs.
     pub(crate) async fn lock(&self, run: &Execution) -> Result<OwnedMutexGuard<LazyConnection>, Status> {
         let connection = unless(self.connection.clone().lock_owned(), run.cancelled()).await;
         let connection = connection.ok_or_else(|| Failure::Interrupted.status(false))?;
@@ -128,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Interrupts everything; nothing begins any more.
+    /// Cancels everything. No statement can begin afterwards.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         let (polled, waiting) = {
@@ -138,11 +129,11 @@ impl Session {
             }
             (std::mem::take(&mut state.polled), std::mem::take(&mut state.waiting))
         };
-        // Their drop interrupts what is behind them.
+        // Dropping them cancels their statements.
         drop((polled, waiting));
     }
 
-    /// Keeps a result, or the order for it, until its ticket comes.
+    /// Keeps a result, or a statement, until its ticket is redeemed.
     pub(crate) fn keep(&self, run: Arc<Execution>, source: ResultSource) -> Handle {
         let number = self.number();
         let mut state = self.state.lock();
@@ -153,7 +144,6 @@ impl Session {
         self.handle(Kind::Statement, number)
     }
 
-    /// What was kept for a ticket, once.
     pub(crate) fn redeem(&self, number: u64) -> Option<(Arc<Execution>, ResultSource)> {
         self.state.lock().waiting.remove(&number)
     }
@@ -171,7 +161,7 @@ impl Session {
         drop(polled);
     }
 
-    /// Enters an execution among those that can be cancelled, until the guard goes.
+    /// Makes an execution cancellable until the guard is dropped.
     pub(crate) fn register(
         self: &Arc<Self>,
         number: u64,
@@ -179,14 +169,14 @@ impl Session {
         prepared: Option<u64>,
     ) -> RunningGuard {
         self.state.lock().runs.insert(number, (run.clone(), prepared));
-        // Whoever ended the session before that has not seen it.
+        // If the session ended before, it did not cancel this execution.
         if self.ended.load(Ordering::SeqCst) {
             run.cancel();
         }
         RunningGuard { session: self.clone(), number, run: run.clone() }
     }
 
-    /// Cancels one statement, by the handle of its ticket or of its prepared statement.
+    /// Cancels a statement by the handle of its ticket or prepared statement.
     pub(crate) async fn cancel(&self, handle: &Handle) -> Cancelled {
         let number = handle.number;
         let runs: Vec<Arc<Execution>> = {
@@ -209,7 +199,7 @@ impl Session {
         stop(runs).await
     }
 
-    /// Cancels whatever runs or waits for its turn in this session.
+    /// Cancels everything that runs or waits in this session.
     pub(crate) async fn cancel_all(&self) -> Cancelled {
         let runs = self.state.lock().runs.values().map(|(run, _)| run.clone()).collect();
         stop(runs).await
@@ -269,7 +259,7 @@ async fn stop(runs: Vec<Arc<Execution>>) -> Cancelled {
     }
 }
 
-/// An execution that can be cancelled. When this goes, it is over.
+/// A registered execution. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RunningGuard {
     session: Arc<Session>,

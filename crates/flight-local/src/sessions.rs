@@ -1,4 +1,4 @@
-//! Which sessions there are, and to whom they belong.
+//! The sessions and their owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,20 +15,28 @@ use crate::runtime;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// The cookie that names a session.
 pub(crate) const COOKIE: &str = "arrow_flight_session_id";
 
-/// By what a session is found.
+/// How a session is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Peer(SocketAddr, SocketAddr),
     Cookie(String),
 }
 
-/// All sessions.
+impl Key {
+    /// The key that a call comes with, if any.
+    fn of(client: &Client, cookie: Option<&str>, shared: &Shared) -> Option<Self> {
+        match shared.config.session_key {
+            SessionKey::Connection => Some(Self::Peer(client.peer, client.local)),
+            SessionKey::Cookie => cookie.map(|cookie| Self::Cookie(cookie.to_owned())),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    /// What every name of a session begins with: no session of an earlier server is taken for one of this.
+    /// The prefix of session ids. It is random, so that sessions of an earlier server are not found.
     prefix: String,
     table: Mutex<Table>,
 }
@@ -46,7 +54,7 @@ struct Entry {
     key: Key,
     /// The connections that use it.
     clients: BTreeSet<u64>,
-    /// How often it was left by the last of them: a timer is good for one of these times only.
+    /// How often its last connection has closed. A linger timer is valid for one of these times.
     left: u64,
 }
 
@@ -56,13 +64,13 @@ impl Sessions {
         Ok(Self { prefix, table: Mutex::default() })
     }
 
-    /// How many there are, and how many of them have no connection.
+    /// The number of sessions, and of those without a connection.
     pub(crate) fn number(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.by_id.len(), table.by_id.values().filter(|entry| entry.clients.is_empty()).count())
     }
 
-    /// The session of a caller; made if it has none yet.
+    /// The session of a caller; creates one if there is none.
     pub(crate) fn of(
         &self,
         client: &Client,
@@ -70,15 +78,11 @@ impl Sessions {
         shared: &Shared,
     ) -> Result<Arc<Session>, Status> {
         let mut table = self.table.lock();
-        // Looked at under this lock, behind which `hung_up` comes: no session is made for a connection that is gone.
+        // Checked under this lock, which `hung_up` also takes: no session is created for a closed connection.
         if !shared.clients.is_open(client.number) {
             return Err(Status::cancelled("the connection has ended"));
         }
-        let key = match (shared.config.session_key, cookie) {
-            (SessionKey::Connection, _) => Some(Key::Peer(client.peer, client.local)),
-            (SessionKey::Cookie, Some(cookie)) => Some(Key::Cookie(cookie.to_owned())),
-            (SessionKey::Cookie, None) => None,
-        };
+        let key = Key::of(client, cookie, shared);
         if let Some(id) = key.as_ref().and_then(|key| table.by_key.get(key)).cloned()
             && let Some(entry) = table.by_id.get_mut(&id)
         {
@@ -113,30 +117,26 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The session of a caller, if it has one.
+    /// The session of a caller, if there is one.
     pub(crate) fn find(
         &self,
         client: &Client,
         cookie: Option<&str>,
         shared: &Shared,
     ) -> Option<Arc<Session>> {
-        let key = match (shared.config.session_key, cookie) {
-            (SessionKey::Connection, _) => Key::Peer(client.peer, client.local),
-            (SessionKey::Cookie, cookie) => Key::Cookie(cookie?.to_owned()),
-        };
+        let key = Key::of(client, cookie, shared)?;
         let table = self.table.lock();
         let id = table.by_key.get(&key)?;
         table.by_id.get(id).map(|entry| entry.session.clone())
     }
 
-    /// The session of that name, whoever asks.
     pub(crate) fn named(&self, id: &str) -> Result<Arc<Session>, Status> {
         let table = self.table.lock();
         let entry = table.by_id.get(id);
         entry.map(|entry| entry.session.clone()).ok_or_else(|| Status::not_found("the session has ended"))
     }
 
-    /// Ends a session: what runs in it is interrupted, what it has not committed undone.
+    /// Ends a session. Its statements are cancelled and its transaction is rolled back.
     pub(crate) fn end(&self, id: &str) -> bool {
         let entry = {
             let mut table = self.table.lock();
@@ -156,7 +156,7 @@ impl Sessions {
         }
     }
 
-    /// A connection has ended, and so do its sessions: at once or after their linger.
+    /// Ends the sessions of a closed connection, at once or after their linger time.
     pub(crate) fn hung_up(&self, client: u64, shared: &Arc<Shared>) {
         let left: Vec<(String, u64)> = {
             let mut table = self.table.lock();
@@ -186,7 +186,7 @@ impl Sessions {
         }
     }
 
-    /// Whether nobody has come back to it since it was left that time.
+    /// Whether no connection has used the session since that time.
     fn is_left(&self, id: &str, times: u64) -> bool {
         let table = self.table.lock();
         table.by_id.get(id).is_some_and(|entry| entry.clients.is_empty() && entry.left == times)

@@ -1,4 +1,4 @@
-//! What all parts of a server share.
+//! The state that all parts of a server share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,11 +25,11 @@ pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) clients: Clients,
     pub(crate) sessions: Sessions,
-    /// Where the other listeners are.
+    /// The URLs of the additional listeners.
     pub(crate) locations: OnceLock<Vec<String>>,
-    /// The runtime: a connection may end where there is no other way to it.
+    /// The server's runtime. A connection may be dropped outside of it.
     pub(crate) runtime: Handle,
-    /// To whoever keeps the listeners.
+    /// Requests to reboot, for the task that owns the listeners.
     pub(crate) reboots: UnboundedSender<Reboot>,
     log: Mutex<Vec<String>>,
 }
@@ -65,7 +65,6 @@ impl Shared {
         }
     }
 
-    /// Keeps the text of a statement, if that is wanted.
     pub(crate) fn log(&self, text: &str) {
         if self.config.log_statements {
             self.log.lock().push(text.to_owned());

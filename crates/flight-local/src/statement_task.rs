@@ -1,4 +1,4 @@
-//! How a statement comes to be executed: its turn, its faults, its thread, its counts.
+//! Runs statements: waits for the session, applies faults, runs them on a thread and counts them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::runtime;
 use crate::session::{LazyConnection, Session};
 use crate::shared::Shared;
 
-/// A statement on its way: whose it is, and who waits for it.
+/// A statement that is to run, and its caller.
 #[derive(Debug)]
 pub(crate) struct StatementTask {
     pub(crate) session: Arc<Session>,
@@ -30,12 +30,12 @@ pub(crate) struct StatementTask {
     /// Its number among the session's handles.
     pub(crate) number: u64,
     pub(crate) prepared: Option<u64>,
-    /// The connection that a fault would cut.
+    /// The connection that a fault resets.
     pub(crate) client: Arc<Client>,
     pub(crate) text: String,
 }
 
-/// Executes something that is no statement of a client's: without counts and faults.
+/// Runs something that is not a client's statement: without counters and faults.
 pub(crate) async fn run_internal<T: Send + 'static>(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -49,7 +49,8 @@ pub(crate) async fn run_internal<T: Send + 'static>(
         .map_err(|failure| failure.status(shared.config.internal_errors))
 }
 
-/// Executes a statement in its turn. It goes on when this future is dropped only if it runs as a task of its own.
+/// Runs a statement when the session is free. If this future is dropped, the statement stops, unless it runs
+/// as a separate task.
 pub(crate) async fn perform<T: Send + 'static>(
     shared: Arc<Shared>,
     task: StatementTask,
@@ -101,7 +102,7 @@ async fn execute_with_faults<T: Send + 'static>(
     result.map_err(|failure| failure.status(shared.config.internal_errors))
 }
 
-/// Executes something on a thread that may block, and lets go of the session there.
+/// Runs work on a blocking thread, and releases the session there.
 async fn on_thread<T: Send + 'static>(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -114,13 +115,13 @@ async fn on_thread<T: Send + 'static>(
         let _entered = run.enter();
         let connection = connection.connection(&shared)?;
         let result = work(connection, &run);
-        // By a statement of the client's own, or by an interruption, which undoes the whole of it: what names it from
-        // now on must not run outside of it.
+        // The client's own statement or a cancellation may have ended the transaction. A later statement that
+        // names it must not run outside of it.
         if connection.is_autocommit() {
             session.set_transaction(None);
         }
         match result {
-            // Whatever it says it died of.
+            // Whatever the error is, the cause is the cancellation.
             Err(_) if run.is_cancelled() => Err(Failure::Interrupted),
             result => result,
         }
@@ -128,10 +129,10 @@ async fn on_thread<T: Send + 'static>(
     task.await.unwrap_or_else(|_| Err(Failure::Request("the statement's thread ended early".to_owned())))
 }
 
-/// A result on its way: where it comes out, how it ends, and what ends it early.
+/// The result channel, the task, and a guard that cancels it.
 type Begun = (Receiver<FlightData>, JoinHandle<Result<(), Status>>, CancelOnDrop);
 
-/// Begins a statement, as a task of its own.
+/// Starts a statement as a separate task.
 pub(crate) fn begin(shared: &Arc<Shared>, task: StatementTask, source: ResultSource) -> Begun {
     let persists = !shared.config.interrupt_on_drop;
     let run = task.run.clone();
@@ -162,7 +163,7 @@ fn produce(
     }
 }
 
-/// Begins a statement and waits for the first of its result.
+/// Starts a statement and waits for the beginning of its result.
 pub(crate) async fn answer(
     shared: &Arc<Shared>,
     task: StatementTask,
@@ -172,7 +173,7 @@ pub(crate) async fn answer(
     ResultStream::begin(messages, task, shared.tally.clone(), cancel_on_drop).await
 }
 
-/// Executes a statement whose result is one value, and waits for it.
+/// Runs a statement and waits for its value.
 pub(crate) async fn outcome<T: Send + 'static>(
     shared: &Arc<Shared>,
     task: StatementTask,

@@ -1,4 +1,4 @@
-//! Dates and times: kept as text in the form PostgreSQL shows, in UTC.
+//! Dates and times. SQLite stores them as text, in UTC, as PostgreSQL prints them.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::{datetime, format_description};
 use time::{Date, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset};
 
-/// Where PostgreSQL counts from.
+/// PostgreSQL's epoch.
 const ORIGIN: OffsetDateTime = datetime!(2000-01-01 00:00 UTC);
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
 const CLOCK: &[BorrowedFormatItem<'_>] = format_description!("[hour]:[minute]:[second]");
 
-/// Why a text is no moment.
+/// Why a text is not a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DateError {
-    /// It is not written like one.
+    /// The syntax is wrong.
     Form,
-    /// In UTC it is beyond the calendar.
+    /// In UTC it is outside of the calendar.
     Range,
 }
 
-/// Reads `2026-01-31`, with or without a time, with or without an offset.
+/// Parses `2026-01-31`, with or without a time, with or without an offset.
 pub(super) fn parse(text: &str) -> Result<OffsetDateTime, DateError> {
     let moment = read(text).ok_or(DateError::Form)?;
     moment.checked_to_offset(UtcOffset::UTC).ok_or(DateError::Range)
@@ -63,7 +63,7 @@ pub(super) fn date(moment: OffsetDateTime) -> String {
     moment.format(DAY).unwrap_or_default()
 }
 
-/// `2026-01-31 23:59:59.5`, with `+00` behind it if it has a zone.
+/// `2026-01-31 23:59:59.5`, with `+00` at the end if it has a zone.
 pub(super) fn timestamp(moment: OffsetDateTime, zoned: bool) -> String {
     let clock = moment.time().format(CLOCK).unwrap_or_default();
     let micros = match moment.microsecond() {
@@ -73,7 +73,6 @@ pub(super) fn timestamp(moment: OffsetDateTime, zoned: bool) -> String {
     format!("{} {clock}{micros}{}", date(moment), if zoned { "+00" } else { "" })
 }
 
-/// The moment so long after 1970.
 pub(super) fn since_1970(elapsed: Duration) -> OffsetDateTime {
     let nanos = i128::try_from(elapsed.as_nanos()).unwrap_or(0);
     OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! SQLite's complaints as PostgreSQL would word them.
+//! Translates SQLite's errors to PostgreSQL's.
 
 use rusqlite::{ErrorCode, ffi};
 
@@ -6,12 +6,11 @@ use super::syntax;
 use super::types::Type;
 use crate::error::SqlError;
 
-/// The same about what went wrong.
 pub(super) fn translate(error: &rusqlite::Error) -> SqlError {
     let rusqlite::Error::SqliteFailure(failure, message) = error else {
         return match error {
             rusqlite::Error::SqlInputError { msg, .. } => worded(msg),
-            // It was planned for a schema that had more columns.
+            // The statement was planned for a schema with more columns.
             rusqlite::Error::InvalidColumnIndex(_) => SqlError::schema_conflict(),
             other => SqlError::new("XX000", other.to_string()),
         };
@@ -19,7 +18,7 @@ pub(super) fn translate(error: &rusqlite::Error) -> SqlError {
     let message = message.clone().unwrap_or_else(|| failure.to_string());
     let code = match (failure.code, failure.extended_code) {
         (ErrorCode::OperationInterrupted, _) => return SqlError::deadline_exceeded(),
-        // As when the writer is not to be had in time.
+        // The same as when the writer is not free in time.
         (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => {
             return SqlError::change_conflict().detail(message);
         }
@@ -42,7 +41,7 @@ pub(super) fn translate(error: &rusqlite::Error) -> SqlError {
     SqlError::new(code, message)
 }
 
-/// The error of a function or a check of this engine, which tells its code in its text.
+/// An error of this engine's own functions and checks: its text begins with the SQLSTATE.
 fn coded(message: &str) -> Option<SqlError> {
     const CODES: [&str; 6] = ["22001", "22003", "22012", "22023", "22P02", "42704"];
     let (code, message) = message.split_once(": ")?;
@@ -58,7 +57,7 @@ fn worded(message: &str) -> SqlError {
         return SqlError::new("42P01", format!("relation \"{table}\" does not exist"));
     }
     if let Some(column) = rest("no such column: ") {
-        // SQLite quotes a quoted name, and has advice for those who meant a text.
+        // SQLite keeps the quotes of a quoted name, and adds advice about string literals.
         let column = column.split(" - should this be").next().unwrap_or(column).trim_matches('"');
         return SqlError::new("42703", format!("column \"{column}\" does not exist"));
     }

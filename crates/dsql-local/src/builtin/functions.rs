@@ -1,4 +1,4 @@
-//! Functions that PostgreSQL has and SQLite has not.
+//! Functions of PostgreSQL that SQLite does not have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,9 @@ use crate::error::SqlError;
 use crate::settings;
 use crate::wire::Format;
 
-/// What `version()` says.
 const VERSION: &str = "PostgreSQL 16";
 
-/// Makes them known to a connection. `uuids` is shared by all of them.
+/// Registers the functions on a connection. All connections share `uuids`.
 pub(super) fn register(
     connection: &Connection,
     clock: &Arc<Clock>,
@@ -75,12 +74,11 @@ pub(super) fn register(
     })
 }
 
-/// An error that keeps its code on its way through SQLite, as the beginning of its text.
+/// The SQLSTATE passes through SQLite at the beginning of the text.
 fn failure(error: SqlError) -> Error {
     Error::UserFunctionError(Box::new(error))
 }
 
-/// A value as a number of that type.
 fn number(value: ValueRef<'_>, of: Type) -> Result<Value, SqlError> {
     match value {
         ValueRef::Text(text) => of.decode(text, Format::Text),
@@ -90,7 +88,7 @@ fn number(value: ValueRef<'_>, of: Type) -> Result<Value, SqlError> {
     }
 }
 
-/// What may be divided by.
+/// The divisor, unless it is zero.
 fn divisor(value: ValueRef<'_>) -> Result<Value, SqlError> {
     let value = number(value, Type::Numeric)?;
     let zero = match value {
@@ -101,7 +99,7 @@ fn divisor(value: ValueRef<'_>) -> Result<Value, SqlError> {
     if zero { Err(SqlError::new("22012", "division by zero")) } else { Ok(value) }
 }
 
-/// The `number`th UUID of this emulator: random in form, the same in every run.
+/// The `number`th UUID of this emulator: it looks random and is the same in every run.
 fn random_uuid(number: u64) -> String {
     let mut raw = [0; 16];
     Xoshiro256PlusPlus::seed_from_u64(number).fill_bytes(&mut raw);

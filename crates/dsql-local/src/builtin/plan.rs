@@ -1,4 +1,4 @@
-//! From a statement in PostgreSQL's dialect to one in SQLite's, with its types.
+//! Translates a statement from PostgreSQL's dialect to SQLite's, with its types.
 
 use sqlparser::ast::{Function, ObjectType, Statement as Ast};
 
@@ -8,26 +8,25 @@ use super::syntax;
 use super::types::Type;
 use crate::error::SqlError;
 
-/// A statement, ready for SQLite.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Nothing, if there is nothing to run.
+    /// Empty if there is nothing to run.
     pub(super) sql: String,
     pub(super) parameters: Vec<Type>,
-    /// The columns as far as the text tells; what it does not tell, SQLite knows.
+    /// The columns that can be told from the text; SQLite supplies the rest.
     pub(super) items: Option<Vec<Item>>,
     pub(super) writes: bool,
-    /// Whether it changes the schema, so that other plans are void.
+    /// Whether it changes the schema, which invalidates other plans.
     pub(super) ddl: bool,
-    /// Whether it answers with the number of a job, as index builds do.
+    /// Whether it returns a job id, as index builds do.
     pub(super) job: bool,
 }
 
 impl Plan {
-    /// Reads and translates a statement.
+    /// Parses and translates a statement.
     ///
     /// # Errors
-    /// If it is no SQL, or none that this engine can run.
+    /// If it is not SQL, or this engine cannot run it.
     pub(super) fn make(sql: &str, given: &[Option<Type>], catalog: Catalog<'_>) -> Result<Self, SqlError> {
         let mut ast = syntax::parse(sql)?;
         let scope = Scope::of(&ast, catalog, given);
@@ -36,7 +35,7 @@ impl Plan {
             return Err(syntax::too_many_columns());
         }
         let count = scope.parameters.keys().next_back().copied().unwrap_or(0);
-        // The protocol counts them in 16 bits.
+        // The protocol counts parameters in 16 bits.
         if count > usize::from(u16::MAX) {
             return Err(SqlError::new("42P02", format!("there is no parameter ${count}")));
         }
@@ -91,7 +90,7 @@ pub(super) fn unsupported(what: &str) -> SqlError {
         .hint("it is SQLite underneath, for simple SQL; see docs/dsql-local.md")
 }
 
-/// Whether there is nothing for SQLite to do: it has one schema, no roles and no grants.
+/// Whether SQLite has nothing to do: it has one schema, no roles and no grants.
 fn ignored(ast: &Ast) -> bool {
     match ast {
         Ast::CreateSchema { .. }
@@ -107,7 +106,7 @@ fn ignored(ast: &Ast) -> bool {
     }
 }
 
-/// An index is there as soon as its job has a number: nothing to wait for.
+/// Index builds are done when they return, so there is no job to wait for.
 fn waits_for_job(function: &Function) -> bool {
     folded(&function.name) == "wait_for_job"
 }
@@ -237,7 +236,7 @@ mod tests {
         ] {
             assert!(refusal(&deep).starts_with("54001"), "{}", &deep[..20]);
         }
-        // As long as that may be, it is walked without harm.
+        // The longest chain that is allowed can be walked.
         assert!(plan(&format!("SELECT 1{}", " + 1".repeat(990))).is_ok());
         assert!(plan(&format!("SELECT 1 WHERE 1 IN (1{})", ", 1".repeat(100_000))).is_ok());
         assert!(plan(&format!("SELECT 1{}", ", 1".repeat(1_663))).is_ok());
@@ -248,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        /// Words in any order: an answer or an error, never a panic.
+        /// Any sequence of words gives a plan or an error, never a panic.
         #[test]
         fn nothing_panics(words in proptest::collection::vec(proptest::sample::select(WORDS), 1..14)) {
             drop(plan(&words.join(" ")));

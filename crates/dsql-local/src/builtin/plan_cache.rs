@@ -1,27 +1,28 @@
-//! The plans that are kept for whoever sends the same statement again.
+//! Caches plans, for statements that are sent again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Oid;
 
-/// How many are kept.
 const PLANS: usize = 1_024;
-/// How many bytes of them: clients choose how long their statements are.
+/// The largest size of all plans. Clients choose how long their statements are.
 const BYTES: usize = 16 << 20;
-/// The length in bytes above which a statement is large: seldom sent again, and slow to read.
+/// A statement with more bytes is large: it is rarely sent again and slow to parse.
 pub(super) const LARGE: usize = 16 << 10;
-/// The most parameters of a statement that is kept: SQLite has room for each, though it take but two letters to ask for.
+/// A statement with more parameters is not cached: SQLite reserves space for each, and `$30000` is cheap to
+/// write.
 pub(super) const PARAMETERS: usize = 1_024;
 
-/// A statement with the types its client knows.
+/// A statement and the parameter types that the client declared.
 pub(super) type Key = (Arc<str>, Vec<Oid>);
 
-/// PlanCache, all of the schema that is committed.
+/// The plans, all for the committed schema.
 pub(super) struct PlanCache<T> {
     kept: BTreeMap<Key, Arc<T>>,
     bytes: usize,
-    generation: u64,
+    /// The version of the schema that new plans are for.
+    pub(super) generation: u64,
 }
 
 impl<T> Default for PlanCache<T> {
@@ -35,14 +36,9 @@ impl<T> PlanCache<T> {
         self.kept.get(key).cloned()
     }
 
-    /// Which schema plans are made for from now on.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// Keeps a plan that takes so many bytes, unless the schema has changed since its making began.
+    /// Caches a plan, unless the schema has changed since `generation`.
     pub(super) fn keep(&mut self, key: Key, plan: &Arc<T>, bytes: usize, generation: u64) {
-        // Another session may have been as quick: what it kept is the same.
+        // Another session may have cached the same plan meanwhile.
         if generation != self.generation || bytes > BYTES || self.kept.contains_key(&key) {
             return;
         }
@@ -54,7 +50,7 @@ impl<T> PlanCache<T> {
         self.bytes += bytes;
     }
 
-    /// The schema has changed.
+    /// Call this when the schema has changed.
     pub(super) fn forget(&mut self) {
         self.kept.clear();
         self.bytes = 0;
@@ -96,11 +92,11 @@ mod tests {
     #[test]
     fn a_plan_of_an_old_schema_comes_too_late() {
         let mut plans = PlanCache::default();
-        let began = plans.generation();
+        let began = plans.generation;
         plans.forget();
         plans.keep(key(1), &Arc::new(()), 1, began);
         assert!(plans.get(&key(1)).is_none());
-        plans.keep(key(1), &Arc::new(()), 1, plans.generation());
+        plans.keep(key(1), &Arc::new(()), 1, plans.generation);
         assert!(plans.get(&key(1)).is_some());
     }
 }

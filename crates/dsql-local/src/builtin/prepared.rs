@@ -1,4 +1,4 @@
-//! A statement that has been planned, and what its answer looks like.
+//! A planned statement and its description.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,19 +12,18 @@ use super::types::Type;
 use crate::engine::Description;
 use crate::error::SqlError;
 
-/// A plan and what it comes to.
 pub(super) struct Prepared {
     pub(super) plan: Plan,
     pub(super) description: Arc<Description>,
     pub(super) types: Vec<Type>,
-    /// Whether it took more than a moment before, or is sure to.
+    /// Whether it needed more than one time slice before, or surely will.
     pub(super) slow: AtomicBool,
-    /// Whether it takes too much to be kept, here and by SQLite.
+    /// Whether it is too large to cache, here and in SQLite.
     pub(super) large: bool,
 }
 
 impl Prepared {
-    /// PlanCache a statement for the schema that a connection sees.
+    /// Plans a statement for the schema that a connection sees.
     pub(super) fn make(conn: &Conn, (text, types): &Key) -> Result<Self, SqlError> {
         let catalog = |table: &str| columns_of(conn, table).unwrap_or_default();
         let given: Vec<Option<Type>> = types.iter().map(|oid| Type::from_oid(*oid)).collect();
@@ -50,21 +49,21 @@ impl Prepared {
             description.columns = Some(described.into_iter().map(|(name, of)| of.column(name)).collect());
         }
         let large = text.len().max(plan.sql.len()) > LARGE || plan.parameters.len() > PARAMETERS;
-        // Even preparing a large one takes long.
+        // Preparing a large statement is slow by itself.
         let slow = AtomicBool::new(large);
         Ok(Self { plan, description: Arc::new(description), types: column_types, slow, large })
     }
 
-    /// About how many bytes it takes, with its key.
+    /// Roughly how many bytes it takes, with its key.
     pub(super) fn size(&self, (text, types): &Key) -> usize {
         let columns = self.description.columns.iter().flatten();
-        // A name is kept by the plan and by the description, each with some words about it.
+        // The plan and the description each keep the name.
         let columns: usize = columns.map(|column| 2 * (column.name.len() + 64)).sum();
         text.len() + 4 * types.len() + self.plan.sql.len() + 8 * self.plan.parameters.len() + columns + 256
     }
 }
 
-/// SQLite knows how many columns `*` stands for; the text knows PostgreSQL's names and the types of expressions.
+/// SQLite knows how many columns `*` has; the text has PostgreSQL's names and the types of expressions.
 fn merge(columns: Vec<(String, Option<Type>)>, items: &[Item]) -> Vec<(String, Type)> {
     let stars = items.iter().filter(|item| item.is_none()).count();
     let aligned: Vec<Item> = match stars {

@@ -1,4 +1,4 @@
-//! The extended protocol: statements are prepared, bound to values and run in messages of their own.
+//! The extended protocol: Parse, Bind, Describe and Execute.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::statement::Kind;
 use crate::transaction_state::Outcome;
 use crate::wire::Format;
 
-/// How many prepared statements a session may have.
+/// The largest number of prepared statements in a session.
 const STATEMENTS: usize = 10_000;
-/// How many portals.
+/// The largest number of portals in a session.
 const PORTALS: usize = 100;
-/// How many bytes of either.
+/// The largest size of each, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
 impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
@@ -37,7 +37,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         }
         let description = self.describe(&statement, &types).await?;
         let prepared = Prepared { statement, description };
-        // It takes the place of one of the same name.
+        // It replaces a statement with the same name.
         drop(self.statements.remove(&name));
         let size: usize = self.statements.iter().map(|(name, prepared)| name.len() + prepared.size()).sum();
         if self.statements.len() >= STATEMENTS || size + name.len() + prepared.size() > MAX_BYTES {
@@ -76,7 +76,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         Ok(())
     }
 
-    /// Whether so many bytes more may be kept in portals.
+    /// Checks that this many more bytes fit into the portals.
     fn make_room(&self, more: usize) -> Result<(), Failure> {
         let size: usize = self.portals.iter().map(|(name, portal)| name.len() + portal.size()).sum();
         if size + more > MAX_BYTES { Err(full()) } else { Ok(()) }
@@ -133,7 +133,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
                 (rows, outcome)
             }
             Progress::Suspended(pending) => *pending,
-            // As in PostgreSQL, what gives rows has none left, and what gives none does not run twice.
+            // As in PostgreSQL: a portal with rows has none left, and one without rows does not run twice.
             Progress::Done if prepared.description.columns.is_some() => {
                 let outcome = Outcome { tag: prepared.statement.tag(0), ..Outcome::default() };
                 (Rows::default(), outcome)
@@ -145,7 +145,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         if limit > 0 && rows.count() >= u64::try_from(limit).unwrap_or(u64::MAX) {
             self.make_room(rows.size())?;
             self.deliver(&mut rows, limit);
-            // Also if none is left: whether there are more is found out by asking for more.
+            // Even if no row is left: the client finds that out with its next Execute.
             self.wire.replies.portal_suspended();
             if let Some(portal) = self.portals.get_mut(name) {
                 portal.progress = Progress::Suspended(Box::new((rows, outcome)));
@@ -154,7 +154,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         }
         let count = self.deliver(&mut rows, limit);
         if resumed && prepared.statement.kind() == Kind::Select {
-            // Of the rows that came now, not of all of them.
+            // The number of rows since the last Execute, not of all rows.
             outcome.tag = prepared.statement.tag(count);
         }
         self.conclude(&outcome);

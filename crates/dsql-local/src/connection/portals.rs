@@ -1,4 +1,4 @@
-//! What a session keeps between messages: prepared statements and portals.
+//! Prepared statements and portals.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::statement::Statement;
 use crate::transaction_state::Outcome;
 use crate::wire::Format;
 
-/// The types of text: text, bpchar, varchar.
+/// The OIDs of text, bpchar and varchar.
 const TEXTS: [u32; 3] = [25, 1042, 1043];
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// How many bytes it keeps, of those that a client can make many of.
+    /// How many bytes it keeps, as far as a client can make them many.
     pub(super) fn size(&self) -> usize {
         self.statement.text().len() + self.description.parameters.len() * size_of::<u32>()
     }
@@ -35,21 +35,21 @@ pub(super) struct Portal {
     pub(super) progress: Progress,
 }
 
-/// How far a portal is. It runs once.
+/// The state of a portal. A portal runs once.
 #[derive(Default)]
 pub(super) enum Progress {
     New,
-    /// What it gave and the client has not yet fetched, and the tag for the end.
+    /// Rows that the client has not fetched yet, and the outcome for the end.
     Suspended(Box<(Rows, Outcome)>),
     #[default]
     Done,
 }
 
 impl Portal {
-    /// A portal for values out of a message.
+    /// Creates a portal with the values of a Bind message.
     ///
     /// # Errors
-    /// If a text among them is none.
+    /// If a text value is not valid UTF-8.
     pub(super) fn new(
         prepared: Arc<Prepared>,
         values: &[Option<Bytes>],
@@ -62,12 +62,12 @@ impl Portal {
                 check_text(value)?;
             }
         }
-        // Copied, since a slice of a message keeps all of the buffer that the message came in.
+        // Copied, because a slice would keep the whole buffer of its message.
         let values = values.iter().map(|value| value.as_deref().map(Bytes::copy_from_slice)).collect();
         Ok(Self { prepared, values, formats, results, progress: Progress::New })
     }
 
-    /// How many bytes it keeps. The statement counts, too: it may be closed and live on here only.
+    /// How many bytes it keeps. The statement counts too: it may be closed and live on here only.
     pub(super) fn size(&self) -> usize {
         let values: usize = self.values.iter().flatten().map(Bytes::len).sum();
         let lists = size_of::<Option<Bytes>>() * self.values.len()
@@ -80,7 +80,7 @@ impl Portal {
     }
 }
 
-/// Whether these bytes are a text as PostgreSQL knows it: UTF-8 without a NUL.
+/// Checks that bytes are text for PostgreSQL: UTF-8 without NUL.
 pub(super) fn check_text(bytes: &[u8]) -> Result<(), SqlError> {
     let problem = match std::str::from_utf8(bytes) {
         Ok(_) if !bytes.contains(&0) => return Ok(()),
@@ -90,7 +90,7 @@ pub(super) fn check_text(bytes: &[u8]) -> Result<(), SqlError> {
     Err(SqlError::new("22021", problem))
 }
 
-/// What a DEALLOCATE names: a statement, or none for all of them.
+/// The name in a DEALLOCATE; none for ALL.
 pub(super) fn deallocated(statement: &Statement) -> Option<String> {
     let text = statement.text();
     let mut name = text.get("DEALLOCATE".len()..).unwrap_or("").trim_start();

@@ -1,16 +1,15 @@
-//! One thing that shall go wrong.
+//! Faults and their effects.
 
 use std::time::Duration;
 
 use crate::error::SqlError;
 
-/// Something that shall go wrong. Written as `KIND:KEY=VALUE,...`; see the manual page for the list.
+/// A fault. It is written as `KIND:KEY=VALUE,...`; the manual page lists the kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     pub(super) kind: Kind,
-    /// How likely it is each time.
     pub(super) probability: f64,
-    /// How often it happens before it is used up; none: for ever.
+    /// The number of strikes before it is used up; none is unlimited.
     pub(super) times: Option<u64>,
 }
 
@@ -31,7 +30,7 @@ pub(super) enum Kind {
 /// How a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Without a word, before TLS.
+    /// The socket is closed before TLS.
     Close,
     TooMany,
     Rate,
@@ -39,7 +38,7 @@ pub(super) enum Refusal {
     Waking,
 }
 
-/// Where in a session's life a fault strikes.
+/// Where a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Connect,
@@ -47,12 +46,12 @@ pub(super) enum Stage {
     Commit,
     /// Instead of the commit.
     BeforeCommit,
-    /// When the commit is durable.
+    /// After the commit, which is durable.
     AfterCommit,
 }
 
 impl Fault {
-    /// For a fault that strikes once, at a time, and not a session: which fraction of the sockets, and after how long.
+    /// The fraction of sockets and the delay of a `sever` fault. It strikes once, not session by session.
     pub(crate) fn sever(&self) -> Option<(f64, Duration)> {
         match self.kind {
             Kind::Sever { fraction, after } => Some((fraction, after)),
@@ -61,11 +60,11 @@ impl Fault {
     }
 }
 
-/// What hits a session.
+/// Why a statement or a commit fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Error(SqlError),
-    /// The socket is closed without a word.
+    /// A fault closes the socket without an error message.
     Hangup,
 }
 
@@ -77,7 +76,7 @@ pub(crate) enum OnAccept {
     Silence,
 }
 
-/// A pause, and which faults make it.
+/// A delay, and the ids of the faults that cause it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delay {
     pub(crate) time: Duration,
@@ -91,12 +90,11 @@ impl Delay {
     }
 }
 
-/// What happens to a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommitFaults {
     pub(crate) delay: Delay,
     /// Instead of the commit.
     pub(crate) before: Option<Failure>,
-    /// After it, though it is durable.
+    /// After the commit, which is durable.
     pub(crate) after: Option<Failure>,
 }

@@ -1,4 +1,4 @@
-//! How faults are written: `KIND:KEY=VALUE,...`, the same in flags, on the control port and in code.
+//! The syntax of faults, `KIND:KEY=VALUE,...`, in flags, on the control port and in code.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::fault::{Fault, Kind, Refusal, Stage};
 
-/// Every kind, and which keys it takes beside `n` and `p`, which are for all that can strike more than once.
+/// All kinds and their keys.
 const KINDS: &str = "refuse:how=close|53300|53400|denied|waking  throttle:rate=N,burst=N  delay:at=connect|statement|commit,for=TIME  \
 wake:for=TIME  silent  sever:fraction=F,after=TIME  drop:at=before-commit|after-commit  \
 unavailable:at=statement|commit|after-commit  conflict  stale-schema; each but sever takes n=TIMES and p=PROBABILITY";
@@ -24,7 +24,7 @@ impl FromStr for Fault {
                 return Err(format!("'{}' is given twice", key.trim()));
             }
         }
-        // A cut happens once, and surely.
+        // It strikes once and for certain.
         if let Some(key) = ["n", "p"].into_iter().find(|key| kind == "sever" && given.contains_key(*key)) {
             return Err(format!("'sever' takes no '{key}'; there are: {KINDS}"));
         }
@@ -113,7 +113,6 @@ fn refusal(text: &str) -> Result<Refusal, String> {
     found.ok_or_else(|| format!("'{text}' is none of close, 53300, 53400, denied and waking"))
 }
 
-/// One of the stages at which a fault may strike.
 fn stage(text: &str, stages: &[Stage]) -> Result<Stage, String> {
     stages.iter().copied().find(|stage| name(&STAGES, *stage) == text).ok_or_else(|| {
         let names: Vec<_> = stages.iter().map(|stage| format!("at={}", name(&STAGES, *stage))).collect();
@@ -125,10 +124,10 @@ fn name<T: PartialEq>(names: &[(T, &'static str)], of: T) -> &'static str {
     names.iter().find(|(item, _)| *item == of).map_or("", |(_, name)| name)
 }
 
-/// A duration as people write it: `250ms`, `1.5s`, `60m`, `1h`.
+/// Parses a duration such as `250ms`, `1.5s`, `60m` or `1h`.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not a duration.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let problem = || format!("'{text}' is no duration: write 250ms, 1.5s, 60m or 1h");
     let (digits, unit) =

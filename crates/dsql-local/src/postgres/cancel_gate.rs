@@ -1,22 +1,23 @@
-//! When a statement may be stopped so that another gets its locks.
+//! Guards `pg_cancel_backend`.
 //!
-//! PostgreSQL stops whatever a connection runs when it hears of it, be it the statement that was meant, what comes after it,
-//! or the next transaction's. So whoever stops one says that it is at it, and the one who is stopped does nothing else before
-//! that is over.
+//! PostgreSQL cancels whatever a connection runs when the signal arrives: the intended statement, the one
+//! after it, or the next transaction's. So a connection starts nothing new while a cancel request for it is
+//! on its way.
 
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-/// Whether a connection runs something that may be stopped.
+/// Whether a connection runs something that may be cancelled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CancelGate(Arc<Mutex<bool>>);
 
 impl CancelGate {
-    /// Does `work`, which ends with 57014 if it is stopped. What follows cannot be stopped by the same word.
+    /// Runs `work`, which fails with 57014 if it is cancelled. The same cancel request cannot hit what
+    /// follows.
     ///
     /// # Cancel safety
-    /// If dropped, the connection is lost, and may be stopped for as long as it lasts.
+    /// If dropped, the connection is lost, and may be cancelled as long as it exists.
     pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         *self.0.lock().await = true;
         let done = work.await;
@@ -24,10 +25,10 @@ impl CancelGate {
         done
     }
 
-    /// Does `stop` if there is something to stop: whether there was.
+    /// Runs `stop` if there is something to cancel. Returns whether there was.
     ///
     /// # Cancel safety
-    /// Must not be dropped: the word may be on its way.
+    /// Must not be dropped: the cancel request may be on its way.
     pub(super) async fn stop(&self, stop: impl Future<Output = ()>) -> bool {
         let cancel_gate = self.0.lock().await;
         if *cancel_gate {
@@ -63,7 +64,7 @@ mod tests {
             assert!(over.load(Ordering::SeqCst), "it goes on while it is being stopped");
         };
         let stopper = cancel_gate.stop(async {
-            // It ends by itself, just now.
+            // The work ends by itself at this moment.
             end.send(()).unwrap();
             tokio::task::yield_now().await;
             stopping.await.unwrap();

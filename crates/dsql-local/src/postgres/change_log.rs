@@ -1,8 +1,8 @@
-//! What a transaction has done to rows, so that it can be done again.
+//! The rows that a transaction has changed, so that its work can be undone and done again.
 //!
-//! A trigger on every table tells of each row that changes, with its ctid before and after. From that the log keeps
-//! which row it was, whatever ctid it has by now: what was done can be undone to free its locks, and be done again later
-//! to the same rows with the same values, those that were drawn by lot or from a sequence included.
+//! A trigger on every table reports each changed row with its ctid before and after. The log follows each row
+//! from ctid to ctid. So the work can be rolled back to release its locks, and later be repeated on the same
+//! rows with the same values, including random values and sequence numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::engine::Oid;
 
-/// The ctid of a row's version in its table.
+/// The ctid of a row version: its block and offset in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ctid {
     block: u32,
@@ -35,35 +35,34 @@ impl FromStr for Ctid {
     }
 }
 
-/// A row, whichever version of it.
+/// A row, independent of its versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Row {
-    /// One that was there when the transaction began: the ctid it had then.
+    /// A row that existed when the transaction began, by its ctid at that time.
     Existing(Ctid),
-    /// One that the transaction inserted: which of them.
+    /// A row that the transaction inserted, by number.
     Inserted(u32),
 }
 
-/// How a row was locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockStrength {
     Update,
     KeyShare,
 }
 
-/// What was done to a row. A row's values are written as PostgreSQL writes a row.
+/// A change of a row. Values are in PostgreSQL's text format of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Insert(Bytes),
-    /// To these values, from those.
+    /// The new values and the old ones.
     Update(Bytes, Bytes),
-    /// With the values that it had.
+    /// The old values.
     Delete(Bytes),
     Lock(LockStrength),
 }
 
 impl Change {
-    /// The values that a row has got.
+    /// The new values.
     pub(super) fn after(&self) -> Option<&Bytes> {
         match self {
             Self::Insert(values) | Self::Update(values, _) => Some(values),
@@ -71,7 +70,7 @@ impl Change {
         }
     }
 
-    /// The values that a row has no more.
+    /// The old values.
     pub(super) fn before(&self) -> Option<&Bytes> {
         match self {
             Self::Delete(values) | Self::Update(_, values) => Some(values),
@@ -80,28 +79,28 @@ impl Change {
     }
 }
 
-/// One object done to one row.
+/// One change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// By which statement.
+    /// The number of the statement.
     pub(super) statement: u32,
     pub(super) table: Oid,
     pub(super) row: Row,
     pub(super) change: Change,
 }
 
-/// What the trigger tells.
+/// A report of the trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RowReport {
     pub(super) table: Oid,
     pub(super) before: Option<Ctid>,
     pub(super) after: Option<Ctid>,
     pub(super) values: Bytes,
-    /// Those that it had before.
+    /// The old values.
     pub(super) old: Bytes,
 }
 
-/// Where the rows are that the transaction has touched.
+/// The current ctids of the rows that the transaction has changed.
 #[derive(Debug, Default)]
 pub(super) struct RowLocations {
     rows: BTreeMap<(Oid, Ctid), Row>,
@@ -109,12 +108,11 @@ pub(super) struct RowLocations {
 }
 
 impl RowLocations {
-    /// Which row has this ctid.
     fn row(&self, table: Oid, ctid: Ctid) -> Row {
         self.rows.get(&(table, ctid)).copied().unwrap_or(Row::Existing(ctid))
     }
 
-    /// Where a row is; none if the transaction inserted it and it is not there yet.
+    /// The current ctid of a row; none for an inserted row that does not exist yet.
     pub(super) fn ctid(&self, table: Oid, row: Row) -> Option<Ctid> {
         let found = match row {
             Row::Existing(ctid) => Some(ctid),
@@ -123,7 +121,7 @@ impl RowLocations {
         self.locations.get(&(table, row)).copied().or(found)
     }
 
-    /// Follows a row to its new ctid; `inserted` is the row if it was not there before.
+    /// Records the new ctid of a row; `inserted` is the row if it did not exist before.
     pub(super) fn follow(&mut self, report: &RowReport, inserted: Row) -> Row {
         let row = report.before.map_or(inserted, |before| self.row(report.table, before));
         if let Some(before) = report.before {
@@ -140,42 +138,26 @@ impl RowLocations {
     }
 }
 
-/// All that a transaction has done, in order.
+/// All changes of a transaction, in order.
 #[derive(Debug, Default)]
 pub(super) struct ChangeLog {
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     locations: RowLocations,
     statement: u32,
     inserted: u32,
-    changes: usize,
-    size: usize,
+    /// The number of changes, not of rows.
+    pub(super) changes: usize,
+    /// The size of the written values in bytes.
+    pub(super) size: usize,
 }
 
 impl ChangeLog {
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    pub(super) fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
-    /// How many rows were changed, each as often as it was.
-    pub(super) fn changes(&self) -> usize {
-        self.changes
-    }
-
-    /// How many bytes of values were written.
-    pub(super) fn size(&self) -> usize {
-        self.size
-    }
-
-    /// What is added from now on was done by another statement.
+    /// Later changes belong to the next statement.
     pub(super) fn next_statement(&mut self) {
         self.statement += 1;
     }
 
-    /// Adds what the trigger told.
+    /// Adds a change.
     pub(super) fn record(&mut self, report: RowReport) {
         let row = self.locations.follow(&report, Row::Inserted(self.inserted));
         let change = match (report.before, report.after) {
@@ -193,7 +175,7 @@ impl ChangeLog {
         self.entries.push(Entry { statement: self.statement, table: report.table, row, change });
     }
 
-    /// Adds a lock. One's own version of a row needs none: nobody else sees it.
+    /// Adds a lock. A version of the transaction's own needs none: nobody else sees it.
     pub(super) fn lock(&mut self, table: Oid, ctid: Ctid, strength: LockStrength) {
         let row = self.locations.row(table, ctid);
         if row == Row::Existing(ctid) {
@@ -202,18 +184,17 @@ impl ChangeLog {
         }
     }
 
-    /// The same was done again, and this is where it went.
+    /// Sets the ctids after a replay.
     pub(super) fn set_locations(&mut self, locations: RowLocations) {
         self.locations = locations;
     }
 
-    /// The tables of which rows were changed.
     pub(super) fn tables(&self) -> BTreeSet<Oid> {
         let changes = self.entries.iter().filter(|entry| !matches!(entry.change, Change::Lock(_)));
         changes.map(|entry| entry.table).collect()
     }
 
-    /// What became of the rows of a table: their values now, or none if they are gone.
+    /// The final values of the changed rows of a table; none for deleted rows.
     pub(super) fn outcome(&self, table: Oid) -> BTreeMap<Row, Option<Bytes>> {
         let mut rows = BTreeMap::new();
         for entry in self.entries.iter().filter(|entry| entry.table == table) {
@@ -258,7 +239,7 @@ mod tests {
         log.record(report(None, Some(6), "(2,b)"));
         log.record(report(Some(5), Some(7), "(1,c)"));
         log.record(report(Some(6), None, ""));
-        let rows: Vec<Row> = log.entries().iter().map(|entry| entry.row).collect();
+        let rows: Vec<Row> = log.entries.iter().map(|entry| entry.row).collect();
         assert_eq!(
             rows,
             [Row::Existing(ctid(1)), Row::Inserted(0), Row::Existing(ctid(1)), Row::Inserted(0)]
@@ -266,7 +247,7 @@ mod tests {
         let outcome = log.outcome(7);
         assert_eq!(outcome[&Row::Existing(ctid(1))], Some(Bytes::from_static(b"(1,c)")));
         assert_eq!(outcome[&Row::Inserted(0)], None);
-        assert_eq!((log.changes(), log.size(), log.outcome(8).len()), (4, 15, 0));
+        assert_eq!((log.changes, log.size, log.outcome(8).len()), (4, 15, 0));
     }
 
     #[test]
@@ -274,9 +255,9 @@ mod tests {
         let mut log = ChangeLog::default();
         log.record(report(Some(1), Some(5), "(1,a)"));
         log.lock(7, ctid(5), LockStrength::Update);
-        assert_eq!(log.entries().len(), 1);
+        assert_eq!(log.entries.len(), 1);
         log.lock(7, ctid(2), LockStrength::Update);
-        assert_eq!(log.entries()[1].row, Row::Existing(ctid(2)));
-        assert_eq!((log.changes(), log.tables().len()), (1, 1));
+        assert_eq!(log.entries[1].row, Row::Existing(ctid(2)));
+        assert_eq!((log.changes, log.tables().len()), (1, 1));
     }
 }

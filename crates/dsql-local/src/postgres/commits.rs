@@ -1,4 +1,4 @@
-//! Which transactions have committed since another began, as far as that matters.
+//! The commits since a transaction began, as far as they can conflict with it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,36 +9,36 @@ use super::change_log::{Change, ChangeLog, Ctid, LockStrength, Row};
 use super::record::Key;
 use crate::engine::Oid;
 
-/// How many commits had been begun and done at some moment.
+/// How many commits had begun and ended at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CommitMark {
     done: u64,
     begun: u64,
 }
 
-/// All commits.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     begun: AtomicU64,
     done: AtomicU64,
-    /// What those did that committed, as far as it left no trace in the database.
+    /// The locks and deletions of recent commits.
     recent: Mutex<Vec<RecentCommit>>,
 }
 
-/// What a transaction did to rows of which nothing can be seen afterwards; the service counts it like a change.
+/// Locks and deletions leave no row version that PostgreSQL could compare, but the service treats them like
+/// changes.
 #[derive(Debug, Default)]
 pub(super) struct LocksAndDeletes {
     update: BTreeSet<(Oid, Ctid)>,
     key_share: BTreeSet<(Oid, Ctid)>,
-    /// The keys of rows that are gone: another may make them anew without seeing that they were there.
+    /// The keys of deleted rows. A transaction that does not see the deletion may insert them again.
     pub(super) gone: BTreeSet<(Oid, Key)>,
 }
 
 impl LocksAndDeletes {
-    /// Its locks.
+    /// The locks of a transaction.
     pub(super) fn of(log: &ChangeLog) -> Self {
         let locks = |wanted: LockStrength| {
-            let locks = log.entries().iter().filter(|entry| entry.change == Change::Lock(wanted));
+            let locks = log.entries.iter().filter(|entry| entry.change == Change::Lock(wanted));
             locks.filter_map(|entry| found(entry.table, entry.row)).collect()
         };
         Self {
@@ -53,9 +53,9 @@ impl LocksAndDeletes {
     }
 
     fn concerns(&self, log: &ChangeLog, made: &BTreeSet<(Oid, Key)>) -> bool {
-        let locked = log.entries().iter().any(|entry| {
+        let locked = log.entries.iter().any(|entry| {
             let Some(row) = found(entry.table, entry.row) else { return false };
-            // A key that others rely on may be kept with other values, but not go.
+            // A row with a key-share lock may get other values, but must not be deleted.
             let goes = matches!(entry.change, Change::Delete(_));
             self.update.contains(&row) || (goes && self.key_share.contains(&row))
         });
@@ -65,30 +65,30 @@ impl LocksAndDeletes {
 
 #[derive(Debug)]
 struct RecentCommit {
-    /// Of the commit: how many had begun before.
+    /// How many commits had begun before.
     number: u64,
-    /// By which the server knows the transaction.
+    /// The transaction id on the server.
     xid: String,
-    /// How many were done when it was, it included.
+    /// How many commits had ended after it.
     done: u64,
     unseen: LocksAndDeletes,
 }
 
 impl Commits {
     pub(super) fn mark(&self) -> CommitMark {
-        // In this order: a commit that is under way counts as begun since.
+        // In this order: a commit in progress counts as one that began later.
         let done = self.done.load(Ordering::SeqCst);
         CommitMark { done, begun: self.begun.load(Ordering::SeqCst) }
     }
 
-    /// Whether anybody may have committed something since.
+    /// Whether any transaction may have committed since the mark.
     pub(super) fn any_since(&self, mark: CommitMark) -> bool {
         mark.begun != mark.done || self.begun.load(Ordering::SeqCst) != mark.begun
     }
 
-    /// A commit begins; it ends when the guard is dropped, whatever came of it. What it leaves unseen is known from now on: whoever gets
-    /// a row that it held can only have waited for it. `oldest` is when the oldest transaction began that is not over yet: what
-    /// was committed before that concerns nobody.
+    /// Begins a commit; it ends when the guard is dropped. Its locks and deletions count from now on: a
+    /// transaction that gets one of its rows can only have waited for it. `oldest` is the mark of the oldest
+    /// open transaction; earlier commits are dropped.
     pub(super) fn begin(
         &self,
         unseen: LocksAndDeletes,
@@ -104,13 +104,14 @@ impl Commits {
         CommitInProgress { commits: self, number }
     }
 
-    /// Whether any that may have committed since left something unseen.
+    /// Whether a commit since the mark has locks or deletions.
     pub(super) fn has_recent(&self, mark: CommitMark) -> bool {
         self.recent.lock().iter().any(|recent| recent.done > mark.done)
     }
 
-    /// Those that may have committed since and did something unseen to a row that this one has changed, locked or made; `made`
-    /// are the keys of those. Which of them its snapshot shows, only the server can tell.
+    /// The transaction ids of commits since the mark whose locks or deletions concern a changed, locked or
+    /// inserted row; `made` are the keys of inserted rows. Only the server knows which of them are in the
+    /// snapshot.
     pub(super) fn conflicting(
         &self,
         log: &ChangeLog,
@@ -124,7 +125,6 @@ impl Commits {
     }
 }
 
-/// A commit that has begun and not ended.
 #[derive(Debug)]
 pub(super) struct CommitInProgress<'a> {
     commits: &'a Commits,
@@ -132,7 +132,6 @@ pub(super) struct CommitInProgress<'a> {
 }
 
 impl CommitInProgress<'_> {
-    /// Nothing came of it.
     pub(super) fn failed(self) {
         self.commits.recent.lock().retain(|recent| recent.number != self.number);
     }
@@ -217,7 +216,7 @@ mod tests {
             assert_eq!(commits.conflicting(&log(delete), &none, before), ["7"]);
             assert_eq!(!commits.conflicting(&log(update), &none, before).is_empty(), beats_update);
             assert!(commits.conflicting(&log(delete), &none, commits.mark()).is_empty());
-            // The next one to commit throws away what concerns nobody any more.
+            // The next commit drops what no open transaction needs.
             drop(commits.begin(LocksAndDeletes::default(), String::new(), None));
             assert!(commits.recent.lock().is_empty());
         }

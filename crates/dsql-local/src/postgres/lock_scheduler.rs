@@ -1,9 +1,10 @@
-//! Who must let go of its locks, and when.
+//! Decides which transaction must release its locks.
 //!
-//! The service has no locks that anybody waits for: two transactions may change one row, and the first to commit wins.
-//! PostgreSQL's rows can be held by one transaction at a time. So a transaction holds what it has changed only until
-//! another wants it: then it is undone up to its beginning, which keeps its snapshot, and done again when it next has
-//! something to do. One at a time may insist on getting what others hold; whoever insists is not made to let go.
+//! In the service, nobody waits for a lock: two transactions may change the same row, and the first to commit
+//! wins. In PostgreSQL, one transaction holds a row. So a transaction keeps its locks only until another one
+//! needs them. Then it is rolled back to its beginning, which keeps its snapshot, and its work is repeated
+//! when it runs its next statement. One transaction at a time has priority: it revokes the locks of all
+//! others and keeps its own. So there are no deadlocks.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -24,20 +25,19 @@ use crate::error::SqlError;
 use crate::race::{self, First};
 use crate::runtime::Spawner;
 
-/// How long a statement may take before it is asked what it waits for.
+/// How long a statement may run before the scheduler looks for the transactions that block it.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// A transaction that may hold something.
+/// A transaction that may hold locks.
 #[derive(Debug)]
 pub(super) struct OpenTransaction {
-    /// When it began.
     pub(super) mark: CommitMark,
     pub(super) cancel_gate: CancelGate,
-    /// None once it is over. Locked while a statement of it runs.
+    /// None once it has ended. Locked while a statement runs.
     pub(super) transaction: Arc<AsyncMutex<Option<OccTransaction>>>,
 }
 
-/// All that may hold something, by the number that the server knows them by.
+/// The open transactions, by the process id of their server process.
 #[derive(Debug, Default)]
 pub(super) struct LockScheduler {
     turn: AsyncMutex<()>,
@@ -54,17 +54,17 @@ impl LockScheduler {
         self.holders.lock().remove(&pid);
     }
 
-    /// When the oldest of them began.
+    /// The mark of the oldest open transaction.
     pub(super) fn oldest(&self) -> Option<CommitMark> {
         self.holders.lock().values().map(|holder| holder.mark).min()
     }
 
-    /// Waits until nobody else insists.
+    /// Waits until no other transaction has priority.
     pub(super) async fn priority(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Does `work` on a connection, and makes everybody let go that it has to wait for. Only with the turn.
+    /// Runs `work` on a connection and revokes the locks that it waits for. The caller must have priority.
     pub(super) async fn run_with_priority<T>(
         &self,
         inner: &Arc<Inner>,
@@ -77,7 +77,7 @@ impl LockScheduler {
                 First::Left(done) => return done,
                 First::Right(()) => {}
             }
-            // If they cannot be asked for, the work will hear of it itself.
+            // If this fails, the work itself reports the lost connection.
             for holder in self.blockers(inner, pid).await.unwrap_or_default() {
                 match race::first(&mut work, self.revoke_locks(inner, holder)).await {
                     First::Left(done) => return done,
@@ -94,27 +94,28 @@ impl LockScheduler {
             match race::first(&mut lock, pause(PATIENCE)).await {
                 First::Left(held) => break held,
                 First::Right(()) if stop(inner.clone(), holder.clone(), pid).await => {}
-                // It may have let go by itself and wait for its turn: whoever insists asks again who is in the way.
+                // It may have released its locks and wait for priority. The caller looks again for what
+                // blocks it.
                 First::Right(()) => return,
             }
         };
-        // Begun, it is also ended: whoever insists may be gone before that.
+        // Once begun, it runs to its end, even if the caller is cancelled.
         let detached = async move {
             if let Some(transaction) = held.as_mut() {
-                // If it fails, the connection is lost, and that is noticed when it is next used.
+                // If this fails, the connection is lost; the next use reports it.
                 drop(transaction.release_locks().await);
             }
         };
         Spawner::here().finish(detached).await;
     }
 
-    /// Whom a connection waits for.
+    /// The process ids that block a connection.
     async fn blockers(&self, inner: &Inner, pid: i32) -> Result<Vec<i32>, SqlError> {
         let pids = self.watch(inner, &format!("SELECT unnest(pg_blocking_pids({pid}))")).await?;
         Ok(pids.iter().filter_map(|pid| pid.parse().ok()).collect())
     }
 
-    /// Asks on a connection of its own for rows of one value.
+    /// Runs a query of one column on a separate connection.
     async fn watch(&self, inner: &Inner, sql: &str) -> Result<Vec<String>, SqlError> {
         let mut watcher = self.watcher.lock().await;
         if watcher.as_ref().is_none_or(Backend::is_lost) {
@@ -125,11 +126,11 @@ impl LockScheduler {
     }
 }
 
-/// Stops a holder's statement, which is begun anew later; whether there was one to stop.
+/// Cancels the running statement of a transaction, which runs again later. Returns whether there was one.
 async fn stop(inner: Arc<Inner>, holder: Arc<OpenTransaction>, pid: i32) -> bool {
     let stopped = async move {
         let word = format!("SELECT pg_cancel_backend({pid})");
-        // If it cannot be told, it ends when it ends.
+        // If this fails, the statement ends by itself.
         holder.cancel_gate.stop(async { drop(inner.locks.watch(&inner, &word).await) }).await
     };
     Spawner::here().finish(stopped).await.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Which rows a statement with FOR UPDATE or FOR KEY SHARE locks: the same query, for the places of its rows.
+//! Finds the rows that FOR UPDATE or FOR KEY SHARE locks: the same query, selecting ctids.
 
 use sqlparser::ast::{
     Expr, GroupByExpr, Ident, LockClause, LockType, Query, Select, SelectItem, SetExpr, TableFactor,
@@ -15,17 +15,17 @@ use crate::builtin::syntax;
 use crate::error::SqlError;
 use crate::statement::{Statement, tokens};
 
-/// A query for the tables and places of the rows that are locked, two columns for each table.
+/// A query for the tables and ctids of locked rows: two columns for each table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LockQuery {
     pub(super) sql: String,
     pub(super) strength: LockStrength,
 }
 
-/// One for each place in the statement that locks.
+/// The queries for the rows that a statement locks, one for each locking clause.
 ///
 /// # Errors
-/// If the statement locks rows in a way that cannot be followed here.
+/// If the locked rows cannot be determined.
 pub(super) fn locking(statement: &Statement) -> Result<Vec<LockQuery>, SqlError> {
     if !locks(statement) {
         return Ok(Vec::new());
@@ -39,7 +39,7 @@ pub(super) fn locking(statement: &Statement) -> Result<Vec<LockQuery>, SqlError>
     }
 }
 
-/// Whether it has a locking clause.
+/// Whether a statement has a locking clause.
 pub(super) fn locks(statement: &Statement) -> bool {
     statement.contains_ignore_case("for") && {
         let words = tokens(statement.text());
@@ -48,7 +48,7 @@ pub(super) fn locks(statement: &Statement) -> bool {
     }
 }
 
-/// A view's rows have no place: the client did not ask for one, and is told what it did ask for.
+/// Rows of a view have no ctid. The client did not select one, so it gets an error about its own statement.
 pub(super) fn explained(error: SqlError) -> SqlError {
     let placeless =
         error.code == "42703" && [".tableoid", ".ctid"].iter().any(|place| error.message.contains(place));
@@ -68,7 +68,7 @@ fn parse(sql: &str) -> Result<Option<Vec<sqlparser::ast::Statement>>, SqlError> 
         return Err(SqlError::new("54001", "the statement is nested too deeply"));
     }
     tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
-    // The parser does not know FOR KEY SHARE; and FOR SHARE is refused before.
+    // The parser does not know FOR KEY SHARE. FOR SHARE was refused before.
     let is = |token: &Token, keyword: Keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
     let mut at = 1;
     while at + 1 < tokens.len() {
@@ -101,7 +101,7 @@ impl Visitor for Found {
     }
 }
 
-/// The same query for places; also those of subqueries in FROM, which are locked with it.
+/// The same query for ctids, also for subqueries in FROM, which are locked with it.
 fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<LockQuery>, &'static str> {
     let SetExpr::Select(select) = &*query.body else { return Err("it locks rows of what is not a SELECT") };
     let (mut names, mut inner) = (Vec::new(), Vec::new());
@@ -137,7 +137,7 @@ fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<LockQuery>, &'stati
         return Err("it locks rows of what is no table's row");
     }
     let of = of(clause).map(|of| format!(" OF {of}")).unwrap_or_default();
-    // Which rows those are depends on the order only if there is a limit.
+    // The order matters only with a limit.
     let order_by = query.limit_clause.as_ref().and(query.order_by.clone());
     let body = Query {
         body: Box::new(SetExpr::Select(Box::new(places))),

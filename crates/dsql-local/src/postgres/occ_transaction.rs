@@ -1,4 +1,4 @@
-//! One transaction: what it has done, and what it holds of it.
+//! A transaction with optimistic concurrency control, on a PostgreSQL that has locks.
 
 mod commit;
 mod execute;
@@ -19,48 +19,49 @@ use crate::statement::{Kind, Statement};
 use logged_statement::LoggedStatement;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-/// Everything that is done comes after it, so that all of it can be undone without losing the snapshot.
+/// All work comes after this savepoint, so that it can be undone without losing the snapshot.
 const START: &str = "SAVEPOINT s0";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT s0";
-/// Waits for locks for as long as it takes; otherwise a wait ends with 55P03 after a moment.
+/// Waits for locks without a limit. Otherwise a wait fails with 55P03 after 2 ms.
 const WAIT: &str = "SET LOCAL lock_timeout = 0";
 const DO_NOT_WAIT: &str = "SET LOCAL lock_timeout = DEFAULT";
 
-/// What it holds.
+/// Whether the work of a transaction is applied on the server, and its locks are held.
 #[derive(Debug)]
 enum Work {
-    /// All that it has done.
     Applied,
-    /// Nothing: it was undone, and must be done again.
+    /// It was rolled back, and must be done again.
     Undone,
-    /// Nothing, and it never will: another has committed a change to the same row. Until it is told so, at its commit, it goes
-    /// on in a world of its own.
+    /// It was rolled back, and another transaction has committed a change of the same row. Until its COMMIT
+    /// fails, the transaction continues on copies of its tables.
     Conflicted(TableCopies),
 }
 
-/// A transaction, and the connection that it has for as long as it lasts.
+/// A transaction and its connection.
 #[derive(Debug)]
 pub(super) struct OccTransaction {
     inner: Arc<Inner>,
-    backend: Backend,
-    cancel_gate: CancelGate,
+    pub(super) backend: Backend,
+    pub(super) cancel_gate: CancelGate,
     settings: Vec<Setting>,
-    /// What they were when it began: they are so again when all is undone.
+    /// The settings at its beginning, which a rollback restores.
     settings_before: Vec<Setting>,
-    mark: CommitMark,
-    /// Which tables of tables its snapshot shows.
+    pub(super) mark: CommitMark,
+    /// The version of the schema that its snapshot shows.
     version: Option<u64>,
-    epoch: u64,
+    /// The schema version that it knows; after the commit, with its own change.
+    pub(super) epoch: u64,
     begun: bool,
-    tainted: bool,
+    /// Whether its connection may have unknown settings.
+    pub(super) tainted: bool,
     work: Work,
     log: ChangeLog,
-    /// What it did in a world of its own, to do it there again.
+    /// The writes since the conflict, to repeat them on new copies.
     logged: Vec<LoggedStatement>,
-    /// The change of the schema that it makes; with it, it makes no other changes.
+    /// Its DDL statement; then it has no other changes.
     schema_change: Option<Arc<str>>,
-    /// Whether that is one for a job.
-    submits: bool,
+    /// Whether that statement submits a job.
+    pub(super) submits: bool,
 }
 
 impl OccTransaction {
@@ -85,36 +86,6 @@ impl OccTransaction {
         }
     }
 
-    pub(super) fn pid(&self) -> i32 {
-        self.backend.pid()
-    }
-
-    pub(super) fn mark(&self) -> CommitMark {
-        self.mark
-    }
-
-    pub(super) fn cancel_gate(&self) -> CancelGate {
-        self.cancel_gate.clone()
-    }
-
-    pub(super) fn is_lost(&self) -> bool {
-        self.backend.is_lost()
-    }
-
-    /// The schema that it knows; after its commit, with its own change.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// Whether there is a job to do once it is committed.
-    pub(super) fn has_submitted(&self) -> bool {
-        self.submits
-    }
-
-    pub(super) fn into_backend(self) -> Backend {
-        self.backend
-    }
-
     pub(super) async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
         self.begin().await?;
         self.backend.apply_settings(&settings).await?;
@@ -122,7 +93,7 @@ impl OccTransaction {
         Ok(())
     }
 
-    /// Gives back what it holds. What it has done is done again when that is needed.
+    /// Rolls back the work, which releases the locks. The work is done again when it is needed.
     pub(super) async fn release_locks(&mut self) -> Result<(), SqlError> {
         self.undo().await?;
         match &mut self.work {
@@ -144,7 +115,7 @@ impl OccTransaction {
                 described => return described,
             }
         }
-        // If it was undone, so were its settings.
+        // A rollback has also undone the settings.
         self.backend.apply_settings(&self.settings).await?;
         match self.cancel_gate.during(self.backend.describe(statement, types)).await {
             Err(error) if is_lock_timeout_or_cancel(&error) => {}
@@ -153,7 +124,7 @@ impl OccTransaction {
         self.release_locks().await?;
         let inner = self.inner.clone();
         let _priority = inner.locks.priority().await;
-        let pid = self.pid();
+        let pid = self.backend.pid;
         let described = async {
             self.begin().await?;
             self.backend.apply_settings(&self.settings).await?;
@@ -165,7 +136,7 @@ impl OccTransaction {
         inner.locks.run_with_priority(&inner, pid, described).await
     }
 
-    /// Of the tables as they are: copies do not have all that they have.
+    /// Describes a statement on the real tables: copies lack some of their properties.
     async fn describe_elsewhere(
         &self,
         statement: &Statement,
@@ -177,16 +148,10 @@ impl OccTransaction {
         described
     }
 
-    /// Whether its connection may go by settings that nobody knows of.
-    pub(super) fn is_tainted(&self) -> bool {
-        self.tainted
-    }
-
-    /// Runs a statement.
     pub(super) async fn run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         let outcome = self.run_somewhere(call, rows).await;
         if outcome.is_err() {
-            // Whatever else went wrong, it may have gone wrong because of that.
+            // A change of the schema may be the real cause of any error.
             self.check_epoch()?;
         }
         outcome
@@ -195,11 +160,12 @@ impl OccTransaction {
     async fn run_somewhere(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         self.tainted |= taints(call.statement);
         if matches!(self.work, Work::Applied) && call.statement.kind() == Kind::Ddl {
-            // It wants locks that others are sure to hold; and nobody waits for the turn who holds anything.
+            // DDL needs locks that others surely hold, and a transaction that waits for priority must hold
+            // none.
             self.release_locks().await?;
         }
         if matches!(self.work, Work::Applied) {
-            match self.cancel_gate().during(self.execute(call, rows)).await {
+            match self.cancel_gate.clone().during(self.execute(call, rows)).await {
                 Err(error) if is_lock_timeout_or_cancel(&error) => self.release_locks().await?,
                 Err(error) if self.is_conflict(&error) => self.mark_conflicted(call, error).await?,
                 outcome => return outcome,
@@ -214,7 +180,6 @@ impl OccTransaction {
         self.run_on_copies(call, rows).await
     }
 
-    /// Undoes it for good.
     pub(super) async fn roll_back(&mut self) -> Result<(), SqlError> {
         if self.begun && !self.backend.is_lost() {
             self.backend.run("ROLLBACK").await?;
@@ -231,7 +196,7 @@ impl OccTransaction {
         Ok(())
     }
 
-    /// Back to its beginning.
+    /// Rolls back to the savepoint.
     async fn undo(&mut self) -> Result<(), SqlError> {
         if self.begun && !self.backend.is_lost() {
             self.backend.run(UNDO).await?;
@@ -240,18 +205,18 @@ impl OccTransaction {
         Ok(())
     }
 
-    /// Whether it may have failed because of another transaction, which the client must not see before its commit.
+    /// Whether another transaction may be the cause. The client must not see that before its commit.
     fn is_conflict(&self, error: &SqlError) -> bool {
         match error.code {
             "40001" | "40P01" => *error != SqlError::schema_conflict(),
-            // The key may be one that it cannot see.
+            // The key may belong to a row outside of the snapshot.
             _ => is_key_violation(error) && self.inner.commits.any_since(self.mark),
         }
     }
 
     async fn mark_conflicted(&mut self, call: &Call<'_>, error: SqlError) -> Result<(), SqlError> {
         if call.extent != Extent::Open && error.code == "40001" {
-            // It would be told right after the statement.
+            // The client would get this error right after the statement.
             return Err(SqlError::change_conflict());
         }
         self.undo().await?;
@@ -259,15 +224,15 @@ impl OccTransaction {
         Ok(())
     }
 
-    /// Does all of it again, and then this.
+    /// Does all work again, and then runs a statement.
     async fn redo_and_run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         rows.clear();
-        let (inner, pid) = (self.inner.clone(), self.pid());
+        let (inner, pid) = (self.inner.clone(), self.backend.pid);
         if !writes(call.statement) {
-            // What only reads wants no row of anybody's, and may take its time: others shall have the turn.
+            // A read needs no locks of others and may take long, so it does not keep the priority.
             self.reapply().await?;
             self.backend.run(DO_NOT_WAIT).await?;
-            match self.cancel_gate().during(self.execute(call, rows)).await {
+            match self.cancel_gate.clone().during(self.execute(call, rows)).await {
                 Err(error) if is_lock_timeout_or_cancel(&error) => self.release_locks().await?,
                 outcome => return outcome,
             }
@@ -282,24 +247,24 @@ impl OccTransaction {
             Ok(changed)
         };
         let outcome = inner.locks.run_with_priority(&inner, pid, work).await;
-        // The schema may have changed while it waited.
+        // The schema may have changed during the wait.
         self.check_epoch()?;
         outcome
     }
 
-    /// Does all of it again, so that it holds what it has done.
+    /// Does all work again, so that it is applied.
     async fn reapply(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
         let _priority = inner.locks.priority().await;
-        let pid = self.pid();
+        let pid = self.backend.pid;
         let restored = inner.locks.run_with_priority(&inner, pid, self.redo()).await;
-        // The schema may have changed while it waited.
+        // The schema may have changed during the wait.
         self.check_epoch()?;
         restored
     }
 
     fn check_epoch(&self) -> Result<(), SqlError> {
-        // It may have begun while the schema changed, with a snapshot from before.
+        // The transaction may have begun during the change, with an older snapshot.
         let current = self.inner.epoch() == self.epoch && self.inner.tables.is_current(self.version);
         if current { Ok(()) } else { Err(SqlError::schema_conflict()) }
     }
@@ -307,7 +272,7 @@ impl OccTransaction {
     async fn redo(&mut self) -> Result<(), SqlError> {
         self.begin().await?;
         if matches!(self.work, Work::Undone) {
-            // Values were written by the defaults, and are read by them.
+            // The log has values in the default formats.
             self.backend.apply_settings(&[]).await?;
             self.backend.run(WAIT).await?;
             replay(&mut self.backend, &mut self.log, (&self.inner.tables, self.version)).await?;
@@ -325,17 +290,17 @@ impl OccTransaction {
     }
 }
 
-/// Whether a statement can change settings unseen.
+/// Whether a statement may change settings without SET.
 fn taints(statement: &Statement) -> bool {
     statement.contains_ignore_case("set_config")
 }
 
-/// Whether it had to wait for another, or was made to stop for another.
+/// Whether a statement failed because of a lock of another transaction, or was cancelled for one.
 pub(super) fn is_lock_timeout_or_cancel(error: &SqlError) -> bool {
     matches!(error.code, "55P03" | "57014")
 }
 
-/// Whether there was a row that must not be there, or was none that must.
+/// Whether a key exists that must not, or is missing.
 fn is_key_violation(error: &SqlError) -> bool {
     matches!(error.code, "23503" | "23505" | "23P01")
 }

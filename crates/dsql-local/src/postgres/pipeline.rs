@@ -1,4 +1,4 @@
-//! What the server answers to statements that were sent together.
+//! The responses to a pipeline of statements.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use super::writes;
 use crate::engine::{Call, Description, Done, Oid, Rows};
 use crate::error::SqlError;
 
-/// The answers to statements that were sent together.
+/// The responses to a pipeline: queries for locked rows, and the client's statement.
 pub(super) struct PipelineResponse {
-    /// Of the client's statement, as far as it is known.
+    /// The description of the client's statement.
     pub(super) description: Description,
     pub(super) reports: Vec<RowReport>,
     pub(super) locked: Vec<(Oid, Ctid, LockStrength)>,
     changed: u64,
     pub(super) answered: usize,
-    /// Which of them is the client's.
+    /// The index of the client's statement.
     pub(super) itself: usize,
 }
 
@@ -36,7 +36,7 @@ impl PipelineResponse {
         Done { changed: self.changed, description }
     }
 
-    /// Takes an answer; `locking` if it is one of a query for locked rows.
+    /// Takes a message; `locking` is set if it belongs to a query for locked rows.
     pub(super) fn take(
         &mut self,
         tag: u8,
@@ -75,7 +75,7 @@ impl PipelineResponse {
     }
 }
 
-/// The number at the end of a command tag, such as `INSERT 0 3`.
+/// The row count at the end of a command tag such as `INSERT 0 3`.
 fn affected(tag: &Bytes) -> u64 {
     let tag = std::str::from_utf8(tag).unwrap_or_default().trim_end_matches('\0');
     tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)

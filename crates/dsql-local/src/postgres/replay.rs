@@ -1,4 +1,4 @@
-//! Does what is in a log again.
+//! Repeats the changes of a log.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use super::table_info::{TableCache, TableInfo};
 use crate::engine::Oid;
 use crate::error::SqlError;
 
-/// How many statements are sent at a time.
+/// How many statements are sent together.
 const BATCH: usize = 64;
 
-/// Does it all again, in the same order, to the same rows and with the same values.
+/// Repeats all changes in the same order, on the same rows and with the same values.
 ///
 /// # Errors
-/// As the database says it: 40001 if another transaction has changed one of the rows since, 23505 or 23503 if another has
-/// made a row that stands in the way, or removed one that is needed.
+/// 40001 if another transaction has changed one of the rows; 23505 or 23503 if another has inserted a row
+/// with the same key, or deleted a row that is needed.
 pub(super) async fn replay(
     backend: &mut Backend,
     log: &mut ChangeLog,
@@ -26,9 +26,9 @@ pub(super) async fn replay(
 ) -> Result<(), SqlError> {
     let mut locations = RowLocations::default();
     let mut batch = Batch::default();
-    for group in groups(log.entries()) {
+    for group in groups(&log.entries) {
         let table = tables.of(group.table, version, backend).await?;
-        // Where a row went is known when the answer is there.
+        // The new ctid of a row is known only after the response.
         if batch.groups.len() == BATCH || group.entries.iter().any(|entry| batch.has_touched(entry)) {
             batch.send(backend, &mut locations).await?;
         }
@@ -60,8 +60,8 @@ impl Verb {
     }
 }
 
-/// What one statement did to rows of one table in a row. It is done in one statement again, as some objects are checked at the
-/// end of a statement.
+/// Consecutive changes of one statement in one table. They run as one statement again, because some
+/// constraints are checked at its end.
 #[derive(Debug)]
 struct Group<'a> {
     table: Oid,
@@ -89,7 +89,6 @@ fn groups(entries: &[Entry]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Statements that are sent together.
 #[derive(Default)]
 struct Batch<'a> {
     request: Request,
@@ -109,7 +108,7 @@ impl<'a> Batch<'a> {
             given.push(Some(array(group.entries.iter().map(|entry| entry.change.after().cloned()))));
         }
         if group.verb != Verb::Insert {
-            // A row that is not there any more has no ctid, and nothing is done to it.
+            // A row that no longer exists has no ctid, and nothing is done to it.
             let ctid =
                 |entry: &&Entry| locations.ctid(entry.table, entry.row).map(|ctid| ctid.to_string().into());
             given.push(Some(array(group.entries.iter().map(ctid))));
@@ -138,7 +137,7 @@ impl<'a> Batch<'a> {
                         if report.before.is_none() {
                             made += 1;
                         }
-                        // What comes with it, such as a cascade, is about rows that were there.
+                        // Other reports, such as those of a cascade, are about rows that exist.
                         locations.follow(&report, row.unwrap_or(Row::Inserted(u32::MAX)));
                     }
                     _ => {}
@@ -149,7 +148,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// An array as PostgreSQL reads it.
+/// PostgreSQL's text format of an array.
 fn array(items: impl Iterator<Item = Option<Bytes>>) -> Bytes {
     let mut array = b"{".to_vec();
     for item in items {
@@ -174,10 +173,10 @@ fn array(items: impl Iterator<Item = Option<Bytes>>) -> Bytes {
     array.into()
 }
 
-/// The statement that does it, of all values and then all locations.
+/// The statement for a group: its values, then its ctids.
 fn sql(verb: Verb, info: &TableInfo) -> String {
     let table = &info.name;
-    // Names that no column has, as far as one can know.
+    // Unlikely names of columns.
     let of = |columns: &[String]| {
         columns.iter().map(|column| format!("\"?row\".{column}")).collect::<Vec<_>>().join(", ")
     };
@@ -189,7 +188,7 @@ fn sql(verb: Verb, info: &TableInfo) -> String {
                  LATERAL (SELECT (\"?text\"::{table}).*) \"?row\""
             )
         }
-        // None of its columns can be changed, but it shall count as changed.
+        // No column can be changed, but the row must count as changed.
         Verb::Update if info.changed.is_empty() => {
             format!("SELECT $1::text[] FROM {table} WHERE ctid = ANY ($2::tid[]) FOR UPDATE")
         }

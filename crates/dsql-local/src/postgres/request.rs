@@ -1,16 +1,14 @@
-//! What is said to the server: messages of the extended protocol.
+//! Messages for the private PostgreSQL.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::engine::{Call, Oid};
 use crate::wire::{Format, put_count, put_message, put_string};
 
-/// Messages that are sent together.
 #[derive(Debug, Default)]
 pub(super) struct Request(BytesMut);
 
 impl Request {
-    /// The first message of a connection.
     pub(super) fn startup(parameters: &[(&str, &str)]) -> Self {
         let mut request = Self::default();
         put_message(&mut request.0, None, |body| {
@@ -24,7 +22,7 @@ impl Request {
         request
     }
 
-    /// Statements by the simple protocol.
+    /// The simple protocol.
     pub(super) fn query(sql: &str) -> Self {
         let mut request = Self::default();
         request.message(b'Q', |body| put_string(body, sql));
@@ -35,7 +33,7 @@ impl Request {
         self.prepare("", sql, types);
     }
 
-    /// Has the server understand a statement, and keep it by a name.
+    /// Parses a statement and names it.
     pub(super) fn prepare(&mut self, name: &str, sql: &str, types: &[Oid]) {
         self.message(b'P', |body| {
             put_string(body, name);
@@ -45,7 +43,7 @@ impl Request {
         });
     }
 
-    /// Has the server forget a statement; also one that it does not know.
+    /// Closes a prepared statement, even one that does not exist.
     pub(super) fn close(&mut self, name: &str) {
         self.message(b'C', |body| {
             body.put_u8(b'S');
@@ -61,7 +59,7 @@ impl Request {
         self.message(b'D', |body| body.put_slice(b"P\0"));
     }
 
-    /// Binds the values of a call to a statement; the rows are wanted in these formats.
+    /// Binds the values of a call; `results` are the formats of the rows.
     pub(super) fn bind(&mut self, name: &str, call: &Call<'_>, results: &[Format]) {
         self.message(b'B', |body| {
             put_string(body, "");
@@ -73,14 +71,13 @@ impl Request {
         });
     }
 
-    /// A statement without parameters whose rows are wanted as text.
+    /// Runs a statement without parameters, with rows as text.
     pub(super) fn whole(&mut self, sql: &str) {
         self.parse(sql, &[]);
         self.message(b'B', |body| body.put_slice(&[0; 8]));
         self.execute();
     }
 
-    /// Binds values in text; the rows are wanted as text, too.
     pub(super) fn bind_texts(&mut self, values: &[Option<Bytes>]) {
         self.message(b'B', |body| {
             body.put_slice(b"\0\0");

@@ -1,4 +1,4 @@
-//! Who may connect.
+//! The roles that may connect.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use super::quoting::literal;
 use super::server::SUPERUSER;
 use crate::error::SqlError;
 
-/// Who is there from the beginning, and whose token is another than all others'.
+/// The role that always exists, and has its own kind of token.
 const ADMIN: &str = "admin";
 
-/// A role. Another one may have the same name later: then it is not the same, and does not get its connections.
+/// A role. If it is dropped and created again, the new one has another OID and does not get the old
+/// connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Role {
     pub(super) name: Arc<str>,
-    /// Its number; none for those that are always there.
+    /// None for the roles that always exist.
     oid: Option<String>,
 }
 
 impl Role {
-    /// The one that owns the server.
     pub(super) fn superuser() -> Self {
         Self { name: SUPERUSER.into(), oid: None }
     }
 
-    /// One that owns something, as the server writes its name.
+    /// The owner of an object, from the name as the server quotes it.
     pub(super) fn owner(written: &str) -> Self {
         let name = written
             .strip_prefix('"')
@@ -35,7 +35,7 @@ impl Role {
 }
 
 impl Inner {
-    /// A role that may connect: `admin`, or one that may log in and is mapped to somebody of the cloud's.
+    /// Looks up a role that may connect: `admin`, or one with LOGIN that is mapped to an IAM identity.
     pub(super) async fn role(&self, name: &str) -> Result<Role, SqlError> {
         if name == ADMIN {
             return Ok(Role { name: name.into(), oid: None });

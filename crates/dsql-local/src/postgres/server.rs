@@ -1,4 +1,4 @@
-//! A private PostgreSQL: found, made from a template, started, and gone when its owner is.
+//! Finds, prepares, starts and stops a private PostgreSQL.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -10,25 +10,24 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 
-/// Who owns the server underneath. Sessions never run as this role.
+/// The owner of the private server. Sessions never use this role.
 pub(super) const SUPERUSER: &str = "dsql_local";
-/// What makes an empty PostgreSQL an empty cluster of the service.
+/// Turns an empty PostgreSQL into an empty cluster of the service.
 const TEMPLATE: &str = include_str!("template.sql");
-/// The socket's file; the port is part of its name and means nothing else.
+/// The socket. The port is only a part of its name.
 pub(super) const SOCKET: &str = ".s.PGSQL.5432";
-/// The server says so when it can be used.
+/// The server logs this when it accepts connections.
 const READY: &str = "database system is ready to accept connections";
-/// The first line of the keeper.
+/// The prefix of the first line that the script prints.
 const DIRECTORY: &str = "directory=";
-/// Where distributions put it when it is not on the PATH.
+/// Where distributions install PostgreSQL if it is not on the PATH.
 const HOUSES: &str = "/usr/lib/postgresql";
-/// Where programs for root are: not every root has them on the PATH.
+/// Where root's programs are, if they are not on the PATH.
 const SYSTEM: &str = "/usr/sbin:/sbin";
-/// Runs a program as another user.
 const RUNUSER: &str = "runuser";
 
-/// Keeps the server for as long as its input stays open: also a kill of the emulator closes that. It makes, owns and
-/// removes every file, so that all of them belong to the user it runs as.
+/// Runs the server as long as its own stdin is open. Even a kill of the emulator closes that. The script
+/// creates and removes every file, so that all files belong to its user.
 const KEEPER: &str = r#"
 set -eu
 # Whoever reads may be gone; then it shall go the usual way.
@@ -65,7 +64,6 @@ kill -QUIT "$server" || true
 wait "$server" || true
 "#;
 
-/// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
     keeper: Child,
@@ -79,7 +77,7 @@ impl Server {
         let mut command = shell(&path)?;
         command.args(["-c", KEEPER, "dsql-local"]).arg(&programs).arg(cache);
         command.args([SUPERUSER, TEMPLATE, &digest()]);
-        // A Ctrl-C at the terminal is for the emulator, which then lets go.
+        // Ctrl-C must reach the emulator only, which then stops the server.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let failed = |error| Error::Engine(format!("PostgreSQL in {}: {error}", programs.display()));
         let keeper = command.spawn().map_err(|error| {
@@ -87,7 +85,7 @@ impl Server {
         })?;
         let mut server = Self { keeper, directory: PathBuf::new() };
         let mut said = String::new();
-        // Read until it is ready and no further: the server does without a reader.
+        // Read only until it is ready: the server does not need a reader.
         for line in server.keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
             let line = line.map_err(failed)?;
             if let Some(directory) = line.strip_prefix(DIRECTORY) {
@@ -110,18 +108,18 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
-        // Until its files are gone. It has no other owner: an error here means that it is gone already.
+        // Waits until the files are gone. An error means that the process is gone already.
         drop(self.keeper.wait());
     }
 }
 
-/// Names the template after all that it is made by, so that none of another build is taken for it.
+/// Names the template by its content, so that another build uses another one.
 fn digest() -> String {
     let digest = Sha256::new().chain_update(KEEPER).chain_update(TEMPLATE).finalize();
     hex::encode(&digest[..6])
 }
 
-/// A shell that is not root's: PostgreSQL refuses to run as root, and rightly.
+/// A shell that does not run as root, because PostgreSQL refuses to.
 fn shell(path: &OsStr) -> Result<Command, Error> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Command::new("sh"));
@@ -137,7 +135,7 @@ fn shell(path: &OsStr) -> Result<Command, Error> {
     Ok(command)
 }
 
-/// The program that lets root be another user.
+/// The program with which root runs a command as another user.
 fn become_another(path: &OsStr, system: &str, user: &str) -> Result<PathBuf, Error> {
     let places = std::env::split_paths(path).chain(std::env::split_paths(system));
     places.map(|place| place.join(RUNUSER)).find(|program| program.is_file()).ok_or_else(|| {
@@ -148,7 +146,7 @@ fn become_another(path: &OsStr, system: &str, user: &str) -> Result<PathBuf, Err
     })
 }
 
-/// The directory with PostgreSQL's programs: the one on the PATH, or else the newest.
+/// The directory with PostgreSQL's programs: on the PATH, or the newest version.
 fn find(path: &OsStr, houses: &Path) -> Result<PathBuf, Error> {
     let on_path = std::env::split_paths(path).find(|directory| complete(directory));
     on_path.or_else(|| newest(houses)).ok_or_else(|| {

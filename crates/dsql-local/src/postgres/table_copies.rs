@@ -1,8 +1,9 @@
-//! A world of its own for a transaction that has lost already.
+//! Temporary copies of tables, for a transaction that has conflicted.
 //!
-//! Its statements must still say what they would have said: how many rows, which values, which genuine errors. Its rows cannot
-//! be had any more, since others have changed them; but its snapshot can still be read. So the tables that a statement names
-//! are copied to temporary ones of the same names, as the transaction would see them, and the statement runs on those.
+//! Until its COMMIT fails, its statements must return what they would have returned: row counts, values and
+//! genuine errors. Its rows are locked or changed by others, but its snapshot is still readable. So the
+//! tables that a statement names are copied to temporary tables with the same names, with the transaction's
+//! own changes, and the statement runs on the copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use crate::engine::{Call, Oid};
 use crate::error::SqlError;
 use crate::statement::{names, requalify};
 
-/// What is there: tables, views and functions, and which tables refer to which.
+/// Tables, views and functions, with the foreign keys between tables.
 const CATALOG: &str = "
 SELECT * FROM (SELECT c.relkind::text, c.oid::text, n.nspname, c.relname, pg_table_is_visible(c.oid)::text, coalesce(
   (SELECT string_agg(oid::text, ' ') FROM (
@@ -25,47 +26,44 @@ SELECT * FROM (SELECT c.relkind::text, c.oid::text, n.nspname, c.relname, pg_tab
 UNION ALL SELECT 'f', p.oid::text, n.nspname, p.proname, '', '' FROM pg_proc p JOIN dsql_local_schemas n ON n.oid = p.pronamespace
 ) objects ORDER BY oid::oid";
 
-/// What has been copied.
 #[derive(Debug, Default)]
 pub(super) struct TableCopies {
     copied: BTreeSet<Oid>,
-    /// By schema and name: the names of the copies.
+    /// The names of the copies, by schema and name.
     names: BTreeMap<(String, String), String>,
     views: bool,
 }
 
-/// Something in the catalog.
 struct CatalogObject {
     kind: char,
     oid: Oid,
     schema: String,
     name: String,
-    /// Whether its name alone means it.
+    /// Whether the unqualified name means this object.
     visible: bool,
-    /// Whether its name alone means another one.
+    /// Whether the unqualified name means another object.
     hidden_by_search_path: bool,
     related: Vec<Oid>,
 }
 
 impl CatalogObject {
-    /// What the copy of something is called that is its own: as that is itself, if it can be.
+    /// The name of a copied table, or of something that belongs to it. It is the same, unless that is
+    /// ambiguous.
     fn renamed(&self, name: &str) -> String {
         if self.hidden_by_search_path { format!("{name} in {}", self.schema) } else { name.to_owned() }
     }
 
-    /// What its copy is called.
     fn copy(&self) -> String {
         self.renamed(&self.name)
     }
 }
 
 impl TableCopies {
-    /// Whether nothing has been copied.
     pub(super) fn is_empty(&self) -> bool {
         self.copied.is_empty()
     }
 
-    /// Copies what a statement needs. Returns the statement as it must be run.
+    /// Copies the tables that a statement needs. Returns the statement for the copies.
     pub(super) async fn prepare(
         &mut self,
         backend: &mut Backend,
@@ -81,14 +79,14 @@ impl TableCopies {
         let mut needed: BTreeSet<Oid> = BTreeSet::new();
         let hidden = objects.iter().any(|object| object.kind != 'r' && words.contains(&object.name));
         if hidden {
-            // Which tables are behind it is not told by its name.
+            // A view or function may read any table.
             needed.extend(tables.keys());
         }
         let mut next: Vec<Oid> =
             tables.values().filter(|table| words.contains(&table.name)).map(|table| table.oid).collect();
         let touched = log.tables();
         if !writes(call.statement) && !hidden && next.iter().all(|table| !touched.contains(table)) {
-            // Its snapshot alone says what is there.
+            // The snapshot alone has all rows.
             next.clear();
         }
         while let Some(table) = next.pop() {
@@ -109,7 +107,7 @@ impl TableCopies {
         Ok(self.redirect(text))
     }
 
-    /// The same about copies.
+    /// Replaces the names of tables by those of their copies.
     fn redirect(&self, sql: &str) -> String {
         requalify(sql, |schema, table| {
             let copy = self.names.get(&(schema.to_owned(), table.to_owned()))?;
@@ -142,7 +140,7 @@ impl TableCopies {
             let constraints = constraints(backend, table, &self.copied).await?;
             statements += &self.redirect(&constraints);
         }
-        // Values were written by the defaults, and are read by them.
+        // The log has values in the default formats.
         backend.apply_settings(&[]).await?;
         backend.run(&format!("{wait}; {statements}")).await
     }
@@ -183,14 +181,14 @@ async fn catalog(backend: &mut Backend) -> Result<Vec<CatalogObject>, SqlError> 
     Ok(objects)
 }
 
-/// Statements that make the copy, still without its rows.
+/// The statements that create a copy without rows.
 async fn definitions(backend: &mut Backend, table: &CatalogObject) -> Result<String, SqlError> {
     let (copy, original) = (temporary(table), original(table));
     let mut sql = format!(
         "CREATE TEMP TABLE {} (LIKE {original} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED);",
         name(&table.copy())
     );
-    // What is drawn from a sequence is drawn from the real one: no number comes twice.
+    // Numbers come from the real sequence, so that no number is used twice.
     let identities = format!(
         "SELECT {} || format(' ALTER %I SET DEFAULT nextval(%L);', a.attname, pg_get_serial_sequence({}, a.attname))
          FROM pg_attribute a WHERE a.attrelid = {} AND a.attidentity <> '' AND NOT a.attisdropped",
@@ -204,7 +202,7 @@ async fn definitions(backend: &mut Backend, table: &CatalogObject) -> Result<Str
     Ok(sql)
 }
 
-/// Statements that fill the copy: with what the snapshot shows, but for what the transaction did.
+/// The statements that fill a copy with the rows of the snapshot and the transaction's own changes.
 async fn content(backend: &mut Backend, table: &CatalogObject, log: &ChangeLog) -> Result<String, SqlError> {
     let (copy, original) = (temporary(table), original(table));
     let columns = format!(
@@ -234,7 +232,7 @@ async fn content(backend: &mut Backend, table: &CatalogObject, log: &ChangeLog) 
     Ok(sql)
 }
 
-/// Statements that give the copy its keys and references.
+/// The statements that create the keys and foreign keys of a copy.
 async fn constraints(
     backend: &mut Backend,
     table: &CatalogObject,
@@ -242,7 +240,7 @@ async fn constraints(
 ) -> Result<String, SqlError> {
     let (copy, oid) = (temporary(table), table.oid);
     let alter = literal(&format!("ALTER TABLE {copy} ADD CONSTRAINT "));
-    // Names of indexes are unique in a schema, and all copies are in one.
+    // Index names are unique in a schema, and all copies are in one schema.
     let mark = literal(table.renamed("").as_str());
     let copied = copied.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let sql = format!(
@@ -260,7 +258,7 @@ async fn constraints(
     Ok(qualified(backend, &sql).await?.concat())
 }
 
-/// Asks for texts while names are written with their schemas, so that they can be told.
+/// Runs a query while names are printed with their schemas.
 async fn qualified(backend: &mut Backend, sql: &str) -> Result<Vec<String>, SqlError> {
     backend.run("SAVEPOINT qualified; SET LOCAL search_path = pg_catalog").await?;
     let texts = backend.values(sql).await?;

@@ -1,4 +1,4 @@
-//! What a table is called and which of its columns can be written.
+//! The name and columns of a table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use crate::error::SqlError;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TableInfo {
-    /// Its name, with its schema.
+    /// With its schema.
     pub(super) name: String,
-    /// The columns that a new row is given.
+    /// The columns that an INSERT can set.
     pub(super) written: Vec<String>,
-    /// Those that can be changed later.
+    /// The columns that an UPDATE can set.
     pub(super) changed: Vec<String>,
-    /// Which of all columns are its primary key.
+    /// The positions of the primary key.
     pub(super) key: Vec<usize>,
 }
 
-/// The tables of all tables that were looked up since the schema last changed.
+/// The tables that were looked up since the last change of the schema.
 #[derive(Debug, Default)]
 pub(super) struct TableCache(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     tables: BTreeMap<Oid, Arc<TableInfo>>,
-    /// How often the schema has changed, or has begun to.
+    /// How often a change of the schema has begun or ended.
     changes: u64,
-    /// How many changes are under way: what is seen then may be over before it is kept.
+    /// How many changes are in progress. What is read meanwhile may be outdated.
     in_progress: u32,
 }
 
-/// A change of the schema, from before it can be seen until after. Ends when it is dropped.
+/// A change of the schema, from before it is visible until after. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Change<'a>(&'a TableCache);
 
@@ -48,7 +48,7 @@ impl Drop for Change<'_> {
 }
 
 impl TableCache {
-    /// The schema changes.
+    /// Begins a change of the schema.
     pub(super) fn change(&self) -> Change<'_> {
         let mut known = self.0.lock();
         known.in_progress += 1;
@@ -57,18 +57,18 @@ impl TableCache {
         Change(self)
     }
 
-    /// Which schema a snapshot shows that is taken from now on; none if that is not sure.
+    /// The schema version of a snapshot that is taken now; none during a change.
     pub(super) fn version(&self) -> Option<u64> {
         let known = self.0.lock();
         (known.in_progress == 0).then_some(known.changes)
     }
 
-    /// Whether a snapshot of that version shows the schema as it is.
+    /// Whether a snapshot of this version shows the current schema.
     pub(super) fn is_current(&self, version: Option<u64>) -> bool {
         version == Some(self.0.lock().changes)
     }
 
-    /// As `backend` sees it, whose snapshot is of that version.
+    /// Looks up a table in the snapshot of `backend`, which has this version.
     pub(super) async fn of(
         &self,
         table: Oid,

@@ -1,4 +1,4 @@
-//! What was let pass before: applications say the same few things time and again.
+//! Checks statements against the rules, and remembers which passed: applications repeat their statements.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,16 +10,15 @@ use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::Statement;
 
-/// How many statements are remembered.
 const REMEMBERED: usize = 1_024;
-/// How long a text may be that is: clients choose that.
+/// The longest statement that is remembered. Clients choose how long statements are.
 const LONG: usize = 4 << 10;
 
-/// Judges statements by the rules of a cluster, which do not change while it runs.
+/// Checks statements against the rules of a cluster.
 #[derive(Debug)]
 pub(crate) struct RuleChecker {
     rules: Rules,
-    /// Texts that broke none of them.
+    /// Statements that passed.
     passed: Mutex<BTreeSet<Arc<str>>>,
 }
 
@@ -28,7 +27,7 @@ impl RuleChecker {
         Self { rules, passed: Mutex::default() }
     }
 
-    /// Whether the service refuses a statement, and how.
+    /// Checks a statement.
     ///
     /// # Errors
     /// The refusal.

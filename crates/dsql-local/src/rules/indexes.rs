@@ -1,4 +1,4 @@
-//! What is refused of index definitions.
+//! What the service refuses in index definitions.
 
 use super::clauses::{depths, has, outside, refuse};
 use crate::config::Rules;
@@ -15,7 +15,7 @@ pub(super) fn check(tokens: &[String], rules: Rules) -> Result<(), SqlError> {
     if outside(tokens, "USING") {
         return refuse("USING not supported for CREATE INDEX");
     }
-    // No column has such a name without quotes.
+    // These are reserved words, so no column has such a name without quotes.
     if has(tokens, &["ASC"]) || has(tokens, &["DESC"]) {
         return refuse("specifying sort order not supported for index keys");
     }

@@ -1,14 +1,14 @@
-//! What no client may touch, since the emulator itself relies on it.
+//! Names that the emulator itself uses.
 
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement, names, spans};
 
-/// How the emulator's own names begin.
+/// The prefix of the emulator's own names.
 const OWN: &str = "dsql_local";
 
 pub(super) fn check(statement: &Statement) -> Result<(), SqlError> {
     let text = statement.text();
-    // Also in texts: a function's body is one.
+    // Also in string literals: the body of a function is one.
     if statement.contains_ignore_case(OWN) {
         return Err(SqlError::new("42501", "names that contain dsql_local are the emulator's own"));
     }
@@ -23,9 +23,9 @@ pub(super) fn check(statement: &Statement) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// Whether a name or a text is written so that it cannot be read here: `U&"d\0061t"`.
+/// Whether a name or string is written with unicode escapes, as in `U&"d\0061t"`.
 fn escapes(text: &str) -> bool {
-    // Cheap, as nearly nobody does.
+    // A cheap check first: hardly any statement has these.
     text.contains("&\"") && written(text, "\"") || text.contains("&'") && written(text, "'")
 }
 

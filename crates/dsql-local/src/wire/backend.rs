@@ -1,4 +1,4 @@
-//! What the server says.
+//! Messages to clients, named as in PostgreSQL's manual.
 
 use bytes::{BufMut, BytesMut};
 
@@ -6,7 +6,7 @@ use super::{Format, put_count, put_message, put_string};
 use crate::engine::Column;
 use crate::error::SqlError;
 
-/// Where a session stands between transactions, as `ReadyForQuery` tells it.
+/// The transaction status in `ReadyForQuery`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionStatus {
     Idle,
@@ -14,7 +14,6 @@ pub(crate) enum TransactionStatus {
     Failed,
 }
 
-/// How bad an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     Fatal,
@@ -22,10 +21,10 @@ pub(crate) enum Severity {
     Warning,
 }
 
-/// Room made for the first of them: enough for most answers.
+/// The initial capacity, enough for most answers.
 const ROOM: usize = 256;
 
-/// Messages yet to be sent.
+/// Messages that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Replies(pub(crate) BytesMut);
 
@@ -60,7 +59,7 @@ impl Replies {
         });
     }
 
-    /// That only protocol 3.0 is spoken here, and which of the client's options are not known.
+    /// The server supports protocol 3.0 only; `unknown` are the client's unsupported options.
     pub(crate) fn negotiate_protocol_version(&mut self, unknown: &[&str]) {
         self.message(b'v', |body| {
             body.put_u32(0x0003_0000);
@@ -154,12 +153,12 @@ impl Replies {
     }
 }
 
-/// Rows of a result, encoded as they will be sent.
+/// Encoded rows of a result.
 #[derive(Debug, Default)]
 pub struct Rows {
     data: BytesMut,
     count: u64,
-    /// Where the row begins that is being written, and how many of its fields are.
+    /// The position of the row that is being written, and its number of fields.
     open: Option<(usize, u16)>,
 }
 
@@ -205,7 +204,7 @@ impl Rows {
         }
     }
 
-    /// Adds a row that is already encoded: how many fields, and each with its length.
+    /// Adds an encoded row: the number of fields, and each field with its length.
     pub(crate) fn whole(&mut self, fields: &[u8]) {
         self.data.put_u8(b'D');
         self.data.put_u32(u32::try_from(fields.len() + 4).unwrap_or(u32::MAX));
@@ -213,24 +212,24 @@ impl Rows {
         self.count += 1;
     }
 
-    /// Forgets all of them.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many bytes they take.
+    /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.data.len()
     }
 
-    /// The first `limit` rows (all, if it is zero), which leave; and how many they are.
+    /// Removes the first `limit` rows, or all if it is zero. Returns them and their number.
     pub(crate) fn take(&mut self, limit: usize) -> (BytesMut, u64) {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         if limit == 0 || limit >= self.count {

@@ -1,4 +1,4 @@
-//! What clients say.
+//! Messages from clients.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -7,13 +7,13 @@ use crate::error::SqlError;
 
 /// The largest start-up packet, as in PostgreSQL.
 const STARTUP_LIMIT: usize = 10_000;
-/// Protocol 3.0; a minor version above it is negotiated down.
+/// Protocol 3.0. A newer minor version is negotiated down.
 const PROTOCOL_MAJOR: u32 = 3;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
 
-/// The first packet of a connection, or the one after it.
+/// The first or second packet of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StartupPacket {
     Tls,
@@ -22,13 +22,13 @@ pub(crate) enum StartupPacket {
     Startup { minor: u16, parameters: Vec<(String, String)> },
 }
 
-/// A packet that no client of this protocol sends: the connection is not worth an answer.
+/// A packet that no PostgreSQL client sends. It gets no answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the PostgreSQL protocol: {0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 impl StartupPacket {
-    /// How long the packet is that begins with these four bytes, without them.
+    /// The length of the rest of the packet, from its first four bytes.
     pub(crate) fn length(head: [u8; 4]) -> Result<usize, Malformed> {
         let length = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
         match length {
@@ -37,7 +37,7 @@ impl StartupPacket {
         }
     }
 
-    /// What the packet says behind its length.
+    /// Parses the packet after its length.
     pub(crate) fn parse(mut body: &[u8]) -> Result<Self, Malformed> {
         let code = body.try_get_u32().map_err(|_| Malformed("a first packet without a code"))?;
         match code {
@@ -64,7 +64,7 @@ impl StartupPacket {
     }
 }
 
-/// A message of a connection that has started up.
+/// A message after the start-up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Query(String),
@@ -95,23 +95,22 @@ pub(crate) enum Message {
     Sync,
     Flush,
     Password(Bytes),
-    /// Data of a COPY, which nobody asked for; PostgreSQL ignores it, too.
+    /// COPY data, which was not requested. PostgreSQL ignores it too.
     Copy,
     FunctionCall,
     Terminate,
 }
 
-/// What a name is the name of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescribeTarget {
     Statement,
     Portal,
 }
 
-/// The next whole message in `buffer`, if it is there: its tag and its body.
+/// The next message in `buffer`, if it is complete: its tag and body.
 ///
 /// # Errors
-/// If it is longer than `limit`, or shorter than its own head.
+/// If it is longer than `limit`, or its length is invalid.
 pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, Bytes)>, Malformed> {
     let Some((head, _)) = buffer.split_first_chunk::<5>() else { return Ok(None) };
     let [tag, length @ ..] = *head;
@@ -131,10 +130,10 @@ pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, B
 }
 
 impl Message {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If it is none: PostgreSQL calls that a protocol violation and hangs up.
+    /// If it is malformed, which PostgreSQL answers as a protocol violation.
     pub(crate) fn parse(tag: u8, body: Bytes) -> Result<Self, SqlError> {
         let mut body = Body(body);
         let message = match tag {
@@ -197,7 +196,7 @@ impl Body {
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, SqlError>,
     ) -> Result<Vec<T>, SqlError> {
-        // The count is at most 65,535 and each item fails once the message has ended: nothing to allocate for.
+        // Without a capacity: the count is not trusted, and each item fails once the message has ended.
         let count = self.0.try_get_u16().map_err(short)?;
         (0..count).map(|_| item(self)).collect()
     }

@@ -1,4 +1,4 @@
-//! A socket that speaks the protocol, and keeps no buffers while nothing is said.
+//! A socket that carries the protocol. It keeps no buffers while it is idle.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,19 +14,18 @@ use super::backend::Replies;
 use super::frontend::{self, Malformed};
 use crate::clock;
 
-/// How much a read takes at once. It is taken on the stack: an idle connection has no buffer.
+/// The size of a read. The buffer is on the stack, so an idle connection has none.
 const CHUNK: usize = 8 * 1024;
-/// Replies beyond this go out before more is made.
+/// Replies beyond this size are sent before more are produced.
 const FULL: usize = 64 * 1024;
 
-/// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamLimits {
     pub(crate) message_limit: usize,
     pub(crate) write_timeout: Duration,
 }
 
-/// Why a connection cannot go on.
+/// Why a connection is broken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("the client hung up")]
@@ -39,7 +38,6 @@ pub(crate) enum WireError {
     Io(#[from] io::Error),
 }
 
-/// Both directions of a connection.
 #[derive(Debug)]
 pub(crate) struct Wire<S> {
     stream: S,
@@ -53,7 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Self { stream, input: BytesMut::new(), replies: Replies::default(), limits }
     }
 
-    /// Takes longer messages from now on: the client is known.
+    /// Accepts larger messages, once the client has logged in.
     pub(crate) fn trust(&mut self, message_limit: usize) {
         self.limits.message_limit = message_limit;
     }
@@ -62,7 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         &self.stream
     }
 
-    /// A message that is already here.
+    /// A message that was already received.
     pub(crate) fn buffered(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
         let message = frontend::frame(&mut self.input, self.limits.message_limit)?;
         if self.input.is_empty() {
@@ -71,7 +69,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(message)
     }
 
-    /// Whether the next message is here and is one of this kind.
+    /// Whether the next message was already received and has this tag.
     pub(crate) fn awaits(&self, tag: u8) -> bool {
         self.input.first() == Some(&tag)
     }
@@ -92,7 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         if count.await? == 0 { Err(WireError::Closed) } else { Ok(()) }
     }
 
-    /// The next message, whenever it comes.
+    /// Waits for the next message.
     ///
     /// # Cancel safety
     /// Nothing is lost if it is dropped.
@@ -105,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Exactly so many bytes: for the first packet, which has no tag.
+    /// Reads this many bytes: the first packet has no tag.
     pub(crate) async fn exactly(&mut self, count: usize) -> Result<BytesMut, WireError> {
         while self.input.len() < count {
             self.more().await?;
@@ -113,12 +111,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(self.input.split_to(count))
     }
 
-    /// Sends what there is, if it is much.
     pub(crate) async fn flush_if_full(&mut self) -> Result<(), WireError> {
         if self.replies.0.len() > FULL { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends what there is.
+    /// Sends all replies.
     pub(crate) async fn flush(&mut self) -> Result<(), WireError> {
         let Self { stream, replies: Replies(buffer), limits, .. } = self;
         if buffer.is_empty() {
@@ -126,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
         let send = async {
             while !buffer.is_empty() {
-                // A client that takes something, however slowly, is not stuck: the limit is for each step.
+                // The timeout is for each step: a slow client is not stuck.
                 match clock::within(limits.write_timeout, stream.write_buf(buffer)).await {
                     None => return Err(WireError::WriteTimeout),
                     Some(written) => drop(written?),

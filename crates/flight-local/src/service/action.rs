@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow_flight::sql::{
     ActionBeginSavepointRequest, ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest,
@@ -30,47 +31,52 @@ use crate::prebuilt::Prebuilt;
 use crate::session::Session;
 use crate::statement_task::run_internal;
 
+/// An action, whether the server supports it, and what counts its calls.
+struct KnownAction<'a> {
+    name: &'static str,
+    support: Support,
+    counter: Option<&'a AtomicU64>,
+    about: &'static str,
+}
+
 impl Service {
     pub(super) async fn act(
         &self,
         caller: &Caller,
         action: Action,
     ) -> Result<Response<BoxStream<arrow_flight::Result>>, Status> {
-        let (tally, known) = (&self.shared.tally, self.shared.config.actions);
         let name = action.r#type.as_str();
         let body = &action.body[..];
-        // Those that must not make a session of their own come first.
+        if name == TELL && self.shared.config.control {
+            let said = execute(&self.shared, caller.client.number, body)?;
+            return Ok(Response::new(answer(Some(said.into_bytes()))));
+        }
+        // A cancellation counts even where the server does not support it: clients try it without asking first.
+        let counts = |known: &KnownAction<'_>| {
+            known.name == name && (known.support != Support::Unknown || name.starts_with("Cancel"))
+        };
+        let known = self.known_actions().into_iter().find(counts);
+        let KnownAction { support, counter, .. } = known.ok_or_else(|| unknown(name))?;
+        counter.into_iter().for_each(count);
+        supported(support, name)?;
+        // A cancellation must not make a session of its own.
         match name {
             "CancelFlightInfo" => {
-                count(&tally.cancel_flight_info);
-                supported(known.cancel_flight_info, name)?;
                 let result = self.cancel_flight_info(body).await?;
                 return Ok(Response::new(answer(Some(result.encode_to_vec()))));
             }
             "CancelQuery" => {
-                count(&tally.cancel_query);
-                supported(known.cancel_query, name)?;
                 let result = self.cancel_query(caller, body).await?;
                 return Ok(Response::new(answer(Some(result.as_any().encode_to_vec()))));
             }
-            TELL if self.shared.config.control => {
-                let said = execute(&self.shared, caller.client.number, body)?;
-                return Ok(Response::new(answer(Some(said.into_bytes()))));
-            }
             _ => {}
-        }
-        if !self.actions().iter().any(|listed| listed.r#type == name) {
-            return Err(unknown(name));
         }
         let session = self.session(caller)?;
         let result = match name {
             "CreatePreparedStatement" => {
-                count(&tally.create_prepared_statement);
-                let result = self.prepare(&session, unpack(body)?).await?;
-                Some(result.as_any().encode_to_vec())
+                Some(self.prepare(&session, unpack(body)?).await?.as_any().encode_to_vec())
             }
             "ClosePreparedStatement" => {
-                count(&tally.close_prepared_statement);
                 let request: ActionClosePreparedStatementRequest = unpack(body)?;
                 let handle = self.own(&session, &request.prepared_statement_handle, Kind::Prepared)?;
                 if !session.close_prepared(handle.number) {
@@ -78,13 +84,8 @@ impl Service {
                 }
                 None
             }
-            "BeginTransaction" => {
-                count(&tally.begin_transaction);
-                supported(known.begin_transaction, name)?;
-                Some(self.begin_transaction(&session).await?.as_any().encode_to_vec())
-            }
+            "BeginTransaction" => Some(self.begin_transaction(&session).await?.as_any().encode_to_vec()),
             "EndTransaction" => {
-                count(&tally.end_transaction);
                 self.end_transaction(&session, &unpack::<ActionEndTransactionRequest>(body)?).await?;
                 None
             }
@@ -97,23 +98,17 @@ impl Service {
                 None
             }
             "SetSessionOptions" => {
-                count(&tally.set_session_options);
-                supported(known.set_session_options, name)?;
                 let request = SetSessionOptionsRequest::decode(body).map_err(unreadable)?;
                 Some(self.set_options(&session, request).await?.encode_to_vec())
             }
             "GetSessionOptions" => {
-                count(&tally.get_session_options);
-                supported(known.get_session_options, name)?;
                 GetSessionOptionsRequest::decode(body).map_err(unreadable)?;
-                let session_options = session.options(|options| options.read(session.id()));
+                let session_options = session.options(|options| options.read(&session.id));
                 Some(GetSessionOptionsResult { session_options }.encode_to_vec())
             }
             "CloseSession" => {
-                count(&tally.close_session);
-                supported(known.close_session, name)?;
                 CloseSessionRequest::decode(body).map_err(unreadable)?;
-                self.shared.sessions.end(session.id());
+                self.shared.sessions.end(&session.id);
                 Some(CloseSessionResult { status: CloseStatus::Closed.into() }.encode_to_vec())
             }
             other => return Err(unknown(other)),
@@ -121,31 +116,70 @@ impl Service {
         Ok(self.signed(answer(result), &session))
     }
 
-    /// What is listed: what is known, and what is listed and refused.
+    /// The actions that `ListActions` lists: those that are supported, and those that are refused.
     pub(super) fn actions(&self) -> Vec<ActionType> {
-        let known = self.shared.config.actions;
-        let always = Support::Known;
+        let listed = self.known_actions().into_iter().filter(|known| known.support != Support::Unknown);
+        listed
+            .map(|known| ActionType { r#type: known.name.to_owned(), description: known.about.to_owned() })
+            .collect()
+    }
+
+    fn known_actions(&self) -> [KnownAction<'_>; 11] {
+        let (tally, support, always) = (&self.shared.tally, self.shared.config.actions, Support::Known);
+        let known = |name, support, counter, about| KnownAction { name, support, counter, about };
         [
-            ("CreatePreparedStatement", always, "Prepares a statement."),
-            ("ClosePreparedStatement", always, "Forgets a prepared statement."),
-            ("BeginTransaction", known.begin_transaction, "Begins a transaction."),
-            ("EndTransaction", always, "Commits a transaction or rolls it back."),
-            ("BeginSavepoint", always, "Begins a savepoint of a transaction."),
-            ("EndSavepoint", always, "Releases a savepoint or rolls back to it."),
-            ("CancelFlightInfo", known.cancel_flight_info, "Interrupts a statement by its FlightInfo."),
-            (
-                "CancelQuery",
-                known.cancel_query,
-                "Interrupts a statement by its FlightInfo, ticket or session.",
+            known(
+                "CreatePreparedStatement",
+                always,
+                Some(&tally.create_prepared_statement),
+                "Prepares a statement.",
             ),
-            ("SetSessionOptions", known.set_session_options, "Changes options of the session."),
-            ("GetSessionOptions", known.get_session_options, "Tells the options of the session."),
-            ("CloseSession", known.close_session, "Ends the session."),
+            known(
+                "ClosePreparedStatement",
+                always,
+                Some(&tally.close_prepared_statement),
+                "Closes a prepared statement.",
+            ),
+            known(
+                "BeginTransaction",
+                support.begin_transaction,
+                Some(&tally.begin_transaction),
+                "Begins a transaction.",
+            ),
+            known(
+                "EndTransaction",
+                always,
+                Some(&tally.end_transaction),
+                "Commits a transaction or rolls it back.",
+            ),
+            known("BeginSavepoint", always, None, "Begins a savepoint in a transaction."),
+            known("EndSavepoint", always, None, "Releases a savepoint or rolls back to it."),
+            known(
+                "CancelFlightInfo",
+                support.cancel_flight_info,
+                Some(&tally.cancel_flight_info),
+                "Cancels a statement by its FlightInfo.",
+            ),
+            known(
+                "CancelQuery",
+                support.cancel_query,
+                Some(&tally.cancel_query),
+                "Cancels a statement by its FlightInfo, ticket or session.",
+            ),
+            known(
+                "SetSessionOptions",
+                support.set_session_options,
+                Some(&tally.set_session_options),
+                "Changes options of the session.",
+            ),
+            known(
+                "GetSessionOptions",
+                support.get_session_options,
+                Some(&tally.get_session_options),
+                "Returns the options of the session.",
+            ),
+            known("CloseSession", support.close_session, Some(&tally.close_session), "Ends the session."),
         ]
-        .into_iter()
-        .filter(|(_, support, _)| *support != Support::Unknown)
-        .map(|(name, _, about)| ActionType { r#type: name.to_owned(), description: about.to_owned() })
-        .collect()
     }
 
     async fn prepare(
@@ -188,10 +222,10 @@ impl Service {
     }
 }
 
-/// What a statement returns, as far as it is known, and what it takes.
+/// The schema of a statement's result, if known, and of its parameters.
 fn look(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>, Schema), Failure> {
     let looked = execute::describe(connection, text, |statement| {
-        // SQLite does not know the types of parameters; a null says so.
+        // SQLite does not know the types of parameters; Null means unknown.
         let parameter = |index: usize| {
             let name = statement.parameter_name(index).map_or_else(|| index.to_string(), str::to_owned);
             Field::new(name.trim_start_matches([':', '@', '$', '?']), DataType::Null, true)
@@ -215,7 +249,6 @@ pub(super) fn unreadable(error: prost::DecodeError) -> Status {
     Status::invalid_argument(format!("the body of the action is not what it should be: {error}"))
 }
 
-/// The message in an `Any`.
 fn unpack<M: ProstMessageExt>(body: &[u8]) -> Result<M, Status> {
     let any = Any::decode(body).map_err(unreadable)?;
     any.unpack()

@@ -1,4 +1,4 @@
-//! Cancellation: by `FlightInfo`, by ticket, by session and statement.
+//! Cancellation by `FlightInfo`, ticket, session or statement.
 
 use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, Any};
 use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo, Ticket};
@@ -36,17 +36,17 @@ impl Service {
             })?;
             self.cancel_info(&FlightInfo::decode(&request.info[..]).map_err(unreadable)?).await?
         };
-        // The older message numbers its results as the newer one does.
+        // Both messages number their results in the same way.
         Ok(ActionCancelQueryResult { result: status(cancelled).into() })
     }
 
-    /// Cancels all parts of a result, or the statement that a poll has begun.
+    /// Cancels all parts of a result, or a statement that a poll has started.
     async fn cancel_info(&self, info: &FlightInfo) -> Result<Cancelled, Status> {
         let tickets = info.endpoint.iter().filter_map(|endpoint| endpoint.ticket.as_ref());
         let mut handles: Vec<Handle> =
             tickets.filter_map(|ticket| Handle::of_ticket(&ticket.ticket)).collect();
         if handles.is_empty() {
-            // A poll gives no ticket before there is a result.
+            // A poll returns no ticket before there is a result.
             handles.extend(Handle::read(&info.app_metadata, Kind::Statement).ok());
         }
         if handles.is_empty() {
@@ -55,7 +55,7 @@ impl Service {
                 command(&ticket.ticket).is_ok_and(|asked| catalog::schema(&asked).is_some())
             };
             return match tickets.any(is_catalog) {
-                // A question about the catalog runs nothing that could be stopped.
+                // A catalog query runs nothing that could be cancelled.
                 true => Ok(Cancelled::Nothing),
                 false => {
                     Err(Status::invalid_argument("there is no statement of this server in the FlightInfo"))
@@ -95,7 +95,7 @@ impl Service {
                 .or_else(|_| Handle::read(handle, Kind::Prepared))
                 .map_err(|_| Status::invalid_argument("this is no handle of a statement of this server"))?,
         };
-        match handle.session == session.id() {
+        match handle.session == session.id {
             true => Ok(session.cancel(&handle).await),
             false => Err(Status::invalid_argument("the statement is not of that session")),
         }

@@ -1,4 +1,4 @@
-//! What there is: catalogs, tables, keys, and what the server can do.
+//! Catalog commands: catalogs, tables, keys, and the server's capabilities.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::ingest::quoted;
 use crate::session::Session;
 use crate::statement_task::run_internal;
 
-/// The schema of what a command about the catalog returns; `None` for all other commands.
+/// The result schema of a catalog command; `None` for other commands.
 pub(super) fn schema(command: &Command) -> Option<SchemaRef> {
     Some(match command {
         Command::CommandGetCatalogs(_) => CommandGetCatalogs {}.into_builder().schema(),
@@ -33,7 +33,7 @@ pub(super) fn schema(command: &Command) -> Option<SchemaRef> {
 }
 
 impl Service {
-    /// What a command about the catalog returns.
+    /// Runs a catalog command.
     pub(super) async fn catalog(
         &self,
         session: &Arc<Session>,
@@ -69,34 +69,24 @@ impl Service {
                     .await;
             }
             Command::CommandGetPrimaryKeys(command) => {
-                let catalog = command.catalog.unwrap_or_else(|| "main".to_owned());
-                return run_internal(&self.shared, session, move |connection| {
-                    primary_keys(connection, &catalog, &command.table)
-                })
-                .await;
+                let keys = move |connection: &Connection| {
+                    primary_keys(connection, &catalog(command.catalog), &command.table)
+                };
+                return run_internal(&self.shared, session, keys).await;
             }
             Command::CommandGetImportedKeys(command) => {
-                let catalog = command.catalog.unwrap_or_else(|| "main".to_owned());
-                return run_internal(&self.shared, session, move |connection| {
-                    foreign_keys(connection, &catalog, |key| key.fk_table == command.table)
-                })
-                .await;
+                let keys = foreign_keys(command.catalog, move |key| key.fk_table == command.table);
+                return run_internal(&self.shared, session, keys).await;
             }
             Command::CommandGetExportedKeys(command) => {
-                let catalog = command.catalog.unwrap_or_else(|| "main".to_owned());
-                return run_internal(&self.shared, session, move |connection| {
-                    foreign_keys(connection, &catalog, |key| key.pk_table == command.table)
-                })
-                .await;
+                let keys = foreign_keys(command.catalog, move |key| key.pk_table == command.table);
+                return run_internal(&self.shared, session, keys).await;
             }
             Command::CommandGetCrossReference(command) => {
-                let catalog = command.fk_catalog.unwrap_or_else(|| "main".to_owned());
-                return run_internal(&self.shared, session, move |connection| {
-                    foreign_keys(connection, &catalog, |key| {
-                        key.pk_table == command.pk_table && key.fk_table == command.fk_table
-                    })
-                })
-                .await;
+                let keys = foreign_keys(command.fk_catalog, move |key| {
+                    key.pk_table == command.pk_table && key.fk_table == command.fk_table
+                });
+                return run_internal(&self.shared, session, keys).await;
             }
             other => return Err(unknown(other.type_url())),
         };
@@ -104,10 +94,10 @@ impl Service {
     }
 }
 
-/// The databases of a session; there are no schemas in them.
+/// The databases of a session; they have no schemas.
 const CATALOGS: [&str; 2] = ["main", "temp"];
 
-/// Tables and views of a database, by name.
+/// The tables and views of a database, with their types.
 fn names(connection: &Connection, catalog: &str) -> Result<Vec<(String, String)>, Failure> {
     let sql = format!(
         "SELECT name, type FROM {}.sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' \
@@ -133,7 +123,7 @@ fn tables(connection: &Connection, command: CommandGetTables) -> Result<RecordBa
     builder.build().map_err(|error| Failure::Request(error.to_string()))
 }
 
-/// By declaration; what has none is text until its first value tells.
+/// Columns without a declared type are text.
 fn table_schema(connection: &Connection, catalog: &str, table: &str) -> Result<Schema, Failure> {
     let sql = "SELECT name, type, \"notnull\" FROM pragma_table_info(?1, ?2)";
     let mut statement = connection.prepare(sql)?;
@@ -195,7 +185,6 @@ fn foreign_key_schema() -> SchemaRef {
     ]))
 }
 
-/// One column of a foreign key.
 struct ForeignKey {
     pk_table: String,
     pk_column: Option<String>,
@@ -206,7 +195,7 @@ struct ForeignKey {
     delete_rule: u8,
 }
 
-/// What happens to the rows that refer to one that is gone, as Flight SQL numbers it.
+/// The referential action, as Flight SQL numbers it.
 fn rule(text: &str) -> u8 {
     match text {
         "CASCADE" => 0,
@@ -217,7 +206,19 @@ fn rule(text: &str) -> u8 {
     }
 }
 
+fn catalog(name: Option<String>) -> String {
+    name.unwrap_or_else(|| "main".to_owned())
+}
+
+/// Finds the foreign keys of a catalog that are wanted.
 fn foreign_keys(
+    name: Option<String>,
+    wanted: impl Fn(&ForeignKey) -> bool,
+) -> impl FnOnce(&Connection) -> Result<RecordBatch, Failure> {
+    move |connection| foreign_key_batch(connection, &catalog(name), wanted)
+}
+
+fn foreign_key_batch(
     connection: &Connection,
     catalog: &str,
     wanted: impl Fn(&ForeignKey) -> bool,
@@ -248,7 +249,7 @@ fn foreign_keys(
         here(),
         none(),
         text(|key| Some(&key.pk_table)),
-        // A key that names no column refers to the primary key.
+        // A key without a column refers to the primary key.
         text(|key| Some(key.pk_column.as_deref().unwrap_or("rowid"))),
         here(),
         none(),

@@ -1,4 +1,4 @@
-//! Polling: a statement that runs while its client looks in now and then.
+//! `PollFlightInfo`: a statement that runs in the background while its client polls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use crate::runtime;
 use crate::session::Session;
 use crate::statement_task::begin;
 
-/// How long a poll waits for news.
+/// How long a poll waits for a result.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Service {
-    /// Begins a statement, or looks how far it is.
+    /// Starts a statement, or checks its progress.
     pub(super) async fn poll(
         &self,
         caller: &Caller,
         descriptor: FlightDescriptor,
     ) -> Result<Response<PollInfo>, Status> {
         count(&self.shared.tally.poll_flight_info);
-        // It is a call, not an action: a server that does not know it says so in the same words.
+        // A server without this call answers UNIMPLEMENTED, because it is a call and not an action.
         if self.shared.config.actions.poll_flight_info != Support::Known {
             return Err(Status::unimplemented("this server does not know PollFlightInfo"));
         }
@@ -79,7 +79,7 @@ impl Service {
     async fn look_in(&self, session: &Session, handle: &Handle) -> Result<PollInfo, Status> {
         let polled = session.polled(handle.number);
         let polled = polled.ok_or_else(|| Status::not_found("the statement has ended; poll it anew"))?;
-        // Waits for news, and for a while only: a client wants to tell its user something.
+        // Waits briefly: the client wants to report progress.
         unless(polled.found(), runtime::sleep(PATIENCE)).await;
         let info = info(None)?.with_app_metadata(handle.to_string());
         match polled.look() {
@@ -98,7 +98,7 @@ impl Service {
     }
 }
 
-/// There is a result; what is left of it comes while it is fetched.
+/// The result has begun; the rest follows while it is fetched.
 fn complete(info: FlightInfo, handle: &Handle) -> PollInfo {
     let endpoint = FlightEndpoint::new().with_ticket(handle.ticket());
     PollInfo {
@@ -109,7 +109,7 @@ fn complete(info: FlightInfo, handle: &Handle) -> PollInfo {
     }
 }
 
-/// What to poll with the next time.
+/// The descriptor for the next poll.
 fn again(any: Any) -> FlightDescriptor {
     FlightDescriptor::new_cmd(any.encode_to_vec())
 }

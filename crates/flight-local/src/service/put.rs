@@ -1,4 +1,4 @@
-//! Updates, parameters and ingestion: what clients send.
+//! `DoPut`: updates, parameters and ingestion.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ use crate::ingest::{IngestMessage, ingest};
 use crate::session::Session;
 use crate::statement_task::outcome;
 
-/// How many batches may wait to be taken in.
+/// How many batches may wait for the statement.
 const AHEAD: usize = 4;
 
 impl Service {
@@ -41,7 +41,7 @@ impl Service {
             descriptor.ok_or_else(|| Status::invalid_argument("the first message has no descriptor"))?;
         let command = command(&descriptor.cmd)?;
         let session = self.session(caller)?;
-        // The message with the descriptor may be the one with the schema, too.
+        // The first message may also contain the schema.
         let data = stream::iter([Ok(first)]).chain(data);
         let answer = match command {
             Command::CommandStatementUpdate(CommandStatementUpdate { query, transaction_id }) => {
@@ -53,7 +53,7 @@ impl Service {
             }) => {
                 let number = self.own(&session, &prepared_statement_handle, Kind::Prepared)?.number;
                 let prepared = session.prepared(number)?;
-                // What comes along is meant for this once; else what was bound before.
+                // Parameters in this call are for this call; otherwise those that were bound before apply.
                 let parameters = batches(data).await?.or(prepared.parameters);
                 self.update(
                     caller,
@@ -115,7 +115,7 @@ impl Service {
                     DecodedPayload::RecordBatch(batch) => IngestMessage::Batch(batch),
                     DecodedPayload::None => continue,
                 };
-                // Refused by one who has failed and will say why.
+                // The statement has failed and reports why.
                 if feed.send(item).await.is_err() {
                     return Ok(());
                 }
@@ -128,7 +128,8 @@ impl Service {
     }
 }
 
-/// Waits for the taker, who may fail while there is still something to feed; a feeder who fails ends both.
+/// Waits for the statement, which may fail while the client still sends. If the client's stream fails, both
+/// end.
 async fn both<T>(
     feeding: impl Future<Output = Result<(), Status>>,
     taking: impl Future<Output = Result<T, Status>>,
@@ -145,7 +146,8 @@ async fn both<T>(
     .await
 }
 
-/// Decodes without panicking, which Arrow does on a body shorter than its header says. Not to be asked again after that.
+/// Decodes a message and catches panics: Arrow panics if a body is shorter than its header says. The decoder
+/// must not be used after that.
 async fn contained<T>(decoding: impl Future<Output = Result<T, FlightError>>) -> Result<T, FlightError> {
     let mut decoding = pin!(decoding);
     poll_fn(|context| {
@@ -157,8 +159,8 @@ async fn contained<T>(decoding: impl Future<Output = Result<T, FlightError>>) ->
     .await
 }
 
-/// Comes back only if the caller has ended its stream. One that breaks it off looks the same to tonic; but hyper, once this has let
-/// go of the thread, drops the whole call.
+/// Returns only if the client has ended its stream. For tonic, a stream that breaks off looks the same; but
+/// once this yields, hyper drops the whole call.
 async fn at_its_end() {
     tokio::task::yield_now().await;
 }
@@ -167,7 +169,7 @@ fn counted(record_count: i64) -> PutResult {
     PutResult { app_metadata: DoPutUpdateResult { record_count }.encode_to_vec().into() }
 }
 
-/// All batches of a stream; `None` if it has no schema either.
+/// All batches of a stream; `None` without a schema.
 async fn batches(
     data: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
 ) -> Result<Option<Vec<RecordBatch>>, Status> {

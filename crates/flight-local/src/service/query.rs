@@ -1,4 +1,4 @@
-//! Queries: what they will return, and their results.
+//! Queries: `GetFlightInfo`, `GetSchema` and `DoGet`.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::session::Session;
 use crate::statement_task::{StatementTask, answer, outcome, run_internal};
 
 impl Service {
-    /// What a statement will return, as far as it is known, and the tickets for it. It is run when they are redeemed.
+    /// The schema of a statement, if known, and its tickets. The statement runs when they are redeemed.
     pub(super) async fn flight_info(
         &self,
         caller: &Caller,
@@ -47,7 +47,7 @@ impl Service {
         Ok(self.signed(info.with_descriptor(descriptor), &session))
     }
 
-    /// What a command asks for.
+    /// What a command returns.
     pub(super) fn source(&self, session: &Session, command: &Command) -> Result<ResultSource, Status> {
         match command {
             Command::CommandStatementQuery(CommandStatementQuery { query, transaction_id }) => {
@@ -71,10 +71,10 @@ impl Service {
         }
     }
 
-    /// A handle that must be of this session.
+    /// Parses a handle, which must belong to this session.
     pub(super) fn own(&self, session: &Session, handle: &[u8], kind: Kind) -> Result<Handle, Status> {
         let handle = Handle::read(handle, kind)?;
-        match handle.session == session.id() {
+        match handle.session == session.id {
             true => Ok(handle),
             false => {
                 Err(Status::invalid_argument("the handle is of another session; sessions share nothing"))
@@ -89,7 +89,7 @@ impl Service {
         Ok(info(schema.as_ref())?.with_endpoint(endpoint).with_app_metadata(handle.to_string()))
     }
 
-    /// The schema, as far as it is known without running the statement. Finds mistakes in its text, too.
+    /// The schema, as far as it is known without running the statement. This also finds syntax errors.
     async fn known(&self, session: &Arc<Session>, source: &ResultSource) -> Result<Option<Schema>, Status> {
         match source {
             ResultSource::Statement(statement, _) => {
@@ -136,7 +136,7 @@ impl Service {
         Ok(info)
     }
 
-    /// Where a part is to be fetched, if not here.
+    /// The location of a part; none for this listener.
     fn location(&self, part: usize) -> Option<String> {
         let locations = self.shared.locations.get()?;
         (part % (locations.len() + 1)).checked_sub(1).and_then(|further| locations.get(further)).cloned()
@@ -160,7 +160,6 @@ impl Service {
         .await
     }
 
-    /// A new execution for this caller.
     pub(super) fn task(
         &self,
         caller: &Caller,
@@ -178,7 +177,7 @@ impl Service {
         }
     }
 
-    /// The schema of a result. Where only its first row would tell, a query that changes nothing is run so far.
+    /// The schema of a result. If it depends on the first row, a query that does not write runs until then.
     pub(super) async fn schema(
         &self,
         caller: &Caller,
@@ -204,7 +203,7 @@ impl Service {
         Ok(self.signed(schema_result(&schema)?, &session))
     }
 
-    /// The result behind a ticket, from whichever connection.
+    /// The result of a ticket, on any connection.
     pub(super) async fn get(
         &self,
         caller: &Caller,
@@ -239,7 +238,7 @@ impl Service {
             ResultSource::Prebuilt(prebuilt) => {
                 (format!("SELECT * FROM prebuilt(rows => {})", prebuilt.rows), None)
             }
-            // It was run when its tickets were made.
+            // The statement ran when its tickets were created.
             ResultSource::Batches(schema, batches) => {
                 let tally = self.shared.tally.clone();
                 let schema = [Ok(encode_schema(schema))];
@@ -259,7 +258,6 @@ impl Service {
     }
 }
 
-/// With a schema, if it is known.
 pub(super) fn info(schema: Option<&Schema>) -> Result<FlightInfo, Status> {
     let info = FlightInfo::new();
     match schema {

@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! The server's `SqlInfo` and `XdbcTypeInfo`.
 
 use arrow_flight::error::Result;
 use arrow_flight::sql::metadata::{
@@ -32,73 +32,18 @@ pub(super) fn sql_info(config: &Config) -> Result<SqlInfoData> {
     sql_info.append(SqlInfo::SqlDdlSchema, false);
     sql_info.append(SqlInfo::SqlDdlTable, true);
     sql_info.append(SqlInfo::SqlIdentifierQuoteChar, "\"");
-    sql_info.append(SqlInfo::SqlKeywords, KEYWORDS);
+    let keywords: Vec<&str> = KEYWORDS.split(' ').collect();
+    sql_info.append(SqlInfo::SqlKeywords, &keywords[..]);
     sql_info.build()
 }
 
-/// Those that a shell completes.
-const KEYWORDS: &[&str] = &[
-    "ALTER",
-    "AND",
-    "AS",
-    "ASC",
-    "BEGIN",
-    "BETWEEN",
-    "BY",
-    "CASE",
-    "CAST",
-    "COMMIT",
-    "CREATE",
-    "DELETE",
-    "DESC",
-    "DISTINCT",
-    "DROP",
-    "ELSE",
-    "END",
-    "EXCEPT",
-    "EXISTS",
-    "EXPLAIN",
-    "FROM",
-    "GROUP",
-    "HAVING",
-    "IN",
-    "INDEX",
-    "INNER",
-    "INSERT",
-    "INTERSECT",
-    "INTO",
-    "IS",
-    "JOIN",
-    "LEFT",
-    "LIKE",
-    "LIMIT",
-    "NOT",
-    "NULL",
-    "OFFSET",
-    "ON",
-    "OR",
-    "ORDER",
-    "OUTER",
-    "PRAGMA",
-    "PRIMARY",
-    "RETURNING",
-    "ROLLBACK",
-    "SELECT",
-    "SET",
-    "TABLE",
-    "TEMP",
-    "THEN",
-    "UNION",
-    "UPDATE",
-    "USING",
-    "VALUES",
-    "VIEW",
-    "WHEN",
-    "WHERE",
-    "WITH",
-];
+/// The keywords that a shell completes.
+const KEYWORDS: &str = "ALTER AND AS ASC BEGIN BETWEEN BY CASE CAST COMMIT CREATE DELETE DESC DISTINCT DROP ELSE END EXCEPT \
+    EXISTS EXPLAIN FROM GROUP HAVING IN INDEX INNER INSERT INTERSECT INTO IS JOIN LEFT LIKE LIMIT NOT \
+    NULL OFFSET ON OR ORDER OUTER PRAGMA PRIMARY RETURNING ROLLBACK SELECT SET TABLE TEMP THEN UNION \
+    UPDATE USING VALUES VIEW WHEN WHERE WITH";
 
-/// The types that a column can be declared with.
+/// The types of column declarations.
 pub(super) fn types() -> Result<XdbcTypeInfoData> {
     let mut types = XdbcTypeInfoDataBuilder::new();
     for (name, kind, size, quote) in [

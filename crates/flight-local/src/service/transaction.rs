@@ -14,12 +14,12 @@ use crate::handle::Kind;
 use crate::session::Session;
 use crate::statement_task::run_internal;
 
-/// How a savepoint may end, as Flight SQL numbers it.
+/// How a savepoint ends, as Flight SQL numbers it.
 const RELEASE: i32 = 1;
 const ROLLBACK: i32 = 2;
 
 impl Service {
-    /// A statement that names a transaction must be of the one that is open.
+    /// A statement that names a transaction must name the open one.
     pub(super) fn check_transaction(&self, session: &Session, id: Option<&[u8]>) -> Result<(), Status> {
         match id {
             None | Some([]) => Ok(()),
@@ -89,13 +89,13 @@ impl Service {
         self.control(session, sql, None).await
     }
 
-    /// Runs what is no statement of the client's own, and with it what it means for the session: a call that is
-    /// dropped in between parts neither from the other.
+    /// Runs a command of the protocol and updates the session's transaction. Both happen on the statement's
+    /// thread, so a dropped call cannot separate them.
     async fn control(&self, session: &Arc<Session>, sql: String, begins: Option<u64>) -> Result<(), Status> {
         self.shared.log(&sql);
         let transaction = session.clone();
         run_internal(&self.shared, session, move |connection| {
-            // Command apart from an action that is not known, which clients remember.
+            // FAILED_PRECONDITION differs from the code of an unknown action, which clients remember.
             if begins.is_some() && !connection.is_autocommit() {
                 return Err(Failure::Precondition("a transaction or savepoint is open; end it first"));
             }

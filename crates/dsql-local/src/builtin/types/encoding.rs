@@ -1,4 +1,4 @@
-//! The forms that values have on the wire.
+//! Encodes and decodes values for the wire.
 
 use bytes::{Buf, BufMut, BytesMut};
 use rusqlite::types::{Value, ValueRef};
@@ -19,7 +19,7 @@ impl Type {
         })
     }
 
-    /// A parameter as SQLite takes it.
+    /// Decodes a parameter for SQLite.
     pub(crate) fn decode(self, bytes: &[u8], format: Format) -> Result<Value, SqlError> {
         match format {
             Format::Text => {
@@ -58,7 +58,7 @@ impl Type {
         })
     }
 
-    /// None for bytes of another length than the type has.
+    /// Returns none if the length does not fit the type.
     fn decode_binary(self, mut bytes: &[u8]) -> Option<Result<Value, SqlError>> {
         let value = match self {
             Self::Bool => Value::Integer(i64::from(bytes.try_get_u8().ok()? != 0)),
@@ -87,7 +87,7 @@ impl Type {
                 ))));
             }
             Self::Jsonb => {
-                // A version number comes first.
+                // The format has a version number in front.
                 if bytes.try_get_u8().ok()? != 1 {
                     return None;
                 }
@@ -100,14 +100,14 @@ impl Type {
         bytes.is_empty().then_some(Ok(value))
     }
 
-    /// Writes a value that SQLite gave, in this type's form.
+    /// Encodes a value that SQLite returned.
     pub(crate) fn encode(
         self,
         value: ValueRef<'_>,
         format: Format,
         out: &mut BytesMut,
     ) -> Result<(), SqlError> {
-        // SQLite counts on in 64 bits, and after that in doubles.
+        // SQLite computes in 64 bits and then in doubles, so a value may be out of range.
         match value {
             ValueRef::Integer(number) => drop(self.within(number)?),
             ValueRef::Real(number) if self.range().is_some() => drop(self.rounded(number)?),
@@ -161,7 +161,7 @@ impl Type {
         }
     }
 
-    /// None if the value is not of this type.
+    /// Returns none if the value is not of this type.
     fn encode_binary(self, value: ValueRef<'_>, out: &mut BytesMut) -> Option<()> {
         let whole = || match value {
             ValueRef::Integer(number) => Some(number),
@@ -218,7 +218,7 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// The bytes of `\x...`, or of text without escapes.
+/// Decodes `\x...`, or text without escapes.
 pub(crate) fn bytea(text: &str) -> Option<Vec<u8>> {
     match text.strip_prefix("\\x") {
         Some(digits) => hex::decode(digits).ok(),

@@ -1,4 +1,4 @@
-//! How a transaction ends for good.
+//! The commit of a transaction.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,16 @@ use crate::postgres::commits::LocksAndDeletes;
 use crate::postgres::record::{self, Key, key};
 use crate::postgres::request::Request;
 
-/// How many bytes it may write. It is told so at its commit.
+/// The largest size of a transaction in bytes. It is checked at the commit.
 pub(super) const SIZE_LIMIT: usize = 10 << 20;
 
-/// What it means at a commit that another was in the way; `others` is whether anybody may have been.
+/// Translates an error at the commit; `others` is whether another transaction may have committed.
 fn as_conflict(error: SqlError, others: bool) -> SqlError {
     let conflict =
         error.code == "40001" || is_lock_timeout_or_cancel(&error) || (others && is_key_violation(&error));
     if conflict && error != SqlError::schema_conflict() { SqlError::change_conflict() } else { error }
 }
 
-/// Which keys are asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Made,
@@ -28,16 +27,16 @@ enum Side {
 }
 
 impl OccTransaction {
-    /// Makes all of it durable.
+    /// Commits the transaction.
     pub(in crate::postgres) async fn commit(&mut self) -> Result<(), SqlError> {
         if !self.begun {
             return Ok(());
         }
         self.check_epoch()?;
-        if self.log.size() > SIZE_LIMIT {
-            return Err(SqlError::too_large(self.log.size()));
+        if self.log.size > SIZE_LIMIT {
+            return Err(SqlError::too_large(self.log.size));
         }
-        let did_something = !self.log.is_empty() || self.schema_change.is_some();
+        let did_something = !self.log.entries.is_empty() || self.schema_change.is_some();
         match self.work {
             Work::Undone if did_something => {
                 self.reapply().await.map_err(|error| as_conflict(error, true))?;
@@ -46,15 +45,16 @@ impl OccTransaction {
             Work::Conflicted(_) => return Err(SqlError::change_conflict()),
         }
         self.check_unseen().await?;
-        // What is only checked at the end may be in another's way, too; and by then there is nothing left to undo.
+        // A deferred constraint may fail because of another transaction, and then it is too late to undo
+        // anything.
         let others = self.inner.commits.any_since(self.mark);
         self.commit_on_server().await.map_err(|error| as_conflict(error, others))
     }
 
-    /// The keys that were not there before, or are there no more.
+    /// The primary keys that the transaction has inserted or deleted.
     async fn keys(&mut self, of: Side) -> Result<BTreeSet<(Oid, Key)>, SqlError> {
         let mut keys = BTreeSet::new();
-        for entry in self.log.entries() {
+        for entry in &self.log.entries {
             let (old, new) = (entry.change.before(), entry.change.after());
             let (Some(values), other) = (if of == Side::Made { (new, old) } else { (old, new) }) else {
                 continue;
@@ -69,7 +69,7 @@ impl OccTransaction {
         Ok(keys)
     }
 
-    /// Whether one that its snapshot does not show did something to the same rows of which no trace is left.
+    /// Fails if a commit outside of the snapshot has locked or deleted the same rows.
     async fn check_unseen(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
         if !inner.commits.has_recent(self.mark) {

@@ -1,4 +1,4 @@
-//! How a transaction runs one statement.
+//! Runs one statement of a transaction.
 
 use super::commit::SIZE_LIMIT;
 use super::logged_statement::LoggedStatement;
@@ -10,13 +10,13 @@ use crate::postgres::request::Request;
 use crate::postgres::{catalog, locking, precheck, rewrite, writes};
 use crate::statement::Kind;
 
-/// How many rows a transaction may change.
+/// The largest number of changed rows in a transaction.
 const ROW_LIMIT: usize = 3_000;
-/// How many bytes it may write until it is told that it has written too many: all of it is kept in memory.
+/// The largest size before a statement fails. All changes are kept in memory.
 const KEPT_LIMIT: usize = 8 * SIZE_LIMIT;
 
 impl OccTransaction {
-    /// Runs a statement on what is held.
+    /// Runs a statement while the work of the transaction is applied.
     pub(super) async fn execute(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         let locking = locking::locking(call.statement)?;
         if let Some(question) = precheck::question(call.statement, self.inner.rules)? {
@@ -28,7 +28,7 @@ impl OccTransaction {
         let text = rewrite::text(call.statement, &job);
         let mut request = Request::default();
         let mut response = PipelineResponse::of(call);
-        // What only reads and stands alone is a transaction of its own for the server, too.
+        // A single read needs no explicit transaction on the server.
         let alone =
             call.extent == Extent::Alone && !response.description.writes && !self.inner.has_functions();
         if !self.begun && !alone {
@@ -37,7 +37,7 @@ impl OccTransaction {
             request.whole(START);
             response.itself += 2;
         }
-        // Before the statement, which may change what the query looks at.
+        // Before the statement, which may change what the query reads.
         for locking in &locking {
             request.parse(&locking.sql, &response.description.parameters);
             request.bind("", call, &[]);
@@ -47,7 +47,7 @@ impl OccTransaction {
         response.itself += locking.len();
         let types = &response.description.parameters;
         let name = match call.description {
-            // What was prepared is meant to be run again.
+            // A prepared statement is likely to run again.
             Some(_) => self.backend.prepared(&mut request, &text, types),
             None => {
                 request.parse(&text, types);
@@ -58,7 +58,7 @@ impl OccTransaction {
         request.describe_portal();
         request.execute();
         request.sync();
-        let (before, limit) = (self.log.changes(), self.inner.result_limit);
+        let (before, limit) = (self.log.changes, self.inner.result_limit);
         self.backend
             .request(request, |tag, body| {
                 let query = response.answered.checked_sub(prefix).and_then(|index| locking.get(index));
@@ -88,13 +88,13 @@ impl OccTransaction {
         for report in std::mem::take(&mut response.reports) {
             self.log.record(report);
         }
-        if self.log.size() > KEPT_LIMIT {
-            return Err(SqlError::too_large(self.log.size()));
+        if self.log.size > KEPT_LIMIT {
+            return Err(SqlError::too_large(self.log.size));
         }
         Ok(response.done(call))
     }
 
-    /// Runs a statement where it does no harm.
+    /// Runs a statement of a transaction that has conflicted.
     pub(super) async fn run_on_copies(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         if call.description.is_none() {
             match self.describe_elsewhere(call.statement, &[]).await {
@@ -102,21 +102,22 @@ impl OccTransaction {
                 _ => {}
             }
         }
-        match self.cancel_gate().during(self.replay_on_copies(call, rows, "")).await {
+        match self.cancel_gate.clone().during(self.replay_on_copies(call, rows, "")).await {
             Err(error) if is_lock_timeout_or_cancel(&error) => self.release_locks().await?,
             outcome => return outcome,
         }
-        let (inner, pid) = (self.inner.clone(), self.pid());
+        let (inner, pid) = (self.inner.clone(), self.backend.pid);
         let _priority = inner.locks.priority().await;
         self.check_epoch()?;
         let outcome =
             inner.locks.run_with_priority(&inner, pid, self.replay_on_copies(call, rows, WAIT)).await;
-        // The schema may have changed while it waited.
+        // The schema may have changed during the wait.
         self.check_epoch()?;
         outcome
     }
 
-    /// Runs a statement on copies, after all that came before if they are gone. `wait` is said ahead of what takes locks.
+    /// Runs a statement on copies of the tables, after the logged statements if the copies are gone. `wait`
+    /// is an SQL prefix for what takes locks.
     async fn replay_on_copies(
         &mut self,
         call: &Call<'_>,
@@ -148,7 +149,7 @@ impl OccTransaction {
         let Work::Conflicted(copies) = &mut self.work else { return Err(SqlError::unavailable()) };
         let prepared = copies.prepare(&mut self.backend, call, &self.log, wait).await;
         let redirected = prepared.map_err(|error| {
-            // What it sees cannot be: it has made a key that another took away.
+            // The transaction inserted a key that it also sees as deleted by another.
             if is_key_violation(&error) { SqlError::change_conflict() } else { error }
         })?;
         self.backend.apply_settings(&self.settings).await?;

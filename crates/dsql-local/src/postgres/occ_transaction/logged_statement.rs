@@ -1,4 +1,4 @@
-//! A statement that was run, kept to be run again.
+//! A statement that has run and may have to run again.
 
 use std::sync::Arc;
 
