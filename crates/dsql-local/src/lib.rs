@@ -1,24 +1,4 @@
-//! A local Aurora DSQL that admits, authenticates, expires and fails like the real one.
-//!
-//! It speaks the PostgreSQL protocol over TLS; its passwords are connect tokens, signed with keys it was given; new
-//! connections are rationed by a token bucket and a cap; sessions end after an hour of its own clock, which can be
-//! advanced, sped up or stopped; and it can be told to fail.
-//!
-//! ```
-//! use dsql_local::{Cluster, Config, Credentials};
-//!
-//! # fn main() -> Result<(), dsql_local::Error> {
-//! let keys = Credentials::new("AKIDEXAMPLE", "not-a-secret");
-//! let cluster = Cluster::start(Config { credentials: vec![keys], ..Config::default() })?;
-//! println!("connect to {} with the authority in {}", cluster.address(), cluster.ca_file().display());
-//! cluster.clock().advance(std::time::Duration::from_secs(3_600)); // every session of an hour ago has ended
-//! assert_eq!(cluster.counters().live, 0);
-//! cluster.stop();
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! The manual page, `docs/dsql-local.md`, says what it is and what it is not.
+#![doc = include_str!("../README.md")]
 
 pub mod builtin;
 pub mod engine;
