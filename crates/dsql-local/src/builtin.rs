@@ -256,12 +256,7 @@ impl Inner {
         }
         drop(fetched);
         if prepared.plan.job {
-            rows.begin();
-            rows.field::<SqlError>(|out| {
-                out.extend_from_slice(b"builtin-done");
-                Ok(())
-            })?;
-            rows.end();
+            rows.text("builtin-done");
         }
         Ok(if prepared.plan.items.is_none() || changed == 0 { conn.sqlite.changes() } else { changed })
     }

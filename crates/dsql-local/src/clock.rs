@@ -60,7 +60,8 @@ impl FromStr for Speed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let problem = || format!("'{text}' is no speed: give a number from 0 (stopped) to 60000, such as 60");
+        let problem =
+            || format!("'{text}' is not a speed: give a number from 0 (stopped) to 60000, such as 60");
         let factor: f64 = text.parse().map_err(|_| problem())?;
         if !(0.0..=60_000.0).contains(&factor) {
             return Err(problem());

@@ -257,7 +257,7 @@ impl fmt::Debug for Cluster {
 fn write_authority(path: &Path, pem: &str) -> Result<(), Error> {
     let foreign = std::fs::read(path).is_ok_and(|found| !found.starts_with(b"-----BEGIN CERTIFICATE-----"));
     if foreign {
-        let problem = format!("{} is there and is no certificate: give another --ca-file", path.display());
+        let problem = format!("{} exists and is not a certificate: give another --ca-file", path.display());
         return Err(Error::Setting(problem));
     }
     std::fs::write(path, pem).map_err(|source| Error::File { path: path.to_owned(), source })

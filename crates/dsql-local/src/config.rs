@@ -92,15 +92,15 @@ impl Default for Config {
 impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let problem = if self.credentials.is_empty() {
-            "no credentials: nobody could sign a token; give --credentials-file, or fill Config::credentials"
+            "there are no credentials to sign tokens with: give --credentials-file, or set Config::credentials"
                 .to_owned()
         } else if self.control.is_some_and(|control| !control.ip().is_loopback()) {
-            "the control port lets anyone do anything, so it must be on loopback: 127.0.0.1".to_owned()
+            "the control port has no authentication, so it must be on loopback: 127.0.0.1".to_owned()
         } else if self.endpoint.is_empty() {
             "the endpoint must not be empty: give a host name, such as localhost".to_owned()
         } else if self.endpoint.contains([':', '/']) {
             let given = &self.endpoint;
-            format!("'{given}' is no endpoint: give a host name alone, without scheme, port or path")
+            format!("'{given}' is not an endpoint: give a host name alone, without scheme, port or path")
         } else if self.region.is_empty() {
             "the region must not be empty: give one that tokens are signed for, such as us-east-1".to_owned()
         } else {

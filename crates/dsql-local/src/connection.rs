@@ -21,7 +21,7 @@ use crate::sessions::{EndPhase, EndSignal};
 use crate::shared::Shared;
 use crate::statement::{Kind, Statement};
 use crate::transaction_state::{Outcome, TransactionState};
-use crate::wire::backend::Severity;
+use crate::wire::backend::{CLOSE_COMPLETE, EMPTY_QUERY_RESPONSE, Severity};
 use crate::wire::frontend::{DescribeTarget, Message};
 use crate::wire::stream::{Wire, WireError};
 
@@ -171,7 +171,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
                     DescribeTarget::Statement => drop(self.statements.remove(&name)),
                     DescribeTarget::Portal => drop(self.portals.remove(&name)),
                 }
-                self.wire.replies.close_complete();
+                self.wire.replies.empty(CLOSE_COMPLETE);
                 Ok(())
             }
             Message::FunctionCall => Err(SqlError::unsupported("function calls are not supported").into()),
@@ -249,7 +249,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
 
     async fn simple(&mut self, statement: &Statement, extent: Extent, last: bool) -> Result<(), Failure> {
         if statement.kind() == Kind::Empty {
-            self.wire.replies.empty_query_response();
+            self.wire.replies.empty(EMPTY_QUERY_RESPONSE);
             return Ok(());
         }
         // Only a statement with parameters must be described first; others describe themselves when they run.

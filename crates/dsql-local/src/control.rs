@@ -20,17 +20,17 @@ const REQUEST_LIMIT: usize = 64 * 1024;
 const MAX_CONCURRENT: usize = 64;
 const LIMIT_NAMES: &str = "connections, per_second, burst, session_life, transaction_life, refuse (before-auth, after-auth) and refusal_costs (true, false)";
 const HELP: &str = "\
-GET    /counters             what happened, as JSON
-GET    /metrics              the same for Prometheus
-GET    /limits               the figures of admission
-POST   /limits?NAME=VALUE    changes some: connections, per_second, burst, session_life, transaction_life,
+GET    /counters             the counters as JSON
+GET    /metrics              the counters for Prometheus
+GET    /limits               the admission limits
+POST   /limits?NAME=VALUE    changes limits: connections, per_second, burst, session_life, transaction_life,
                              refuse (before-auth, after-auth), refusal_costs (true, false)
-POST   /refill               fills the bucket of new connections
+POST   /refill               fills the token bucket of new connections
 GET    /clock                the emulator's clock
-POST   /clock?advance=1h     moves it forward; speed=60 changes how fast it runs
-GET    /faults               the list of faults
-POST   /faults               adds those in the body, one a line: conflict:p=0.1
-DELETE /faults               ends all of them; /faults/3 only that one
+POST   /clock?advance=1h     advances the clock; speed=60 changes its speed
+GET    /faults               the active faults
+POST   /faults               adds the faults in the body, one per line: conflict:p=0.1
+DELETE /faults               removes all faults; /faults/3 removes one
 GET    /token?role=admin     a connect token
 ";
 
@@ -117,7 +117,7 @@ fn parse_request(input: &[u8]) -> Result<Option<Request>, &'static str> {
     };
     let site = header("sec-fetch-site").unwrap_or(b"none");
     if header("origin").is_some() || !matches!(site, b"none" | b"same-origin") {
-        return Err("a web page has no business here");
+        return Err("requests from web pages are refused");
     }
     // A web page whose DNS name points here (DNS rebinding) sends no Origin with a GET, but its name is in
     // Host.
@@ -127,7 +127,7 @@ fn parse_request(input: &[u8]) -> Result<Option<Request>, &'static str> {
     }
     let length =
         header("content-length").map_or(Some(0), |text| std::str::from_utf8(text).ok()?.trim().parse().ok());
-    let length: usize = length.ok_or("a Content-Length that is no number")?;
+    let length: usize = length.ok_or("the Content-Length is not a number")?;
     let Some(body) = input[head..].get(..length) else { return Ok(None) };
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| "not UTF-8");
     let (path, query) =
@@ -187,10 +187,10 @@ fn respond(shared: &Arc<Shared>, request: &Request) -> Response {
         (_, ["counters" | "metrics" | "limits" | "refill" | "clock" | "faults" | "token", ..]) => {
             return Response::problem(
                 "405 Method Not Allowed",
-                "not with this method; GET / lists what there is",
+                "this path does not have this method; GET / lists all",
             );
         }
-        _ => return Response::problem("404 Not Found", "there is nothing here; GET / lists what there is"),
+        _ => return Response::problem("404 Not Found", "there is no such path; GET / lists all"),
     };
     outcome.unwrap_or_else(|problem| Response::problem("400 Bad Request", &problem))
 }
@@ -212,10 +212,10 @@ fn limits(shared: &Shared) -> Response {
 
 fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result<Limits, String> {
     fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-        text.parse().map_err(|_| format!("'{text}' will not do: give a whole number, or true or false"))
+        text.parse().map_err(|_| format!("'{text}' is invalid: give a whole number, or true or false"))
     }
     if query.is_empty() {
-        return Err(format!("what shall change? There are: {LIMIT_NAMES}"));
+        return Err(format!("no limit is given; there are: {LIMIT_NAMES}"));
     }
     for (name, value) in query {
         match name.as_str() {
@@ -241,10 +241,8 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
 /// Rejects parameters that would be ignored.
 fn reject_unknown(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> {
     match query.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(name) if known.is_empty() => {
-            Err(format!("'{name}' has no meaning here: this takes no parameters"))
-        }
-        Some(name) => Err(format!("'{name}' has no meaning here; known: {}", known.join(", "))),
+        Some(name) if known.is_empty() => Err(format!("unknown parameter '{name}': there are none here")),
+        Some(name) => Err(format!("unknown parameter '{name}'; there are: {}", known.join(", "))),
         None => Ok(()),
     }
 }
@@ -263,7 +261,7 @@ fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(),
     let advance = query.get("advance").map(|text| duration(text)).transpose()?;
     reject_unknown(query, &["speed", "advance"])?;
     if query.is_empty() {
-        return Err("what shall change? Give advance=1h or speed=60".to_owned());
+        return Err("nothing to change: give advance=1h or speed=60".to_owned());
     }
     speed.into_iter().for_each(|speed| shared.clock.set_speed(speed));
     advance.into_iter().for_each(|by| shared.clock.advance(by));

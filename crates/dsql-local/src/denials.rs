@@ -40,7 +40,7 @@ impl Denials {
 
     /// The token is valid, but the engine does not accept the role.
     pub(crate) fn role(&self, role: &str, now: Duration) {
-        let problem = "it does not exist, may not log in, or is mapped to nobody: CREATE ROLE ... WITH LOGIN, \
+        let problem = "the role does not exist, may not log in, or is not mapped: CREATE ROLE ... WITH LOGIN, \
                        then AWS IAM GRANT ... TO 'arn:...'";
         self.record("role", role, problem, now);
     }
@@ -86,6 +86,6 @@ mod tests {
         let said = std::mem::take(&mut *SAID.lock());
         let counts: Vec<&str> = said.iter().filter_map(|text| text.rsplit('(').next()).collect();
         assert_eq!(counts, ["role: 1 so far)", "role: 4 so far)", "role: 5 so far)", "fault: 1 so far)"]);
-        assert!(said[0].starts_with(r#"denied "app\u{1b}[2J": it does not exist"#), "{}", said[0]);
+        assert!(said[0].starts_with(r#"denied "app\u{1b}[2J": the role does not exist"#), "{}", said[0]);
     }
 }

@@ -72,9 +72,6 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
 ];
 
 /// Checks a statement.
-///
-/// # Errors
-/// The refusal.
 fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     match UNSUPPORTED.iter().find(|(words, _)| statement.begins(words)) {
         Some((_, message)) => Err(SqlError::unsupported(*message)),

@@ -69,20 +69,21 @@ impl TokenVerifier {
         let signature = take(&mut query, "X-Amz-Signature")?;
         let one = |name: &str| field(&query, name);
         if one("X-Amz-Algorithm")? != ALGORITHM || one("X-Amz-SignedHeaders")? != "host" {
-            return Err(Denial::Malformed("another algorithm, or other headers than host"));
+            return Err(Denial::Malformed("the algorithm or the signed headers are wrong"));
         }
         let credential: Vec<&str> = one("X-Amz-Credential")?.split('/').collect();
         let [key, day, region, service, TERMINATOR] = credential[..] else {
-            return Err(Denial::Malformed("a scope of other than five parts"));
+            return Err(Denial::Malformed("the scope does not have five parts"));
         };
         let date = one("X-Amz-Date")?;
-        let signed_at = parse_stamp(date).ok_or(Denial::Malformed("no date"))?;
+        let signed_at = parse_stamp(date).ok_or(Denial::Malformed("no valid date"))?;
         // Digits only: Rust would accept a sign.
         let life = Some(one("X-Amz-Expires")?).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-        let life = life.and_then(|text| text.parse().ok()).ok_or(Denial::Malformed("no life"))?;
+        let life =
+            life.and_then(|text| text.parse().ok()).ok_or(Denial::Malformed("no valid X-Amz-Expires"))?;
         let life = Duration::from_secs(life);
         if life.is_zero() || life > LONGEST_LIFE {
-            return Err(Denial::Malformed("a life of nothing or of more than a week"));
+            return Err(Denial::Malformed("it is valid for no time or for more than a week"));
         }
         if !host.eq_ignore_ascii_case(&self.host) {
             return Err(Denial::Host);
@@ -176,7 +177,7 @@ fn decode(query: &str) -> Result<Vec<(String, String)>, Denial> {
         decoded.map(std::borrow::Cow::into_owned).map_err(|_| Denial::Malformed("not UTF-8"))
     };
     let pair = |pair: &str| {
-        let (name, value) = pair.split_once('=').ok_or(Denial::Malformed("a name without a value"))?;
+        let (name, value) = pair.split_once('=').ok_or(Denial::Malformed("a parameter has no value"))?;
         Ok((text(name)?, text(value)?))
     };
     query.split('&').map(pair).collect()
@@ -188,7 +189,7 @@ fn field<'a>(query: &'a [(String, String)], name: &str) -> Result<&'a str, Denia
     match (values.next(), values.next()) {
         (Some(value), None) => Ok(value),
         (None, _) => Err(Denial::Malformed("a field is missing")),
-        (Some(_), Some(_)) => Err(Denial::Malformed("a field comes twice")),
+        (Some(_), Some(_)) => Err(Denial::Malformed("a field is repeated")),
     }
 }
 
@@ -317,7 +318,7 @@ mod tests {
         for day in ["", "2026", "2026020", "20260202T", "20260203"] {
             assert_eq!(signed(day, "900"), Err(Denial::Scope), "{day}");
         }
-        assert_eq!(signed("20260202", "+900"), Err(Denial::Malformed("no life")));
+        assert_eq!(signed("20260202", "+900"), Err(Denial::Malformed("no valid X-Amz-Expires")));
     }
 
     #[test]

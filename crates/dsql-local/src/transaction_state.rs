@@ -174,12 +174,7 @@ impl<E: Engine> TransactionState<E> {
             }
             Kind::Show => {
                 let (name, value) = self.settings.show(shown(statement))?;
-                rows.begin();
-                rows.field::<SqlError>(|body| {
-                    body.extend_from_slice(value.as_bytes());
-                    Ok(())
-                })?;
-                rows.end();
+                rows.text(value);
                 Ok(Outcome { tag: statement.tag(1), description: one_text(name), ..Outcome::default() })
             }
             _ => self.execute(call, rows).await,

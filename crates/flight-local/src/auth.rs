@@ -82,7 +82,7 @@ impl Authenticator {
         };
         match known {
             true => Ok(()),
-            false => Err(Status::unauthenticated("the token or the password is not known here")),
+            false => Err(Status::unauthenticated("the token or the password is wrong")),
         }
     }
 

@@ -32,9 +32,9 @@ impl FromStr for Command {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let number = |text: &str| text.parse().map_err(|_| format!("{text} is no number of statements"));
+        let number = |text: &str| text.parse().map_err(|_| format!("{text} is not a number of statements"));
         let time =
-            |text: &str| time(text).ok_or_else(|| format!("{text} is no time such as 250ms, 5s or 1m"));
+            |text: &str| time(text).ok_or_else(|| format!("{text} is not a time; write 250ms, 5s or 1m"));
         match words[..] {
             ["slow", text] => Ok(Self::Slow(time(text)?)),
             ["hang", text] => Ok(Self::Hang(number(text)?)),
@@ -44,7 +44,7 @@ impl FromStr for Command {
             ["refuse", text] => Ok(Self::Refuse(time(text)?)),
             ["reboot", text] => Ok(Self::Reboot(time(text)?)),
             ["counters"] => Ok(Self::Counters),
-            _ => Err(format!("it can be told: {FORMS}")),
+            _ => Err(format!("there is no such command; there are: {FORMS}")),
         }
     }
 }
@@ -108,7 +108,7 @@ mod tests {
             ("hang many", "many"),
             ("slow 5", "5s"),
             ("slow ms", "250ms"),
-            ("refuse on", "on is no time"),
+            ("refuse on", "on is not a time"),
         ] {
             let error = text.parse::<Command>().unwrap_err();
             assert!(error.contains(word), "{text}: {error}");

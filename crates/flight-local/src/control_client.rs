@@ -102,10 +102,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub enum TellError {
     /// The URL is invalid.
-    #[error("{0:?} is no address of a server; give one such as grpc://127.0.0.1:4214")]
+    #[error("{0:?} is not the URL of a server; give one such as grpc://127.0.0.1:4214")]
     Address(String),
     /// The token is not valid in a header.
-    #[error("the token has letters that no header can carry; a token is one line of plain text")]
+    #[error("the token has characters that a header cannot carry; a token is one line of plain text")]
     Login,
     /// No server answers, or it does not speak gRPC.
     #[error("cannot reach {url}: {reason}")]
@@ -127,11 +127,9 @@ pub enum TellError {
 /// [`Config::control`](crate::Config::control).
 ///
 /// # Errors
-///
 /// If the server cannot be reached, rejects the command, or does not accept commands.
 ///
 /// # Cancel safety
-///
 /// If dropped, the server may or may not run the command.
 pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, TellError> {
     let address = || TellError::Address(url.to_owned());
@@ -167,9 +165,5 @@ pub async fn tell(url: &str, access: &Access, command: &str) -> Result<String, T
 
 /// The root cause. The layers above only say that there was an error.
 fn root(error: &dyn Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
+    std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }

@@ -34,7 +34,7 @@ pub enum StartError {
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
     /// The operating system returns no random numbers.
-    #[error("cannot draw random numbers: {0}")]
+    #[error("cannot get random numbers: {0}")]
     Random(String),
     /// A setting is invalid.
     #[error("{0}")]

@@ -59,7 +59,9 @@ impl Handle {
             .ok()
             .and_then(|text| text.parse().ok())
             .filter(|handle: &Self| handle.kind == kind)
-            .ok_or_else(|| Status::invalid_argument(format!("this is no handle of a {name} of this server")))
+            .ok_or_else(|| {
+                Status::invalid_argument(format!("this is not a handle of a {name} of this server"))
+            })
     }
 
     pub(crate) fn bytes(&self) -> prost::bytes::Bytes {

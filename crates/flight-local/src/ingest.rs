@@ -109,7 +109,7 @@ struct Table {
 impl Table {
     fn of(connection: &Connection, command: &CommandStatementIngest) -> Result<Self, Failure> {
         if command.schema.as_ref().is_some_and(|schema| !schema.is_empty()) {
-            return Err(Failure::Request("there are no schemas here; leave the schema out".to_owned()));
+            return Err(Failure::Request("this server has no schemas; leave the schema out".to_owned()));
         }
         if command.table.is_empty() {
             return Err(Failure::Request("the table has no name; give one".to_owned()));

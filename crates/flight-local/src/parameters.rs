@@ -2,13 +2,12 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
-use arrow_array::{BinaryArray, StringArray, make_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
 use arrow_cast::CastOptions;
 use arrow_cast::display::FormatOptions;
 use arrow_schema::DataType;
+use rusqlite::Statement;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Statement, ToSql};
 
 use crate::error::Failure;
 
@@ -35,56 +34,32 @@ pub(crate) fn declaration(kind: &DataType) -> &'static str {
 /// The columns of a batch, cast to the types that SQLite has.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    columns: Vec<Values>,
+    columns: Vec<ArrayRef>,
     pub(crate) len: usize,
 }
 
-#[derive(Debug)]
-enum Values {
-    Nothing,
-    Boolean(BooleanArray),
-    Integer(Int64Array),
-    Real(Float64Array),
-    Text(StringArray),
-    Blob(BinaryArray),
+/// Casts a column to the type that SQLite has for it.
+fn cast(array: &ArrayRef) -> Result<ArrayRef, Failure> {
+    let target = match declaration(array.data_type()) {
+        "BOOLEAN" => DataType::Boolean,
+        "BIGINT" => DataType::Int64,
+        "DOUBLE" => DataType::Float64,
+        "BLOB" => DataType::Binary,
+        _ => DataType::Utf8,
+    };
+    // Strict: a number that is too large for SQLite is an error, not NULL. NULLs inside of a list are printed.
+    let strict = CastOptions { safe: false, format_options: FormatOptions::new().with_null("null") };
+    Ok(arrow_cast::cast_with_options(&by_offset(array)?, &target, &strict)?)
 }
 
-impl Values {
-    fn of(array: &ArrayRef) -> Result<Self, Failure> {
-        let target = match array.data_type() {
-            DataType::Null => return Ok(Self::Nothing),
-            kind => match declaration(kind) {
-                "BOOLEAN" => DataType::Boolean,
-                "BIGINT" => DataType::Int64,
-                "DOUBLE" => DataType::Float64,
-                "BLOB" => DataType::Binary,
-                _ => DataType::Utf8,
-            },
-        };
-        // Strict: a number that is too large for SQLite is an error, not NULL. NULLs inside of a list are
-        // printed.
-        let strict = CastOptions { safe: false, format_options: FormatOptions::new().with_null("null") };
-        let array = arrow_cast::cast_with_options(&by_offset(array)?, &target, &strict)?;
-        Ok(match target {
-            DataType::Boolean => Self::Boolean(array.as_boolean().clone()),
-            DataType::Int64 => Self::Integer(array.as_primitive::<Int64Type>().clone()),
-            DataType::Float64 => Self::Real(array.as_primitive::<Float64Type>().clone()),
-            DataType::Binary => Self::Blob(array.as_binary::<i32>().clone()),
-            _ => Self::Text(array.as_string::<i32>().clone()),
-        })
-    }
-
-    fn at(&self, row: usize) -> Cell<'_> {
-        let (array, value): (&dyn Array, ValueRef<'_>) = match self {
-            Self::Nothing => return Cell(ValueRef::Null),
-            // A NULL slot has some valid value.
-            Self::Boolean(values) => (values, ValueRef::Integer(i64::from(values.value(row)))),
-            Self::Integer(values) => (values, ValueRef::Integer(values.value(row))),
-            Self::Real(values) => (values, ValueRef::Real(values.value(row))),
-            Self::Text(values) => (values, ValueRef::Text(values.value(row).as_bytes())),
-            Self::Blob(values) => (values, ValueRef::Blob(values.value(row))),
-        };
-        Cell(if array.is_null(row) { ValueRef::Null } else { value })
+fn value(array: &ArrayRef, row: usize) -> ValueRef<'_> {
+    match array.data_type() {
+        _ if array.is_null(row) => ValueRef::Null,
+        DataType::Boolean => ValueRef::Integer(array.as_boolean().value(row).into()),
+        DataType::Int64 => ValueRef::Integer(array.as_primitive::<Int64Type>().value(row)),
+        DataType::Float64 => ValueRef::Real(array.as_primitive::<Float64Type>().value(row)),
+        DataType::Binary => ValueRef::Blob(array.as_binary::<i32>().value(row)),
+        _ => ValueRef::Text(array.as_string::<i32>().value(row).as_bytes()),
     }
 }
 
@@ -99,17 +74,9 @@ fn by_offset(array: &ArrayRef) -> Result<ArrayRef, Failure> {
     }
 }
 
-struct Cell<'a>(ValueRef<'a>);
-
-impl ToSql for Cell<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(self.0))
-    }
-}
-
 impl Rows {
     pub(crate) fn new(batch: &RecordBatch) -> Result<Self, Failure> {
-        let columns = batch.columns().iter().map(Values::of).collect::<Result<_, _>>()?;
+        let columns = batch.columns().iter().map(cast).collect::<Result<_, _>>()?;
         Ok(Self { columns, len: batch.num_rows() })
     }
 
@@ -121,7 +88,8 @@ impl Rows {
         statement: &mut Statement<'_>,
     ) -> Result<(), Failure> {
         for (place, column) in columns.iter().enumerate() {
-            statement.raw_bind_parameter(place + 1, self.columns[*column].at(row))?;
+            statement
+                .raw_bind_parameter(place + 1, ToSqlOutput::Borrowed(value(&self.columns[*column], row)))?;
         }
         Ok(())
     }
@@ -191,19 +159,19 @@ mod tests {
     fn dates_and_lists_become_text_and_numbers_too_large_an_error() {
         let dates = batch(vec![("d", Arc::new(Date32Array::from(vec![20_772])))]);
         let rows = Rows::new(&dates).unwrap();
-        assert!(matches!(rows.columns[0].at(0), Cell(ValueRef::Text(b"2026-11-15"))));
+        assert!(matches!(value(&rows.columns[0], 0), ValueRef::Text(b"2026-11-15")));
         let at = TimestampMicrosecondArray::from(vec![1_700_000_000_000_000]);
         for zone in ["UTC", "Europe/Berlin"] {
             let times = batch(vec![("at", Arc::new(at.clone().with_timezone(zone)))]);
             let rows = Rows::new(&times).unwrap();
             assert!(
-                matches!(rows.columns[0].at(0), Cell(ValueRef::Text(text)) if text.starts_with(b"2023-11-14T22:13:20"))
+                matches!(value(&rows.columns[0], 0), ValueRef::Text(text) if text.starts_with(b"2023-11-14T22:13:20"))
             );
         }
         let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1), None]), None]);
         let rows = Rows::new(&batch(vec![("l", Arc::new(list))])).unwrap();
-        assert!(matches!(rows.columns[0].at(0), Cell(ValueRef::Text(b"[1, null]"))));
-        assert!(matches!(rows.columns[0].at(1), Cell(ValueRef::Null)));
+        assert!(matches!(value(&rows.columns[0], 0), ValueRef::Text(b"[1, null]")));
+        assert!(matches!(value(&rows.columns[0], 1), ValueRef::Null));
         let large = batch(vec![("n", Arc::new(UInt64Array::from(vec![u64::MAX])))]);
         assert!(Rows::new(&large).is_err());
         let empty =

@@ -41,16 +41,14 @@ impl FlightLocal {
     /// Starts a server on its own threads.
     ///
     /// # Errors
-    ///
     /// If it cannot listen, or its database, certificate or settings are invalid.
     ///
     /// # Cancel safety
-    ///
     /// If dropped, nothing is left running.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         if config.session_limit == 0 {
             return Err(StartError::Setting(
-                "with a session limit of 0 nobody could use the server; allow some",
+                "with a session limit of 0 no client could use the server; allow some",
             ));
         }
         if config.endpoints_per_result == 0 || config.max_batch_rows == 0 {
@@ -59,7 +57,7 @@ impl FlightLocal {
             ));
         }
         if config.endpoints_per_result > PARTS || config.further_listeners > PARTS {
-            return Err(StartError::Setting("more than 100 endpoints or listeners are no test; take fewer"));
+            return Err(StartError::Setting("there may be at most 100 endpoints and listeners; take fewer"));
         }
         let statements = config.session_limit.saturating_add(64).clamp(512, 100_000);
         let threads = ServerRuntime::start(config.threads, statements)?;
@@ -135,11 +133,9 @@ impl FlightLocal {
     /// address. Committed data stays.
     ///
     /// # Errors
-    ///
     /// If it cannot listen again.
     ///
     /// # Cancel safety
-    ///
     /// Once polled, the reboot runs to its end.
     pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
         let (done, outcome) = oneshot::channel();
@@ -153,7 +149,6 @@ impl FlightLocal {
     /// removed.
     ///
     /// # Cancel safety
-    ///
     /// If dropped, the server still stops.
     pub async fn stop(mut self) {
         self.shared.clients.cut_all_but(None);
@@ -177,13 +172,8 @@ fn url(shared: &Shared, address: SocketAddr) -> String {
 
 /// An error with its sources, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
+    let errors = std::iter::successors(Some(error), |&error| error.source());
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The accepted connections.

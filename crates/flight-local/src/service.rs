@@ -107,7 +107,7 @@ fn cookie(headers: &MetadataMap) -> Option<String> {
 
 /// The command in a descriptor or ticket.
 fn command(bytes: &[u8]) -> Result<Command, Status> {
-    let unreadable = |_| Status::invalid_argument("this is no command of Flight SQL");
+    let unreadable = |_| Status::invalid_argument("this is not a Flight SQL command");
     let any = Any::decode(bytes).map_err(unreadable)?;
     Command::try_from(any).map_err(|error| Status::invalid_argument(error.to_string()))
 }
@@ -121,7 +121,7 @@ fn unknown(what: &str) -> Status {
 fn supported(support: Support, what: &str) -> Result<(), Status> {
     match support {
         Support::Known => Ok(()),
-        Support::Refused => Err(Status::unimplemented(format!("{what} is listed, and not implemented"))),
+        Support::Refused => Err(Status::unimplemented(format!("{what} is listed but not implemented"))),
         Support::Unknown => Err(unknown(what)),
     }
 }
@@ -203,7 +203,7 @@ impl FlightService for Service {
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
         self.admit(&request)?;
-        Err(Status::unimplemented("there is nothing to exchange; use DoGet and DoPut"))
+        Err(Status::unimplemented("DoExchange is not supported; use DoGet and DoPut"))
     }
 
     async fn do_action(&self, request: Request<Action>) -> Result<Response<Self::DoActionStream>, Status> {

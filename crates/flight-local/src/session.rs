@@ -28,25 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
-    /// Locked by the running statement: statements of a session run one after another.
-    connection: Arc<tokio::sync::Mutex<LazyConnection>>,
+    /// Opened by the first statement. Locked by the running one: statements of a session run one after another.
+    connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
     state: Mutex<SessionState>,
     ended: AtomicBool,
-}
-
-/// The session's connection, which the first statement opens.
-#[derive(Debug, Default)]
-pub(crate) struct LazyConnection {
-    connection: Option<Connection>,
-}
-
-impl LazyConnection {
-    pub(crate) fn connection(&mut self, shared: &Shared) -> Result<&Connection, Failure> {
-        match &mut self.connection {
-            Some(connection) => Ok(connection),
-            none => Ok(none.insert(shared.database.connect()?)),
-        }
-    }
 }
 
 /// Everything that has a handle.
@@ -110,7 +95,7 @@ impl Session {
     }
 
     /// Waits until no other statement runs.
-    pub(crate) async fn lock(&self, run: &Execution) -> Result<OwnedMutexGuard<LazyConnection>, Status> {
+    pub(crate) async fn lock(&self, run: &Execution) -> Result<OwnedMutexGuard<Option<Connection>>, Status> {
         let connection = unless(self.connection.clone().lock_owned(), run.cancelled()).await;
         let connection = connection.ok_or_else(|| Failure::Interrupted.status(false))?;
         match self.ended.load(Ordering::SeqCst) {

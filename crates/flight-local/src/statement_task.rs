@@ -19,7 +19,7 @@ use crate::race::unless;
 use crate::result_source::ResultSource;
 use crate::result_stream::{BatchSink, ResultSender, ResultStream, pipe};
 use crate::runtime;
-use crate::session::{LazyConnection, Session};
+use crate::session::Session;
 use crate::shared::Shared;
 
 /// A statement that is to run, and its caller.
@@ -71,7 +71,7 @@ pub(crate) async fn perform<T: Send + 'static>(
 async fn execute_with_faults<T: Send + 'static>(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
-    connection: OwnedMutexGuard<LazyConnection>,
+    connection: OwnedMutexGuard<Option<Connection>>,
     run: &Arc<Execution>,
     client: &Client,
     work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
@@ -106,14 +106,17 @@ async fn execute_with_faults<T: Send + 'static>(
 async fn on_thread<T: Send + 'static>(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
-    mut connection: OwnedMutexGuard<LazyConnection>,
+    mut connection: OwnedMutexGuard<Option<Connection>>,
     run: Arc<Execution>,
     work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let (shared, session) = (shared.clone(), session.clone());
     let task = runtime::blocking(move || {
         let _entered = run.enter();
-        let connection = connection.connection(&shared)?;
+        let connection = match &mut *connection {
+            Some(connection) => connection,
+            none => none.insert(shared.database.connect()?),
+        };
         let result = work(connection, &run);
         // The client's own statement or a cancellation may have ended the transaction. A later statement that
         // names it must not run outside of it.

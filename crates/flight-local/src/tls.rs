@@ -63,7 +63,6 @@ impl Tls {
     /// Creates a certificate authority, and certificates for the server and a client.
     ///
     /// # Errors
-    ///
     /// If no keys can be generated.
     pub fn self_signed() -> Result<SelfSigned, StartError> {
         make().map_err(|error| StartError::Certificate(error.to_string()))

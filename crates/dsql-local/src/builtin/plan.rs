@@ -24,9 +24,6 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Parses and translates a statement.
-    ///
-    /// # Errors
-    /// If it is not SQL, or this engine cannot run it.
     pub(super) fn make(sql: &str, given: &[Option<Type>], catalog: Catalog<'_>) -> Result<Self, SqlError> {
         let mut ast = syntax::parse(sql)?;
         let scope = Scope::of(&ast, catalog, given);
@@ -87,7 +84,7 @@ fn shape(ast: &Ast, scope: &Scope<'_>) -> Result<(Option<Vec<Item>>, bool, bool)
 
 pub(super) fn unsupported(what: &str) -> SqlError {
     SqlError::unsupported(format!("the builtin engine does not run: {what}"))
-        .hint("it is SQLite underneath, for simple SQL; see docs/dsql-local.md")
+        .hint("it runs simple SQL on SQLite; see docs/dsql-local.md, or use the engine postgres")
 }
 
 /// Whether SQLite has nothing to do: it has one schema, no roles and no grants.

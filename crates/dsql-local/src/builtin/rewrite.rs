@@ -16,9 +16,6 @@ use super::types::Type;
 use crate::error::SqlError;
 
 /// Rewrites a statement. Returns whether it locks rows.
-///
-/// # Errors
-/// If SQLite has no equivalent.
 pub(super) fn to_sqlite(ast: &mut Ast) -> Result<bool, SqlError> {
     definition(ast)?;
     let mut rewrite = Rewrite { locks: false, problem: None };

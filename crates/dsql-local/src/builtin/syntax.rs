@@ -18,9 +18,6 @@ const CHAIN: usize = 2_000;
 pub(super) const COLUMNS: usize = 1_664;
 
 /// Parses one statement.
-///
-/// # Errors
-/// If it is not one statement, or is nested too deeply.
 pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();

@@ -14,6 +14,7 @@ use crate::faults::Failure;
 use crate::statement::Kind;
 use crate::transaction_state::Outcome;
 use crate::wire::Format;
+use crate::wire::backend::{BIND_COMPLETE, EMPTY_QUERY_RESPONSE, NO_DATA, PARSE_COMPLETE, PORTAL_SUSPENDED};
 
 /// The largest number of prepared statements in a session.
 const STATEMENTS: usize = 10_000;
@@ -44,7 +45,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
             return Err(SqlError::new("54000", "too many prepared statements in one session").into());
         }
         self.statements.insert(name, Arc::new(prepared));
-        self.wire.replies.parse_complete();
+        self.wire.replies.empty(PARSE_COMPLETE);
         Ok(())
     }
 
@@ -72,7 +73,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         }
         self.make_room(portal.len() + bound.size())?;
         self.portals.insert(portal, Box::new(bound));
-        self.wire.replies.bind_complete();
+        self.wire.replies.empty(BIND_COMPLETE);
         Ok(())
     }
 
@@ -91,7 +92,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         self.wire.replies.parameter_description(&prepared.description.parameters);
         match &prepared.description.columns {
             Some(columns) => self.wire.replies.row_description(columns, &[]),
-            None => self.wire.replies.no_data(),
+            None => self.wire.replies.empty(NO_DATA),
         }
         Ok(())
     }
@@ -100,7 +101,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         let portal = self.portals.get(name).ok_or_else(|| unknown_portal(name))?;
         match &portal.prepared.description.columns {
             Some(columns) => self.wire.replies.row_description(columns, &portal.results),
-            None => self.wire.replies.no_data(),
+            None => self.wire.replies.empty(NO_DATA),
         }
         Ok(())
     }
@@ -109,7 +110,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         let portal = self.portals.get_mut(name).ok_or_else(|| unknown_portal(name))?;
         let prepared = portal.prepared.clone();
         if prepared.statement.kind() == Kind::Empty {
-            self.wire.replies.empty_query_response();
+            self.wire.replies.empty(EMPTY_QUERY_RESPONSE);
             return Ok(());
         }
         let call = Call {
@@ -146,7 +147,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
             self.make_room(rows.size())?;
             self.deliver(&mut rows, limit);
             // Even if no row is left: the client finds that out with its next Execute.
-            self.wire.replies.portal_suspended();
+            self.wire.replies.empty(PORTAL_SUSPENDED);
             if let Some(portal) = self.portals.get_mut(name) {
                 portal.progress = Progress::Suspended(Box::new((rows, outcome)));
             }

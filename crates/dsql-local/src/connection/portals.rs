@@ -47,9 +47,6 @@ pub(super) enum Progress {
 
 impl Portal {
     /// Creates a portal with the values of a Bind message.
-    ///
-    /// # Errors
-    /// If a text value is not valid UTF-8.
     pub(super) fn new(
         prepared: Arc<Prepared>,
         values: &[Option<Bytes>],

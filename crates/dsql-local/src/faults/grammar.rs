@@ -85,11 +85,11 @@ fn take<T>(
 
 fn probability(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
-    value.ok_or_else(|| format!("'{text}' is no number from 0 to 1"))
+    value.ok_or_else(|| format!("'{text}' is not a number from 0 to 1"))
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("'{text}' is no whole number"))
+    text.parse().map_err(|_| format!("'{text}' is not a whole number"))
 }
 
 const REFUSALS: [(Refusal, &str); 5] = [
@@ -129,7 +129,7 @@ fn name<T: PartialEq>(names: &[(T, &'static str)], of: T) -> &'static str {
 /// # Errors
 /// If it is not a duration.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let problem = || format!("'{text}' is no duration: write 250ms, 1.5s, 60m or 1h");
+    let problem = || format!("'{text}' is not a duration: write 250ms, 1.5s, 60m or 1h");
     let (digits, unit) =
         text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(problem)?);
     let factor = match unit {
@@ -200,10 +200,10 @@ mod tests {
     fn what_makes_no_sense_is_explained() {
         for (text, part) in [
             ("explode", "there is no fault 'explode'; there are: refuse"),
-            ("conflict:p=2", "'2' is no number from 0 to 1"),
+            ("conflict:p=2", "'2' is not a number from 0 to 1"),
             ("conflict:when=now", "'conflict' takes no 'when'"),
             ("delay", "'delay' needs for"),
-            ("delay:for=5", "'5' is no duration"),
+            ("delay:for=5", "'5' is not a duration"),
             ("delay:at=after-commit,for=1s", "'after-commit' is none of at=connect, at=statement, at=commit"),
             ("delay:at=foo,for=1s", "'foo' is none of at=connect, at=statement, at=commit"),
             ("unavailable:at=connect", "'connect' is none of at=statement, at=commit, at=after-commit"),

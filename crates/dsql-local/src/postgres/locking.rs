@@ -23,9 +23,6 @@ pub(super) struct LockQuery {
 }
 
 /// The queries for the rows that a statement locks, one for each locking clause.
-///
-/// # Errors
-/// If the locked rows cannot be determined.
 pub(super) fn locking(statement: &Statement) -> Result<Vec<LockQuery>, SqlError> {
     if !locks(statement) {
         return Ok(Vec::new());

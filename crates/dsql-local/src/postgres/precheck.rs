@@ -14,9 +14,6 @@ use crate::error::SqlError;
 use crate::statement::{Kind, Statement, spans};
 
 /// A query whose result, if any, is why a statement is refused: SQLSTATE and message.
-///
-/// # Errors
-/// The refusal, if no query is needed.
 pub(super) fn question(statement: &Statement, rules: Rules) -> Result<Option<String>, SqlError> {
     match statement.kind() {
         Kind::Ddl if statement.begins(&["ALTER", "TABLE"]) => Ok(drops(statement.text())),

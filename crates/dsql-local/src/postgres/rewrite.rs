@@ -63,16 +63,12 @@ fn storage(text: &str) -> Option<String> {
 fn mapping(text: &str) -> Option<String> {
     let spans = spans(text);
     let words: Vec<&str> = spans.iter().map(|(token, _)| token.as_str()).collect();
-    let (verb, [_, _, _, role, _, arn]) = match (&words[..], &spans[..]) {
-        (["AWS", "IAM", "GRANT", _, "TO", "'"], [a, b, c, role, to, arn]) => {
-            ("GRANT", [a, b, c, role, to, arn])
-        }
-        (["AWS", "IAM", "REVOKE", _, "FROM", "'"], [a, b, c, role, from, arn]) => {
-            ("REVOKE", [a, b, c, role, from, arn])
-        }
+    let verb = match words[..] {
+        ["AWS", "IAM", "GRANT", _, "TO", "'"] => "GRANT",
+        ["AWS", "IAM", "REVOKE", _, "FROM", "'"] => "REVOKE",
         _ => return None,
     };
-    let (role, arn) = (literal(&text[role.1.clone()]), &text[arn.1.clone()]);
+    let (role, arn) = (literal(&text[spans[3].1.clone()]), &text[spans[5].1.clone()]);
     Some(format!("CALL pg_catalog.dsql_local_iam_change('{verb}', {role}, {arn})"))
 }
 

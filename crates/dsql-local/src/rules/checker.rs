@@ -28,9 +28,6 @@ impl RuleChecker {
     }
 
     /// Checks a statement.
-    ///
-    /// # Errors
-    /// The refusal.
     pub(crate) fn check(&self, statement: &Statement) -> Result<(), SqlError> {
         let text = statement.text();
         if text.len() > LONG {

@@ -28,7 +28,6 @@ pub enum Denial {
 
 impl Denial {
     /// The error for the client.
-    #[must_use]
     pub fn refusal(&self) -> SqlError {
         match self {
             Self::Expired(hint) | Self::NotYet(hint) => SqlError::access_denied().hint(hint),
@@ -57,8 +56,8 @@ impl Denial {
             Self::Host => format!("{self}; sign for {}, without a port", verifier.host),
             Self::Region => format!("{self}; sign for {}", verifier.region),
             Self::Action => format!("{self}; sign for {}", Action::for_role(role).text()),
-            Self::Key => format!("{self}, or without its session token; sign with a key of the server's"),
-            Self::Signature => format!("{self}: another secret, or a token that was changed"),
+            Self::Key => format!("{self}, or without its session token; sign with one of the server's keys"),
+            Self::Signature => format!("{self}: it was signed with another secret, or changed"),
             Self::Malformed(_) | Self::Scope | Self::Expired(_) | Self::NotYet(_) => self.to_string(),
         }
     }

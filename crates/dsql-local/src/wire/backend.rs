@@ -21,6 +21,14 @@ pub(crate) enum Severity {
     Warning,
 }
 
+// The tags of messages without a body.
+pub(crate) const PARSE_COMPLETE: u8 = b'1';
+pub(crate) const BIND_COMPLETE: u8 = b'2';
+pub(crate) const CLOSE_COMPLETE: u8 = b'3';
+pub(crate) const NO_DATA: u8 = b'n';
+pub(crate) const PORTAL_SUSPENDED: u8 = b's';
+pub(crate) const EMPTY_QUERY_RESPONSE: u8 = b'I';
+
 /// The initial capacity, enough for most answers.
 const ROOM: usize = 256;
 
@@ -103,28 +111,9 @@ impl Replies {
         self.message(b'C', |body| put_string(body, tag));
     }
 
-    pub(crate) fn parse_complete(&mut self) {
-        self.message(b'1', |_| {});
-    }
-
-    pub(crate) fn bind_complete(&mut self) {
-        self.message(b'2', |_| {});
-    }
-
-    pub(crate) fn close_complete(&mut self) {
-        self.message(b'3', |_| {});
-    }
-
-    pub(crate) fn no_data(&mut self) {
-        self.message(b'n', |_| {});
-    }
-
-    pub(crate) fn portal_suspended(&mut self) {
-        self.message(b's', |_| {});
-    }
-
-    pub(crate) fn empty_query_response(&mut self) {
-        self.message(b'I', |_| {});
+    /// A message without a body.
+    pub(crate) fn empty(&mut self, tag: u8) {
+        self.message(tag, |_| {});
     }
 
     pub(crate) fn error_response(&mut self, severity: Severity, error: &SqlError) {
@@ -202,6 +191,16 @@ impl Rows {
             self.data[start + 5..start + 7].copy_from_slice(&fields.to_be_bytes());
             self.count += 1;
         }
+    }
+
+    /// Adds a row of one text.
+    pub(crate) fn text(&mut self, text: &str) {
+        self.begin();
+        let Ok(()) = self.field::<std::convert::Infallible>(|body| {
+            body.put_slice(text.as_bytes());
+            Ok(())
+        });
+        self.end();
     }
 
     /// Adds an encoded row: the number of fields, and each field with its length.

@@ -33,18 +33,20 @@ impl StartupPacket {
         let length = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
         match length {
             8..=STARTUP_LIMIT => Ok(length - 4),
-            _ => Err(Malformed("the length of the first packet")),
+            _ => Err(Malformed("the length of the first packet is invalid")),
         }
     }
 
     /// Parses the packet after its length.
     pub(crate) fn parse(mut body: &[u8]) -> Result<Self, Malformed> {
-        let code = body.try_get_u32().map_err(|_| Malformed("a first packet without a code"))?;
+        let code = body.try_get_u32().map_err(|_| Malformed("the first packet has no code"))?;
         match code {
             SSL_REQUEST => return Ok(Self::Tls),
             GSS_REQUEST => return Ok(Self::Gss),
             CANCEL_REQUEST => return Ok(Self::Cancel),
-            _ if code >> 16 != PROTOCOL_MAJOR => return Err(Malformed("another version of the protocol")),
+            _ if code >> 16 != PROTOCOL_MAJOR => {
+                return Err(Malformed("the version of the protocol is not 3"));
+            }
             _ => {}
         }
         let minor = u16::try_from(code & 0xffff).unwrap_or(0);
@@ -52,8 +54,8 @@ impl StartupPacket {
         let mut strings = body.split(|byte| *byte == 0);
         loop {
             let mut next = || {
-                let text = strings.next().ok_or(Malformed("a start-up packet without an end"))?;
-                std::str::from_utf8(text).map_err(|_| Malformed("a start-up packet that is not UTF-8"))
+                let text = strings.next().ok_or(Malformed("the start-up packet has no end"))?;
+                std::str::from_utf8(text).map_err(|_| Malformed("the start-up packet is not UTF-8"))
             };
             let name = next()?;
             if name.is_empty() {
@@ -108,18 +110,15 @@ pub(crate) enum DescribeTarget {
 }
 
 /// The next message in `buffer`, if it is complete: its tag and body.
-///
-/// # Errors
-/// If it is longer than `limit`, or its length is invalid.
 pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, Bytes)>, Malformed> {
     let Some((head, _)) = buffer.split_first_chunk::<5>() else { return Ok(None) };
     let [tag, length @ ..] = *head;
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if length < 4 {
-        return Err(Malformed("a message shorter than its length"));
+        return Err(Malformed("a message is shorter than its length"));
     }
     if length > limit {
-        return Err(Malformed("a message longer than is allowed"));
+        return Err(Malformed("a message is too long"));
     }
     if buffer.len() <= length {
         return Ok(None);
@@ -131,9 +130,6 @@ pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, B
 
 impl Message {
     /// Parses a message.
-    ///
-    /// # Errors
-    /// If it is malformed, which PostgreSQL answers as a protocol violation.
     pub(crate) fn parse(tag: u8, body: Bytes) -> Result<Self, SqlError> {
         let mut body = Body(body);
         let message = match tag {

@@ -28,11 +28,11 @@ pub(crate) struct StreamLimits {
 /// Why a connection is broken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
-    #[error("the client hung up")]
+    #[error("the client closed the connection")]
     Closed,
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    #[error("the client does not read")]
+    #[error("the client does not read its answers")]
     WriteTimeout,
     #[error(transparent)]
     Io(#[from] io::Error),

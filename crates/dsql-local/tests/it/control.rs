@@ -118,7 +118,7 @@ async fn a_start_that_makes_no_sense_is_refused_in_words() {
     std::fs::write(&precious, "a letter").unwrap();
     let problem =
         Cluster::start(Config { ca_file: Some(precious.clone()), ..config() }).err().unwrap().to_string();
-    assert!(problem.contains("is no certificate"), "{problem}");
+    assert!(problem.contains("is not a certificate"), "{problem}");
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "a letter");
     std::fs::remove_file(&precious).unwrap();
     let taken = start(config());
@@ -126,8 +126,8 @@ async fn a_start_that_makes_no_sense_is_refused_in_words() {
     assert!(problem.contains("cannot listen on 127.0.0.1"), "{problem}");
     for (endpoint, region, part) in [
         ("", "us-east-1", "the endpoint must not be empty"),
-        ("http://foo", "us-east-1", "'http://foo' is no endpoint"),
-        ("foo:5432", "us-east-1", "'foo:5432' is no endpoint"),
+        ("http://foo", "us-east-1", "'http://foo' is not an endpoint"),
+        ("foo:5432", "us-east-1", "'foo:5432' is not an endpoint"),
         ("foo", "", "the region must not be empty"),
     ] {
         let odd = Config { endpoint: endpoint.to_owned(), region: region.to_owned(), ..config() };

@@ -1,23 +1,17 @@
 //! A cluster to test, and clients that verify it fully.
 
-use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, Speed, TokenClock};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_postgres::config::{SslMode, SslNegotiation};
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Client, Error, Socket};
-use tokio_rustls::TlsConnector;
+use tokio_postgres::{Client, Error};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub(crate) const ENDPOINT: &str = "abc.dsql.us-east-1.on.aws";
 /// Longer than anything here takes: a test that waits this long has failed.
@@ -75,7 +69,7 @@ pub(crate) async fn connect_with(
     cluster: &Cluster,
     options: &tokio_postgres::Config,
 ) -> Result<Client, Error> {
-    let (client, connection) = options.connect(Tls::verifying(cluster)).await?;
+    let (client, connection) = options.connect(tls(cluster)).await?;
     tokio::spawn(async move { drop(connection.await) });
     Ok(client)
 }
@@ -121,69 +115,6 @@ pub(crate) fn client_config(cluster: &Cluster) -> Arc<ClientConfig> {
 }
 
 /// TLS for tokio-postgres.
-#[derive(Clone)]
-pub(crate) struct Tls {
-    config: Arc<ClientConfig>,
-    name: Option<String>,
-}
-
-impl Tls {
-    pub(crate) fn verifying(cluster: &Cluster) -> Self {
-        Self { config: client_config(cluster), name: None }
-    }
-}
-
-impl MakeTlsConnect<Socket> for Tls {
-    type Stream = TlsStream;
-    type TlsConnect = Self;
-    type Error = io::Error;
-
-    fn make_tls_connect(&mut self, domain: &str) -> Result<Self, io::Error> {
-        Ok(Self { name: Some(domain.to_owned()), ..self.clone() })
-    }
-}
-
-impl TlsConnect<Socket> for Tls {
-    type Stream = TlsStream;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TlsStream>> + Send>>;
-
-    fn connect(self, stream: Socket) -> Self::Future {
-        Box::pin(async move {
-            let name = ServerName::try_from(self.name.unwrap_or_default()).map_err(io::Error::other)?;
-            Ok(TlsStream(TlsConnector::from(self.config).connect(name, stream).await?))
-        })
-    }
-}
-
-pub(crate) struct TlsStream(tokio_rustls::client::TlsStream<Socket>);
-
-impl tokio_postgres::tls::TlsStream for TlsStream {
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl AsyncRead for TlsStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for TlsStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
+pub(crate) fn tls(cluster: &Cluster) -> MakeRustlsConnect {
+    MakeRustlsConnect::new((*client_config(cluster)).clone())
 }

@@ -31,13 +31,20 @@ use crate::prebuilt::Prebuilt;
 use crate::session::Session;
 use crate::statement_task::run_internal;
 
-/// An action, whether the server supports it, and what counts its calls.
-struct KnownAction<'a> {
-    name: &'static str,
-    support: Support,
-    counter: Option<&'a AtomicU64>,
-    about: &'static str,
-}
+/// The actions and their descriptions.
+const ACTIONS: [(&str, &str); 11] = [
+    ("CreatePreparedStatement", "Prepares a statement."),
+    ("ClosePreparedStatement", "Closes a prepared statement."),
+    ("BeginTransaction", "Begins a transaction."),
+    ("EndTransaction", "Commits a transaction or rolls it back."),
+    ("BeginSavepoint", "Begins a savepoint in a transaction."),
+    ("EndSavepoint", "Releases a savepoint or rolls back to it."),
+    ("CancelFlightInfo", "Cancels a statement by its FlightInfo."),
+    ("CancelQuery", "Cancels a statement by its FlightInfo, ticket or session."),
+    ("SetSessionOptions", "Changes options of the session."),
+    ("GetSessionOptions", "Returns the options of the session."),
+    ("CloseSession", "Ends the session."),
+];
 
 impl Service {
     pub(super) async fn act(
@@ -51,13 +58,11 @@ impl Service {
             let said = execute(&self.shared, caller.client.number, body)?;
             return Ok(Response::new(answer(Some(said.into_bytes()))));
         }
+        let (support, counter) = self.support(name);
         // A cancellation counts even where the server does not support it: clients try it without asking first.
-        let counts = |known: &KnownAction<'_>| {
-            known.name == name && (known.support != Support::Unknown || name.starts_with("Cancel"))
-        };
-        let known = self.known_actions().into_iter().find(counts);
-        let KnownAction { support, counter, .. } = known.ok_or_else(|| unknown(name))?;
-        counter.into_iter().for_each(count);
+        if support != Support::Unknown || name.starts_with("Cancel") {
+            counter.into_iter().for_each(count);
+        }
         supported(support, name)?;
         // A cancellation must not make a session of its own.
         match name {
@@ -118,68 +123,28 @@ impl Service {
 
     /// The actions that `ListActions` lists: those that are supported, and those that are refused.
     pub(super) fn actions(&self) -> Vec<ActionType> {
-        let listed = self.known_actions().into_iter().filter(|known| known.support != Support::Unknown);
+        let listed = ACTIONS.into_iter().filter(|(name, _)| self.support(name).0 != Support::Unknown);
         listed
-            .map(|known| ActionType { r#type: known.name.to_owned(), description: known.about.to_owned() })
+            .map(|(name, about)| ActionType { r#type: name.to_owned(), description: about.to_owned() })
             .collect()
     }
 
-    fn known_actions(&self) -> [KnownAction<'_>; 11] {
-        let (tally, support, always) = (&self.shared.tally, self.shared.config.actions, Support::Known);
-        let known = |name, support, counter, about| KnownAction { name, support, counter, about };
-        [
-            known(
-                "CreatePreparedStatement",
-                always,
-                Some(&tally.create_prepared_statement),
-                "Prepares a statement.",
-            ),
-            known(
-                "ClosePreparedStatement",
-                always,
-                Some(&tally.close_prepared_statement),
-                "Closes a prepared statement.",
-            ),
-            known(
-                "BeginTransaction",
-                support.begin_transaction,
-                Some(&tally.begin_transaction),
-                "Begins a transaction.",
-            ),
-            known(
-                "EndTransaction",
-                always,
-                Some(&tally.end_transaction),
-                "Commits a transaction or rolls it back.",
-            ),
-            known("BeginSavepoint", always, None, "Begins a savepoint in a transaction."),
-            known("EndSavepoint", always, None, "Releases a savepoint or rolls back to it."),
-            known(
-                "CancelFlightInfo",
-                support.cancel_flight_info,
-                Some(&tally.cancel_flight_info),
-                "Cancels a statement by its FlightInfo.",
-            ),
-            known(
-                "CancelQuery",
-                support.cancel_query,
-                Some(&tally.cancel_query),
-                "Cancels a statement by its FlightInfo, ticket or session.",
-            ),
-            known(
-                "SetSessionOptions",
-                support.set_session_options,
-                Some(&tally.set_session_options),
-                "Changes options of the session.",
-            ),
-            known(
-                "GetSessionOptions",
-                support.get_session_options,
-                Some(&tally.get_session_options),
-                "Returns the options of the session.",
-            ),
-            known("CloseSession", support.close_session, Some(&tally.close_session), "Ends the session."),
-        ]
+    /// Whether the server supports an action, and what counts its calls.
+    fn support(&self, name: &str) -> (Support, Option<&AtomicU64>) {
+        let (tally, support) = (&self.shared.tally, self.shared.config.actions);
+        match name {
+            "CreatePreparedStatement" => (Support::Known, Some(&tally.create_prepared_statement)),
+            "ClosePreparedStatement" => (Support::Known, Some(&tally.close_prepared_statement)),
+            "BeginTransaction" => (support.begin_transaction, Some(&tally.begin_transaction)),
+            "EndTransaction" => (Support::Known, Some(&tally.end_transaction)),
+            "BeginSavepoint" | "EndSavepoint" => (Support::Known, None),
+            "CancelFlightInfo" => (support.cancel_flight_info, Some(&tally.cancel_flight_info)),
+            "CancelQuery" => (support.cancel_query, Some(&tally.cancel_query)),
+            "SetSessionOptions" => (support.set_session_options, Some(&tally.set_session_options)),
+            "GetSessionOptions" => (support.get_session_options, Some(&tally.get_session_options)),
+            "CloseSession" => (support.close_session, Some(&tally.close_session)),
+            _ => (Support::Unknown, None),
+        }
     }
 
     async fn prepare(
@@ -246,7 +211,7 @@ fn answer(body: Option<Vec<u8>>) -> BoxStream<arrow_flight::Result> {
 }
 
 pub(super) fn unreadable(error: prost::DecodeError) -> Status {
-    Status::invalid_argument(format!("the body of the action is not what it should be: {error}"))
+    Status::invalid_argument(format!("the body of the action cannot be decoded: {error}"))
 }
 
 fn unpack<M: ProstMessageExt>(body: &[u8]) -> Result<M, Status> {
@@ -254,5 +219,5 @@ fn unpack<M: ProstMessageExt>(body: &[u8]) -> Result<M, Status> {
     any.unpack()
         .ok()
         .flatten()
-        .ok_or_else(|| Status::invalid_argument(format!("the body of the action is no {}", M::type_url())))
+        .ok_or_else(|| Status::invalid_argument(format!("the body of the action is not a {}", M::type_url())))
 }

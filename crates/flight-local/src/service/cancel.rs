@@ -14,8 +14,7 @@ use crate::session::Cancelled;
 impl Service {
     pub(super) async fn cancel_flight_info(&self, body: &[u8]) -> Result<CancelFlightInfoResult, Status> {
         let request = CancelFlightInfoRequest::decode(body).map_err(unreadable)?;
-        let info =
-            request.info.ok_or_else(|| Status::invalid_argument("there is no FlightInfo in the request"))?;
+        let info = request.info.ok_or_else(|| Status::invalid_argument("the request has no FlightInfo"))?;
         Ok(CancelFlightInfoResult { status: status(self.cancel_info(&info).await?).into() })
     }
 
@@ -57,9 +56,7 @@ impl Service {
             return match tickets.any(is_catalog) {
                 // A catalog query runs nothing that could be cancelled.
                 true => Ok(Cancelled::Nothing),
-                false => {
-                    Err(Status::invalid_argument("there is no statement of this server in the FlightInfo"))
-                }
+                false => Err(Status::invalid_argument("the FlightInfo has no statement of this server")),
             };
         }
         let mut sum = Cancelled::Nothing;
@@ -89,15 +86,18 @@ impl Service {
         let Some(session) = session else { return Ok(Cancelled::Nothing) };
         let handle = match (&statement_handle[..], &ticket[..]) {
             ([], []) => return Ok(session.cancel_all().await),
-            ([], ticket) => Handle::of_ticket(ticket)
-                .ok_or_else(|| Status::invalid_argument("this is no ticket of a statement of this server"))?,
+            ([], ticket) => Handle::of_ticket(ticket).ok_or_else(|| {
+                Status::invalid_argument("this is not a ticket of a statement of this server")
+            })?,
             (handle, _) => Handle::read(handle, Kind::Statement)
                 .or_else(|_| Handle::read(handle, Kind::Prepared))
-                .map_err(|_| Status::invalid_argument("this is no handle of a statement of this server"))?,
+                .map_err(|_| {
+                    Status::invalid_argument("this is not a handle of a statement of this server")
+                })?,
         };
         match handle.session == session.id {
             true => Ok(session.cancel(&handle).await),
-            false => Err(Status::invalid_argument("the statement is not of that session")),
+            false => Err(Status::invalid_argument("the statement belongs to another session")),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_flight::sql::{Any, Command};
-use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, PollInfo};
+use arrow_flight::sql::Command;
+use arrow_flight::{FlightDescriptor, FlightEndpoint, PollInfo};
 use prost::Message;
 use tonic::{Response, Status};
 
@@ -78,7 +78,7 @@ impl Service {
 
     async fn look_in(&self, session: &Session, handle: &Handle) -> Result<PollInfo, Status> {
         let polled = session.polled(handle.number);
-        let polled = polled.ok_or_else(|| Status::not_found("the statement has ended; poll it anew"))?;
+        let polled = polled.ok_or_else(|| Status::not_found("the statement has ended; start it again"))?;
         // Waits briefly: the client wants to report progress.
         unless(polled.found(), runtime::sleep(PATIENCE)).await;
         let info = info(None)?.with_app_metadata(handle.to_string());
@@ -87,29 +87,18 @@ impl Service {
                 session.forget_polled(handle.number);
                 Err(status)
             }
-            PollState::Result => Ok(complete(info, handle)),
+            // The rest of the result follows while it is fetched.
+            PollState::Result => Ok(PollInfo {
+                info: Some(info.with_endpoint(FlightEndpoint::new().with_ticket(handle.ticket()))),
+                progress: Some(1.0),
+                ..PollInfo::default()
+            }),
             PollState::Nothing => Ok(PollInfo {
                 info: Some(info),
-                flight_descriptor: Some(again(handle.any())),
+                flight_descriptor: Some(FlightDescriptor::new_cmd(handle.any().encode_to_vec())),
                 progress: polled.run.progress(),
-                expiration_time: None,
+                ..PollInfo::default()
             }),
         }
     }
-}
-
-/// The result has begun; the rest follows while it is fetched.
-fn complete(info: FlightInfo, handle: &Handle) -> PollInfo {
-    let endpoint = FlightEndpoint::new().with_ticket(handle.ticket());
-    PollInfo {
-        info: Some(info.with_endpoint(endpoint)),
-        flight_descriptor: None,
-        progress: Some(1.0),
-        expiration_time: None,
-    }
-}
-
-/// The descriptor for the next poll.
-fn again(any: Any) -> FlightDescriptor {
-    FlightDescriptor::new_cmd(any.encode_to_vec())
 }

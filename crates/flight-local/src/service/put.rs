@@ -14,6 +14,7 @@ use arrow_flight::sql::{
     CommandStatementUpdate, DoPutPreparedStatementResult, DoPutUpdateResult,
 };
 use arrow_flight::{FlightData, PutResult};
+use futures_util::future::{Either, select};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use prost::Message;
 use tokio::sync::mpsc::channel;
@@ -35,7 +36,7 @@ impl Service {
         caller: &Caller,
         mut data: Streaming<FlightData>,
     ) -> Result<Response<BoxStream<PutResult>>, Status> {
-        let first = data.message().await?.ok_or_else(|| Status::invalid_argument("nothing was sent"))?;
+        let first = data.message().await?.ok_or_else(|| Status::invalid_argument("the stream is empty"))?;
         let descriptor = first.flight_descriptor.as_ref();
         let descriptor =
             descriptor.ok_or_else(|| Status::invalid_argument("the first message has no descriptor"))?;
@@ -134,16 +135,13 @@ async fn both<T>(
     feeding: impl Future<Output = Result<(), Status>>,
     taking: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    let (mut feeding, mut taking) = (pin!(feeding), pin!(taking));
-    let mut fed = false;
-    poll_fn(|context| {
-        if !fed && let Poll::Ready(outcome) = feeding.as_mut().poll(context) {
-            outcome?;
-            fed = true;
+    match select(pin!(feeding), pin!(taking)).await {
+        Either::Left((fed, taking)) => {
+            fed?;
+            taking.await
         }
-        taking.as_mut().poll(context)
-    })
-    .await
+        Either::Right((taken, _)) => taken,
+    }
 }
 
 /// Decodes a message and catches panics: Arrow panics if a body is shorter than its header says. The decoder
@@ -153,7 +151,7 @@ async fn contained<T>(decoding: impl Future<Output = Result<T, FlightError>>) ->
     poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| decoding.as_mut().poll(context)));
         let unreadable =
-            || FlightError::DecodeError("a batch whose body is not what its header says".to_owned());
+            || FlightError::DecodeError("the body of a batch does not match its header".to_owned());
         polled.unwrap_or_else(|_| Poll::Ready(Err(unreadable())))
     })
     .await

@@ -76,9 +76,7 @@ impl Service {
         let handle = Handle::read(handle, kind)?;
         match handle.session == session.id {
             true => Ok(handle),
-            false => {
-                Err(Status::invalid_argument("the handle is of another session; sessions share nothing"))
-            }
+            false => Err(Status::invalid_argument("the handle belongs to another session")),
         }
     }
 

@@ -54,7 +54,7 @@ impl Service {
             EndTransaction::Commit => "COMMIT",
             EndTransaction::Rollback => "ROLLBACK",
             EndTransaction::Unspecified => {
-                return Err(Status::invalid_argument("say how to end it: commit or rollback"));
+                return Err(Status::invalid_argument("give the way to end it: commit or rollback"));
             }
         };
         self.control(session, sql.to_owned(), None).await
@@ -83,7 +83,7 @@ impl Service {
                 format!("ROLLBACK TO flight_local_{number}; RELEASE flight_local_{number}")
             }
             _ => {
-                return Err(Status::invalid_argument("say how to end it: release or rollback"));
+                return Err(Status::invalid_argument("give the way to end it: release or rollback"));
             }
         };
         self.control(session, sql, None).await

@@ -136,7 +136,7 @@ impl Type {
                         self.name()
                     ),
                 )
-                .hint("the builtin engine stores what it is given; cast the value, or ask for text")
+                .hint("the builtin engine stores values as written; cast the value, or request text")
             }),
         }
     }

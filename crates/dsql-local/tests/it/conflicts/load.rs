@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls};
 
-use crate::harness::{PATIENCE, Tls, code, config, connect, eventually, options};
+use crate::harness::{PATIENCE, code, config, connect, eventually, options, tls};
 
 const SESSIONS: u64 = 8;
 const LIVES: u64 = 25;
@@ -92,7 +92,7 @@ async fn nothing_is_left_of_clients_that_are_gone_at_any_moment() {
 async fn lives(cluster: Arc<Cluster>, counts: Arc<Counts>, seed: u64) {
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
     for _ in 0..LIVES {
-        let (client, connection) = options(&cluster).connect(Tls::verifying(&cluster)).await.unwrap();
+        let (client, connection) = options(&cluster).connect(tls(&cluster)).await.unwrap();
         let socket = tokio::spawn(async move { drop(connection.await) });
         let mut statements = STATEMENTS.iter().cycle();
         for statement in statements.by_ref().take(usize::try_from(chance.next_u64() % 20).unwrap()) {
