@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_reading_of_the_clock_mints_nothing() {
+    fn an_older_time_adds_no_tokens() {
         let mut bucket = Bucket::new(1, 1, Duration::from_secs(9));
         assert!(bucket.take(Duration::from_secs(10)));
         assert!(!bucket.take(Duration::from_secs(9)));
@@ -84,7 +84,7 @@ mod tests {
         /// For any requests, the bucket admits exactly what burst and rate allow, and refuses only when no
         /// token is left.
         #[test]
-        fn admits_what_it_may_and_all_of_it(
+        fn admits_exactly_what_burst_and_rate_allow(
             rate in 1_u32..500, burst in 1_u32..50,
             gaps in proptest::collection::vec(0_u64..40_000_000, 1..300),
         ) {

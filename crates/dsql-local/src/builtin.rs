@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_statements_wait_for_their_turn_and_others_do_not() {
+    async fn large_statements_are_planned_one_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let engine = engine(directory.path());
         let permit = engine.inner.large_plans.acquire().await.unwrap();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn web_pages_are_turned_away() {
+    fn requests_from_web_pages_are_refused() {
         let asked =
             |headers: &str| parse_request(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).is_ok();
         for host in ["127.0.0.1", "127.0.0.1:5434", "localhost:80", "LOCALHOST", "[::1]:5434", "[::1]"] {

@@ -75,7 +75,7 @@ mod tests {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     #[test]
-    fn a_reason_is_told_once_a_second_and_always_counted() {
+    fn a_reason_is_reported_once_a_second_and_always_counted() {
         let denials = Denials::new(Some(|text| SAID.lock().push(text.to_owned())));
         let second = Duration::from_secs;
         for now in [second(100), second(100), Duration::from_millis(100_999), second(101), second(50)] {

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_wakes_after_the_first_knock() {
+    fn a_cluster_wakes_after_the_first_connection() {
         let faults = faults(&["wake:for=30s"]);
         let at = Duration::from_secs;
         assert_eq!(faults.on_admission(at(100)), Err(SqlError::waking_up()));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn throttles_and_wakes_are_used_up_and_have_a_chance() {
+    fn throttles_and_wakes_honour_n_and_p() {
         let throttle = faults(&["throttle:rate=0,burst=0,n=2"]);
         let admitted = || throttle.on_admission(Duration::ZERO).is_ok();
         assert_eq!([admitted(), admitted(), admitted()], [false, false, true]);

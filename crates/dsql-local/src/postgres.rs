@@ -1,14 +1,15 @@
-//! The engine with the real SQL: a private PostgreSQL underneath, started and stopped by the emulator.
+//! An engine on a private PostgreSQL, which runs real SQL. The emulator starts and stops it.
 //!
-//! A session holds a connection to it only while it is in a transaction or a statement, so that thousands can be idle.
-//! Values, types and errors pass through as they are; transactions are at repeatable read, which is snapshot isolation.
-//! Conflicts come out at the commit, as in the service, though PostgreSQL has locks and would find them at the statement:
+//! A session has a connection to it only while it is in a transaction or a statement, so that thousands can be
+//! idle. Values, types and errors pass through. Transactions run at repeatable read, which is snapshot isolation.
+//! Conflicts appear at the commit, as in the service. PostgreSQL alone would wait for locks, and report a conflict
+//! at the statement:
 //!
 //! ```text
-//!   a trigger tells of every row that changes ─▶ log      what a transaction has done, to do it again
-//!   another wants a row that it holds         ─▶ locks        undone to its beginning, so that nobody waits
-//!   its next statement, or its commit         ─▶ replay       done again, to the same rows, with the same values
-//!   another has committed a change to a row   ─▶ copies      it goes on with copies, and hears of it at its commit
+//!   a trigger reports each changed row        ─▶ change_log      the work of a transaction, to repeat it
+//!   another transaction needs a locked row    ─▶ lock_scheduler  rolls the holder back, so that nobody waits
+//!   its next statement, or its commit         ─▶ replay          repeats the work: same rows, same values
+//!   another has committed a change of a row   ─▶ table_copies    it continues on copies until its COMMIT fails
 //! ```
 
 mod backend;
@@ -371,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_locks_or_hides_a_write_counts_as_one() {
+    fn locks_and_hidden_writes_count_as_writes() {
         for (sql, expected) in [
             ("SELECT 1", false),
             ("SELECT * FROM t FOR UPDATE", true),

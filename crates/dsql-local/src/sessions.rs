@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_counts_who_is_there_and_a_place_comes_back() {
+    fn the_cap_counts_live_sessions_and_frees_their_slots() {
         let (sessions, clock) = sessions(Limits { connections: 2, ..Limits::default() });
         let first = sessions.admit(&clock).unwrap();
         let _second = sessions.admit(&clock).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_costs_a_token_only_if_it_shall() {
+    fn a_refusal_costs_a_token_only_if_configured() {
         for (refusal_costs, left) in [(false, 999), (true, 998)] {
             let (sessions, clock) = sessions(Limits { connections: 1, refusal_costs, ..Limits::default() });
             let _only = sessions.admit(&clock).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shorter_life_for_newcomers_wakes_the_expiry() {
+    async fn a_shorter_session_life_wakes_the_expiry() {
         let (sessions, clock) = sessions(Limits::default());
         let _long = sessions.admit(&clock).unwrap();
         let watch = async {

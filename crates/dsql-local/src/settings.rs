@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_settings_and_what_is_named_apart_comes_before_them() {
+    fn a_parameter_overrides_the_same_setting_in_options() {
         let settings = startup(&[
             ("TimeZone", "Asia/Tokyo"),
             ("options", "-c search_path=zzz -c TimeZone=UTC --application-name=a"),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_that_is_no_name_is_an_error() {
+    fn an_invalid_host_name_is_an_error() {
         assert!(Identity::make("abc.dsql.us-east-1.on.aws").is_ok());
         let error = Identity::make("ümlaut").err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("must be a host name"), "{error}");

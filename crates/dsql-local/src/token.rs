@@ -255,7 +255,7 @@ mod tests {
 
     /// Created by boto3 1.44 at this date, so that signer and verifier cannot share a mistake.
     #[test]
-    fn tokens_of_another_signer_are_good() {
+    fn tokens_of_boto3_are_accepted() {
         let scope = "AKIDEXAMPLE%2F20260202%2Fus-east-1%2Fdsql%2Faws4_request&X-Amz-Date=20260202T024000Z&X-Amz-Expires=900";
         let plain = format!(
             "{HOST}/?Action=DbConnect&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={scope}&X-Amz-SignedHeaders=host\
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn one_second_too_old_is_too_old_and_gets_the_hint() {
+    fn a_token_is_expired_after_one_second_and_has_the_hint() {
         assert_eq!(verifier().check(&token(), "admin", NOW + LIFE), Ok(()));
         let late = verifier().check(&token(), "admin", NOW + LIFE + Duration::from_secs(1)).unwrap_err();
         let hint = late.refusal().hint.unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_part_of_temporary_credentials_must_match() {
+    fn the_session_token_must_match() {
         let temporary = keys().with_session_token("one/two+three=");
         let verifier = TokenVerifier { keys: vec![temporary.clone()], ..verifier() };
         let token_with = sign(&temporary, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
@@ -295,7 +295,7 @@ mod tests {
 
     /// Correctly signed, but with a day or validity that no signer writes.
     #[test]
-    fn a_day_has_eight_digits_and_a_life_has_no_sign() {
+    fn a_token_needs_a_day_of_eight_digits_and_a_validity_without_sign() {
         let signed = |day: &str, life: &str| {
             let date = stamp(NOW);
             let scope = Scope { day, region: "us-east-1", service: SERVICE };

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_alone_let_no_password_in() {
+    fn without_a_password_no_user_can_log_in() {
         let authenticator = Authenticator::new(Some(Auth::bearer("fixed"))).unwrap();
         assert!(authenticator.admit(&basic(":")).is_err());
         assert!(authenticator.admit(&headers("Bearer fixed")).is_ok());

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_counted_while_it_is_at_work_and_by_how_it_ended() {
+    fn a_statement_is_counted_while_it_runs_and_by_how_it_ended() {
         let tally = Tally::default();
         {
             let mut one = RunningStatement::begin(&tally);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_number_and_a_unit() {
+    fn a_grpc_timeout_is_a_number_and_a_unit() {
         let left = |text: &str| {
             let mut metadata = MetadataMap::new();
             metadata.insert("grpc-timeout", text.parse().unwrap());

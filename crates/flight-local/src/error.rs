@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_says_who_can_mend_it() {
+    fn the_code_tells_what_the_caller_can_do() {
         use tonic::Code;
         for (sql, code) in [
             ("SELEC 1", Code::InvalidArgument),

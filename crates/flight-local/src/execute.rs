@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_statement_is_an_error() {
+    fn an_invalid_statement_is_an_error() {
         let connection = Connection::open_in_memory().unwrap();
         assert!(matches!(changed(&connection, " -- nothing"), Err(Failure::Request(_))));
         assert!(matches!(changed(&connection, "CREATE TABLE t (n INT); SELEC 1"), Err(Failure::Sql(_))));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_run_of_this_thread_is_asked() {
+    fn only_the_execution_of_this_thread_is_cancelled() {
         let (run, other) = (run(), run());
         assert!(!on_progress(100));
         let entered = run.enter();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leash_pulls_only_if_it_is_to() {
+    fn cancel_on_drop_cancels_only_if_enabled() {
         let run = run();
         drop(CancelOnDrop::new(run.clone(), false));
         assert!(!run.is_cancelled());

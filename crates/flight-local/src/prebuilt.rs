@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_form_is_understood() {
+    fn only_the_exact_form_is_parsed() {
         let rows = |sql| Prebuilt::parse(sql).map(|prebuilt| (prebuilt.rows, prebuilt.batch));
         assert_eq!(rows("SELECT * FROM prebuilt(rows => 100000000)"), Some((100_000_000, BATCH)));
         assert_eq!(rows("select *\n from prebuilt (rows=>1_000, batch => 10);"), Some((1_000, 10)));

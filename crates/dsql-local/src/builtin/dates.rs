@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_understood() {
+    fn dates_are_parsed_in_many_forms() {
         let shown = |text: &str| parse(text).map(|moment| timestamp(moment, true)).ok();
         for same in ["2026-01-31 23:30:00.25+00", "2026-01-31T23:30:00.250Z", "2026-02-01 01:30:00.25+02:00"]
         {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_calendar_is_told_apart() {
+    fn a_date_outside_of_the_calendar_has_its_own_error() {
         assert_eq!(parse("9999-12-31 23:59:59-12"), Err(DateError::Range));
         assert_eq!(parse("9999-12-31 23:59:59 o'clock"), Err(DateError::Form));
         assert!(parse("9999-12-31 23:59:59+12").is_ok());

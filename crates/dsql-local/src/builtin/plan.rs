@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_take_the_type_of_what_they_meet() {
+    fn parameters_take_their_types_from_the_context() {
         let types = |sql: &str| plan(sql).unwrap().parameters;
         assert_eq!(types("SELECT $1::int, $2"), [Type::Int4, Type::Text]);
         assert_eq!(
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_behind_with_are_writes() {
+    fn writes_after_with_are_writes() {
         let planned = plan("WITH a AS (SELECT 1) INSERT INTO t (n) VALUES ($1)").unwrap();
         assert!(planned.writes && planned.items.is_none());
         assert_eq!(planned.parameters, [Type::Int8]);

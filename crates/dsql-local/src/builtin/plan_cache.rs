@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_an_old_schema_comes_too_late() {
+    fn a_plan_of_an_old_schema_is_not_cached() {
         let mut plans = PlanCache::default();
         let began = plans.generation;
         plans.forget();

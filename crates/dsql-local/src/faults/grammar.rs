@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_written_again() {
+    fn faults_round_trip_through_text() {
         let list = [
             "refuse:how=53300,n=5",
             "refuse:how=close,p=0.5",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_explained() {
+    fn invalid_faults_are_explained() {
         for (text, part) in [
             ("explode", "there is no fault 'explode'; there are: refuse"),
             ("conflict:p=2", "'2' is not a number from 0 to 1"),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_is_stopped_that_may_not_be() {
+    async fn only_running_work_is_cancelled() {
         let cancel_gate = CancelGate::default();
         assert!(!cancel_gate.stop(async { panic!("there is nothing to stop") }).await);
         cancel_gate.during(async {}).await;
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_follows_waits_until_stopping_is_over() {
+    async fn later_work_waits_for_a_pending_cancel_request() {
         let cancel_gate = CancelGate::default();
         let ((end, ended), (stop, stopping)) = (oneshot::channel::<()>(), oneshot::channel::<()>());
         let over = AtomicBool::new(false);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_written_as_postgresql_writes_it() {
+    fn a_ctid_has_postgresqls_text_format() {
         assert_eq!("(4294967295,12)".parse(), Ok(Ctid { block: u32::MAX, offset: 12 }));
         assert_eq!(ctid(3).to_string(), "(0,3)");
         for wrong in ["", "(1)", "1,2", "(a,1)", "(1,70000)"] {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_followed_from_place_to_place() {
+    fn a_row_is_followed_from_ctid_to_ctid() {
         let mut log = ChangeLog::default();
         log.record(report(Some(1), Some(5), "(1,a)"));
         log.record(report(None, Some(6), "(2,b)"));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_on_ones_own_version_is_none() {
+    fn a_lock_on_the_transactions_own_version_is_not_logged() {
         let mut log = ChangeLog::default();
         log.record(report(Some(1), Some(5), "(1,a)"));
         log.lock(7, ctid(5), LockStrength::Update);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_under_way_may_land_at_any_moment() {
+    fn a_commit_in_progress_counts_as_later() {
         let commits = Commits::default();
         let before = commits.mark();
         assert!(!commits.any_since(before));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_no_trace_beats_those_that_began_before() {
+    fn locks_and_deletes_conflict_with_older_transactions() {
         let none = BTreeSet::new();
         for (strength, beats_update) in [(LockStrength::Update, true), (LockStrength::KeyShare, false)] {
             let commits = Commits::default();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_gone_is_not_made_anew_by_one_who_did_not_see_it() {
+    fn inserting_a_key_that_another_deleted_is_a_conflict() {
         let (commits, keys) = (Commits::default(), |key: &'static str| {
             BTreeSet::from([(1, vec![Some(bytes::Bytes::from_static(key.as_bytes()))])])
         });

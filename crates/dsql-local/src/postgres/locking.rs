@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_locks_nothing_is_left_alone() {
+    fn a_statement_without_locks_needs_no_query() {
         for sql in [
             "SELECT 'for update'",
             "UPDATE t SET a = 1",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused_with_the_reason() {
+    fn a_lock_that_cannot_be_followed_is_refused_with_the_reason() {
         let error = of("SELECT * FROM generate_series(1, 2) g FOR UPDATE").unwrap_err();
         assert_eq!(error.code, "0A000");
         assert!(error.detail.is_some() && error.hint.is_some());

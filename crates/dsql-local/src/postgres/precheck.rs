@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_is_asked_about_with_its_table_and_its_name() {
+    fn a_drop_is_checked_with_its_table_and_its_name() {
         let sql =
             asked("ALTER TABLE IF EXISTS s.\"T\" ADD b int, DROP COLUMN IF EXISTS id, DROP CONSTRAINT k")
                 .unwrap()
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_asked_about_with_the_columns_that_are_fixed() {
+    fn a_lock_is_checked_with_the_columns_that_are_fixed() {
         let sql = asked("SELECT v FROM ck WHERE A = 1 AND ($1 = ck.b) AND c > 1 AND d = e FOR UPDATE")
             .unwrap()
             .unwrap();

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gets_out_of_its_quotes() {
+    fn quoting_is_safe() {
         assert_eq!(literal(r"a'b\'c"), r"E'a''b\\''c'");
         assert_eq!(name("a\"b"), "\"a\"\"b\"");
     }

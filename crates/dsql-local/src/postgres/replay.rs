@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_statement_did_is_done_in_one() {
+    fn changes_of_one_statement_are_replayed_as_one() {
         let entry = |statement: u32, table: Oid, row: u32, change: Change| Entry {
             statement,
             table,

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_service_has_is_put_in_other_words() {
+    fn statements_of_the_service_are_translated() {
         for (sql, expected) in [
             (
                 "create unique index async \"a'b\" on t (v)",

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_the_same_the_second_time() {
+    fn a_cached_check_has_the_same_result() {
         let checker = RuleChecker::new(Rules::Today);
         for _ in 0..2 {
             checker.check(&statement("SELECT 1")).unwrap();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn not_everything_is_remembered() {
+    fn the_cache_of_checks_is_bounded() {
         let checker = RuleChecker::new(Rules::Today);
         for number in 0..=REMEMBERED {
             checker.check(&statement(&format!("SELECT {number}"))).unwrap();

@@ -42,7 +42,7 @@ mod tests {
     use crate::rules::refusal;
 
     #[test]
-    fn what_is_the_emulators_own_is_out_of_reach() {
+    fn clients_cannot_use_the_emulators_own_names() {
         for sql in [
             "SELECT dsql_local_validate('x', 'y', 'z')",
             "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT DSQL_local_x()'",

@@ -55,7 +55,7 @@ mod tests {
     use crate::rules::refusal_by;
 
     #[test]
-    fn what_came_later_is_refused_only_by_the_narrower_rules() {
+    fn newer_features_are_refused_only_by_the_narrower_rules() {
         for sql in [
             "CREATE TABLE t (n int CHECK (n > 0))",
             "CREATE TABLE t (n int REFERENCES p (id))",

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_are_replaced_where_asked() {
+    fn qualified_names_are_replaced() {
         let other = |schema: &str, name: &str| (schema == "s" && name == "t").then(|| "x.y".to_owned());
         let sql = "SELECT S.t.a, s.u, 's.t' FROM s . t, \"s\".\"t\" é";
         assert_eq!(requalify(sql, other), "SELECT x.y.a, s.u, 's.t' FROM x.y, x.y é");

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_leave_one_by_one_or_all_at_once() {
+    fn rows_are_taken_one_by_one_or_all_at_once() {
         let mut rows = Rows::default();
         for text in ["a", "bb", "ccc"] {
             rows.begin();

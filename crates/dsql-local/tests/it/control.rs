@@ -56,7 +56,7 @@ async fn faults_are_added_listed_and_ended() {
 }
 
 #[tokio::test]
-async fn a_cut_that_is_not_due_yet_can_be_called_off() {
+async fn a_delayed_sever_can_be_removed() {
     let cluster = controlled();
     let client = connect(&cluster).await;
     let added = json(&cluster, "POST", "/faults", "sever:after=60s\nsever:after=90s").await;
@@ -72,7 +72,7 @@ async fn a_cut_that_is_not_due_yet_can_be_called_off() {
     assert_eq!((&list[0]["hits"], &list[0]["spent"]), (&1.into(), &true.into()));
 }
 
-/// The clock stands still, so whoever is delayed needs somebody to move it.
+/// The clock is stopped, so a delayed client needs this task to advance it.
 async fn try_connect_while_delayed(cluster: &Cluster) -> tokio_postgres::Error {
     let advance = async {
         eventually("the socket", || cluster.counters().sockets == 1).await;
@@ -110,7 +110,7 @@ async fn it_signs_tokens() {
 }
 
 #[tokio::test]
-async fn a_start_that_makes_no_sense_is_refused_in_words() {
+async fn an_invalid_configuration_is_refused_with_a_message() {
     let open = Config { control: Some("0.0.0.0:0".parse().unwrap()), ..config() };
     let problem = Cluster::start(open).err().unwrap().to_string();
     assert!(problem.contains("loopback"), "{problem}");

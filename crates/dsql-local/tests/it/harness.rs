@@ -14,14 +14,14 @@ use tokio_postgres::{Client, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub(crate) const ENDPOINT: &str = "abc.dsql.us-east-1.on.aws";
-/// Longer than anything here takes: a test that waits this long has failed.
+/// Longer than any step takes: a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn keys() -> Credentials {
     Credentials::new("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 }
 
-/// A cluster whose clock stands still, also for tokens.
+/// A cluster with a stopped clock, also for tokens.
 pub(crate) fn config() -> Config {
     Config {
         endpoint: ENDPOINT.to_owned(),
@@ -33,7 +33,7 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) fn start(config: Config) -> Cluster {
-    // Thousands of sockets, both ends of each in this process.
+    // Thousands of sockets, with both ends in this process.
     static RAISED: OnceLock<()> = OnceLock::new();
     RAISED.get_or_init(|| {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -74,7 +74,7 @@ pub(crate) async fn connect_with(
     Ok(client)
 }
 
-/// What a refused client was told: code, message and hint.
+/// The error that a refused client got: code, message and hint.
 pub(crate) fn told(error: &Error) -> (String, String, Option<String>) {
     let error = error.as_db_error().unwrap_or_else(|| panic!("no answer: {error:?}"));
     (error.code().code().to_owned(), error.message().to_owned(), error.hint().map(str::to_owned))
@@ -84,7 +84,7 @@ pub(crate) fn code(error: &Error) -> &str {
     error.code().map_or("none", |code| code.code())
 }
 
-/// Waits for something that another task is about to do.
+/// Waits for something that another task does.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
@@ -100,7 +100,7 @@ pub(crate) async fn socket(address: SocketAddr) -> TcpStream {
 }
 
 pub(crate) fn client_config(cluster: &Cluster) -> Arc<ClientConfig> {
-    // One for all: making it is the slow part of a connect in a debug build.
+    // Shared, because creating it is the slow part of a connection in a debug build.
     static PROVIDER: OnceLock<Arc<rustls::crypto::CryptoProvider>> = OnceLock::new();
     let provider = PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider()));
     let mut roots = RootCertStore::empty();

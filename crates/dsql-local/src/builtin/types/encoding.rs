@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_a_type_is_refused_in_words() {
+    fn a_value_of_the_wrong_type_is_refused_with_a_message() {
         let error = Type::Int4.decode(b"abc", Format::Text).unwrap_err();
         assert_eq!(error.to_string(), "22P02: invalid input syntax for type integer: \"abc\"");
         assert!(Type::Int4.decode(&[0; 3], Format::Binary).is_err());
