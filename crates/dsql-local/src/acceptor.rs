@@ -45,7 +45,6 @@ pub(crate) struct Acceptor<E: Engine> {
 
 /// Why a login failed.
 enum Refused {
-    /// The client gets this error.
     Answered(SqlError),
     /// The client gets nothing; the text is the label of the counter.
     Silent(&'static str),

@@ -35,7 +35,7 @@ impl Bucket {
     }
 
     /// Changes the limits. Tokens in the bucket stay, up to the new burst.
-    pub(crate) fn reshape(&mut self, per_second: u32, burst: u32, now: Moment) {
+    pub(crate) fn set_limits(&mut self, per_second: u32, burst: u32, now: Moment) {
         self.refill(now);
         (self.per_second, self.burst) = (per_second, burst);
         self.level = self.level.min(u128::from(burst) * TOKEN);

@@ -185,7 +185,6 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// The machine's date, as time since 1970.
 pub(crate) fn real_date() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

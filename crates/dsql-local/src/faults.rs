@@ -126,7 +126,7 @@ impl Faults {
     }
 
     /// Counts the strike of a delayed fault. Returns whether it is still in the list.
-    pub(crate) fn falls_due(&self, id: u64) -> bool {
+    pub(crate) fn strike_delayed(&self, id: u64) -> bool {
         let mut list = self.list.lock();
         let due = list.active.iter_mut().find(|active| active.id == id);
         due.map(|active| active.hits += 1).is_some()

@@ -165,12 +165,12 @@ impl fmt::Debug for PostgresSession {
 
 impl Session for PostgresSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
-        self.catch_up()?;
+        self.check_schema_version()?;
         let open = self.open().await?;
-        let mut held = open.holder.transaction.lock().await;
-        let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
+        let mut guard = open.holder.transaction.lock().await;
+        let transaction = guard.as_mut().ok_or_else(SqlError::unavailable)?;
         let description = transaction.describe(statement, types).await;
-        drop(held);
+        drop(guard);
         if !self.began {
             self.end(async |transaction| transaction.roll_back().await).await?;
         }
@@ -178,21 +178,21 @@ impl Session for PostgresSession {
     }
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        self.catch_up()?;
+        self.check_schema_version()?;
         let inner = self.inner.clone();
-        if let Some(job) = jobs::awaited(&call) {
-            let ended = jobs::ended(&inner, job);
+        if let Some(job) = jobs::awaited_job(&call) {
+            let ended = jobs::wait_for(&inner, job);
             if let First::Right(()) = race::first(ended, inner.until(call.deadline)).await {
                 return Err(SqlError::deadline_exceeded());
             }
         }
         let open = self.open().await?;
-        let mut held = open.holder.transaction.lock().await;
-        let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
+        let mut guard = open.holder.transaction.lock().await;
+        let transaction = guard.as_mut().ok_or_else(SqlError::unavailable)?;
         match race::first(transaction.run(&call, rows), inner.until(call.deadline)).await {
             First::Left(outcome) => {
                 if outcome.as_ref().is_err_and(|error| *error == SqlError::schema_conflict()) {
-                    drop(held);
+                    drop(guard);
                     self.epoch = inner.epoch();
                 }
                 outcome
@@ -205,8 +205,8 @@ impl Session for PostgresSession {
     async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
         match &self.open {
             Some(open) => {
-                let mut held = open.holder.transaction.lock().await;
-                held.as_mut().ok_or_else(SqlError::unavailable)?.configure(settings.clone()).await?;
+                let mut guard = open.holder.transaction.lock().await;
+                guard.as_mut().ok_or_else(SqlError::unavailable)?.configure(settings.clone()).await?;
             }
             // Only to validate the settings.
             None => {
@@ -231,7 +231,7 @@ impl Session for PostgresSession {
                 let committed = transaction.commit().await;
                 epoch = transaction.epoch;
                 if transaction.submits && committed.is_ok() {
-                    jobs::submitted(&inner);
+                    jobs::schedule(&inner);
                 }
                 if committed.is_err() {
                     // The transaction is over either way. If the rollback fails, nothing was done.
@@ -253,7 +253,7 @@ impl Session for PostgresSession {
 
 impl PostgresSession {
     /// Fails once if the schema has changed since the last statement.
-    fn catch_up(&mut self) -> Result<(), SqlError> {
+    fn check_schema_version(&mut self) -> Result<(), SqlError> {
         let epoch = self.inner.epoch();
         if std::mem::replace(&mut self.epoch, epoch) == epoch {
             Ok(())
@@ -310,7 +310,7 @@ impl Inner {
     }
 
     /// Remembers whether functions may exist.
-    fn saw_definition(&self, statement: &Statement) {
+    fn note_functions(&self, statement: &Statement) {
         if statement.mentions("FUNCTION") {
             self.functions.store(true, Ordering::SeqCst);
         }

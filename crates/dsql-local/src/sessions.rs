@@ -100,7 +100,7 @@ impl Sessions {
 
     pub(crate) fn set_limits(&self, limits: Limits, now: Moment) {
         let mut table = self.table.lock();
-        table.bucket.reshape(limits.per_second, limits.burst, now);
+        table.bucket.set_limits(limits.per_second, limits.burst, now);
         table.limits = limits;
         table.trim(now);
     }

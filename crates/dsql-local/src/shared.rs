@@ -85,7 +85,7 @@ impl Shared {
         let (shared, due) = (self.clone(), now.saturating_add(after));
         self.tasks.spawn(async move {
             if shared.until_healed(shared.clock.sleep_until(due), || !shared.faults.has(id)).await
-                && shared.faults.falls_due(id)
+                && shared.faults.strike_delayed(id)
             {
                 shared.sever(fraction);
             }

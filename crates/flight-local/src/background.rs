@@ -14,7 +14,7 @@ use crate::result_stream::ResultStream;
 pub(crate) struct BackgroundStatement {
     pub(crate) run: Arc<Execution>,
     outcome: Mutex<Outcome>,
-    bell: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ enum Outcome {
     Ready(Box<ResultStream>),
     Failed(Status),
     /// A client has fetched it.
-    Taken,
+    Fetched,
 }
 
 /// What a poll finds.
@@ -37,20 +37,20 @@ pub(crate) enum PollState {
 
 impl BackgroundStatement {
     pub(crate) fn new(run: Arc<Execution>) -> Self {
-        Self { run, outcome: Mutex::new(Outcome::None), bell: Notify::new() }
+        Self { run, outcome: Mutex::new(Outcome::None), changed: Notify::new() }
     }
 
     /// Sets the first rows, or the error.
     pub(crate) fn set(&self, answer: Result<ResultStream, Status>) {
         let outcome = answer.map_or_else(Outcome::Failed, |answer| Outcome::Ready(Box::new(answer)));
         *self.outcome.lock() = outcome;
-        self.bell.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn look(&self) -> PollState {
         match &*self.outcome.lock() {
             Outcome::None => PollState::Nothing,
-            Outcome::Ready(_) | Outcome::Taken => PollState::Result,
+            Outcome::Ready(_) | Outcome::Fetched => PollState::Result,
             Outcome::Failed(status) => PollState::Failure(status.clone()),
         }
     }
@@ -59,21 +59,21 @@ impl BackgroundStatement {
     pub(crate) async fn found(&self) {
         loop {
             // Created before the check, so that no notification is missed.
-            let bell = self.bell.notified();
+            let changed = self.changed.notified();
             if !matches!(self.look(), PollState::Nothing) {
                 return;
             }
-            bell.await;
+            changed.await;
         }
     }
 
     /// Takes the result; it can be fetched once.
     pub(crate) async fn take(&self) -> Result<ResultStream, Status> {
         self.found().await;
-        match std::mem::replace(&mut *self.outcome.lock(), Outcome::Taken) {
+        match std::mem::replace(&mut *self.outcome.lock(), Outcome::Fetched) {
             Outcome::Ready(answer) => Ok(*answer),
             Outcome::Failed(status) => Err(status),
-            Outcome::None | Outcome::Taken => Err(Status::not_found("the result was fetched already")),
+            Outcome::None | Outcome::Fetched => Err(Status::not_found("the result was fetched already")),
         }
     }
 }

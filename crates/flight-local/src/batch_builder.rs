@@ -237,7 +237,7 @@ impl BatchBuilder {
     }
 
     /// Finishes the batch; the next row begins another.
-    pub(crate) fn cut(&mut self) -> Result<RecordBatch, Failure> {
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch, Failure> {
         let schema = self.schema();
         let arrays = self.columns.iter_mut().map(Column::finish).collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
@@ -269,7 +269,7 @@ mod tests {
         while let Some(row) = rows.next().unwrap() {
             builder.append(row)?;
         }
-        builder.cut()
+        builder.finish()
     }
 
     #[test]

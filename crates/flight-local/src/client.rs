@@ -23,14 +23,14 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// The listener's address.
     pub(crate) local: SocketAddr,
-    cut: AtomicBool,
+    was_reset: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Client {
     /// Resets the connection: the peer does not get data that is still buffered.
-    pub(crate) fn cut(&self) {
-        self.cut.store(true, Ordering::SeqCst);
+    pub(crate) fn reset(&self) {
+        self.was_reset.store(true, Ordering::SeqCst);
         self.waker.wake();
     }
 }
@@ -41,9 +41,9 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn cut_all_but(&self, spared: Option<u64>) {
+    pub(crate) fn reset_all_but(&self, spared: Option<u64>) {
         for client in self.open.lock().values().filter(|client| Some(client.number) != spared) {
-            client.cut();
+            client.reset();
         }
     }
 
@@ -69,15 +69,16 @@ impl ClientSocket {
         socket.set_nodelay(true)?;
         let local = socket.local_addr()?;
         let number = shared.tally.connections_ever.fetch_add(1, Ordering::Relaxed);
-        let client = Client { number, peer, local, cut: AtomicBool::new(false), waker: AtomicWaker::new() };
+        let client =
+            Client { number, peer, local, was_reset: AtomicBool::new(false), waker: AtomicWaker::new() };
         let client = Arc::new(client);
         shared.clients.open.lock().insert(number, client.clone());
         Ok(Self { socket, client, shared: shared.clone() })
     }
 
-    /// Fails once the connection was reset by `cut`.
+    /// Fails once the connection was reset.
     fn intact(&self) -> io::Result<()> {
-        if !self.client.cut.load(Ordering::SeqCst) {
+        if !self.client.was_reset.load(Ordering::SeqCst) {
             return Ok(());
         }
         // The peer gets a TCP reset, as if the machine had lost power.

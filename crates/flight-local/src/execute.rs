@@ -11,7 +11,7 @@ use rusqlite::{Batch, Connection, Statement};
 use crate::batch_builder::BatchBuilder;
 use crate::error::Failure;
 use crate::execution::Execution;
-use crate::parameters::{Rows, places};
+use crate::parameters::{Rows, parameter_columns};
 use crate::result_stream::BatchSink;
 use crate::runtime::now;
 
@@ -42,7 +42,7 @@ pub(crate) fn query(
 ) -> Result<(), Failure> {
     let mut last = all_but_last(connection, &bound.text, run)?.0;
     if last.column_count() == 0 {
-        let changed = each_row(&mut last, bound, |statement| exhaust(connection, statement, run))?;
+        let changed = each_row(&mut last, bound, |statement| run_to_end(connection, statement, run))?;
         // A statement without rows returns its number of changed rows.
         let count: ArrayRef = Arc::new(Int64Array::from(vec![changed]));
         let count = RecordBatch::try_from_iter([("Count", count)])?;
@@ -57,7 +57,7 @@ pub(crate) fn query(
         }
         match builder.rows {
             0 => Ok(()),
-            _ => output.batch(builder.cut()?),
+            _ => output.batch(builder.finish()?),
         }
     };
     let mut cut = now();
@@ -84,7 +84,7 @@ pub(crate) fn update(
     run: &Execution,
 ) -> Result<i64, Failure> {
     let (mut last, before) = all_but_last(connection, &bound.text, run)?;
-    Ok(before + each_row(&mut last, bound, |statement| exhaust(connection, statement, run))?)
+    Ok(before + each_row(&mut last, bound, |statement| run_to_end(connection, statement, run))?)
 }
 
 /// Inspects a statement without running it. Returns `None` for several statements: a later one may need
@@ -129,7 +129,7 @@ fn all_but_last<'a>(
         if matches!(ahead, Ok(None)) {
             return Ok((statement, changed));
         }
-        changed += exhaust(connection, &mut statement, run)?;
+        changed += run_to_end(connection, &mut statement, run)?;
         statement = match ahead {
             Ok(Some(next)) => next,
             _ => batch.next()?.ok_or_else(nothing)?,
@@ -158,10 +158,10 @@ fn each_row(
     };
     let mut sum = 0;
     for batch in batches {
-        let places = places(statement, batch)?;
+        let columns = parameter_columns(statement, batch)?;
         let rows = Rows::new(batch)?;
         for row in 0..rows.len {
-            rows.bind(row, &places, statement)?;
+            rows.bind(row, &columns, statement)?;
             sum += act(statement)?;
         }
     }
@@ -169,7 +169,11 @@ fn each_row(
 }
 
 /// Runs a statement to its end. Returns the number of changed rows.
-fn exhaust(connection: &Connection, statement: &mut Statement<'_>, run: &Execution) -> Result<i64, Failure> {
+fn run_to_end(
+    connection: &Connection,
+    statement: &mut Statement<'_>,
+    run: &Execution,
+) -> Result<i64, Failure> {
     let before = connection.total_changes();
     let mut rows = statement.raw_query();
     while next(&mut rows, run)?.is_some() {}

@@ -12,7 +12,7 @@ use crate::counters::{Tally, add};
 use crate::runtime::now;
 
 /// The interval after which `sleep_ms` counts a step.
-const NAP: Duration = Duration::from_millis(5);
+const INTERVAL: Duration = Duration::from_millis(5);
 
 thread_local! {
     /// What this thread executes. SQLite's callbacks do not get the statement, but a statement stays on its
@@ -24,32 +24,32 @@ thread_local! {
 pub(crate) struct Execution {
     tally: Arc<Tally>,
     /// How long it waits for another session's transaction.
-    patience: Duration,
+    busy_timeout: Duration,
     cancelled: AtomicBool,
     over: AtomicBool,
     /// Wakes tasks that wait for one of the two.
-    bell: Notify,
+    changed: Notify,
     /// Wakes the sleeping thread that executes it.
-    nap: (Mutex<()>, Condvar),
+    sleeper: (Mutex<()>, Condvar),
     /// The bits of an `f64`; NaN if unknown.
     progress: AtomicU64,
     /// Whether the statement reports its progress; then `sleep_ms` does not.
-    tells: AtomicBool,
+    reports_progress: AtomicBool,
     /// Whether its result is discarded.
     discard: AtomicBool,
 }
 
 impl Execution {
-    pub(crate) fn new(tally: Arc<Tally>, patience: Duration) -> Arc<Self> {
+    pub(crate) fn new(tally: Arc<Tally>, busy_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             tally,
-            patience,
+            busy_timeout,
             cancelled: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            bell: Notify::new(),
-            nap: (Mutex::new(()), Condvar::new()),
+            changed: Notify::new(),
+            sleeper: (Mutex::new(()), Condvar::new()),
             progress: AtomicU64::new(f64::NAN.to_bits()),
-            tells: AtomicBool::new(false),
+            reports_progress: AtomicBool::new(false),
             discard: AtomicBool::new(false),
         })
     }
@@ -58,19 +58,18 @@ impl Execution {
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         // The lock orders this after a check of the flag that is about to sleep.
-        drop(self.nap.0.lock());
-        self.nap.1.notify_all();
-        self.bell.notify_waiters();
+        drop(self.sleeper.0.lock());
+        self.sleeper.1.notify_all();
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Marks it as ended.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
-        self.bell.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn discard_output(&self) {
@@ -82,21 +81,21 @@ impl Execution {
     }
 
     pub(crate) async fn cancelled(&self) {
-        self.rung(&self.cancelled).await;
+        self.wait_for(&self.cancelled).await;
     }
 
     pub(crate) async fn ended(&self) {
-        self.rung(&self.over).await;
+        self.wait_for(&self.over).await;
     }
 
-    async fn rung(&self, flag: &AtomicBool) {
+    async fn wait_for(&self, flag: &AtomicBool) {
         loop {
             // Created before the check, so that no notification is missed.
-            let bell = self.bell.notified();
+            let changed = self.changed.notified();
             if flag.load(Ordering::SeqCst) {
                 return;
             }
-            bell.await;
+            changed.await;
         }
     }
 
@@ -111,7 +110,7 @@ impl Execution {
     }
 
     pub(crate) fn report_progress(&self, progress: f64) {
-        self.tells.store(true, Ordering::Relaxed);
+        self.reports_progress.store(true, Ordering::Relaxed);
         self.set_progress(progress);
     }
 
@@ -124,13 +123,13 @@ impl Execution {
         let start = now();
         loop {
             let slept = now().duration_since(start);
-            if !time.is_zero() && !self.tells.load(Ordering::Relaxed) {
+            if !time.is_zero() && !self.reports_progress.load(Ordering::Relaxed) {
                 self.set_progress(slept.as_secs_f64() / time.as_secs_f64());
             }
             if slept >= time {
                 return !self.is_cancelled();
             }
-            if !self.doze(NAP.min(time.saturating_sub(slept))) {
+            if !self.wait(INTERVAL.min(time.saturating_sub(slept))) {
                 return false;
             }
             self.steps(1);
@@ -141,14 +140,14 @@ impl Execution {
     fn wait_for_writer(&self, before: i32) -> bool {
         let moment = Duration::from_millis(1);
         let waited = moment.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
-        waited < self.patience && self.doze(moment)
+        waited < self.busy_timeout && self.wait(moment)
     }
 
     /// Sleeps until the time is over or it is cancelled. Returns false if it was cancelled.
-    fn doze(&self, time: Duration) -> bool {
-        let mut guard = self.nap.0.lock();
+    fn wait(&self, time: Duration) -> bool {
+        let mut guard = self.sleeper.0.lock();
         if !self.is_cancelled() {
-            self.nap.1.wait_for(&mut guard, time);
+            self.sleeper.1.wait_for(&mut guard, time);
         }
         !self.is_cancelled()
     }

@@ -27,7 +27,6 @@ struct Plan {
     refusal: Mutex<Refusal>,
 }
 
-/// How long new connections are refused.
 #[derive(Clone, Copy, Debug, Default)]
 enum Refusal {
     #[default]

@@ -76,7 +76,6 @@ impl Handle {
         TicketStatementQuery { statement_handle: self.bytes() }.as_any()
     }
 
-    /// The statement of a ticket.
     pub(crate) fn of_ticket(ticket: &[u8]) -> Option<Self> {
         let any = Any::decode(ticket).ok()?;
         let ticket = any.unpack::<TicketStatementQuery>().ok()??;

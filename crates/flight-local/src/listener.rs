@@ -53,7 +53,7 @@ async fn reboot(
     for listener in listeners {
         closed.push(listener.close().await?);
     }
-    shared.clients.cut_all_but(spare);
+    shared.clients.reset_all_but(spare);
     shared.sessions.end_all();
     runtime::sleep(down).await;
     listeners.iter().zip(closed).try_for_each(|(listener, closed)| listener.open_again(closed))

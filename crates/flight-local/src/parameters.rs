@@ -97,7 +97,10 @@ impl Rows {
 
 /// Maps parameters to columns: by name if every parameter has one that the batch knows, otherwise by
 /// position.
-pub(crate) fn places(statement: &Statement<'_>, batch: &RecordBatch) -> Result<Vec<usize>, Failure> {
+pub(crate) fn parameter_columns(
+    statement: &Statement<'_>,
+    batch: &RecordBatch,
+) -> Result<Vec<usize>, Failure> {
     let wanted = statement.parameter_count();
     let schema = batch.schema();
     let named: Option<Vec<usize>> = (1..=wanted)
@@ -144,7 +147,7 @@ mod tests {
         let ask = |sql: &str, row: usize| {
             let mut statement = connection.prepare(sql)?;
             let places = places(&statement, &values)?;
-            Rows::new(&values)?.bind(row, &places, &mut statement)?;
+            Rows::new(&values)?.bind(row, &columns, &mut statement)?;
             let mut rows = statement.raw_query();
             let text = rows.next()?.map(|row| row.get::<_, String>(0)).transpose()?;
             Ok::<_, Failure>(text.unwrap_or_default())

@@ -52,7 +52,6 @@ impl BatchSink for ResultSender {
     }
 }
 
-/// A result in memory.
 #[derive(Debug, Default)]
 pub(crate) struct CollectedResult {
     pub(crate) schema: Option<SchemaRef>,

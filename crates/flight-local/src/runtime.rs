@@ -62,17 +62,14 @@ impl Drop for ServerRuntime {
     }
 }
 
-/// Spawns a task on the caller's runtime.
 pub(crate) fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     tokio::spawn(future)
 }
 
-/// Runs blocking work on its own thread.
 pub(crate) fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     tokio::task::spawn_blocking(work)
 }
 
-/// Waits for a future on a blocking thread.
 pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     Handle::current().block_on(future)
 }

@@ -151,7 +151,7 @@ impl FlightLocal {
     /// # Cancel safety
     /// If dropped, the server still stops.
     pub async fn stop(mut self) {
-        self.shared.clients.cut_all_but(None);
+        self.shared.clients.reset_all_but(None);
         self.shared.sessions.end_all();
         self.threads.stop(PATIENCE).await;
     }
@@ -160,7 +160,7 @@ impl FlightLocal {
 /// Cancels statements without waiting for them.
 impl Drop for FlightLocal {
     fn drop(&mut self) {
-        self.shared.clients.cut_all_but(None);
+        self.shared.clients.reset_all_but(None);
         self.shared.sessions.end_all();
     }
 }

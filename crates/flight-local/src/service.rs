@@ -43,12 +43,10 @@ pub(crate) struct Service {
     shared: Arc<Shared>,
 }
 
-/// The caller of a request.
 #[derive(Debug)]
 struct Caller {
     client: Arc<Client>,
     cookie: Option<String>,
-    /// The remaining time of the call.
     time_left: Option<Duration>,
 }
 
@@ -78,7 +76,7 @@ impl Service {
     }
 
     /// Adds the session's headers to an answer.
-    fn signed<T>(&self, answer: T, session: &Session) -> Response<T> {
+    fn respond<T>(&self, answer: T, session: &Session) -> Response<T> {
         let mut response = Response::new(answer);
         let mut say = |name: &'static str, value: &str| {
             if let Ok(value) = MetadataValue::try_from(value) {
@@ -93,7 +91,6 @@ impl Service {
     }
 }
 
-/// The session cookie.
 fn cookie(headers: &MetadataMap) -> Option<String> {
     headers
         .get_all("cookie")

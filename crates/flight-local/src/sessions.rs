@@ -17,7 +17,6 @@ use crate::shared::Shared;
 
 pub(crate) const COOKIE: &str = "arrow_flight_session_id";
 
-/// How a session is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Peer(SocketAddr, SocketAddr),
@@ -52,7 +51,6 @@ struct Table {
 struct Entry {
     session: Arc<Session>,
     key: Key,
-    /// The connections that use it.
     clients: BTreeSet<u64>,
     /// How often its last connection has closed. A linger timer is valid for one of these times.
     left: u64,

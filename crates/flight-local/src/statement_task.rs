@@ -51,7 +51,7 @@ pub(crate) async fn run_internal<T: Send + 'static>(
 
 /// Runs a statement when the session is free. If this future is dropped, the statement stops, unless it runs
 /// as a separate task.
-pub(crate) async fn perform<T: Send + 'static>(
+pub(crate) async fn run_statement<T: Send + 'static>(
     shared: Arc<Shared>,
     task: StatementTask,
     work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
@@ -89,7 +89,7 @@ async fn execute_with_faults<T: Send + 'static>(
             return Err(interrupted());
         }
         Fault::ResetBefore => {
-            client.cut();
+            client.reset();
             return Err(Status::unavailable("a fault has cut the connection"));
         }
         Fault::ResetAfter => run.discard_output(),
@@ -97,7 +97,7 @@ async fn execute_with_faults<T: Send + 'static>(
     }
     let result = on_thread(shared, session, connection, run.clone(), work).await;
     if fault == Fault::ResetAfter {
-        client.cut();
+        client.reset();
     }
     result.map_err(|failure| failure.status(shared.config.internal_errors))
 }
@@ -136,14 +136,14 @@ async fn on_thread<T: Send + 'static>(
 type Begun = (Receiver<FlightData>, JoinHandle<Result<(), Status>>, CancelOnDrop);
 
 /// Starts a statement as a separate task.
-pub(crate) fn begin(shared: &Arc<Shared>, task: StatementTask, source: ResultSource) -> Begun {
+pub(crate) fn start(shared: &Arc<Shared>, task: StatementTask, source: ResultSource) -> Begun {
     let persists = !shared.config.interrupt_on_drop;
     let run = task.run.clone();
     let (sender, messages) = pipe(&run, persists);
     let max_rows = shared.config.max_batch_rows.max(1);
     let work =
         move |connection: &Connection, run: &Execution| produce(connection, &source, max_rows, sender, run);
-    let task = runtime::spawn(perform(shared.clone(), task, work));
+    let task = runtime::spawn(run_statement(shared.clone(), task, work));
     (messages, task, CancelOnDrop::new(run, !persists))
 }
 
@@ -167,22 +167,21 @@ fn produce(
 }
 
 /// Starts a statement and waits for the beginning of its result.
-pub(crate) async fn answer(
+pub(crate) async fn run_to_stream(
     shared: &Arc<Shared>,
     task: StatementTask,
     source: ResultSource,
 ) -> Result<ResultStream, Status> {
-    let (messages, task, cancel_on_drop) = begin(shared, task, source);
+    let (messages, task, cancel_on_drop) = start(shared, task, source);
     ResultStream::begin(messages, task, shared.tally.clone(), cancel_on_drop).await
 }
 
-/// Runs a statement and waits for its value.
-pub(crate) async fn outcome<T: Send + 'static>(
+pub(crate) async fn run_to_value<T: Send + 'static>(
     shared: &Arc<Shared>,
     task: StatementTask,
     work: impl FnOnce(&Connection, &Execution) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Status> {
     let _cancel_on_drop = CancelOnDrop::new(task.run.clone(), shared.config.interrupt_on_drop);
-    let task = runtime::spawn(perform(shared.clone(), task, work));
+    let task = runtime::spawn(run_statement(shared.clone(), task, work));
     task.await.unwrap_or_else(|_| Err(Status::internal("the statement's thread ended early")))
 }

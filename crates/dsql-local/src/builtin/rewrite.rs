@@ -117,7 +117,6 @@ fn guards(column: &Ident, of: Type, length: Option<u64>) -> Result<Vec<ColumnOpt
     }
 }
 
-/// The length of a character type.
 fn length(of: &DataType) -> Option<u64> {
     match of {
         DataType::Varchar(length)

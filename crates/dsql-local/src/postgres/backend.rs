@@ -234,7 +234,6 @@ pub(super) fn lost(error: impl std::error::Error) -> SqlError {
     SqlError::unavailable().detail(error.to_string())
 }
 
-/// The body of a message.
 pub(super) struct Body(pub(super) Bytes);
 
 impl Body {

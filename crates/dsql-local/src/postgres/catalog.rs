@@ -69,11 +69,12 @@ const GEOMETRIC: &[(Oid, &str)] = &[
 ];
 
 /// Sets the default precision of numeric columns, and attaches the trigger to new tables.
-const SETTLE: &str = "SELECT pg_catalog.dsql_local_bare_numerics(); SELECT pg_catalog.dsql_local_attach()";
+const FINISH_DDL: &str =
+    "SELECT pg_catalog.dsql_local_bare_numerics(); SELECT pg_catalog.dsql_local_attach()";
 
 /// Checks that the service could have this schema.
 pub(super) async fn audit(backend: &mut Backend, rules: Rules) -> Result<(), SqlError> {
-    backend.run(SETTLE).await?;
+    backend.run(FINISH_DDL).await?;
     let spec = if rules == Rules::Spec { "true" } else { "false" };
     refuse(backend, &AUDIT.replace("$spec", spec)).await
 }

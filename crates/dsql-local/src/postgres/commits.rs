@@ -81,7 +81,6 @@ impl Commits {
         CommitMark { done, begun: self.begun.load(Ordering::SeqCst) }
     }
 
-    /// Whether any transaction may have committed since the mark.
     pub(super) fn any_since(&self, mark: CommitMark) -> bool {
         mark.begun != mark.done || self.begun.load(Ordering::SeqCst) != mark.begun
     }

@@ -29,11 +29,11 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 pub(super) struct Jobs {
     named: AtomicU64,
     /// Held while jobs run: one at a time.
-    turn: Mutex<()>,
+    running: Mutex<()>,
 }
 
 /// Schedules the jobs of a transaction that has committed.
-pub(super) fn submitted(inner: &Arc<Inner>) {
+pub(super) fn schedule(inner: &Arc<Inner>) {
     let (weak, clock) = (Arc::downgrade(inner), inner.clock.clone());
     let due = clock.now().saturating_add(DELAY);
     Spawner::here().spawn(async move {
@@ -46,7 +46,7 @@ pub(super) fn submitted(inner: &Arc<Inner>) {
 }
 
 /// The job id in a `CALL sys.wait_for_job(...)`, if it can be read from the statement.
-pub(super) fn awaited(call: &Call<'_>) -> Option<String> {
+pub(super) fn awaited_job(call: &Call<'_>) -> Option<String> {
     if !call.statement.begins(&["CALL", "SYS", "WAIT_FOR_JOB"]) {
         return None;
     }
@@ -69,7 +69,7 @@ pub(super) fn awaited(call: &Call<'_>) -> Option<String> {
 ///
 /// # Cancel safety
 /// If dropped, the job continues.
-pub(super) async fn ended(inner: &Arc<Inner>, id: String) {
+pub(super) async fn wait_for(inner: &Arc<Inner>, id: String) {
     let inner = inner.clone();
     // On failure, the job keeps its status, which clients can read.
     let run = async move { drop(inner.run_jobs(&format!("job_id = {}", literal(&id))).await) };
@@ -87,7 +87,7 @@ impl Inner {
 
     /// Runs the unfinished jobs that match a condition, one after another.
     async fn run_jobs(self: &Arc<Self>, which: &str) -> Result<(), SqlError> {
-        let _priority = self.jobs.turn.lock().await;
+        let _running = self.jobs.running.lock().await;
         let mut superuser = self.backend(&Role::superuser(), &[]).await?;
         let find = format!(
             "UPDATE pg_catalog.dsql_local_jobs j SET status = 'processing', update_time = clock_timestamp()

@@ -26,7 +26,7 @@ use crate::race::{self, First};
 use crate::runtime::Spawner;
 
 /// How long a statement may run before the scheduler looks for the transactions that block it.
-const PATIENCE: Duration = Duration::from_millis(2);
+const BLOCK_CHECK: Duration = Duration::from_millis(2);
 
 /// A transaction that may hold locks.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl LockScheduler {
     ) -> T {
         let mut work = pin!(work);
         loop {
-            match race::first(&mut work, pause(PATIENCE)).await {
+            match race::first(&mut work, pause(BLOCK_CHECK)).await {
                 First::Left(done) => return done,
                 First::Right(()) => {}
             }
@@ -90,9 +90,9 @@ impl LockScheduler {
     async fn revoke_locks(&self, inner: &Arc<Inner>, pid: i32) {
         let Some(holder) = self.holders.lock().get(&pid).cloned() else { return };
         let mut lock = pin!(holder.transaction.clone().lock_owned());
-        let mut held = loop {
-            match race::first(&mut lock, pause(PATIENCE)).await {
-                First::Left(held) => break held,
+        let mut guard = loop {
+            match race::first(&mut lock, pause(BLOCK_CHECK)).await {
+                First::Left(guard) => break guard,
                 First::Right(()) if stop(inner.clone(), holder.clone(), pid).await => {}
                 // It may have released its locks and wait for priority. The caller looks again for what
                 // blocks it.
@@ -100,13 +100,13 @@ impl LockScheduler {
             }
         };
         // Once begun, it runs to its end, even if the caller is cancelled.
-        let detached = async move {
-            if let Some(transaction) = held.as_mut() {
+        let released = async move {
+            if let Some(transaction) = guard.as_mut() {
                 // If this fails, the connection is lost; the next use reports it.
                 drop(transaction.release_locks().await);
             }
         };
-        Spawner::here().finish(detached).await;
+        Spawner::here().finish(released).await;
     }
 
     /// The process ids that block a connection.

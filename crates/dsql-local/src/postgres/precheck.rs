@@ -118,7 +118,6 @@ fn locked(select: &Select) -> Option<String> {
     ))
 }
 
-/// The columns that a condition fixes to one value.
 fn equalities(condition: &Expr, fixed: &mut BTreeSet<String>) {
     let column = |expr: &Expr| -> Option<Ident> {
         match expr {

@@ -22,7 +22,6 @@ impl Request {
         request
     }
 
-    /// The simple protocol.
     pub(super) fn query(sql: &str) -> Self {
         let mut request = Self::default();
         request.message(b'Q', |body| put_string(body, sql));

@@ -11,7 +11,6 @@ use crate::error::SqlError;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TableInfo {
-    /// With its schema.
     pub(super) name: String,
     /// The columns that an INSERT can set.
     pub(super) written: Vec<String>,

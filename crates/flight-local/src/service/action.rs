@@ -83,7 +83,7 @@ impl Service {
             }
             "ClosePreparedStatement" => {
                 let request: ActionClosePreparedStatementRequest = unpack(body)?;
-                let handle = self.own(&session, &request.prepared_statement_handle, Kind::Prepared)?;
+                let handle = self.own_handle(&session, &request.prepared_statement_handle, Kind::Prepared)?;
                 if !session.close_prepared(handle.number) {
                     return Err(Status::not_found("the prepared statement was closed already"));
                 }
@@ -118,7 +118,7 @@ impl Service {
             }
             other => return Err(unknown(other)),
         };
-        Ok(self.signed(answer(result), &session))
+        Ok(self.respond(answer(result), &session))
     }
 
     /// The actions that `ListActions` lists: those that are supported, and those that are refused.
@@ -158,7 +158,7 @@ impl Service {
             Some(prebuilt) => (Some(prebuilt.schema().as_ref().clone()), Schema::empty()),
             None => {
                 let text = query.clone();
-                run_internal(&self.shared, session, move |connection| look(connection, &text)).await?
+                run_internal(&self.shared, session, move |connection| describe(connection, &text)).await?
             }
         };
         Ok(ActionCreatePreparedStatementResult {
@@ -188,7 +188,7 @@ impl Service {
 }
 
 /// The schema of a statement's result, if known, and of its parameters.
-fn look(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>, Schema), Failure> {
+fn describe(connection: &rusqlite::Connection, text: &str) -> Result<(Option<Schema>, Schema), Failure> {
     let looked = execute::describe(connection, text, |statement| {
         // SQLite does not know the types of parameters; Null means unknown.
         let parameter = |index: usize| {

@@ -19,7 +19,7 @@ use crate::result_source::ResultSource;
 use crate::result_stream::ResultStream;
 use crate::runtime;
 use crate::session::Session;
-use crate::statement_task::begin;
+use crate::statement_task::start;
 
 /// How long a poll waits for a result.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -47,8 +47,8 @@ impl Service {
                 (session, handle)
             }
         };
-        let info = self.look_in(&session, &handle).await?;
-        Ok(self.signed(info, &session))
+        let info = self.check_progress(&session, &handle).await?;
+        Ok(self.respond(info, &session))
     }
 
     async fn begin_polled(
@@ -68,7 +68,7 @@ impl Service {
         let number = task.number;
         let polled = Arc::new(BackgroundStatement::new(task.run.clone()));
         session.keep_polled(number, polled.clone());
-        let (messages, task, cancel_on_drop) = begin(&self.shared, task, source);
+        let (messages, task, cancel_on_drop) = start(&self.shared, task, source);
         let tally = self.shared.tally.clone();
         runtime::spawn(async move {
             polled.set(ResultStream::begin(messages, task, tally, cancel_on_drop).await)
@@ -76,7 +76,7 @@ impl Service {
         Ok(session.handle(Kind::Statement, number))
     }
 
-    async fn look_in(&self, session: &Session, handle: &Handle) -> Result<PollInfo, Status> {
+    async fn check_progress(&self, session: &Session, handle: &Handle) -> Result<PollInfo, Status> {
         let polled = session.polled(handle.number);
         let polled = polled.ok_or_else(|| Status::not_found("the statement has ended; start it again"))?;
         // Waits briefly: the client wants to report progress.

@@ -25,7 +25,7 @@ use crate::execute::{self, BoundStatement};
 use crate::handle::Kind;
 use crate::ingest::{IngestMessage, ingest};
 use crate::session::Session;
-use crate::statement_task::outcome;
+use crate::statement_task::run_to_value;
 
 /// How many batches may wait for the statement.
 const AHEAD: usize = 4;
@@ -52,7 +52,7 @@ impl Service {
             Command::CommandPreparedStatementUpdate(CommandPreparedStatementUpdate {
                 prepared_statement_handle,
             }) => {
-                let number = self.own(&session, &prepared_statement_handle, Kind::Prepared)?.number;
+                let number = self.own_handle(&session, &prepared_statement_handle, Kind::Prepared)?.number;
                 let prepared = session.prepared(number)?;
                 // Parameters in this call are for this call; otherwise those that were bound before apply.
                 let parameters = batches(data).await?.or(prepared.parameters);
@@ -67,18 +67,18 @@ impl Service {
             Command::CommandPreparedStatementQuery(CommandPreparedStatementQuery {
                 prepared_statement_handle,
             }) => {
-                let handle = self.own(&session, &prepared_statement_handle, Kind::Prepared)?;
+                let handle = self.own_handle(&session, &prepared_statement_handle, Kind::Prepared)?;
                 session.bind(handle.number, batches(data).await?.unwrap_or_default())?;
                 let result = DoPutPreparedStatementResult { prepared_statement_handle: Some(handle.bytes()) };
                 PutResult { app_metadata: result.encode_to_vec().into() }
             }
             Command::CommandStatementIngest(command) => {
                 self.check_transaction(&session, command.transaction_id.as_deref())?;
-                self.take_in(caller, &session, command, data).await?
+                self.ingest(caller, &session, command, data).await?
             }
             other => return Err(unknown(other.type_url())),
         };
-        Ok(self.signed(flow([answer]), &session))
+        Ok(self.respond(flow([answer]), &session))
     }
 
     async fn update(
@@ -89,13 +89,14 @@ impl Service {
         prepared: Option<u64>,
     ) -> Result<PutResult, Status> {
         let task = self.task(caller, session, &statement.text, prepared);
-        let changed =
-            outcome(&self.shared, task, move |connection, run| execute::update(connection, &statement, run))
-                .await?;
+        let changed = run_to_value(&self.shared, task, move |connection, run| {
+            execute::update(connection, &statement, run)
+        })
+        .await?;
         Ok(counted(if self.shared.config.zero_counts { 0 } else { changed }))
     }
 
-    async fn take_in(
+    async fn ingest(
         &self,
         caller: &Caller,
         session: &Arc<Session>,
@@ -105,7 +106,7 @@ impl Service {
         let task = self.task(caller, session, &format!("INGEST INTO {}", command.table), None);
         let (feed, fed) = channel(AHEAD);
         let tally = self.shared.tally.clone();
-        let taking = outcome(&self.shared, task, move |connection, run| {
+        let taking = run_to_value(&self.shared, task, move |connection, run| {
             ingest(connection, &command, fed, run, &tally)
         });
         let feeding = async move {

@@ -23,7 +23,7 @@ use crate::handle::{Handle, Kind};
 use crate::result_source::{ResultSource, spread};
 use crate::result_stream::{CollectedResult, encode, encode_schema};
 use crate::session::Session;
-use crate::statement_task::{StatementTask, answer, outcome, run_internal};
+use crate::statement_task::{StatementTask, run_internal, run_to_stream, run_to_value};
 
 impl Service {
     /// The schema of a statement, if known, and its tickets. The statement runs when they are redeemed.
@@ -44,7 +44,7 @@ impl Service {
             0 | 1 => self.one_endpoint(&session, source).await?,
             parts => self.several_endpoints(caller, &session, source, parts).await?,
         };
-        Ok(self.signed(info.with_descriptor(descriptor), &session))
+        Ok(self.respond(info.with_descriptor(descriptor), &session))
     }
 
     /// What a command returns.
@@ -57,7 +57,7 @@ impl Service {
             Command::CommandPreparedStatementQuery(CommandPreparedStatementQuery {
                 prepared_statement_handle,
             }) => {
-                let number = self.own(session, prepared_statement_handle, Kind::Prepared)?.number;
+                let number = self.own_handle(session, prepared_statement_handle, Kind::Prepared)?.number;
                 let prepared = session.prepared(number)?;
                 Ok(match ResultSource::of(&prepared.text) {
                     ResultSource::Statement(BoundStatement { text, .. }, _) => ResultSource::Statement(
@@ -72,7 +72,7 @@ impl Service {
     }
 
     /// Parses a handle, which must belong to this session.
-    pub(super) fn own(&self, session: &Session, handle: &[u8], kind: Kind) -> Result<Handle, Status> {
+    pub(super) fn own_handle(&self, session: &Session, handle: &[u8], kind: Kind) -> Result<Handle, Status> {
         let handle = Handle::read(handle, kind)?;
         match handle.session == session.id {
             true => Ok(handle),
@@ -81,14 +81,18 @@ impl Service {
     }
 
     async fn one_endpoint(&self, session: &Arc<Session>, source: ResultSource) -> Result<FlightInfo, Status> {
-        let schema = self.known(session, &source).await?;
+        let schema = self.schema_if_known(session, &source).await?;
         let handle = session.keep(session.new_run(&self.shared), source);
         let endpoint = FlightEndpoint::new().with_ticket(handle.ticket());
         Ok(info(schema.as_ref())?.with_endpoint(endpoint).with_app_metadata(handle.to_string()))
     }
 
     /// The schema, as far as it is known without running the statement. This also finds syntax errors.
-    async fn known(&self, session: &Arc<Session>, source: &ResultSource) -> Result<Option<Schema>, Status> {
+    async fn schema_if_known(
+        &self,
+        session: &Arc<Session>,
+        source: &ResultSource,
+    ) -> Result<Option<Schema>, Status> {
         match source {
             ResultSource::Statement(statement, _) => {
                 let text = statement.text.clone();
@@ -113,13 +117,13 @@ impl Service {
             }
             ResultSource::Batches(schema, batches) => spread(&schema, &batches, parts),
             ResultSource::Statement(statement, prepared) => {
-                let kept = self.kept(caller, session, statement, prepared).await?;
+                let kept = self.collect(caller, session, statement, prepared).await?;
                 let schema = kept.schema.unwrap_or_else(|| Arc::new(Schema::empty()));
                 spread(&schema, &kept.batches, parts)
             }
         };
         let schema = match sources.first() {
-            Some(first) => self.known(session, first).await?,
+            Some(first) => self.schema_if_known(session, first).await?,
             None => None,
         };
         let mut info = info(schema.as_ref())?.with_ordered(true);
@@ -141,7 +145,7 @@ impl Service {
     }
 
     /// Runs a statement to its end and keeps its result.
-    async fn kept(
+    async fn collect(
         &self,
         caller: &Caller,
         session: &Arc<Session>,
@@ -150,7 +154,7 @@ impl Service {
     ) -> Result<CollectedResult, Status> {
         let task = self.task(caller, session, &statement.text, prepared);
         let max_rows = self.shared.config.max_batch_rows.max(1);
-        outcome(&self.shared, task, move |connection, run: &Execution| {
+        run_to_value(&self.shared, task, move |connection, run: &Execution| {
             let mut kept = CollectedResult::default();
             execute::query(connection, &statement, max_rows, &mut kept, run)?;
             Ok::<_, Failure>(kept)
@@ -187,7 +191,7 @@ impl Service {
         }
         let session = self.session(caller)?;
         let source = self.source(&session, &command)?;
-        let schema = match (self.known(&session, &source).await?, &source) {
+        let schema = match (self.schema_if_known(&session, &source).await?, &source) {
             (Some(schema), _) => schema,
             (None, ResultSource::Statement(statement, _)) => {
                 let statement = statement.clone();
@@ -198,7 +202,7 @@ impl Service {
             }
             (None, _) => Schema::empty(),
         };
-        Ok(self.signed(schema_result(&schema)?, &session))
+        Ok(self.respond(schema_result(&schema)?, &session))
     }
 
     /// The result of a ticket, on any connection.
@@ -213,7 +217,7 @@ impl Service {
             let batch = self.catalog(&session, command).await?;
             let messages = [Ok(encode_schema(&batch.schema())), encode(&batch)];
             let messages = messages.map(|message| message.map_err(|failure| failure.status(false)));
-            return Ok(self.signed(Box::pin(stream::iter(messages)), &session));
+            return Ok(self.respond(Box::pin(stream::iter(messages)), &session));
         };
         let session = self.shared.sessions.named(&handle.session)?;
         let limit = |run: &Arc<Execution>| {
@@ -225,7 +229,7 @@ impl Service {
             limit(&polled.run);
             let answer = polled.take().await;
             session.forget_polled(handle.number);
-            return Ok(self.signed(Box::pin(answer?), &session));
+            return Ok(self.respond(Box::pin(answer?), &session));
         }
         let kept = session.redeem(handle.number);
         let (run, source) = kept.ok_or_else(|| {
@@ -244,15 +248,15 @@ impl Service {
                     count(&tally.batches_sent);
                     encode(&batch).map_err(|failure| failure.status(false))
                 });
-                return Ok(self.signed(Box::pin(stream::iter(schema.into_iter().chain(batches))), &session));
+                return Ok(self.respond(Box::pin(stream::iter(schema.into_iter().chain(batches))), &session));
             }
         };
         limit(&run);
         let client = caller.client.clone();
         let task =
             StatementTask { session: session.clone(), run, number: handle.number, prepared, client, text };
-        let answer = answer(&self.shared, task, source).await?;
-        Ok(self.signed(Box::pin(answer), &session))
+        let answer = run_to_stream(&self.shared, task, source).await?;
+        Ok(self.respond(Box::pin(answer), &session))
     }
 }
 

@@ -28,7 +28,7 @@ impl Service {
     }
 
     fn open_transaction(&self, session: &Session, id: &[u8]) -> Result<u64, Status> {
-        let number = self.own(session, id, Kind::Transaction)?.number;
+        let number = self.own_handle(session, id, Kind::Transaction)?.number;
         match session.transaction() == Some(number) {
             true => Ok(number),
             false => Err(Status::failed_precondition("the transaction has ended; begin another")),
@@ -76,7 +76,7 @@ impl Service {
         session: &Arc<Session>,
         request: &ActionEndSavepointRequest,
     ) -> Result<(), Status> {
-        let number = self.own(session, &request.savepoint_id, Kind::Savepoint)?.number;
+        let number = self.own_handle(session, &request.savepoint_id, Kind::Savepoint)?.number;
         let sql = match request.action {
             RELEASE => format!("RELEASE flight_local_{number}"),
             ROLLBACK => {

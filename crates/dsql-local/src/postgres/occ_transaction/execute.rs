@@ -76,7 +76,7 @@ impl OccTransaction {
             .map_err(|error| if locking.is_empty() { error } else { locking::explained(error) })?;
         if call.statement.kind() == Kind::Ddl {
             catalog::audit(&mut self.backend, self.inner.rules).await?;
-            self.inner.saw_definition(call.statement);
+            self.inner.note_functions(call.statement);
             self.schema_change = Some(text);
             self.submits = submits;
         }
