@@ -126,15 +126,15 @@ impl<E: Engine> Acceptor<E> {
         };
         count(&self.shared.tally.accepted);
         let ending = admitted.ending.clone();
-        let mut conversation = Connection::<E, _>::new(self.shared.clone(), wire, transactions);
-        match race::first(ending.reached(EndPhase::Severed), conversation.run(&ending)).await {
+        let mut connection = Connection::<E, _>::new(self.shared.clone(), wire, transactions);
+        match race::first(ending.reached(EndPhase::Severed), connection.run(&ending)).await {
             First::Left(()) | First::Right(End::Dropped) => count(&self.shared.tally.severed),
             First::Right(End::Expired) => count(&self.shared.tally.expired),
             First::Right(End::Left) => {}
         }
         // In this order: a client that sees its socket closed finds its slot free.
         drop(admitted);
-        drop(conversation);
+        drop(connection);
     }
 
     /// Holds a socket and sends nothing, until the fault ends or the client leaves.

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Denials {
     notice: Option<fn(&str)>,
-    kinds: Mutex<BTreeMap<&'static str, Reason>>,
+    reasons: Mutex<BTreeMap<&'static str, Reason>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,11 +26,11 @@ struct Reason {
 
 impl Denials {
     pub(crate) fn new(notice: Option<fn(&str)>) -> Self {
-        Self { notice, kinds: Mutex::default() }
+        Self { notice, reasons: Mutex::default() }
     }
 
     pub(crate) fn read(&self) -> BTreeMap<&'static str, u64> {
-        self.kinds.lock().iter().map(|(reason, reason_log)| (*reason, reason_log.count)).collect()
+        self.reasons.lock().iter().map(|(reason, entry)| (*reason, entry.count)).collect()
     }
 
     /// The token is not valid.
@@ -51,15 +51,15 @@ impl Denials {
 
     fn record(&self, reason: &'static str, role: &str, problem: &str, now: Duration) {
         let count = {
-            let mut kinds = self.kinds.lock();
-            let reason_log = kinds.entry(reason).or_default();
-            reason_log.count += 1;
+            let mut reasons = self.reasons.lock();
+            let entry = reasons.entry(reason).or_default();
+            entry.count += 1;
             // The clock may have been set back, so the distance counts.
-            if reason_log.last.is_some_and(|last| now.abs_diff(last) < PAUSE) {
+            if entry.last.is_some_and(|last| now.abs_diff(last) < PAUSE) {
                 return;
             }
-            reason_log.last = Some(now);
-            reason_log.count
+            entry.last = Some(now);
+            entry.count
         };
         if let Some(notice) = self.notice {
             // The client chooses the name of the role, so it is escaped for terminals.

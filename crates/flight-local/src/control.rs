@@ -76,7 +76,7 @@ pub(crate) fn execute(shared: &Shared, client: u64, body: &[u8]) -> Result<Strin
         Command::Refuse(time) => faults.refuse_connections_for(time),
         Command::Reboot(down) => {
             let (done, _) = oneshot::channel();
-            let reboot = Reboot { down, spare: Some(client), done };
+            let reboot = Reboot { down, keep_open: Some(client), done };
             shared.reboots.send(reboot).map_err(|_| Status::unavailable("the server has stopped"))?;
         }
         Command::Counters => return Ok(json(&shared.counters().named())),

@@ -24,7 +24,7 @@ pub(crate) struct Reboot {
     /// How long no connection is accepted.
     pub(crate) down: Duration,
     /// The connection that requested the reboot. It has no session, and waits for the answer.
-    pub(crate) spare: Option<u64>,
+    pub(crate) keep_open: Option<u64>,
     /// Gets the result.
     pub(crate) done: oneshot::Sender<std::io::Result<()>>,
 }
@@ -37,23 +37,23 @@ pub(crate) async fn serve_reboots(
     mut reboots: UnboundedReceiver<Reboot>,
     shared: Arc<Shared>,
 ) {
-    while let Some(Reboot { down, spare, done }) = reboots.recv().await {
+    while let Some(Reboot { down, keep_open, done }) = reboots.recv().await {
         // The caller may be gone.
-        let (Ok(()) | Err(_)) = done.send(reboot(&listeners, down, spare, &shared).await);
+        let (Ok(()) | Err(_)) = done.send(reboot(&listeners, down, keep_open, &shared).await);
     }
 }
 
 async fn reboot(
     listeners: &[Listener],
     down: Duration,
-    spare: Option<u64>,
+    keep_open: Option<u64>,
     shared: &Shared,
 ) -> std::io::Result<()> {
     let mut closed = Vec::new();
     for listener in listeners {
         closed.push(listener.close().await?);
     }
-    shared.clients.reset_all_but(spare);
+    shared.clients.reset_all_but(keep_open);
     shared.sessions.end_all();
     runtime::sleep(down).await;
     listeners.iter().zip(closed).try_for_each(|(listener, closed)| listener.open_again(closed))

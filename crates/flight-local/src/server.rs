@@ -140,7 +140,7 @@ impl FlightLocal {
     pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
         let (done, outcome) = oneshot::channel();
         let stopped = |_| std::io::Error::other("the server has stopped");
-        let reboot = Reboot { down, spare: None, done };
+        let reboot = Reboot { down, keep_open: None, done };
         self.shared.reboots.send(reboot).map_err(|_| stopped(()))?;
         outcome.await.map_err(|_| stopped(()))?
     }

@@ -71,7 +71,7 @@ struct RecentCommit {
     xid: String,
     /// How many commits had ended after it.
     done: u64,
-    unseen: LocksAndDeletes,
+    effects: LocksAndDeletes,
 }
 
 impl Commits {
@@ -90,15 +90,15 @@ impl Commits {
     /// open transaction; earlier commits are dropped.
     pub(super) fn begin(
         &self,
-        unseen: LocksAndDeletes,
+        effects: LocksAndDeletes,
         xid: String,
         oldest: Option<CommitMark>,
     ) -> CommitInProgress<'_> {
         let number = self.begun.fetch_add(1, Ordering::SeqCst);
         let mut recent = self.recent.lock();
         recent.retain(|recent| oldest.is_some_and(|oldest| oldest.done < recent.done));
-        if !unseen.is_empty() {
-            recent.push(RecentCommit { number, xid, done: u64::MAX, unseen });
+        if !effects.is_empty() {
+            recent.push(RecentCommit { number, xid, done: u64::MAX, effects });
         }
         CommitInProgress { commits: self, number }
     }
@@ -119,7 +119,7 @@ impl Commits {
     ) -> Vec<String> {
         let recent = self.recent.lock();
         let since = recent.iter().filter(|recent| recent.done > mark.done);
-        let conflicting = since.filter(|recent| recent.unseen.concerns(log, made));
+        let conflicting = since.filter(|recent| recent.effects.concerns(log, made));
         conflicting.map(|recent| recent.xid.clone()).collect()
     }
 }
@@ -227,8 +227,8 @@ mod tests {
             BTreeSet::from([(1, vec![Some(bytes::Bytes::from_static(key.as_bytes()))])])
         });
         let before = commits.mark();
-        let unseen = LocksAndDeletes { gone: keys("a"), ..LocksAndDeletes::default() };
-        drop(commits.begin(unseen, "8".to_owned(), Some(before)));
+        let effects = LocksAndDeletes { gone: keys("a"), ..LocksAndDeletes::default() };
+        drop(commits.begin(effects, "8".to_owned(), Some(before)));
         assert_eq!(commits.conflicting(&ChangeLog::default(), &keys("a"), before), ["8"]);
         assert!(commits.conflicting(&ChangeLog::default(), &keys("b"), before).is_empty());
     }

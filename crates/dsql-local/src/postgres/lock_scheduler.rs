@@ -40,7 +40,7 @@ pub(super) struct OpenTransaction {
 /// The open transactions, by the process id of their server process.
 #[derive(Debug, Default)]
 pub(super) struct LockScheduler {
-    turn: AsyncMutex<()>,
+    priority: AsyncMutex<()>,
     holders: Mutex<BTreeMap<i32, Arc<OpenTransaction>>>,
     watcher: AsyncMutex<Option<Backend>>,
 }
@@ -61,7 +61,7 @@ impl LockScheduler {
 
     /// Waits until no other transaction has priority.
     pub(super) async fn priority(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().await
+        self.priority.lock().await
     }
 
     /// Runs `work` on a connection and revokes the locks that it waits for. The caller must have priority.

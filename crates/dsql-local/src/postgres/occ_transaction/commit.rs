@@ -44,7 +44,7 @@ impl OccTransaction {
             Work::Applied | Work::Undone => {}
             Work::Conflicted(_) => return Err(SqlError::change_conflict()),
         }
-        self.check_unseen().await?;
+        self.check_locks_and_deletes().await?;
         // A deferred constraint may fail because of another transaction, and then it is too late to undo
         // anything.
         let others = self.inner.commits.any_since(self.mark);
@@ -70,7 +70,7 @@ impl OccTransaction {
     }
 
     /// Fails if a commit outside of the snapshot has locked or deleted the same rows.
-    async fn check_unseen(&mut self) -> Result<(), SqlError> {
+    async fn check_locks_and_deletes(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
         if !inner.commits.has_recent(self.mark) {
             return Ok(());
@@ -93,13 +93,13 @@ impl OccTransaction {
         if change.is_some() {
             self.epoch = inner.schema_changes();
         }
-        let mut unseen = LocksAndDeletes::of(&self.log);
-        unseen.gone = self.keys(Side::Gone).await?;
-        let xid = match unseen.is_empty() {
+        let mut effects = LocksAndDeletes::of(&self.log);
+        effects.gone = self.keys(Side::Gone).await?;
+        let xid = match effects.is_empty() {
             true => String::new(),
             false => self.backend.values("SELECT pg_current_xact_id()").await?.concat(),
         };
-        let in_progress = inner.commits.begin(unseen, xid, inner.locks.oldest());
+        let in_progress = inner.commits.begin(effects, xid, inner.locks.oldest());
         let mut committed = false;
         let take = |tag: u8, Body(body): Body| {
             committed |= tag == b'C' && body.starts_with(b"COMMIT");
