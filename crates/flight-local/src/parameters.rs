@@ -146,7 +146,7 @@ mod tests {
         ]);
         let ask = |sql: &str, row: usize| {
             let mut statement = connection.prepare(sql)?;
-            let places = places(&statement, &values)?;
+            let columns = parameter_columns(&statement, &values)?;
             Rows::new(&values)?.bind(row, &columns, &mut statement)?;
             let mut rows = statement.raw_query();
             let text = rows.next()?.map(|row| row.get::<_, String>(0)).transpose()?;
