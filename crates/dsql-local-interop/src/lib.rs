@@ -1,1 +1,1 @@
-//! dsql-local against clients that others wrote; all of it is in `tests/`.
+//! Tests of dsql-local with third-party clients; all of them are in `tests/`.

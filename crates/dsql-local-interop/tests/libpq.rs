@@ -90,7 +90,7 @@ fn pgbench_runs_its_own_script_and_ours_in_every_mode() {
         }
     }
     fs::remove_file(script).unwrap();
-    // Money is neither made nor lost.
+    // The sum of all balances stays the same.
     let sums = psql(
         &cluster,
         "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)",

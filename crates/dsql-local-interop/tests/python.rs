@@ -1,4 +1,4 @@
-//! Python's clients: boto3, psycopg and AWS's own connector. The script is `tests/python/clients.py`.
+//! Python clients: boto3, psycopg and AWS's own connector. The script is `tests/python/clients.py`.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use dsql_local::{Cluster, Config, Credentials};
 const KEY: &str = "AKIDINTEROP";
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 
-/// Runs one function of the script, with no more in the environment than a client needs.
+/// Runs one function of the script with a minimal environment.
 fn run(function: &str, endpoint: &str, config: Config) {
     let config = Config {
         endpoint: endpoint.to_owned(),
@@ -47,7 +47,7 @@ fn boto3s_tokens_open_psycopgs_connections() {
 
 #[test]
 fn boto3s_token_one_second_too_old_is_refused_with_the_hint() {
-    // A second more than the token's life, and one for the time it takes to get here.
+    // One second more than the token's validity, and one for the time until here.
     run("expired", NAME, Config { token_skew: 902, ..Config::default() });
 }
 

@@ -1,4 +1,4 @@
-//! Rust's clients: `aws-sdk-dsql`, sqlx and AWS's own connector for it.
+//! Rust clients: `aws-sdk-dsql`, sqlx and AWS's connector for it.
 
 use std::process::Command;
 
@@ -134,7 +134,7 @@ async fn awss_connector_runs_a_pool() {
     pool.close().await;
 }
 
-/// The connector reads keys and authority from the environment, as a service would: so it gets a process of its own.
+/// The connector reads keys and the CA from the environment, so it runs in its own process.
 #[test]
 fn awss_connector_needs_only_the_environment() {
     let cluster = start(None);

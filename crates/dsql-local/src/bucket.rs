@@ -1,11 +1,11 @@
-//! The token bucket that rations new connections.
+//! The token bucket that limits new connections.
 
 use crate::clock::Moment;
 
-/// Billionths of a token: what one token a second gains in a nanosecond. So refills are exact.
+/// Levels are in billionths of a token: what a rate of one per second adds in a nanosecond. Refills are
+/// exact.
 const TOKEN: u128 = 1_000_000_000;
 
-/// A token bucket, exact to the nanosecond.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     per_second: u32,
@@ -16,13 +16,10 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket.
-    #[must_use]
     pub(crate) fn new(per_second: u32, burst: u32, now: Moment) -> Self {
         Self { per_second, burst, level: u128::from(burst) * TOKEN, at: now }
     }
 
-    /// Takes one token, if there is one.
     pub(crate) fn take(&mut self, now: Moment) -> bool {
         self.refill(now);
         let left = self.level.checked_sub(TOKEN);
@@ -30,28 +27,26 @@ impl Bucket {
         left.is_some()
     }
 
-    /// Whole tokens in it.
-    #[must_use]
+    /// The number of whole tokens.
     pub(crate) fn level(&self, now: Moment) -> u32 {
         let mut copy = *self;
         copy.refill(now);
         u32::try_from(copy.level / TOKEN).unwrap_or(u32::MAX)
     }
 
-    /// Other figures from now on; what is in it stays, as far as it fits.
-    pub(crate) fn reshape(&mut self, per_second: u32, burst: u32, now: Moment) {
+    /// Changes the limits. Tokens in the bucket stay, up to the new burst.
+    pub(crate) fn set_limits(&mut self, per_second: u32, burst: u32, now: Moment) {
         self.refill(now);
         (self.per_second, self.burst) = (per_second, burst);
         self.level = self.level.min(u128::from(burst) * TOKEN);
     }
 
-    /// Fills it to the brim.
     pub(crate) fn fill(&mut self, now: Moment) {
         *self = Self::new(self.per_second, self.burst, now);
     }
 
     fn refill(&mut self, now: Moment) {
-        // Two tasks may read the clock in one order and come here in the other.
+        // Two tasks may read the clock in one order and arrive here in the other.
         let passed = now.saturating_sub(self.at);
         self.at = self.at.max(now);
         let gained = passed.as_nanos() * u128::from(self.per_second);
@@ -77,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_reading_of_the_clock_mints_nothing() {
+    fn an_older_time_adds_no_tokens() {
         let mut bucket = Bucket::new(1, 1, Duration::from_secs(9));
         assert!(bucket.take(Duration::from_secs(10)));
         assert!(!bucket.take(Duration::from_secs(9)));
@@ -86,15 +81,16 @@ mod tests {
     }
 
     proptest! {
-        /// However the requests fall, the bucket admits what burst and rate allow and not one more; and a request is
-        /// refused only if the tokens are really spent.
+        /// For any requests, the bucket admits exactly what burst and rate allow, and refuses only when no
+        /// token is left.
         #[test]
-        fn admits_what_it_may_and_all_of_it(
+        fn admits_exactly_what_burst_and_rate_allow(
             rate in 1_u32..500, burst in 1_u32..50,
             gaps in proptest::collection::vec(0_u64..40_000_000, 1..300),
         ) {
             let mut bucket = Bucket::new(rate, burst, Duration::ZERO);
-            // A reference that thinks differently: the earliest time at which each token may be taken (GCRA).
+            // The reference uses another algorithm (GCRA): the earliest time at which each token may be
+            // taken.
             let step = 1_000_000_000_i128; // in units of 1/rate ns
             let mut empty_until: i128 = -(i128::from(burst) * step);
             let mut now = 0_u64;

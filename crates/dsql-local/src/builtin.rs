@@ -1,17 +1,18 @@
-//! The engine that needs nothing installed: SQLite, in this process.
+//! An engine on SQLite, in this process: nothing to install.
 //!
-//! For connection-level work, demos and load. It has one writer at a time; a transaction's reads see what was last
-//! committed until its first write; conflicts come only from faults. The types on the wire are PostgreSQL's.
+//! It is meant for connection-level tests, demos and load. It has one writer at a time. The reads of a
+//! transaction see the latest commit until the transaction writes. Conflicts come only from faults. The types
+//! on the wire are PostgreSQL's.
 
-mod complaint;
 mod database;
 mod dates;
+mod errors;
 mod functions;
 mod infer;
-mod known;
 mod numeric;
 mod plan;
-mod plans;
+mod plan_cache;
+mod prepared;
 mod rewrite;
 pub(crate) mod syntax;
 mod types;
@@ -31,12 +32,12 @@ use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::statement::Statement;
 use crate::wire::Format;
-use complaint::translate;
-use database::{Conn, Database, Haste, Writer};
-use known::Known;
-use plans::{LARGE, Plans};
+use database::{Conn, Database, TimeSlice, Writer};
+use errors::translate;
+use plan_cache::{LARGE, PlanCache};
+use prepared::Prepared;
 
-/// The engine.
+/// The SQLite engine.
 pub struct Builtin {
     inner: Arc<Inner>,
 }
@@ -44,12 +45,12 @@ pub struct Builtin {
 struct Inner {
     database: Database,
     result_limit: usize,
-    plans: Mutex<Plans<Known>>,
-    /// Large statements are planned one after the other: each takes many times its length, which only one may at a time.
-    turns: Semaphore,
+    plans: Mutex<PlanCache<Prepared>>,
+    /// Large statements are planned one at a time: a plan needs many times the memory of its text.
+    large_plans: Semaphore,
 }
 
-/// Runs what takes long without keeping a runtime of several threads from its sockets; others do not know how.
+/// Runs slow work without blocking a multi-threaded runtime. Other runtimes have no way to do that.
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
@@ -58,13 +59,14 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
 }
 
 impl Builtin {
-    /// An empty database in that directory. A statement may give so many bytes of rows.
+    /// Creates an empty database in a directory. `result_limit` is the largest result of a statement, in
+    /// bytes.
     ///
     /// # Errors
-    /// If its files cannot be made.
+    /// If the files cannot be created.
     pub fn open(directory: &Path, clock: Arc<Clock>, result_limit: usize) -> Result<Self, Error> {
         let database = Database::open(directory, &clock, result_limit)?;
-        let inner = Inner { database, result_limit, plans: Mutex::default(), turns: Semaphore::new(1) };
+        let inner = Inner { database, result_limit, plans: Mutex::default(), large_plans: Semaphore::new(1) };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
@@ -78,17 +80,17 @@ impl fmt::Debug for Builtin {
 impl Engine for Builtin {
     type Session = BuiltinSession;
 
-    /// Every role may connect: all of them may do everything.
+    /// Every role may connect and do everything.
     async fn session(&self, _: &str) -> Result<BuiltinSession, SqlError> {
         Ok(BuiltinSession { inner: self.inner.clone(), writer: None, changed_schema: false })
     }
 }
 
-/// A connection's view: nothing but the writer, while it has it.
+/// A session. It keeps nothing but the writer, while it has it.
 pub struct BuiltinSession {
     inner: Arc<Inner>,
     writer: Option<Box<Writer>>,
-    /// Whether it sees another schema than the others, until its end.
+    /// Whether its transaction has changed the schema, which others do not see yet.
     changed_schema: bool,
 }
 
@@ -100,29 +102,29 @@ impl fmt::Debug for BuiltinSession {
 
 impl Session for BuiltinSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
-        Ok(self.known(statement, types).await?.description.clone())
+        Ok(self.prepared(statement, types).await?.description.clone())
     }
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
         let types = call.description.map_or(&[][..], |description| &description.parameters);
-        let known = self.known(call.statement, types).await?;
-        let description = known.description.clone();
-        if known.plan.sql.is_empty() {
+        let prepared = self.prepared(call.statement, types).await?;
+        let description = prepared.description.clone();
+        if prepared.plan.sql.is_empty() {
             return Ok(Done { changed: 0, description });
         }
         if call.description.is_some_and(|described| described.columns != description.columns) {
             return Err(SqlError::unsupported("cached plan must not change result type"));
         }
-        if known.plan.writes && self.writer.is_none() {
+        if prepared.plan.writes && self.writer.is_none() {
             self.writer = Some(Box::new(self.inner.database.writer().await?));
         }
-        self.changed_schema |= known.plan.ddl;
+        self.changed_schema |= prepared.plan.ddl;
         let changed = if let Some(writer) = &mut self.writer {
-            // In no haste: SQLite undoes the whole transaction if a write is interrupted.
-            blocking(|| self.inner.run(writer.conn(), &known, call, rows, Haste::None))?
+            // Without a time slice: SQLite rolls back the whole transaction if a write is interrupted.
+            blocking(|| self.inner.run(writer.conn(), &prepared, call, rows, TimeSlice::UntilDeadline))?
         } else {
             let reader = self.inner.database.reader().await?;
-            self.inner.read(reader.conn()?, &known, call, rows)?
+            self.inner.read(reader.conn()?, &prepared, call, rows)?
         };
         Ok(Done { changed, description })
     }
@@ -145,78 +147,85 @@ impl Session for BuiltinSession {
 }
 
 impl BuiltinSession {
-    /// At the end of a transaction that changed the schema: others saw the old one until now.
+    /// Call this at the end of a transaction: a change of the schema is visible to others from now on.
     fn forget_plans(&mut self) {
         if std::mem::take(&mut self.changed_schema) {
             self.inner.plans.lock().forget();
         }
     }
 
-    async fn known(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Known>, SqlError> {
+    async fn prepared(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Prepared>, SqlError> {
         let key = (statement.text().clone(), types.to_vec());
         let large = key.0.len() > LARGE;
-        // What the others keep is not of the schema that this session sees, and its own would be of no use to them.
+        // A session that has changed the schema neither uses nor fills the shared cache.
         let shared = !large && !self.changed_schema;
         let generation = {
             let plans = self.inner.plans.lock();
-            if shared && let Some(known) = plans.get(&key) {
-                return Ok(known);
+            if shared && let Some(prepared) = plans.get(&key) {
+                return Ok(prepared);
             }
-            plans.generation()
+            plans.generation
         };
-        let turn = if large { self.inner.turns.acquire().await.ok() } else { None };
-        let planned =
-            |conn: &Conn| if large { blocking(|| Known::make(conn, &key)) } else { Known::make(conn, &key) };
-        // Inside a transaction only its own connection knows the tables it made.
-        let known = if let Some(writer) = &mut self.writer {
+        let permit = if large { self.inner.large_plans.acquire().await.ok() } else { None };
+        let planned = |conn: &Conn| {
+            if large { blocking(|| Prepared::make(conn, &key)) } else { Prepared::make(conn, &key) }
+        };
+        // Tables that a transaction created are visible on its own connection only.
+        let prepared = if let Some(writer) = &mut self.writer {
             planned(writer.conn())
         } else {
             planned(self.inner.database.reader().await?.conn()?)
         };
-        drop(turn);
-        let known = Arc::new(known?);
-        if shared && !known.large {
-            let size = known.size(&key);
-            self.inner.plans.lock().keep(key, &known, size, generation);
+        drop(permit);
+        let prepared = Arc::new(prepared?);
+        if shared && !prepared.large {
+            let size = prepared.size(&key);
+            self.inner.plans.lock().keep(key, &prepared, size, generation);
         }
-        Ok(known)
+        Ok(prepared)
     }
 }
 
 impl Inner {
-    /// Runs a read at once; if that takes more than a moment, once more, where it may block.
-    fn read(&self, conn: &Conn, known: &Known, call: Call<'_>, rows: &mut Rows) -> Result<u64, SqlError> {
-        if !known.slow.load(Ordering::Relaxed) {
-            match self.run(conn, known, call, rows, Haste::Moment) {
-                Err(error) if error == SqlError::overdue() => {
-                    known.slow.store(true, Ordering::Relaxed);
+    /// Runs a read for one time slice. If it needs longer, runs it again where it may block.
+    fn read(
+        &self,
+        conn: &Conn,
+        prepared: &Prepared,
+        call: Call<'_>,
+        rows: &mut Rows,
+    ) -> Result<u64, SqlError> {
+        if !prepared.slow.load(Ordering::Relaxed) {
+            match self.run(conn, prepared, call, rows, TimeSlice::Short) {
+                Err(error) if error == SqlError::deadline_exceeded() => {
+                    prepared.slow.store(true, Ordering::Relaxed);
                     rows.clear();
                 }
                 other => return other,
             }
         }
-        blocking(|| self.run(conn, known, call, rows, Haste::None))
+        blocking(|| self.run(conn, prepared, call, rows, TimeSlice::UntilDeadline))
     }
 
     fn run(
         &self,
         conn: &Conn,
-        known: &Known,
+        prepared: &Prepared,
         call: Call<'_>,
         rows: &mut Rows,
-        haste: Haste,
+        slice: TimeSlice,
     ) -> Result<u64, SqlError> {
-        conn.until(call.deadline, haste);
+        conn.until(call.deadline, slice);
         let fail = |error: rusqlite::Error| translate(&error);
         let (mut once, mut kept);
-        let statement: &mut rusqlite::Statement<'_> = if known.large {
-            once = conn.sqlite.prepare(&known.plan.sql).map_err(fail)?;
+        let statement: &mut rusqlite::Statement<'_> = if prepared.large {
+            once = conn.sqlite.prepare(&prepared.plan.sql).map_err(fail)?;
             &mut once
         } else {
-            kept = conn.sqlite.prepare_cached(&known.plan.sql).map_err(fail)?;
+            kept = conn.sqlite.prepare_cached(&prepared.plan.sql).map_err(fail)?;
             &mut kept
         };
-        for (index, (value, of)) in call.values.iter().zip(&known.plan.parameters).enumerate() {
+        for (index, (value, of)) in call.values.iter().zip(&prepared.plan.parameters).enumerate() {
             let value = match value {
                 Some(bytes) => of.decode(bytes, Format::of(call.formats, index))?,
                 None => rusqlite::types::Value::Null,
@@ -227,11 +236,11 @@ impl Inner {
         let mut changed = 0;
         while let Some(row) = fetched.next().map_err(fail)? {
             changed += 1;
-            if known.plan.job {
+            if prepared.plan.job {
                 continue;
             }
             rows.begin();
-            for (index, of) in known.types.iter().enumerate() {
+            for (index, of) in prepared.types.iter().enumerate() {
                 match row.get_ref(index).map_err(fail)? {
                     rusqlite::types::ValueRef::Null => rows.null(),
                     value => rows.field(|out| of.encode(value, Format::of(call.results, index), out))?,
@@ -246,15 +255,10 @@ impl Inner {
             }
         }
         drop(fetched);
-        if known.plan.job {
-            rows.begin();
-            rows.field::<SqlError>(|out| {
-                out.extend_from_slice(b"builtin-done");
-                Ok(())
-            })?;
-            rows.end();
+        if prepared.plan.job {
+            rows.text("builtin-done");
         }
-        Ok(if known.plan.items.is_none() || changed == 0 { conn.sqlite.changes() } else { changed })
+        Ok(if prepared.plan.items.is_none() || changed == 0 { conn.sqlite.changes() } else { changed })
     }
 }
 
@@ -285,7 +289,7 @@ mod tests {
         assert_eq!(translate(&busy).code, "40001");
     }
 
-    // The runtime of one thread: nothing may be handed over to another there.
+    // On a single-threaded runtime, nothing may be handed over to another thread.
     #[tokio::test]
     async fn large_plans_are_not_kept() {
         let directory = tempfile::tempdir().unwrap();
@@ -305,17 +309,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_statements_wait_for_their_turn_and_others_do_not() {
+    async fn large_statements_are_planned_one_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let engine = engine(directory.path());
-        let turn = engine.inner.turns.acquire().await.unwrap();
+        let permit = engine.inner.large_plans.acquire().await.unwrap();
         let mut session = engine.session("admin").await.unwrap();
         let large = statement(&format!("SELECT '{}'", "x".repeat(LARGE)));
         let mut waiting = std::pin::pin!(session.describe(&large, &[]));
         let mut context = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         engine.session("admin").await.unwrap().describe(&statement("SELECT 1"), &[]).await.unwrap();
-        drop(turn);
+        drop(permit);
         waiting.await.unwrap();
     }
 }

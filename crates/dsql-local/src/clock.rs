@@ -1,4 +1,4 @@
-//! The emulator's own clock, which can be advanced, sped up or stopped; and the one file that looks at real time.
+//! The emulator's clock, which can be advanced, sped up or stopped. No other file reads real time.
 #![allow(clippy::disallowed_methods, reason = "the one file that reads real clocks and sleeps")]
 
 use std::fmt;
@@ -11,34 +11,34 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// A point in the emulator's time: how long after its start.
+/// A point in the emulator's time: the time since its start.
 pub type Moment = Duration;
 
-/// How fast the emulator's clock runs: in thousandths, so that arithmetic on it is exact.
+/// How fast the emulator's clock runs. It is kept in thousandths, so that arithmetic is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed(u32);
 
 impl Speed {
     /// As fast as real time.
     pub const REAL: Self = Self(1_000);
-    /// The clock stands still and moves only when it is advanced.
+    /// The clock moves only when it is advanced.
     pub const STOPPED: Self = Self(0);
 
-    /// So many emulated seconds for each real one.
+    /// This many emulated seconds for each real second.
     #[must_use]
     pub const fn times(factor: u16) -> Self {
         Self(factor as u32 * 1_000)
     }
 
     fn emulated(self, real: Duration) -> Duration {
-        // Every statement asks, nearly always at this speed, and dividing such numbers takes long.
+        // Every statement reads the clock, nearly always at this speed; the division is slow.
         if self == Self::REAL {
             return real;
         }
         nanos(real.as_nanos() * u128::from(self.0) / 1_000)
     }
 
-    /// How long it takes until so much emulated time has passed; none if it never does.
+    /// The real time until this much emulated time has passed; none if it never does.
     fn real(self, emulated: Duration) -> Option<Duration> {
         (self.0 > 0).then(|| nanos((emulated.as_nanos() * 1_000).div_ceil(u128::from(self.0))))
     }
@@ -60,7 +60,8 @@ impl FromStr for Speed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let problem = || format!("'{text}' is no speed: give a number from 0 (stopped) to 60000, such as 60");
+        let problem =
+            || format!("'{text}' is not a speed: give a number from 0 (stopped) to 60000, such as 60");
         let factor: f64 = text.parse().map_err(|_| problem())?;
         if !(0.0..=60_000.0).contains(&factor) {
             return Err(problem());
@@ -77,13 +78,13 @@ fn nanos(nanos: u128) -> Duration {
 /// The emulator's clock.
 pub struct Clock {
     reading: Mutex<Reading>,
-    /// Tells sleepers that the clock was changed.
+    /// Wakes sleepers when the clock is changed.
     changed: watch::Sender<()>,
-    /// Seconds since 1970 at the start.
+    /// The time since 1970 at the start.
     epoch: Duration,
 }
 
-/// What the clock showed when it was last changed.
+/// What the clock showed at its last change.
 #[derive(Clone, Copy)]
 struct Reading {
     shown: Moment,
@@ -98,7 +99,7 @@ impl Reading {
 }
 
 impl Clock {
-    /// A clock that starts at zero, and at the machine's date.
+    /// A clock that starts at zero, at the machine's date.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
         Self {
@@ -108,31 +109,31 @@ impl Clock {
         }
     }
 
-    /// What it shows.
+    /// The time since the start.
     #[must_use]
     pub fn now(&self) -> Moment {
         let reading = *self.reading.lock();
         reading.now()
     }
 
-    /// The date it shows, as time since 1970.
+    /// The date, as time since 1970.
     #[must_use]
     pub fn date(&self) -> Duration {
         self.epoch.saturating_add(self.now())
     }
 
-    /// How fast it runs.
+    /// How fast the clock runs.
     #[must_use]
     pub fn speed(&self) -> Speed {
         self.reading.lock().speed
     }
 
-    /// Moves it forward at once. What becomes due, becomes due now.
+    /// Moves the clock forward. Everything that becomes due, becomes due at once.
     pub fn advance(&self, by: Duration) {
         self.change(|reading| reading.shown = reading.shown.saturating_add(by));
     }
 
-    /// Lets it run at another speed from now on.
+    /// Changes the speed from now on.
     pub fn set_speed(&self, speed: Speed) {
         self.change(|reading| reading.speed = speed);
     }
@@ -146,7 +147,7 @@ impl Clock {
         self.changed.send_replace(());
     }
 
-    /// Sleeps until the clock shows `due`, however it gets there.
+    /// Sleeps until the clock shows `due`.
     ///
     /// # Cancel safety
     /// Can be dropped at any time.
@@ -159,7 +160,7 @@ impl Clock {
                 (reading.now(), reading.speed)
             };
             let Some(left) = due.checked_sub(now).filter(|left| !left.is_zero()) else { return };
-            // The sender lives as long as `self`: this cannot fail while we wait.
+            // The sender lives as long as `self`, so this cannot fail.
             match speed.real(left) {
                 Some(real) => drop(tokio::time::timeout(real, changed.changed()).await),
                 None => drop(changed.changed().await),
@@ -167,7 +168,7 @@ impl Clock {
         }
     }
 
-    /// Sleeps for so much emulated time.
+    /// Sleeps for an emulated duration.
     ///
     /// # Cancel safety
     /// Can be dropped at any time.
@@ -184,15 +185,15 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// The machine's date, as time since 1970.
 pub(crate) fn real_date() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Waits at most so long in real time: for limits that protect sockets, which an advanced clock must not trip.
+/// A timeout in real time, for limits that protect sockets: advancing the emulator's clock must not trip
+/// them.
 pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    // What is ready at once, as most writes are, needs no timer.
+    // A future that is ready at once, as most writes are, needs no timer.
     let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
     match first {
         Poll::Ready(output) => Some(output),
@@ -200,7 +201,6 @@ pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::O
     }
 }
 
-/// Sleeps in real time.
 pub(crate) async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpSocket};
 
+use crate::acceptor::Acceptor;
 use crate::builtin::Builtin;
 use crate::clock::Clock;
 use crate::config::{Config, EngineKind, Limits};
@@ -18,36 +19,34 @@ use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::faults::Fault;
-use crate::front::Front;
 use crate::postgres::Postgres;
+use crate::runtime::ServerRuntime;
 use crate::shared::Shared;
-use crate::tasks::Threads;
-use crate::token::{self, Action};
 
-/// How long threads may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A burst of connects must not wait for a client's second attempt at TCP; the kernel may allow less.
+/// How long to wait for threads at the end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// A burst of connections must not wait for TCP retransmits. The kernel may allow less.
 const BACKLOG: u32 = 4_096;
-/// As long as the tokens of the cloud's own tools.
-const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
-/// A local Aurora DSQL cluster. It runs on threads of its own until it is stopped or dropped, and leaves nothing behind.
+/// A local Aurora DSQL cluster. It runs on its own threads until it is stopped or dropped, and removes its
+/// files.
 pub struct Cluster {
     shared: Arc<Shared>,
-    threads: Threads,
+    threads: ServerRuntime,
     address: SocketAddr,
     control: Option<SocketAddr>,
     ca_file: PathBuf,
     socket: Option<PathBuf>,
-    /// Removed with all that is in it.
+    /// Removed with everything in it.
     directory: Option<TempDir>,
 }
 
 impl Cluster {
-    /// Starts one over the engine that is configured.
+    /// Starts a cluster with the configured engine.
     ///
     /// # Errors
-    /// If a setting makes no sense, an address is taken, a file cannot be written, or the engine is not installed.
+    /// If a setting is invalid, an address is in use, a file cannot be written, or the engine is not
+    /// installed.
     pub fn start(config: Config) -> Result<Self, Error> {
         let result_limit = config.result_limit;
         match config.engine {
@@ -68,10 +67,11 @@ impl Cluster {
         }
     }
 
-    /// Starts one over another engine, whichever is configured; it may block a thread only inside of `tokio::task::block_in_place`.
+    /// Starts a cluster with another engine; `Config::engine` is ignored. The engine may block a thread only
+    /// inside of `tokio::task::block_in_place`.
     ///
     /// # Errors
-    /// If a setting makes no sense, an address is taken, a file cannot be written, or the engine cannot be made.
+    /// If a setting is invalid, an address is in use, a file cannot be written, or the engine does not start.
     pub fn start_with<E: Engine>(
         config: Config,
         engine: impl FnOnce(&Path, Arc<Clock>) -> Result<E, Error>,
@@ -79,7 +79,7 @@ impl Cluster {
         config.check()?;
         let directory = tempfile::Builder::new().prefix("dsql-local-").tempdir();
         let directory = directory.map_err(|source| Error::File { path: std::env::temp_dir(), source })?;
-        let threads = Threads::start()?;
+        let threads = ServerRuntime::start()?;
         let (listener, control) = {
             let _context = threads.tasks().enter();
             (listen(config.listen)?, config.control.map(listen).transpose()?)
@@ -88,7 +88,7 @@ impl Cluster {
         let engine = Arc::new(engine(directory.path(), clock.clone())?);
         let shared = Arc::new(Shared::new(config, clock, threads.tasks().clone())?);
         let ca_file = shared.config.ca_file.clone().unwrap_or_else(|| directory.path().join("ca.pem"));
-        // Whoever is told of it may be in another folder.
+        // A reader of this path may be in another directory.
         let ca_file =
             std::path::absolute(&ca_file).map_err(|source| Error::File { path: ca_file, source })?;
         write_authority(&ca_file, &shared.identity.ca_pem)?;
@@ -108,7 +108,7 @@ impl Cluster {
 
     fn run<E: Engine>(&self, listener: TcpListener, control: Option<TcpListener>, engine: Arc<E>) {
         let tasks = self.threads.tasks();
-        tasks.spawn(Front::new(self.shared.clone(), engine).accept(listener));
+        tasks.spawn(Arc::new(Acceptor::new(self.shared.clone(), engine)).accept(listener));
         if let Some(control) = control {
             tasks.spawn(control::serve(self.shared.clone(), control));
         }
@@ -119,13 +119,13 @@ impl Cluster {
         }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where its control port is.
+    /// The address of its control port.
     #[must_use]
     pub fn control_address(&self) -> Option<SocketAddr> {
         self.control
@@ -143,7 +143,7 @@ impl Cluster {
         &self.shared.config.region
     }
 
-    /// The certificate of its authority, for clients to verify with.
+    /// The certificate of its certificate authority, with which clients verify the server.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.shared.identity.ca_pem
@@ -155,7 +155,7 @@ impl Cluster {
         &self.ca_file
     }
 
-    /// The directory with the socket of the PostgreSQL underneath, if the engine is one that was started here: see
+    /// The directory with the socket of the private PostgreSQL, if [`Cluster::start`] has started one. See
     /// [`Postgres::directory`].
     #[must_use]
     pub fn socket_directory(&self) -> Option<&Path> {
@@ -168,73 +168,70 @@ impl Cluster {
         &self.shared.clock
     }
 
-    /// What happened so far.
+    /// What has happened so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counters()
     }
 
-    /// The figures of admission.
+    /// The admission limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.shared.sessions.limits()
     }
 
-    /// Changes the figures of admission from now on.
+    /// Changes the admission limits.
     pub fn set_limits(&self, limits: Limits) {
         self.shared.sessions.set_limits(limits, self.shared.clock.now());
     }
 
-    /// Fills the bucket of new connections to the brim.
+    /// Fills the token bucket of new connections.
     pub fn refill(&self) {
         self.shared.sessions.refill(self.shared.clock.now());
     }
 
-    /// Accepts other keys from now on. Sessions that are there stay.
+    /// Replaces the keys that may sign tokens. Open sessions stay.
     pub fn set_credentials(&self, credentials: Vec<Credentials>) {
-        self.shared.gate.write().keys = credentials;
+        self.shared.verifier.write().keys = credentials;
     }
 
-    /// Adds a fault. Returns its number; 0 for one that severs sockets, which is not listed.
+    /// Adds a fault and returns its id. A fault that severs sockets at once is not listed; its id is 0.
     pub fn inject(&self, fault: Fault) -> u64 {
         self.shared.inject(fault)
     }
 
-    /// Ends a fault; whether there was one of that number.
+    /// Removes a fault. Returns whether there was one with this id.
     pub fn heal(&self, id: u64) -> bool {
         self.shared.faults.remove(id)
     }
 
-    /// Ends all faults.
+    /// Removes all faults.
     pub fn heal_all(&self) {
         self.shared.faults.clear();
     }
 
-    /// Closes a fraction of the sockets, without a word. Returns how many.
+    /// Closes a fraction of the sockets without an error message. Returns how many.
     pub fn sever(&self, fraction: f64) -> u64 {
         self.shared.sever(fraction)
     }
 
-    /// A token for a role, signed with the first key, good for 15 minutes from the date by which tokens are judged.
+    /// A token for a role, signed with the first key. It is valid for 15 minutes.
     #[must_use]
     pub fn token(&self, role: &str) -> Option<String> {
-        let gate = self.shared.gate.read();
-        let key = gate.keys.first()?;
-        let date = self.shared.token_date();
-        Some(token::sign(key, &gate.host, &gate.region, Action::for_role(role), date, TOKEN_LIFE))
+        self.shared.token(role)
     }
 
-    /// Closes every socket, ends every thread and removes every file it made.
+    /// Closes every socket, stops every thread and removes the files.
     pub fn stop(mut self) {
         self.clean();
     }
 
     fn clean(&mut self) {
-        // Time is up for whatever statement still runs, so that its thread can end.
+        // Expires running statements, so that their threads can end.
         self.shared.clock.advance(Duration::MAX);
-        self.threads.stop(PATIENCE);
+        self.threads.stop(STOP_TIMEOUT);
         if self.shared.config.ca_file.is_some() {
-            // Somebody else may have removed it: then it is gone, as it should be.
+            // If the file is gone already, that is fine.
             drop(std::fs::remove_file(&self.ca_file));
         }
         drop(self.directory.take());
@@ -255,11 +252,12 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Writes a certificate: over an older one, but not over anything else, as it is removed at the end.
+/// Writes the certificate. It replaces an older certificate, but no other file, because the file is removed
+/// at the end.
 fn write_authority(path: &Path, pem: &str) -> Result<(), Error> {
     let foreign = std::fs::read(path).is_ok_and(|found| !found.starts_with(b"-----BEGIN CERTIFICATE-----"));
     if foreign {
-        let problem = format!("{} is there and is no certificate: give another --ca-file", path.display());
+        let problem = format!("{} exists and is not a certificate: give another --ca-file", path.display());
         return Err(Error::Setting(problem));
     }
     std::fs::write(path, pem).map_err(|source| Error::File { path: path.to_owned(), source })
@@ -276,6 +274,6 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 }
 
 fn address(listener: &TcpListener) -> SocketAddr {
-    // A socket that listens has an address.
+    // A listening socket has an address.
     listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0)))
 }

@@ -1,4 +1,4 @@
-//! Everything that can be told to the emulator at its start.
+//! The configuration of a cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,50 +9,53 @@ use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::faults::Fault;
 
-/// How the emulator starts. `Config::default()` is a cluster called `localhost` with the real service's figures.
+/// How the emulator starts. `Config::default()` is a cluster named `localhost` with the limits of the real
+/// service.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What runs statements. Default: the built-in one.
+    /// The engine that runs statements. Default: SQLite, in this process.
     pub engine: EngineKind,
-    /// Which SQL there is. Default: today's.
+    /// Which SQL the cluster accepts. Default: what the service accepts today.
     pub rules: Rules,
-    /// Where the files of an empty PostgreSQL are kept for the next start, by version, user and content; who runs it must be able
-    /// to write there. Default: the system's directory for temporary files.
+    /// Where the files of an empty PostgreSQL are cached for the next start, by version, user and content.
+    /// The user that runs PostgreSQL must be able to write there. Default: the system's temporary directory.
     pub cache: PathBuf,
     /// The host name that clients connect to and sign tokens for. Default: `localhost`.
     pub endpoint: String,
     /// The region that tokens are signed for. Default: `us-east-1`.
     pub region: String,
-    /// Where to listen; port 0 takes a free one. Default: `127.0.0.1:0`.
+    /// The address to listen on; port 0 picks a free port. Default: `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// Where to listen for control, on loopback only; none for no control port. Default: none.
+    /// The address of the control port, on loopback only. Default: none, no control port.
     pub control: Option<SocketAddr>,
     /// The keys that may sign tokens.
     pub credentials: Vec<Credentials>,
-    /// The figures of admission.
+    /// The admission limits.
     pub limits: Limits,
     /// How fast the emulator's clock runs.
     pub speed: Speed,
     /// By which clock tokens expire.
     pub token_clock: TokenClock,
-    /// How far the server's date is from the truth when it looks at tokens, in seconds: to play a wrong clock.
+    /// An offset in seconds that the server adds to its date when it checks tokens. It simulates a wrong
+    /// clock. Default: 0.
     pub token_skew: i64,
-    /// What every random draw comes from. Default: 0.
+    /// The seed of all random numbers. Default: 0.
     pub seed: u64,
-    /// What goes wrong from the start.
+    /// Faults that are active from the start.
     pub faults: Vec<Fault>,
-    /// Who is told in words why a login was denied, of each kind of reason at most once a second. No token is in it. Default:
-    /// nobody.
+    /// Receives a line of text when a login is denied, at most once per second for each reason. It never
+    /// contains a token. Default: none.
     pub notice: Option<fn(&str)>,
-    /// Where to write the authority's certificate; removed at the end. Default: in a directory of its own.
+    /// Where to write the certificate of the certificate authority; removed at the end. Default: in a
+    /// temporary directory.
     pub ca_file: Option<PathBuf>,
-    /// How long a client may take to log in, in real time. Default: 10 s.
+    /// How long a login may take, in real time. Default: 10 s.
     pub login_timeout: Duration,
-    /// How many sockets may be logging in at once. Default: 8,192.
+    /// How many sockets may log in at once. Default: 8,192.
     pub login_limit: usize,
-    /// How long a client may take no bytes of an answer, in real time. Default: 10 s.
+    /// How long a client may read nothing of an answer, in real time. Default: 10 s.
     pub write_timeout: Duration,
-    /// The longest message from a client, in bytes. Default: 10 MiB, as documented of the real service.
+    /// The largest message from a client, in bytes. Default: 10 MiB, as documented for the real service.
     pub message_limit: usize,
     /// The largest result of one statement, in bytes. Default: 10 MiB.
     pub result_limit: usize,
@@ -89,15 +92,15 @@ impl Default for Config {
 impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let problem = if self.credentials.is_empty() {
-            "no credentials: nobody could sign a token; give --credentials-file, or fill Config::credentials"
+            "there are no credentials to sign tokens with: give --credentials-file, or set Config::credentials"
                 .to_owned()
         } else if self.control.is_some_and(|control| !control.ip().is_loopback()) {
-            "the control port lets anyone do anything, so it must be on loopback: 127.0.0.1".to_owned()
+            "the control port has no authentication, so it must be on loopback: 127.0.0.1".to_owned()
         } else if self.endpoint.is_empty() {
             "the endpoint must not be empty: give a host name, such as localhost".to_owned()
         } else if self.endpoint.contains([':', '/']) {
             let given = &self.endpoint;
-            format!("'{given}' is no endpoint: give a host name alone, without scheme, port or path")
+            format!("'{given}' is not an endpoint: give a host name alone, without scheme, port or path")
         } else if self.region.is_empty() {
             "the region must not be empty: give one that tokens are signed for, such as us-east-1".to_owned()
         } else {
@@ -107,62 +110,62 @@ impl Config {
     }
 }
 
-/// What runs statements.
+/// The engine that runs statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// SQLite, in this process: needs nothing installed.
+    /// SQLite, in this process. Nothing needs to be installed.
     #[default]
     Builtin,
-    /// A private PostgreSQL: the real SQL; it must be installed.
+    /// A private PostgreSQL, which must be installed. It runs real SQL.
     Postgres,
 }
 
-/// Which SQL the service accepts.
+/// Which SQL the cluster accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// What is known of it now.
+    /// What the service accepts today.
     #[default]
     Today,
-    /// The narrower SQL of older clusters, to which code must keep that shall run there, too.
+    /// The smaller SQL of older clusters, for code that must run there too.
     Spec,
 }
 
-/// By which clock tokens expire.
+/// The clock by which tokens expire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenClock {
-    /// The machine's: clients sign by it, however fast the emulator's own clock runs.
+    /// The machine's clock. Clients sign by it, however fast the emulator's clock runs.
     #[default]
     Machine,
-    /// The emulator's: for tests that let tokens grow old at once.
+    /// The emulator's clock, for tests that expire tokens at once.
     Emulator,
 }
 
-/// The figures of admission; all of them can be changed at any time.
+/// The admission limits. All of them can be changed at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many connections may be open. Default: 10,000.
+    /// The largest number of open connections. Default: 10,000.
     pub connections: u32,
-    /// How many may be opened a second. Default: 100.
+    /// New connections per second. Default: 100.
     pub per_second: u32,
-    /// How many may be opened at once after a quiet time. Default: 1,000.
+    /// How many connections may be opened at once after an idle time. Default: 1,000.
     pub burst: u32,
-    /// How long a session may live. Default: 60 minutes. A change applies to sessions that begin after it.
+    /// The lifetime of a session. Default: 60 minutes. A change applies to new sessions.
     pub session_life: Duration,
-    /// How long a transaction may live. Default: 300 s.
+    /// The lifetime of a transaction. Default: 300 s.
     pub transaction_life: Duration,
-    /// When a connection is refused. Nobody knows of the real service.
+    /// When a connection is refused. It is not known what the real service does.
     pub refuse: RefuseWhen,
-    /// Whether a refused connection costs a token of the bucket. Nobody knows of the real service.
+    /// Whether a refused connection costs a token of the bucket. It is not known what the real service does.
     pub refusal_costs: bool,
 }
 
 /// When a connection is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefuseWhen {
-    /// Before its token is asked for.
+    /// Before the server requests a password.
     #[default]
     BeforeAuth,
-    /// After its token was found good.
+    /// After the token was verified.
     AfterAuth,
 }
 

@@ -1,4 +1,4 @@
-//! The control port: HTTP on loopback, for tests and people that are not in this process.
+//! The control port: HTTP on loopback, for tests and people outside of this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,32 +14,30 @@ use crate::clock::{self, Speed};
 use crate::config::{Limits, RefuseWhen};
 use crate::faults::{Fault, duration};
 use crate::shared::Shared;
-use crate::token::{self, Action};
 
-/// How long a request may take, in real time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: usize = 64 * 1024;
-const AT_ONCE: usize = 64;
-const LIMITS: &str = "connections, per_second, burst, session_life, transaction_life, refuse (before-auth, after-auth) and refusal_costs (true, false)";
+const MAX_CONCURRENT: usize = 64;
+const LIMIT_NAMES: &str = "connections, per_second, burst, session_life, transaction_life, refuse (before-auth, after-auth) and refusal_costs (true, false)";
 const HELP: &str = "\
-GET    /counters             what happened, as JSON
-GET    /metrics              the same for Prometheus
-GET    /limits               the figures of admission
-POST   /limits?NAME=VALUE    changes some: connections, per_second, burst, session_life, transaction_life,
+GET    /counters             the counters as JSON
+GET    /metrics              the counters for Prometheus
+GET    /limits               the admission limits
+POST   /limits?NAME=VALUE    changes limits: connections, per_second, burst, session_life, transaction_life,
                              refuse (before-auth, after-auth), refusal_costs (true, false)
-POST   /refill               fills the bucket of new connections
+POST   /refill               fills the token bucket of new connections
 GET    /clock                the emulator's clock
-POST   /clock?advance=1h     moves it forward; speed=60 changes how fast it runs
-GET    /faults               the list of faults
-POST   /faults               adds those in the body, one a line: conflict:p=0.1
-DELETE /faults               ends all of them; /faults/3 only that one
+POST   /clock?advance=1h     advances the clock; speed=60 changes its speed
+GET    /faults               the active faults
+POST   /faults               adds the faults in the body, one per line: conflict:p=0.1
+DELETE /faults               removes all faults; /faults/3 removes one
 GET    /token?role=admin     a connect token
 ";
 
-/// An answer: a status, a type and a body.
-struct Answer(&'static str, &'static str, String);
+/// Status, content type, body.
+struct Response(&'static str, &'static str, String);
 
-impl Answer {
+impl Response {
     fn json(value: &Value) -> Self {
         Self("200 OK", "application/json", format!("{value:#}\n"))
     }
@@ -53,9 +51,9 @@ impl Answer {
     }
 }
 
-/// Serves for ever.
+/// Serves requests until the runtime ends.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let places = Arc::new(Semaphore::new(MAX_CONCURRENT));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((socket, _)) = listener.accept().await else {
@@ -64,21 +62,21 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
         };
         let served = shared.clone();
         shared.tasks.spawn(async move {
-            // Too slow or gone: either way there is nobody to tell.
-            drop(clock::within(PATIENCE, converse(&served, socket)).await);
+            // The client is too slow or gone; either way it gets no answer.
+            drop(clock::within(REQUEST_TIMEOUT, handle(&served, socket)).await);
             drop(place);
         });
     }
 }
 
-async fn converse(shared: &Arc<Shared>, mut socket: TcpStream) -> std::io::Result<()> {
+async fn handle(shared: &Arc<Shared>, mut socket: TcpStream) -> std::io::Result<()> {
     let mut input = Vec::new();
-    let answer = loop {
-        match understand(&input) {
+    let response = loop {
+        match parse_request(&input) {
             Ok(Some(request)) => break respond(shared, &request),
-            Err(problem) => break Answer::problem("400 Bad Request", problem),
+            Err(problem) => break Response::problem("400 Bad Request", problem),
             Ok(None) if input.len() > REQUEST_LIMIT => {
-                break Answer::problem("413 Content Too Large", "a request has at most 64 KiB");
+                break Response::problem("413 Content Too Large", "a request has at most 64 KiB");
             }
             Ok(None) => {}
         }
@@ -86,7 +84,7 @@ async fn converse(shared: &Arc<Shared>, mut socket: TcpStream) -> std::io::Resul
             return Ok(());
         }
     };
-    let Answer(status, kind, body) = answer;
+    let Response(status, kind, body) = response;
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -103,8 +101,8 @@ struct Request {
     body: String,
 }
 
-/// The request in `input`, if it is all there.
-fn understand(input: &[u8]) -> Result<Option<Request>, &'static str> {
+/// Parses a request; none if it is not complete.
+fn parse_request(input: &[u8]) -> Result<Option<Request>, &'static str> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut request = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(head) = request.parse(input).map_err(|_| "not HTTP/1.1")? else {
@@ -119,16 +117,17 @@ fn understand(input: &[u8]) -> Result<Option<Request>, &'static str> {
     };
     let site = header("sec-fetch-site").unwrap_or(b"none");
     if header("origin").is_some() || !matches!(site, b"none" | b"same-origin") {
-        return Err("a web page has no business here");
+        return Err("requests from web pages are refused");
     }
-    // A page whose own name was made to lead here sends no Origin with a GET, but it cannot help naming itself.
+    // A web page whose DNS name points here (DNS rebinding) sends no Origin with a GET, but its name is in
+    // Host.
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     if !matches!((hosts.next(), hosts.next()), (Some(host), None) if is_loopback(host.value)) {
         return Err("the Host must be 127.0.0.1, localhost or [::1]");
     }
     let length =
         header("content-length").map_or(Some(0), |text| std::str::from_utf8(text).ok()?.trim().parse().ok());
-    let length: usize = length.ok_or("a Content-Length that is no number")?;
+    let length: usize = length.ok_or("the Content-Length is not a number")?;
     let Some(body) = input[head..].get(..length) else { return Ok(None) };
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| "not UTF-8");
     let (path, query) =
@@ -146,7 +145,7 @@ fn understand(input: &[u8]) -> Result<Option<Request>, &'static str> {
     }))
 }
 
-/// Whether a Host, with or without a port, can only be this machine.
+/// Whether a Host header, with or without a port, names this machine.
 fn is_loopback(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| {
@@ -157,49 +156,49 @@ fn is_loopback(host: &[u8]) -> bool {
     })
 }
 
-fn respond(shared: &Arc<Shared>, request: &Request) -> Answer {
+fn respond(shared: &Arc<Shared>, request: &Request) -> Response {
     let path: Vec<&str> = request.path.split('/').skip(1).collect();
     let outcome = match (request.method.as_str(), path.as_slice()) {
-        ("GET", []) => Ok(Answer::text(HELP.to_owned())),
-        ("GET", ["counters"]) => Ok(Answer::json(&shared.counters().json())),
-        ("GET", ["metrics"]) => Ok(Answer::text(shared.counters().prometheus())),
+        ("GET", []) => Ok(Response::text(HELP.to_owned())),
+        ("GET", ["counters"]) => Ok(Response::json(&shared.counters().json())),
+        ("GET", ["metrics"]) => Ok(Response::text(shared.counters().prometheus())),
         ("GET", ["limits"]) => Ok(limits(shared)),
         ("POST", ["limits"]) => change_limits(shared.sessions.limits(), &request.query).map(|changed| {
             shared.sessions.set_limits(changed, shared.clock.now());
             limits(shared)
         }),
-        ("POST", ["refill"]) => only(&request.query, &[]).map(|()| {
+        ("POST", ["refill"]) => reject_unknown(&request.query, &[]).map(|()| {
             shared.sessions.refill(shared.clock.now());
             limits(shared)
         }),
         ("GET", ["clock"]) => Ok(show_clock(shared)),
         ("POST", ["clock"]) => change_clock(shared, &request.query).map(|()| show_clock(shared)),
-        ("GET", ["faults"]) => Ok(Answer::json(&shared.faults.json())),
+        ("GET", ["faults"]) => Ok(Response::json(&shared.faults.json())),
         ("POST", ["faults"]) => add_faults(shared, &request.body),
         ("DELETE", ["faults"]) => {
             shared.faults.clear();
-            Ok(Answer::json(&shared.faults.json()))
+            Ok(Response::json(&shared.faults.json()))
         }
         ("DELETE", ["faults", id]) => match id.parse() {
-            Ok(id) if shared.faults.remove(id) => Ok(Answer::json(&shared.faults.json())),
+            Ok(id) if shared.faults.remove(id) => Ok(Response::json(&shared.faults.json())),
             _ => Err(format!("there is no fault {id}; GET /faults lists them")),
         },
         ("GET", ["token"]) => token(shared, &request.query),
         (_, ["counters" | "metrics" | "limits" | "refill" | "clock" | "faults" | "token", ..]) => {
-            return Answer::problem(
+            return Response::problem(
                 "405 Method Not Allowed",
-                "not with this method; GET / lists what there is",
+                "this path does not have this method; GET / lists all",
             );
         }
-        _ => return Answer::problem("404 Not Found", "there is nothing here; GET / lists what there is"),
+        _ => return Response::problem("404 Not Found", "there is no such path; GET / lists all"),
     };
-    outcome.unwrap_or_else(|problem| Answer::problem("400 Bad Request", &problem))
+    outcome.unwrap_or_else(|problem| Response::problem("400 Bad Request", &problem))
 }
 
-fn limits(shared: &Shared) -> Answer {
+fn limits(shared: &Shared) -> Response {
     let now = shared.clock.now();
     let limits = shared.sessions.limits();
-    Answer::json(&json!({
+    Response::json(&json!({
         "connections": limits.connections,
         "per_second": limits.per_second,
         "burst": limits.burst,
@@ -213,10 +212,10 @@ fn limits(shared: &Shared) -> Answer {
 
 fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result<Limits, String> {
     fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-        text.parse().map_err(|_| format!("'{text}' will not do: give a whole number, or true or false"))
+        text.parse().map_err(|_| format!("'{text}' is invalid: give a whole number, or true or false"))
     }
     if query.is_empty() {
-        return Err(format!("what shall change? There are: {LIMITS}"));
+        return Err(format!("no limit is given; there are: {LIMIT_NAMES}"));
     }
     for (name, value) in query {
         match name.as_str() {
@@ -233,25 +232,23 @@ fn change_limits(mut limits: Limits, query: &BTreeMap<String, String>) -> Result
                     _ => return Err(format!("'{value}' is neither before-auth nor after-auth")),
                 }
             }
-            _ => return Err(format!("there is no limit '{name}'; there are: {LIMITS}")),
+            _ => return Err(format!("there is no limit '{name}'; there are: {LIMIT_NAMES}")),
         }
     }
     Ok(limits)
 }
 
-/// Refuses parameters that would be ignored.
-fn only(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> {
+/// Rejects parameters that would be ignored.
+fn reject_unknown(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), String> {
     match query.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(name) if known.is_empty() => {
-            Err(format!("'{name}' has no meaning here: this takes no parameters"))
-        }
-        Some(name) => Err(format!("'{name}' has no meaning here; known: {}", known.join(", "))),
+        Some(name) if known.is_empty() => Err(format!("unknown parameter '{name}': there are none here")),
+        Some(name) => Err(format!("unknown parameter '{name}'; there are: {}", known.join(", "))),
         None => Ok(()),
     }
 }
 
-fn show_clock(shared: &Shared) -> Answer {
-    Answer::json(&json!({
+fn show_clock(shared: &Shared) -> Response {
+    Response::json(&json!({
         "seconds_since_start": shared.clock.now().as_secs_f64(),
         "seconds_since_1970": shared.clock.date().as_secs_f64(),
         "speed": shared.clock.speed().to_string(),
@@ -259,38 +256,35 @@ fn show_clock(shared: &Shared) -> Answer {
 }
 
 fn change_clock(shared: &Shared, query: &BTreeMap<String, String>) -> Result<(), String> {
-    // All is read before anything is changed.
+    // Read everything before anything changes.
     let speed = query.get("speed").map(|text| text.parse::<Speed>()).transpose()?;
     let advance = query.get("advance").map(|text| duration(text)).transpose()?;
-    only(query, &["speed", "advance"])?;
+    reject_unknown(query, &["speed", "advance"])?;
     if query.is_empty() {
-        return Err("what shall change? Give advance=1h or speed=60".to_owned());
+        return Err("nothing to change: give advance=1h or speed=60".to_owned());
     }
     speed.into_iter().for_each(|speed| shared.clock.set_speed(speed));
     advance.into_iter().for_each(|by| shared.clock.advance(by));
     Ok(())
 }
 
-fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Answer, String> {
+fn add_faults(shared: &Arc<Shared>, body: &str) -> Result<Response, String> {
     let lines = body.lines().map(str::trim).filter(|line| !line.is_empty());
-    // All or none.
+    // All faults or none.
     let faults = lines.map(str::parse).collect::<Result<Vec<Fault>, String>>()?;
     if faults.is_empty() {
         return Err("no fault in the body; for example: conflict:p=0.1".to_owned());
     }
     let ids: Vec<u64> = faults.into_iter().map(|fault| shared.inject(fault)).collect();
-    Ok(Answer::json(&json!({ "ids": ids })))
+    Ok(Response::json(&json!({ "ids": ids })))
 }
 
-fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Answer, String> {
-    only(query, &["role"])?;
+fn token(shared: &Shared, query: &BTreeMap<String, String>) -> Result<Response, String> {
+    reject_unknown(query, &["role"])?;
     let role = query.get("role").map_or("admin", String::as_str);
-    let gate = shared.gate.read();
-    let key = gate.keys.first().ok_or("there are no credentials to sign with")?;
-    let life = Duration::from_secs(900);
-    let token = token::sign(key, &gate.host, &gate.region, Action::for_role(role), shared.token_date(), life);
-    // Without an end of line, which would be a part of the password to whoever takes it as it is.
-    Ok(Answer::text(token))
+    let token = shared.token(role).ok_or("there are no credentials to sign with")?;
+    // Without a newline, which would become part of the password.
+    Ok(Response::text(token))
 }
 
 #[cfg(test)]
@@ -300,16 +294,17 @@ mod tests {
     #[test]
     fn a_request_waits_for_its_body() {
         let whole = b"POST /faults?a=b%20c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\nconflict";
-        assert!(understand(&whole[..whole.len() - 1]).unwrap().is_none());
-        let request = understand(whole).unwrap().unwrap();
+        assert!(parse_request(&whole[..whole.len() - 1]).unwrap().is_none());
+        let request = parse_request(whole).unwrap().unwrap();
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/faults"));
         assert_eq!((request.query["a"].as_str(), request.body.as_str()), ("b c", "conflict"));
-        assert!(understand(b"\x16\x03\x01").is_err());
+        assert!(parse_request(b"\x16\x03\x01").is_err());
     }
 
     #[test]
-    fn web_pages_are_turned_away() {
-        let asked = |headers: &str| understand(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).is_ok();
+    fn requests_from_web_pages_are_refused() {
+        let asked =
+            |headers: &str| parse_request(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).is_ok();
         for host in ["127.0.0.1", "127.0.0.1:5434", "localhost:80", "LOCALHOST", "[::1]:5434", "[::1]"] {
             assert!(asked(&format!("Host: {host}\r\n")), "{host}");
         }

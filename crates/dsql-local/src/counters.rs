@@ -1,46 +1,77 @@
-//! What has happened so far: for code, as JSON and as Prometheus text.
+//! Counters: in code, as JSON and in the text format of Prometheus.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// What happened, at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Sockets accepted, whatever became of them.
-    pub sockets: u64,
+/// Declares the totals once: as fields of [`Counters`], as atomic counters of [`Tally`], and by name.
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters, at one moment.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Refusals and failed logins, by SQLSTATE; by what happened, where the client gets no SQLSTATE.
+            pub refused: BTreeMap<&'static str, u64>,
+            /// Of these, logins denied (28000), by reason. Clients do not learn the reason.
+            pub denied: BTreeMap<&'static str, u64>,
+            /// Sessions that live now: the cap limits these.
+            pub live: u64,
+            /// The most sessions that ever lived at once.
+            pub live_high_water: u64,
+            /// The longest that any session has lived, in the emulator's time.
+            pub longest_live: Duration,
+        }
+
+        impl Counters {
+            fn totals(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+        }
+
+        #[derive(Debug, Default)]
+        pub(crate) struct Tally {
+            $(pub(crate) $name: AtomicU64,)*
+            refused: Mutex<BTreeMap<&'static str, u64>>,
+        }
+
+        impl Tally {
+            /// The counters of this struct; the others are zero.
+            pub(crate) fn read(&self) -> Counters {
+                Counters {
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                    refused: self.refused.lock().clone(),
+                    ..Counters::default()
+                }
+            }
+        }
+    };
+}
+
+totals! {
+    /// Sockets accepted.
+    sockets,
     /// Sessions admitted and authenticated.
-    pub accepted: u64,
-    /// Refusals and failed logins, by SQLSTATE; or by what they were, where a client is not told one.
-    pub refused: BTreeMap<&'static str, u64>,
-    /// Of these, logins denied (28000), by reason; clients are not told it.
-    pub denied: BTreeMap<&'static str, u64>,
-    /// Sessions ended because their time was up.
-    pub expired: u64,
+    accepted,
+    /// Sessions ended because their lifetime was over.
+    expired,
     /// Sessions ended by a fault.
-    pub severed: u64,
-    /// Sessions that live now: the figure the cap is about.
-    pub live: u64,
-    /// The most that ever lived at once.
-    pub live_high_water: u64,
-    /// The longest that any session has lived, in the emulator's time.
-    pub longest_live: Duration,
+    severed,
     /// Transactions committed: explicit ones, and single statements that write.
-    pub commits: u64,
+    commits,
     /// Transactions that failed with 40001.
-    pub conflicts: u64,
+    conflicts,
     /// Statements run.
-    pub statements: u64,
-    /// Statements that failed, for whatever reason.
-    pub errors: u64,
+    statements,
+    /// Statements that failed.
+    errors,
 }
 
 impl Counters {
-    /// All refusals.
+    /// The sum of all refusals.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.refused.values().sum()
@@ -49,74 +80,42 @@ impl Counters {
     /// As one JSON object.
     #[must_use]
     pub fn json(&self) -> Value {
-        let mut object: serde_json::Map<String, Value> =
-            self.totals().map(|(name, value)| (name.to_owned(), json!(value))).into_iter().collect();
-        object.insert("refused".to_owned(), json!(self.refused));
-        object.insert("denied".to_owned(), json!(self.denied));
-        object.insert("live".to_owned(), json!(self.live));
-        object.insert("live_high_water".to_owned(), json!(self.live_high_water));
-        object.insert("longest_live_seconds".to_owned(), json!(self.longest_live.as_secs_f64()));
-        Value::Object(object)
+        let mut json = json!({
+            "refused": self.refused,
+            "denied": self.denied,
+            "live": self.live,
+            "live_high_water": self.live_high_water,
+            "longest_live_seconds": self.longest_live.as_secs_f64(),
+        });
+        self.totals().into_iter().for_each(|(name, value)| json[name] = value.into());
+        json
     }
 
-    /// As Prometheus reads it.
+    /// In the text format of Prometheus.
     #[must_use]
     pub fn prometheus(&self) -> String {
         let mut text = String::new();
-        let mut line = |arguments: std::fmt::Arguments<'_>| {
-            // Writing to a string cannot fail.
-            let (Ok(()) | Err(_)) = writeln!(text, "{arguments}");
-        };
         for (name, value) in self.totals() {
-            line(format_args!("# TYPE dsql_local_{name}_total counter\ndsql_local_{name}_total {value}"));
+            text += &format!("# TYPE dsql_local_{name}_total counter\ndsql_local_{name}_total {value}\n");
         }
-        line(format_args!("# TYPE dsql_local_refused_total counter"));
-        for (code, count) in &self.refused {
-            line(format_args!("dsql_local_refused_total{{code=\"{code}\"}} {count}"));
-        }
-        line(format_args!("# TYPE dsql_local_denied_total counter"));
-        for (reason, count) in &self.denied {
-            line(format_args!("dsql_local_denied_total{{reason=\"{reason}\"}} {count}"));
+        for (name, label, counts) in [("refused", "code", &self.refused), ("denied", "reason", &self.denied)]
+        {
+            text += &format!("# TYPE dsql_local_{name}_total counter\n");
+            for (value, count) in counts {
+                text += &format!("dsql_local_{name}_total{{{label}=\"{value}\"}} {count}\n");
+            }
         }
         for (name, value) in [
             ("live", self.live.to_string()),
             ("live_high_water", self.live_high_water.to_string()),
             ("longest_live_seconds", self.longest_live.as_secs_f64().to_string()),
         ] {
-            line(format_args!("# TYPE dsql_local_{name} gauge\ndsql_local_{name} {value}"));
+            text += &format!("# TYPE dsql_local_{name} gauge\ndsql_local_{name} {value}\n");
         }
         text
     }
-
-    fn totals(&self) -> [(&'static str, u64); 8] {
-        [
-            ("sockets", self.sockets),
-            ("accepted", self.accepted),
-            ("expired", self.expired),
-            ("severed", self.severed),
-            ("commits", self.commits),
-            ("conflicts", self.conflicts),
-            ("statements", self.statements),
-            ("errors", self.errors),
-        ]
-    }
 }
 
-/// The counts that are kept as they happen.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) sockets: AtomicU64,
-    pub(crate) accepted: AtomicU64,
-    pub(crate) expired: AtomicU64,
-    pub(crate) severed: AtomicU64,
-    pub(crate) commits: AtomicU64,
-    pub(crate) conflicts: AtomicU64,
-    pub(crate) statements: AtomicU64,
-    pub(crate) errors: AtomicU64,
-    refused: Mutex<BTreeMap<&'static str, u64>>,
-}
-
-/// One more.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
@@ -124,23 +123,6 @@ pub(crate) fn count(counter: &AtomicU64) {
 impl Tally {
     pub(crate) fn refused(&self, code: &'static str) {
         *self.refused.lock().entry(code).or_default() += 1;
-    }
-
-    /// What the tally knows; the rest is left at zero.
-    pub(crate) fn read(&self) -> Counters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            sockets: read(&self.sockets),
-            accepted: read(&self.accepted),
-            refused: self.refused.lock().clone(),
-            expired: read(&self.expired),
-            severed: read(&self.severed),
-            commits: read(&self.commits),
-            conflicts: read(&self.conflicts),
-            statements: read(&self.statements),
-            errors: read(&self.errors),
-            ..Counters::default()
-        }
     }
 }
 

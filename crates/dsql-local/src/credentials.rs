@@ -1,4 +1,4 @@
-//! The keys that tokens may be signed with.
+//! The keys that may sign tokens.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// One key, as the cloud would issue it.
+/// An AWS access key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its public name.
+    /// The access key id.
     pub access_key_id: String,
-    /// Its secret.
+    /// The secret access key.
     pub secret_access_key: String,
-    /// The third part of temporary credentials; tokens must carry it, too.
+    /// The session token of temporary credentials. Tokens must carry it.
     pub session_token: Option<String>,
 }
 
@@ -34,10 +34,10 @@ impl Credentials {
         Self { session_token: Some(session_token.into()), ..self }
     }
 
-    /// Every profile of a credentials file in the format of the AWS command line, in the order of their names.
+    /// Reads all profiles of a credentials file in the format of the AWS CLI, sorted by name.
     ///
     /// # Errors
-    /// If the file cannot be read, or a profile lacks a half of its key.
+    /// If the file cannot be read, or a profile lacks a part of its key.
     pub fn read(path: &Path) -> Result<Vec<(String, Self)>, Error> {
         let text =
             fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
@@ -45,7 +45,7 @@ impl Credentials {
     }
 }
 
-/// Secrets stay out of logs.
+/// Without the secrets.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Result<Vec<(String, Credentials)>, String> {
             let fields = profiles.entry(profile.clone()).or_default();
             fields.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
         } else {
-            // The line itself may be a secret: its number must do.
+            // The line may be a secret, so the error has its number only.
             return Err(format!("line {} is neither [profile] nor key = value", number + 1));
         }
     }

@@ -1,7 +1,7 @@
-//! The seam between the front, which knows the protocol and the rules of the service, and what runs statements.
+//! The interface between the protocol and what runs statements.
 //!
-//! The front splits queries into statements, refuses what the service refuses, keeps the state of a transaction, decides
-//! whether a commit succeeds, and counts. An engine only runs what is left.
+//! The caller of an engine splits queries into statements, applies the rules of the service, tracks the state
+//! of transactions, decides whether a commit succeeds, and counts. An engine only runs statements.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,38 +14,39 @@ use crate::statement::Statement;
 use crate::wire::Format;
 pub use crate::wire::backend::Rows;
 
-/// The number of a type, as in PostgreSQL's catalog.
+/// The OID of a type in PostgreSQL's catalog.
 pub type Oid = u32;
 
-/// One database.
+/// A database.
 pub trait Engine: Send + Sync + 'static {
     /// What serves one connection.
     type Session: Session;
 
-    /// Begins to serve a connection of a role, if there is one that may connect. The session must cost next to nothing
-    /// until it is used: thousands may be idle.
+    /// Opens a session for a role, if the role may connect. A session must cost next to nothing until it is
+    /// used: thousands may be idle.
     fn session(&self, role: &str) -> impl Future<Output = Result<Self::Session, SqlError>> + Send;
 }
 
-/// One connection's view of the database. Dropped in a transaction, it rolls back.
+/// One connection's view of the database. If dropped inside a transaction, it rolls back.
 pub trait Session: Send + 'static {
-    /// Which parameters a statement takes and which columns it gives; `types` are those the client knows (0: not known).
+    /// Describes the parameters and columns of a statement. `types` are the parameter types that the client
+    /// declared; 0 is unknown.
     fn describe(
         &mut self,
         statement: &Statement,
         types: &[Oid],
     ) -> impl Future<Output = Result<Arc<Description>, SqlError>> + Send;
 
-    /// Runs a statement, inside the transaction if one is open. The rows it gives go to `rows`. After an error, the front
-    /// rolls back.
+    /// Runs a statement, in the transaction if one is open, and writes its rows to `rows`. After an error,
+    /// the caller rolls back.
     fn execute(
         &mut self,
         call: Call<'_>,
         rows: &mut Rows,
     ) -> impl Future<Output = Result<Done, SqlError>> + Send;
 
-    /// Goes by these settings from now on, and by the defaults of all others. Only those are told on which depends what
-    /// statements mean or how values are written; an engine without such differences has nothing to do.
+    /// Applies these settings and the defaults of all others. They are the settings that change the meaning
+    /// of statements or the format of values. An engine without such differences has nothing to do.
     fn configure(
         &mut self,
         settings: Vec<(&'static str, String)>,
@@ -54,24 +55,24 @@ pub trait Session: Send + 'static {
         async { Ok(()) }
     }
 
-    /// Opens a transaction.
+    /// Begins a transaction.
     fn begin(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
 
-    /// Makes it durable.
+    /// Commits the transaction.
     fn commit(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
 
-    /// Undoes it.
+    /// Rolls the transaction back.
     fn rollback(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
 }
 
-/// What goes into a statement and what comes out.
+/// The parameters and columns of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// The types of its parameters.
+    /// The types of the parameters.
     pub parameters: Vec<Oid>,
-    /// The columns of its rows; none if it gives no rows.
+    /// The columns of the rows; none if the statement returns no rows.
     pub columns: Option<Vec<Column>>,
-    /// Whether it changes anything or locks rows: a commit after it can conflict.
+    /// Whether it writes or locks rows. Only then can the commit conflict.
     pub writes: bool,
 }
 
@@ -82,45 +83,45 @@ pub struct Column {
     pub name: String,
     /// Its type.
     pub oid: Oid,
-    /// Its size in bytes; -1 if that varies.
+    /// Its size in bytes; -1 if it varies.
     pub size: i16,
 }
 
-/// What came of a statement.
+/// The outcome of a statement.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// How many rows it changed.
+    /// The number of changed rows.
     pub changed: u64,
-    /// What went into it and came out.
+    /// Its parameters and columns.
     pub description: Arc<Description>,
 }
 
-/// What else belongs to the transaction of a statement.
+/// What else is in the transaction of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Whatever the client will say until it ends it.
+    /// Everything until the client ends the transaction.
     Open,
-    /// What is in the same query, or before the same Sync. Then it is committed.
+    /// The rest of the query, or everything up to the next Sync. Then the transaction commits.
     Query,
-    /// Nothing.
+    /// Nothing else.
     Alone,
 }
 
-/// A statement with all that is needed to run it.
+/// A statement and everything that is needed to run it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The statement.
     pub statement: &'a Statement,
-    /// As it was described; if it was not, it takes no parameters.
+    /// Its description. Without one, it has no parameters.
     pub description: Option<&'a Arc<Description>>,
     /// The values of its parameters.
     pub values: &'a [Option<Bytes>],
-    /// Their formats, by the protocol's rule (see [`Format::of`]).
+    /// The formats of the values (see [`Format::of`]).
     pub formats: &'a [Format],
-    /// The formats that the columns shall have, by the same rule.
+    /// The formats of the result columns (see [`Format::of`]).
     pub results: &'a [Format],
-    /// What else its transaction may hold.
+    /// What else is in its transaction.
     pub extent: Extent,
-    /// When it must have ended, by the emulator's clock; if it has not, it fails with [`SqlError::overdue`].
+    /// When it must end, by the emulator's clock. After that it fails with [`SqlError::deadline_exceeded`].
     pub deadline: Moment,
 }

@@ -1,39 +1,39 @@
-//! What a client is told, and what the emulator's owner is told, when something goes wrong.
+//! Errors: for the clients of the emulator, and for the program that runs it.
 
 use std::path::PathBuf;
 
-/// The emulator could not start, or could not do what it was asked to.
+/// Why the emulator did not start, or did not do something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting, a fault or a figure that makes no sense.
+    /// A setting, a fault or a limit is invalid.
     #[error("{0}")]
     Setting(String),
     /// A file could not be read or written.
     #[error("cannot use {path}", path = path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// An address could not be listened on.
+    /// The emulator cannot listen on an address.
     #[error("cannot listen on {address} (port 0 takes a free one)")]
     Listen {
-        /// Which.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// No runtime of its own.
+    /// Threads could not be started.
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
-    /// Certificates could not be made.
+    /// Certificates could not be created.
     #[error("cannot make certificates for '{name}': {reason}; the endpoint must be a host name")]
     Certificate {
-        /// For which name.
+        /// The host name.
         name: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// The engine could not start.
@@ -41,17 +41,18 @@ pub enum Error {
     Engine(String),
 }
 
-/// An error as the protocol carries it. The severity is decided by where it happens.
+/// An error in the format of the protocol. The caller chooses the severity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
+#[must_use]
 pub struct SqlError {
     /// The SQLSTATE.
     pub code: &'static str,
     /// The message.
     pub message: String,
-    /// More about it.
+    /// The detail.
     pub detail: Option<String>,
-    /// What to do.
+    /// The hint.
     pub hint: Option<String>,
 }
 
@@ -61,99 +62,85 @@ impl SqlError {
         Self { code, message: message.into(), detail: None, hint: None }
     }
 
-    /// With a hint.
-    #[must_use]
+    /// Adds a hint.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// With a detail.
-    #[must_use]
+    /// Adds a detail.
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// The code of [`SqlError::overdue`].
     pub(crate) const DEADLINE: &'static str = "57014";
 
-    /// The code of [`SqlError::access_denied`].
     pub(crate) const DENIED: &'static str = "28000";
 
-    /// A statement did not end before its deadline. The front tells the client which limit that was.
-    #[must_use]
-    pub fn overdue() -> Self {
+    /// A statement did not end before its deadline. The client gets the limit instead.
+    pub fn deadline_exceeded() -> Self {
         Self::new(Self::DEADLINE, "the statement did not end in time")
     }
 
-    /// Something this database does not do.
+    /// A feature that this database does not have.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new("0A000", message)
     }
 
-    /// The client broke the protocol.
+    /// The client violated the protocol.
     pub fn protocol(message: impl Into<String>) -> Self {
         Self::new("08P01", message)
     }
 }
 
-/// The refusals and failures of the real service, in its words.
+/// The errors of the real service, with its texts.
 impl SqlError {
-    /// The cluster holds as many connections as it may.
-    #[must_use]
+    /// The cluster has reached its limit of connections.
     pub fn too_many_connections() -> Self {
         Self::new("53300", "Unable to accept connection, too many open connections.")
     }
 
-    /// New connections come faster than they may.
-    #[must_use]
+    /// The cluster has reached its rate of new connections.
     pub fn rate_exceeded() -> Self {
         Self::new("53400", "Unable to accept connection, rate exceeded.")
     }
 
-    /// The token was refused. The SQLSTATE is not known of the real one; clients match the text.
-    #[must_use]
+    /// The token was refused. The SQLSTATE of the real service is not known; clients match the text.
     pub fn access_denied() -> Self {
         Self::new(Self::DENIED, "unable to accept connection, access denied")
     }
 
-    /// The cluster slept. The SQLSTATE is not known of the real one; clients match the text.
-    #[must_use]
+    /// The cluster is idle and must wake up. The SQLSTATE of the real service is not known; clients match the
+    /// text.
     pub fn waking_up() -> Self {
         Self::new("57P03", "unable to accept connection, waking up cluster, please retry later")
     }
 
-    /// The client named no host when it began TLS.
-    #[must_use]
+    /// The client sent no server name in TLS.
     pub fn no_sni() -> Self {
         Self::new("08P01", "unable to accept connection, sni was not received")
     }
 
     /// Another transaction changed the same rows.
-    #[must_use]
     pub fn change_conflict() -> Self {
         Self::new("40001", "change conflicts with another transaction (OC000)")
     }
 
     /// Another transaction changed the schema.
-    #[must_use]
     pub fn schema_conflict() -> Self {
         Self::new("40001", "schema has been updated by another transaction (OC001)")
     }
 
-    /// The server lost a part of itself; the outcome of a commit is uncertain.
-    #[must_use]
+    /// A part of the server is lost. After a commit, the outcome is unknown.
     pub fn unavailable() -> Self {
         Self::new("XX000", "server unavailable")
     }
 
     /// A statement in a transaction that has failed.
-    #[must_use]
     pub fn aborted() -> Self {
         Self::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
     }
 
-    /// A transaction wrote too much: so many bytes.
-    #[must_use]
+    /// A transaction wrote too many bytes.
     pub fn too_large(size: usize) -> Self {
         #[allow(clippy::cast_precision_loss, reason = "only to one digit")]
         let megabytes = size as f64 / f64::from(1 << 20);
@@ -161,8 +148,7 @@ impl SqlError {
             .detail(format!("Current transaction size {megabytes:.1}mb > 10mb"))
     }
 
-    /// A transaction grew too old: so old.
-    #[must_use]
+    /// A transaction is too old.
     pub fn too_old(limit: std::time::Duration, age: std::time::Duration) -> Self {
         let limit = limit.as_secs();
         Self::new("54000", format!("transaction age limit of {limit}s exceeded"))

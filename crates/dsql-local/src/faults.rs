@@ -1,11 +1,10 @@
-//! Faults on demand: a list that composes. Delays add up; of several refusals the first listed wins.
+//! The list of active faults. Delays add up; the first refusal in the list wins.
 
-mod fate;
 mod fault;
 mod grammar;
 
-pub(crate) use fate::{Blow, Delay, Fate, Welcome};
 pub use fault::Fault;
+pub(crate) use fault::{CommitFaults, Delay, Failure, OnAccept};
 pub use grammar::duration;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,14 +21,13 @@ use crate::clock::Moment;
 use crate::error::SqlError;
 use fault::{Kind, Refusal, Stage};
 
-/// The list.
 #[derive(Debug)]
 pub(crate) struct Faults {
     seed: u64,
     list: Mutex<List>,
-    /// How long the list is: nobody takes the lock while there are none.
+    /// The length of the list: without faults, nobody takes the lock.
     len: AtomicUsize,
-    /// Tells those that wait for the end of a fault to look again.
+    /// Wakes tasks that wait for the end of a fault.
     shorter: Notify,
 }
 
@@ -45,20 +43,20 @@ struct Active {
     fault: Fault,
     hits: u64,
     chance: Xoshiro256PlusPlus,
-    /// For throttles.
+    /// For `throttle`.
     bucket: Option<Bucket>,
-    /// For wakes: when the cluster is awake, once somebody has knocked.
+    /// For `wake`: when the cluster is awake. Set by the first connection.
     awake_at: Option<Moment>,
 }
 
 impl Active {
     fn spent(&self) -> bool {
-        // A cut happens once.
+        // A `sever` strikes once.
         let times = self.fault.times.or(self.fault.sever().map(|_| 1));
         times.is_some_and(|times| self.hits >= times)
     }
 
-    /// Rng whether it strikes this time.
+    /// Draws whether it strikes.
     fn strikes(&mut self) -> bool {
         if self.spent() {
             return false;
@@ -69,7 +67,7 @@ impl Active {
     }
 }
 
-/// Evenly from [0, 1).
+/// Uniform in [0, 1).
 fn unit(chance: &mut Xoshiro256PlusPlus) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     let draw = (chance.next_u64() >> 11) as f64;
@@ -81,12 +79,13 @@ impl Faults {
         Self { seed, list: Mutex::default(), len: AtomicUsize::new(0), shorter: Notify::new() }
     }
 
-    /// Adds one, behind the others. Returns its number.
+    /// Adds a fault at the end of the list and returns its id.
     pub(crate) fn add(&self, fault: Fault, now: Moment) -> u64 {
         let mut list = self.list.lock();
         list.next += 1;
         let id = list.next;
-        // Each fault draws from a stream of its own, so that one more in the list changes nothing for the others.
+        // Each fault has its own stream of random numbers, so that another fault in the list changes nothing
+        // for it.
         let chance = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let bucket = match fault.kind {
             Kind::Throttle { per_second, burst } => Some(Bucket::new(per_second, burst, now)),
@@ -97,12 +96,10 @@ impl Faults {
         id
     }
 
-    /// Ends one; whether there was one.
     pub(crate) fn remove(&self, id: u64) -> bool {
         self.retain(|active| active.id != id)
     }
 
-    /// Ends all.
     pub(crate) fn clear(&self) {
         self.retain(|_| false);
     }
@@ -119,24 +116,22 @@ impl Faults {
         fewer
     }
 
-    /// Waits until a fault is ended after this call.
+    /// Waits until a fault is removed after this call.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.shorter.notified()
     }
 
-    /// Whether that one is in the list.
     pub(crate) fn has(&self, id: u64) -> bool {
         self.list.lock().active.iter().any(|active| active.id == id)
     }
 
-    /// One that waited for its time strikes now; whether it was still there.
-    pub(crate) fn falls_due(&self, id: u64) -> bool {
+    /// Counts the strike of a delayed fault. Returns whether it is still in the list.
+    pub(crate) fn strike_delayed(&self, id: u64) -> bool {
         let mut list = self.list.lock();
         let due = list.active.iter_mut().find(|active| active.id == id);
         due.map(|active| active.hits += 1).is_some()
     }
 
-    /// The list, for people and programs.
     pub(crate) fn json(&self) -> Value {
         let list = self.list.lock();
         let shown = list.active.iter().map(|active| {
@@ -145,7 +140,6 @@ impl Faults {
         shown.collect()
     }
 
-    /// Whether sockets are to be left without an answer.
     pub(crate) fn silent(&self) -> bool {
         !self.idle() && self.list.lock().active.iter().any(|active| active.fault.kind == Kind::Silent)
     }
@@ -154,21 +148,21 @@ impl Faults {
         self.len.load(Ordering::Acquire) == 0
     }
 
-    /// A socket was accepted: how long to wait, and what then.
-    pub(crate) fn on_accept(&self) -> (Delay, Welcome) {
-        let mut answer = (Delay::default(), Welcome::Proceed);
+    /// For a new socket: the delay, and what to do then.
+    pub(crate) fn on_accept(&self) -> (Delay, OnAccept) {
+        let mut answer = (Delay::default(), OnAccept::Proceed);
         self.each(|kind, active| match kind {
             Kind::Delay { at: Stage::Connect, time } if active.strikes() => answer.0.add(time, active.id),
-            Kind::Refuse(Refusal::Close) if answer.1 == Welcome::Proceed && active.strikes() => {
-                answer.1 = Welcome::Close;
+            Kind::Refuse(Refusal::Close) if answer.1 == OnAccept::Proceed && active.strikes() => {
+                answer.1 = OnAccept::Close;
             }
-            Kind::Silent if answer.1 == Welcome::Proceed && active.strikes() => answer.1 = Welcome::Silence,
+            Kind::Silent if answer.1 == OnAccept::Proceed && active.strikes() => answer.1 = OnAccept::Silence,
             _ => {}
         });
         answer
     }
 
-    /// A client asks to be admitted.
+    /// For a client that is to be admitted.
     pub(crate) fn on_admission(&self, now: Moment) -> Result<(), SqlError> {
         let mut answer = Ok(());
         self.each(|kind, active| {
@@ -189,7 +183,7 @@ impl Faults {
                     }
                 }
                 Kind::Throttle { .. } => {
-                    // The bucket counts every connect, also those that its fault lets pass by chance.
+                    // The bucket counts every connection, also those that the fault lets pass by chance.
                     let empty = active.bucket.as_mut().is_some_and(|bucket| !bucket.take(now));
                     if empty && active.strikes() {
                         answer = Err(SqlError::rate_exceeded());
@@ -207,54 +201,53 @@ impl Faults {
         answer
     }
 
-    /// A statement is about to run: how long to wait, and what hits it.
-    pub(crate) fn on_statement(&self) -> (Delay, Option<Blow>) {
+    /// For a statement: the delay, and the failure.
+    pub(crate) fn on_statement(&self) -> (Delay, Option<Failure>) {
         let mut answer = (Delay::default(), None);
         self.each(|kind, active| match kind {
             Kind::Delay { at: Stage::Statement, time } if active.strikes() => answer.0.add(time, active.id),
             Kind::Unavailable { at: Stage::Statement } if answer.1.is_none() && active.strikes() => {
-                answer.1 = Some(Blow::Error(SqlError::unavailable()));
+                answer.1 = Some(Failure::Error(SqlError::unavailable()));
             }
             Kind::StaleSchema if answer.1.is_none() && active.strikes() => {
-                answer.1 = Some(Blow::Error(SqlError::schema_conflict()));
+                answer.1 = Some(Failure::Error(SqlError::schema_conflict()));
             }
             _ => {}
         });
         answer
     }
 
-    /// A transaction is about to commit. Only one that wrote can conflict.
-    pub(crate) fn on_commit(&self, wrote: bool) -> Fate {
-        let mut fate = Fate::default();
-        self.each(|kind, active| match kind {
-            Kind::Delay { at: Stage::Commit, time } if active.strikes() => fate.delay.add(time, active.id),
-            Kind::Conflict if wrote && fate.before.is_none() && active.strikes() => {
-                fate.before = Some(Blow::Error(SqlError::change_conflict()));
+    /// For a commit. Only a transaction that wrote can conflict.
+    pub(crate) fn on_commit(&self, wrote: bool) -> CommitFaults {
+        let mut faults = CommitFaults::default();
+        self.each(|kind, active| {
+            let (before, failure) = match kind {
+                Kind::Delay { at: Stage::Commit, time } => {
+                    if active.strikes() {
+                        faults.delay.add(time, active.id);
+                    }
+                    return;
+                }
+                Kind::Conflict if wrote => (true, Failure::Error(SqlError::change_conflict())),
+                Kind::Unavailable { at: Stage::Commit } => (true, Failure::Error(SqlError::unavailable())),
+                Kind::Drop { at: Stage::BeforeCommit } => (true, Failure::Hangup),
+                Kind::Unavailable { at: Stage::AfterCommit } => {
+                    (false, Failure::Error(SqlError::unavailable()))
+                }
+                Kind::Drop { at: Stage::AfterCommit } => (false, Failure::Hangup),
+                _ => return,
+            };
+            let other = faults.before.is_some() || (!before && faults.after.is_some());
+            if !other && active.strikes() {
+                *(if before { &mut faults.before } else { &mut faults.after }) = Some(failure);
             }
-            Kind::Unavailable { at: Stage::Commit } if fate.before.is_none() && active.strikes() => {
-                fate.before = Some(Blow::Error(SqlError::unavailable()));
-            }
-            Kind::Unavailable { at: Stage::AfterCommit }
-                if fate.before.is_none() && fate.after.is_none() && active.strikes() =>
-            {
-                fate.after = Some(Blow::Error(SqlError::unavailable()));
-            }
-            Kind::Drop { after_commit: false } if fate.before.is_none() && active.strikes() => {
-                fate.before = Some(Blow::Hangup);
-            }
-            Kind::Drop { after_commit: true }
-                if fate.before.is_none() && fate.after.is_none() && active.strikes() =>
-            {
-                fate.after = Some(Blow::Hangup);
-            }
-            _ => {}
         });
-        // A commit that does not happen cannot be followed by anything.
-        fate.after = fate.after.filter(|_| fate.before.is_none());
-        fate
+        // A commit that fails has no effects after it.
+        faults.after = faults.after.filter(|_| faults.before.is_none());
+        faults
     }
 
-    /// Which of `count` sockets a fraction of them is: the same ones for the same seed.
+    /// Chooses a fraction of `count` sockets; the same seed chooses the same ones.
     pub(crate) fn choose(&self, fraction: f64, count: usize) -> Vec<bool> {
         if fraction >= 1.0 {
             return vec![true; count];
@@ -266,7 +259,7 @@ impl Faults {
         };
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let mut wanted = (fraction * count as f64).round() as usize;
-        // Exactly that many: each in turn is taken with the chance that is left for it.
+        // Exactly this many: each is taken with the probability that is left for it.
         (0..count)
             .map(|index| {
                 #[allow(clippy::cast_precision_loss, reason = "some thousands")]
@@ -306,7 +299,7 @@ mod tests {
             "delay:for=50ms",
         ]);
         let delay = Delay { time: Duration::from_millis(150), by: vec![1, 4] };
-        assert_eq!(faults.on_accept(), (delay, Welcome::Proceed));
+        assert_eq!(faults.on_accept(), (delay, OnAccept::Proceed));
         assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::too_many_connections()));
         assert_eq!(faults.on_admission(Duration::ZERO), Err(SqlError::waking_up()));
         assert_eq!(faults.on_admission(Duration::ZERO), Ok(()));
@@ -322,11 +315,11 @@ mod tests {
         assert_eq!(alone, run(&["conflict:p=0.25", "delay:at=commit,p=0.5,for=1ms"]));
         let struck = alone.iter().filter(|struck| **struck).count();
         assert!((30..70).contains(&struck), "{struck}");
-        assert_eq!(faults(&["conflict"]).on_commit(false), Fate::default());
+        assert_eq!(faults(&["conflict"]).on_commit(false), CommitFaults::default());
     }
 
     #[test]
-    fn a_cluster_wakes_after_the_first_knock() {
+    fn a_cluster_wakes_after_the_first_connection() {
         let faults = faults(&["wake:for=30s"]);
         let at = Duration::from_secs;
         assert_eq!(faults.on_admission(at(100)), Err(SqlError::waking_up()));
@@ -342,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn throttles_and_wakes_are_used_up_and_have_a_chance() {
+    fn throttles_and_wakes_honour_n_and_p() {
         let throttle = faults(&["throttle:rate=0,burst=0,n=2"]);
         let admitted = || throttle.on_admission(Duration::ZERO).is_ok();
         assert_eq!([admitted(), admitted(), admitted()], [false, false, true]);
@@ -367,7 +360,7 @@ mod tests {
         let both = faults(&["drop:at=after-commit,n=1", "drop:at=before-commit,n=1"]);
         let first = both.on_commit(true);
         assert_eq!((first.before.is_some(), first.after.is_some()), (true, false));
-        assert_eq!(both.on_commit(true), Fate::default());
+        assert_eq!(both.on_commit(true), CommitFaults::default());
         both.clear();
         assert_eq!(both.json(), json!([]));
     }

@@ -1,22 +1,27 @@
-//! The engine with the real SQL: a private PostgreSQL underneath, started and stopped by the emulator.
+//! An engine on a private PostgreSQL, which runs real SQL. The emulator starts and stops it.
 //!
-//! A session holds a connection to it only while it is in a transaction or a statement, so that thousands can be idle.
-//! Values, types and errors pass through as they are; transactions are at repeatable read, which is snapshot isolation.
-//! Conflicts come out at the commit, as in the service, though PostgreSQL has locks and would find them at the statement:
+//! A session has a connection to it only while it is in a transaction or a statement, so that thousands can be
+//! idle. Values, types and errors pass through. Transactions run at repeatable read, which is snapshot isolation.
+//! Conflicts appear at the commit, as in the service. PostgreSQL alone would wait for locks, and report a conflict
+//! at the statement:
 //!
 //! ```text
-//!   a trigger tells of every row that changes ─▶ journal      what a transaction has done, to do it again
-//!   another wants a row that it holds         ─▶ turns        undone to its beginning, so that nobody waits
-//!   its next statement, or its commit         ─▶ replay       done again, to the same rows, with the same values
-//!   another has committed a change to a row   ─▶ sandbox      it goes on with copies, and hears of it at its commit
+//!   a trigger reports each changed row        ─▶ change_log      the work of a transaction, to repeat it
+//!   another transaction needs a locked row    ─▶ lock_scheduler  rolls the holder back, so that nobody waits
+//!   its next statement, or its commit         ─▶ replay          repeats the work: same rows, same values
+//!   another has committed a change of a row   ─▶ table_copies    it continues on copies until its COMMIT fails
 //! ```
 
 mod backend;
+mod cancel_gate;
 mod catalog;
+mod change_log;
 mod commits;
 mod jobs;
-mod journal;
+mod lock_scheduler;
 mod locking;
+mod occ_transaction;
+mod pipeline;
 mod precheck;
 mod quoting;
 mod record;
@@ -24,13 +29,9 @@ mod replay;
 mod request;
 mod rewrite;
 mod roles;
-mod sandbox;
-mod script;
 mod server;
-mod shape;
-mod stoppable;
-mod transaction;
-mod turns;
+mod table_copies;
+mod table_info;
 
 use std::fmt;
 use std::path::Path;
@@ -49,57 +50,57 @@ use crate::statement::{Kind, Statement};
 use backend::{Backend, Setting};
 use commits::Commits;
 use jobs::Jobs;
+use lock_scheduler::{LockScheduler, OpenTransaction};
+use occ_transaction::OccTransaction;
 use roles::Role;
 use server::Server;
-use shape::Shapes;
-use transaction::Transaction;
-use turns::{Holder, Turns};
+use table_info::TableCache;
 
-/// How many connections are kept for the next session that needs one.
-const SPARE: usize = 64;
+/// How many idle connections are kept.
+const MAX_IDLE: usize = 64;
 
-/// The engine.
+/// The PostgreSQL engine.
 pub struct Postgres {
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// Before the server, which they would keep busy.
-    spare: Mutex<Vec<Backend>>,
-    turns: Turns,
+    /// Declared before the server, so that they are closed first.
+    idle: Mutex<Vec<Backend>>,
+    locks: LockScheduler,
     jobs: Jobs,
     clock: Arc<Clock>,
     rules: Rules,
     result_limit: usize,
     commits: Commits,
-    shapes: Shapes,
+    tables: TableCache,
     /// How often the schema has changed.
     epoch: AtomicU64,
-    /// Whether anybody has made a function.
+    /// Whether a function was ever created.
     functions: AtomicBool,
     server: Server,
 }
 
 impl Postgres {
-    /// Who owns everything underneath the rules.
+    /// The role that owns the private server.
     pub const SUPERUSER: &str = server::SUPERUSER;
 
-    /// Starts a PostgreSQL of its own. Of the configuration it goes by the cache, the rules and the limit of results.
+    /// Starts a private PostgreSQL. It uses `cache`, `rules` and `result_limit` of the configuration.
     ///
     /// # Errors
     /// If PostgreSQL is not installed, or does not start.
     pub fn start(config: &Config, clock: Arc<Clock>) -> Result<Self, Error> {
         let server = Server::start(&config.cache)?;
         let inner = Inner {
-            spare: Mutex::default(),
-            turns: Turns::default(),
+            idle: Mutex::default(),
+            locks: LockScheduler::default(),
             jobs: Jobs::default(),
             clock,
             rules: config.rules,
             result_limit: config.result_limit,
             commits: Commits::default(),
-            shapes: Shapes::default(),
+            tables: TableCache::default(),
             epoch: AtomicU64::new(0),
             functions: AtomicBool::new(false),
             server,
@@ -107,8 +108,8 @@ impl Postgres {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The directory with its socket, for a look underneath the rules: `psql -h DIRECTORY -U dsql_local postgres`, as
-    /// root or as the user it runs as.
+    /// The directory with its socket, to connect without the rules: `psql -h DIRECTORY -U dsql_local
+    /// postgres`, as root or as the user that it runs as.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.inner.server.directory()
@@ -131,28 +132,28 @@ impl Engine for Postgres {
     }
 }
 
-/// A connection's view: a connection of its own to the server while it is in a transaction, or else nothing.
+/// A session. It has a connection to the server only while it is in a transaction.
 pub struct PostgresSession {
     inner: Arc<Inner>,
     role: Role,
     began: bool,
-    /// From the first statement of a transaction on. Dropped, its connection is closed, and the server rolls back.
+    /// Set from the first statement of a transaction. If dropped, its connection is closed, and the server
+    /// rolls back.
     open: Option<Open>,
     settings: Vec<Setting>,
-    /// The schema that it knows.
+    /// The schema version that it knows.
     epoch: u64,
 }
 
-/// A transaction that has begun.
 struct Open {
     pid: i32,
-    holder: Arc<Holder>,
+    holder: Arc<OpenTransaction>,
     inner: Arc<Inner>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.inner.turns.leave(self.pid);
+        self.inner.locks.unregister(self.pid);
     }
 }
 
@@ -164,12 +165,12 @@ impl fmt::Debug for PostgresSession {
 
 impl Session for PostgresSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
-        self.catch_up()?;
+        self.check_schema_version()?;
         let open = self.open().await?;
-        let mut held = open.holder.transaction.lock().await;
-        let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
+        let mut guard = open.holder.transaction.lock().await;
+        let transaction = guard.as_mut().ok_or_else(SqlError::unavailable)?;
         let description = transaction.describe(statement, types).await;
-        drop(held);
+        drop(guard);
         if !self.began {
             self.end(async |transaction| transaction.roll_back().await).await?;
         }
@@ -177,40 +178,40 @@ impl Session for PostgresSession {
     }
 
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        self.catch_up()?;
+        self.check_schema_version()?;
         let inner = self.inner.clone();
-        if let Some(job) = jobs::awaited(&call) {
-            let ended = jobs::ended(&inner, job);
+        if let Some(job) = jobs::awaited_job(&call) {
+            let ended = jobs::wait_for(&inner, job);
             if let First::Right(()) = race::first(ended, inner.until(call.deadline)).await {
-                return Err(SqlError::overdue());
+                return Err(SqlError::deadline_exceeded());
             }
         }
         let open = self.open().await?;
-        let mut held = open.holder.transaction.lock().await;
-        let transaction = held.as_mut().ok_or_else(SqlError::unavailable)?;
+        let mut guard = open.holder.transaction.lock().await;
+        let transaction = guard.as_mut().ok_or_else(SqlError::unavailable)?;
         match race::first(transaction.run(&call, rows), inner.until(call.deadline)).await {
             First::Left(outcome) => {
                 if outcome.as_ref().is_err_and(|error| *error == SqlError::schema_conflict()) {
-                    drop(held);
+                    drop(guard);
                     self.epoch = inner.epoch();
                 }
                 outcome
             }
-            // Its connection is closed, so that the server stops what it still runs.
-            First::Right(()) => Err(SqlError::overdue()),
+            // The connection is closed, so that the server stops the statement.
+            First::Right(()) => Err(SqlError::deadline_exceeded()),
         }
     }
 
     async fn configure(&mut self, settings: Vec<Setting>) -> Result<(), SqlError> {
         match &self.open {
             Some(open) => {
-                let mut held = open.holder.transaction.lock().await;
-                held.as_mut().ok_or_else(SqlError::unavailable)?.configure(settings.clone()).await?;
+                let mut guard = open.holder.transaction.lock().await;
+                guard.as_mut().ok_or_else(SqlError::unavailable)?.configure(settings.clone()).await?;
             }
-            // Only to see whether they are good.
+            // Only to validate the settings.
             None => {
                 let backend = self.inner.backend(&self.role, &settings).await?;
-                self.inner.give_back(backend);
+                self.inner.release(backend);
             }
         }
         self.settings = settings;
@@ -218,7 +219,7 @@ impl Session for PostgresSession {
     }
 
     async fn begin(&mut self) -> Result<(), SqlError> {
-        // The server hears of it with the first statement.
+        // The first statement begins the transaction on the server.
         self.began = true;
         Ok(())
     }
@@ -228,18 +229,18 @@ impl Session for PostgresSession {
         let committed = self
             .end(async |transaction| {
                 let committed = transaction.commit().await;
-                epoch = transaction.epoch();
-                if transaction.has_submitted() && committed.is_ok() {
-                    jobs::submitted(&inner);
+                epoch = transaction.epoch;
+                if transaction.submits && committed.is_ok() {
+                    jobs::schedule(&inner);
                 }
                 if committed.is_err() {
-                    // It is over all the same. If undoing fails, nothing was done either.
+                    // The transaction is over either way. If the rollback fails, nothing was done.
                     drop(transaction.roll_back().await);
                 }
                 committed
             })
             .await;
-        // Whoever has changed the schema knows it, and so does whoever was told.
+        // The session now knows the schema: it has changed it, or has got the error.
         let told = committed == Err(SqlError::schema_conflict());
         self.epoch = if told { self.inner.epoch() } else { epoch };
         committed
@@ -251,8 +252,8 @@ impl Session for PostgresSession {
 }
 
 impl PostgresSession {
-    /// Fails once if the schema has changed since it was last looked at.
-    fn catch_up(&mut self) -> Result<(), SqlError> {
+    /// Fails once if the schema has changed since the last statement.
+    fn check_schema_version(&mut self) -> Result<(), SqlError> {
         let epoch = self.inner.epoch();
         if std::mem::replace(&mut self.epoch, epoch) == epoch {
             Ok(())
@@ -261,35 +262,38 @@ impl PostgresSession {
         }
     }
 
-    /// The transaction; a new one if there is none.
     async fn open(&mut self) -> Result<&Open, SqlError> {
         if self.open.is_none() {
             let backend = self.inner.backend(&self.role, &self.settings).await?;
             let (inner, settings) = (self.inner.clone(), self.settings.clone());
-            let transaction = Transaction::new(inner.clone(), backend, settings, self.epoch);
-            let (pid, mark, stoppable) = (transaction.pid(), transaction.mark(), transaction.stoppable());
+            let transaction = OccTransaction::new(inner.clone(), backend, settings, self.epoch);
+            let (pid, mark, cancel_gate) =
+                (transaction.backend.pid, transaction.mark, transaction.cancel_gate.clone());
             let transaction = Arc::new(AsyncMutex::new(Some(transaction)));
-            let holder = Arc::new(Holder { mark, stoppable, transaction });
-            inner.turns.enter(pid, holder.clone());
+            let holder = Arc::new(OpenTransaction { mark, cancel_gate, transaction });
+            inner.locks.register(pid, holder.clone());
             self.open = Some(Open { pid, holder, inner });
         }
         self.open.as_ref().ok_or_else(SqlError::unavailable)
     }
 
-    /// Ends the transaction, and keeps its connection for others.
+    /// Ends the transaction and keeps its connection.
     async fn end(
         &mut self,
-        how: impl AsyncFnOnce(&mut Transaction) -> Result<(), SqlError>,
+        how: impl AsyncFnOnce(&mut OccTransaction) -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
         self.began = false;
         let Some(open) = self.open.take() else { return Ok(()) };
-        // From here on nobody makes it let go: it does so itself.
+        // From here on, no other transaction revokes its locks.
         let Some(mut transaction) = open.holder.transaction.lock().await.take() else { return Ok(()) };
-        let ended =
-            if transaction.is_lost() { Err(SqlError::unavailable()) } else { how(&mut transaction).await };
+        let ended = if transaction.backend.is_lost() {
+            Err(SqlError::unavailable())
+        } else {
+            how(&mut transaction).await
+        };
         drop(open);
-        if !transaction.is_tainted() {
-            self.inner.give_back(transaction.into_backend());
+        if !transaction.tainted {
+            self.inner.release(transaction.backend);
         }
         ended
     }
@@ -300,54 +304,54 @@ impl Inner {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Whether there may be functions of the users' own, which may do anything.
+    /// Whether functions may exist, which may do anything.
     fn has_functions(&self) -> bool {
         self.functions.load(Ordering::SeqCst)
     }
 
-    /// Remembers what a definition may bring about.
-    fn saw_definition(&self, statement: &Statement) {
+    /// Remembers whether functions may exist.
+    fn note_functions(&self, statement: &Statement) {
         if statement.mentions("FUNCTION") {
             self.functions.store(true, Ordering::SeqCst);
         }
     }
 
-    /// The schema is about to change: returns which one it will be.
+    /// Returns the next schema version.
     fn schema_changes(&self) -> u64 {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// A connection of that role that is in no transaction and goes by these settings.
+    /// An idle or new connection for a role, with these settings.
     async fn backend(&self, role: &Role, settings: &[Setting]) -> Result<Backend, SqlError> {
         let mut backend = loop {
-            let spare = self.spare(role);
-            match spare {
+            let idle = self.idle(role);
+            match idle {
                 None => break Backend::connect(self.server.directory(), role.clone()).await?,
                 Some(backend) if backend.is_alive() => break backend,
                 Some(_) => {}
             }
         };
-        match backend.settle(settings).await {
+        match backend.apply_settings(settings).await {
             Ok(()) => Ok(backend),
             Err(error) => {
-                self.give_back(backend);
+                self.release(backend);
                 Err(error)
             }
         }
     }
 
-    /// The spare connection of that role that was used last.
-    fn spare(&self, role: &Role) -> Option<Backend> {
-        let mut spare = self.spare.lock();
-        let at = spare.iter().rposition(|backend| backend.role == *role)?;
-        Some(spare.remove(at))
+    /// The most recently used idle connection of a role.
+    fn idle(&self, role: &Role) -> Option<Backend> {
+        let mut idle = self.idle.lock();
+        let at = idle.iter().rposition(|backend| backend.role == *role)?;
+        Some(idle.remove(at))
     }
 
-    /// Keeps it for others, if it can still be used.
-    fn give_back(&self, backend: Backend) {
-        let mut spare = self.spare.lock();
-        if !backend.is_lost() && spare.len() < SPARE {
-            spare.push(backend);
+    /// Keeps a connection, if it can still be used.
+    fn release(&self, backend: Backend) {
+        let mut idle = self.idle.lock();
+        if !backend.is_lost() && idle.len() < MAX_IDLE {
+            idle.push(backend);
         }
     }
 
@@ -356,7 +360,7 @@ impl Inner {
     }
 }
 
-/// Whether a statement may change something or lock rows: told from its words, and rather once too often.
+/// Whether a statement may write or lock rows. It is decided by words, so a read may count as a write.
 fn writes(statement: &Statement) -> bool {
     const WORDS: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "FOR KEY SHARE", "NEXTVAL", "SETVAL"];
     let mentions = |text: &str| WORDS.iter().any(|word| text.contains(word));
@@ -368,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_locks_or_hides_a_write_counts_as_one() {
+    fn locks_and_hidden_writes_count_as_writes() {
         for (sql, expected) in [
             ("SELECT 1", false),
             ("SELECT * FROM t FOR UPDATE", true),

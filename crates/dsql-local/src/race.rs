@@ -1,10 +1,9 @@
-//! Two futures, whichever is ready first.
+//! Waits for the first of two futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Which of the two it was.
 #[derive(Debug)]
 pub(crate) enum First<A, B> {
     Left(A),

@@ -1,17 +1,17 @@
-//! What the service refuses, whichever engine is behind it, in the words recorded of it.
+//! What the service refuses with either engine, in its recorded texts.
 
-mod bounds;
+mod checker;
 mod clauses;
 mod indexes;
+mod reserved;
 mod spec;
-mod verdicts;
 
 use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::Statement;
-pub(crate) use verdicts::Verdicts;
+pub(crate) use checker::RuleChecker;
 
-/// Statements by their first words, and what is said about them. The texts follow PostgreSQL's names of parse nodes.
+/// Statements by their first words, and the errors. The texts have PostgreSQL's names of parse nodes.
 const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["COPY"], "unsupported statement: Copy"),
     (&["TRUNCATE"], "unsupported statement: Truncate"),
@@ -71,17 +71,14 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["SET", "TRANSACTION"], "setting configuration parameter \"TRANSACTION\" not supported"),
 ];
 
-/// Whether the service refuses a statement, and how.
-///
-/// # Errors
-/// The refusal.
+/// Checks a statement.
 fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     match UNSUPPORTED.iter().find(|(words, _)| statement.begins(words)) {
         Some((_, message)) => Err(SqlError::unsupported(*message)),
         None if statement.text().eq_ignore_ascii_case("ANALYZE") => {
             Err(SqlError::unsupported("ANALYZE without a table not supported"))
         }
-        None => bounds::check(statement).and_then(|()| clauses::check(statement, rules)),
+        None => reserved::check(statement).and_then(|()| clauses::check(statement, rules)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who may come in, who is in, and when each must go. One lock decides and counts, so the counts are exact.
+//! Admission, live sessions and their expiry. One lock decides and counts, so the counts are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,31 +15,29 @@ use crate::counters::Counters;
 use crate::error::SqlError;
 use crate::race::{self, First};
 
-/// Every session there is.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    book: Mutex<Book>,
-    /// Tells the expiry that an earlier end was booked.
+    table: Mutex<Table>,
+    /// Wakes the expiry task when an earlier end was added.
     earlier: Notify,
 }
 
 #[derive(Debug)]
-struct Book {
+struct Table {
     limits: Limits,
     bucket: Bucket,
-    /// Tokens given back by logins that failed, beside the bucket: they are taken first.
+    /// Tokens of failed logins. They are used before those of the bucket.
     returned: u32,
     next: u64,
-    /// By number, which is the order of birth.
-    live: BTreeMap<u64, Life>,
+    /// By id, which is also the order of admission.
+    live: BTreeMap<u64, Live>,
     ends: BTreeSet<(Moment, u64)>,
     high_water: u64,
-    /// Of those that have ended.
+    /// The longest lifetime of the ended sessions.
     longest: Duration,
 }
 
-impl Book {
-    /// Takes a token, if there is one.
+impl Table {
     fn take(&mut self, now: Moment) -> bool {
         self.trim(now);
         match self.returned.checked_sub(1) {
@@ -56,7 +54,7 @@ impl Book {
         self.trim(now);
     }
 
-    /// Drops what would not have fitted into the bucket: there are never more tokens than the burst.
+    /// Drops tokens that exceed the burst.
     fn trim(&mut self, now: Moment) {
         let room = self.limits.burst.saturating_sub(self.bucket.level(now));
         self.returned = self.returned.min(room);
@@ -64,26 +62,26 @@ impl Book {
 }
 
 #[derive(Debug)]
-struct Life {
+struct Live {
     began: Moment,
-    ending: Arc<Ending>,
+    ending: Arc<EndSignal>,
 }
 
-/// A place among the live, given back on drop.
+/// The slot of a session; dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct SessionGuard {
     sessions: Arc<Sessions>,
     clock: Arc<Clock>,
-    id: u64,
+    pub(crate) id: u64,
     end: Moment,
-    /// Whether its login is done. Until then it is an attempt, whose token comes back unless refusals cost one.
+    /// Whether the login is complete. Until then, dropping it returns the token, unless refusals cost one.
     confirmed: bool,
-    pub(crate) ending: Arc<Ending>,
+    pub(crate) ending: Arc<EndSignal>,
 }
 
 impl Sessions {
     pub(crate) fn new(limits: Limits, now: Moment) -> Self {
-        let book = Book {
+        let table = Table {
             limits,
             bucket: Bucket::new(limits.per_second, limits.burst, now),
             returned: 0,
@@ -93,80 +91,78 @@ impl Sessions {
             high_water: 0,
             longest: Duration::ZERO,
         };
-        Self { book: Mutex::new(book), earlier: Notify::new() }
+        Self { table: Mutex::new(table), earlier: Notify::new() }
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        self.book.lock().limits
+        self.table.lock().limits
     }
 
     pub(crate) fn set_limits(&self, limits: Limits, now: Moment) {
-        let mut book = self.book.lock();
-        book.bucket.reshape(limits.per_second, limits.burst, now);
-        book.limits = limits;
-        book.trim(now);
+        let mut table = self.table.lock();
+        table.bucket.set_limits(limits.per_second, limits.burst, now);
+        table.limits = limits;
+        table.trim(now);
     }
 
-    /// Whole tokens in the bucket.
     pub(crate) fn tokens(&self, now: Moment) -> u32 {
-        let mut book = self.book.lock();
-        book.trim(now);
-        book.bucket.level(now) + book.returned
+        let mut table = self.table.lock();
+        table.trim(now);
+        table.bucket.level(now) + table.returned
     }
 
-    /// Fills the bucket.
     pub(crate) fn refill(&self, now: Moment) {
-        let mut book = self.book.lock();
-        book.bucket.fill(now);
-        book.trim(now);
+        let mut table = self.table.lock();
+        table.bucket.fill(now);
+        table.trim(now);
     }
 
-    /// Lets one more in, or says why not.
-    pub(crate) fn admit(self: &Arc<Self>, clock: &Arc<Clock>) -> Result<Admitted, SqlError> {
+    /// Admits a connection.
+    pub(crate) fn admit(self: &Arc<Self>, clock: &Arc<Clock>) -> Result<SessionGuard, SqlError> {
         let (id, end, ending, first) = {
-            let mut book = self.book.lock();
-            // Read under the lock, so that the bucket never sees an older time after a newer one.
+            let mut table = self.table.lock();
+            // Read under the lock, so that the bucket never sees time run backwards.
             let now = clock.now();
-            let limits = book.limits;
-            if book.live.len() >= usize::try_from(limits.connections).unwrap_or(usize::MAX) {
+            let limits = table.limits;
+            if table.live.len() >= usize::try_from(limits.connections).unwrap_or(usize::MAX) {
                 if limits.refusal_costs {
-                    book.take(now);
+                    table.take(now);
                 }
                 return Err(SqlError::too_many_connections());
             }
-            if !book.take(now) {
-                // There is nothing left that a refusal could cost: a bucket has no debts.
+            if !table.take(now) {
+                // The bucket is empty, so a refusal costs nothing.
                 return Err(SqlError::rate_exceeded());
             }
-            book.next += 1;
-            let id = book.next;
+            table.next += 1;
+            let id = table.next;
             let end = now.saturating_add(limits.session_life);
-            let ending = Arc::new(Ending { due: end, ..Ending::default() });
-            book.live.insert(id, Life { began: now, ending: ending.clone() });
-            book.ends.insert((end, id));
-            book.high_water = book.high_water.max(u64::try_from(book.live.len()).unwrap_or(u64::MAX));
-            (id, end, ending, book.ends.first() == Some(&(end, id)))
+            let ending = Arc::new(EndSignal { due: end, ..EndSignal::default() });
+            table.live.insert(id, Live { began: now, ending: ending.clone() });
+            table.ends.insert((end, id));
+            table.high_water = table.high_water.max(u64::try_from(table.live.len()).unwrap_or(u64::MAX));
+            (id, end, ending, table.ends.first() == Some(&(end, id)))
         };
         if first {
             self.earlier.notify_one();
         }
-        Ok(Admitted { sessions: self.clone(), clock: clock.clone(), id, end, confirmed: false, ending })
+        Ok(SessionGuard { sessions: self.clone(), clock: clock.clone(), id, end, confirmed: false, ending })
     }
 
-    /// Spends a token for a connection that was refused elsewhere, if that is how it shall be.
+    /// Takes a token for a connection that was refused elsewhere, if refusals cost one.
     pub(crate) fn charge_refusal(&self, now: Moment) {
-        let mut book = self.book.lock();
-        if book.limits.refusal_costs {
-            book.take(now);
+        let mut table = self.table.lock();
+        if table.limits.refusal_costs {
+            table.take(now);
         }
     }
 
-    /// Ends sessions when their time is up: one timer for all of them.
+    /// Ends sessions whose lifetime is over: one timer for all.
     pub(crate) async fn expire(&self, clock: &Clock) {
         loop {
             let earlier = self.earlier.notified();
             let (due, next) = self.due(clock.now());
-            due.iter().for_each(|ending| ending.reach(Phase::Expired));
+            due.iter().for_each(|ending| ending.reach(EndPhase::Expired));
             match next {
                 Some(next) => {
                     let (First::Left(()) | First::Right(())) =
@@ -177,104 +173,98 @@ impl Sessions {
         }
     }
 
-    fn due(&self, now: Moment) -> (Vec<Arc<Ending>>, Option<Moment>) {
-        let mut book = self.book.lock();
+    fn due(&self, now: Moment) -> (Vec<Arc<EndSignal>>, Option<Moment>) {
+        let mut table = self.table.lock();
         let mut due = Vec::new();
-        while let Some(&(end, id)) = book.ends.first() {
+        while let Some(&(end, id)) = table.ends.first() {
             if end > now {
                 return (due, Some(end));
             }
-            book.ends.pop_first();
-            due.extend(book.live.get(&id).map(|life| life.ending.clone()));
+            table.ends.pop_first();
+            due.extend(table.live.get(&id).map(|live| live.ending.clone()));
         }
         (due, None)
     }
 
-    /// Severs some of the live sessions; `choose` says which of so many. Returns how many there were.
+    /// Closes some of the live sessions; `choose` selects them. Returns how many.
     pub(crate) fn sever(&self, choose: impl FnOnce(usize) -> Vec<bool>) -> u64 {
-        let live: Vec<_> = self.book.lock().live.values().map(|life| life.ending.clone()).collect();
+        let live: Vec<_> = self.table.lock().live.values().map(|live| live.ending.clone()).collect();
         let chosen = choose(live.len());
         let severed = live.iter().zip(chosen).filter(|(_, chosen)| *chosen);
-        severed.map(|(ending, _)| ending.reach(Phase::Severed)).fold(0, |count, ()| count + 1)
+        severed.map(|(ending, _)| ending.reach(EndPhase::Severed)).fold(0, |count, ()| count + 1)
     }
 
-    /// Fills in what is known here.
+    /// Adds the counters of this struct.
     pub(crate) fn read(&self, now: Moment, counters: Counters) -> Counters {
-        let book = self.book.lock();
-        let oldest = book.live.first_key_value().map(|(_, life)| now.saturating_sub(life.began));
+        let table = self.table.lock();
+        let oldest = table.live.first_key_value().map(|(_, live)| now.saturating_sub(live.began));
         Counters {
-            live: u64::try_from(book.live.len()).unwrap_or(u64::MAX),
-            live_high_water: book.high_water,
-            longest_live: book.longest.max(oldest.unwrap_or_default()),
+            live: u64::try_from(table.live.len()).unwrap_or(u64::MAX),
+            live_high_water: table.high_water,
+            longest_live: table.longest.max(oldest.unwrap_or_default()),
             ..counters
         }
     }
 }
 
-impl Admitted {
-    /// Its number.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The login is done: its token is spent, whatever comes.
+impl SessionGuard {
+    /// Completes the login: the token is spent.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
     }
 }
 
-impl Drop for Admitted {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        let mut book = self.sessions.book.lock();
+        let mut table = self.sessions.table.lock();
         let now = self.clock.now();
-        if let Some(life) = book.live.remove(&self.id) {
-            book.longest = book.longest.max(now.saturating_sub(life.began));
+        if let Some(live) = table.live.remove(&self.id) {
+            table.longest = table.longest.max(now.saturating_sub(live.began));
         }
-        book.ends.remove(&(self.end, self.id));
-        if !self.confirmed && !book.limits.refusal_costs {
-            book.give_back(now);
+        table.ends.remove(&(self.end, self.id));
+        if !self.confirmed && !table.limits.refusal_costs {
+            table.give_back(now);
         }
     }
 }
 
-/// How far a session is on its way out.
+/// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// Its time is up: it goes as soon as no transaction is open.
+pub(crate) enum EndPhase {
+    /// Its lifetime is over: it ends as soon as no transaction is open.
     Expired = 1,
-    /// It goes at once.
+    /// It ends at once.
     Severed,
 }
 
-/// Word of a session's end.
+/// Signals the end of a session.
 #[derive(Debug, Default)]
-pub(crate) struct Ending {
-    /// When it is due, whether or not word of it has come.
+pub(crate) struct EndSignal {
+    /// When its lifetime is over, even if that is not signalled yet.
     due: Moment,
     phase: AtomicU8,
     changed: Notify,
 }
 
-impl Ending {
-    /// Whether it is due.
+impl EndSignal {
     pub(crate) fn is_due(&self, now: Moment) -> bool {
         now >= self.due
     }
 
-    pub(crate) fn has_reached(&self, phase: Phase) -> bool {
+    pub(crate) fn has_reached(&self, phase: EndPhase) -> bool {
         self.phase.load(Ordering::Acquire) >= phase as u8
     }
 
-    fn reach(&self, phase: Phase) {
+    fn reach(&self, phase: EndPhase) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.changed.notify_waiters();
     }
 
-    /// Waits until that phase is reached.
+    /// Waits for a phase.
     ///
     /// # Cancel safety
     /// Can be dropped at any time.
-    pub(crate) async fn reached(&self, phase: Phase) {
+    pub(crate) async fn reached(&self, phase: EndPhase) {
         loop {
             let changed = self.changed.notified();
             if self.has_reached(phase) {
@@ -295,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_counts_who_is_there_and_a_place_comes_back() {
+    fn the_cap_counts_live_sessions_and_frees_their_slots() {
         let (sessions, clock) = sessions(Limits { connections: 2, ..Limits::default() });
         let first = sessions.admit(&clock).unwrap();
         let _second = sessions.admit(&clock).unwrap();
@@ -310,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_costs_a_token_only_if_it_shall() {
+    fn a_refusal_costs_a_token_only_if_configured() {
         for (refusal_costs, left) in [(false, 999), (true, 998)] {
             let (sessions, clock) = sessions(Limits { connections: 1, refusal_costs, ..Limits::default() });
             let _only = sessions.admit(&clock).unwrap();
@@ -330,7 +320,7 @@ mod tests {
             drop(admitted);
             assert_eq!(sessions.tokens(clock.now()), left - 1);
         }
-        // What comes back after the bucket has filled up again is too much.
+        // A token that comes back to a full bucket is dropped.
         let (sessions, clock) = sessions(Limits { burst: 2, ..Limits::default() });
         let attempt = sessions.admit(&clock).unwrap();
         clock.advance(Duration::from_secs(1));
@@ -346,17 +336,17 @@ mod tests {
         let late = sessions.admit(&clock).unwrap();
         let watch = async {
             clock.advance(Duration::from_secs(3_540));
-            early.ending.reached(Phase::Expired).await;
-            assert!(!late.ending.has_reached(Phase::Expired));
-            assert!(!early.ending.has_reached(Phase::Severed));
+            early.ending.reached(EndPhase::Expired).await;
+            assert!(!late.ending.has_reached(EndPhase::Expired));
+            assert!(!early.ending.has_reached(EndPhase::Severed));
             clock.advance(Duration::from_secs(60));
-            late.ending.reached(Phase::Expired).await;
+            late.ending.reached(EndPhase::Expired).await;
         };
         assert!(matches!(race::first(watch, sessions.expire(&clock)).await, First::Left(())));
     }
 
     #[tokio::test]
-    async fn a_shorter_life_for_newcomers_wakes_the_expiry() {
+    async fn a_shorter_session_life_wakes_the_expiry() {
         let (sessions, clock) = sessions(Limits::default());
         let _long = sessions.admit(&clock).unwrap();
         let watch = async {
@@ -368,7 +358,7 @@ mod tests {
             let short = sessions.admit(&clock).unwrap();
             tokio::task::yield_now().await;
             clock.advance(Duration::from_secs(1));
-            short.ending.reached(Phase::Expired).await;
+            short.ending.reached(EndPhase::Expired).await;
         };
         assert!(matches!(race::first(watch, sessions.expire(&clock)).await, First::Left(())));
     }

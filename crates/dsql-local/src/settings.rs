@@ -1,4 +1,4 @@
-//! The settings of a session: what SHOW shows and SET may set.
+//! The settings of a session, for SET and SHOW.
 
 mod options;
 
@@ -7,60 +7,52 @@ use std::collections::BTreeMap;
 use crate::error::SqlError;
 use crate::statement::Statement;
 
-/// A setting: its name as shown, its value, and whether a session may change it.
+/// A setting: its name as shown, its default, and whether a session may change it.
 type Known = (&'static str, &'static str, bool);
 
+/// The first ten are reported to clients in `ParameterStatus` messages.
 const KNOWN: &[Known] = &[
     ("application_name", "", true),
-    ("bytea_output", "hex", true),
     ("client_encoding", "UTF8", true),
-    ("client_min_messages", "notice", false),
     ("DateStyle", "ISO, MDY", true),
-    ("default_transaction_isolation", "repeatable read", false),
-    ("default_transaction_read_only", "off", false),
-    ("extra_float_digits", "1", true),
     ("in_hot_standby", "off", false),
     ("integer_datetimes", "on", false),
     ("IntervalStyle", "postgres", true),
-    // As the real one says, though it means nothing.
-    ("max_connections", "20", false),
-    ("search_path", "\"$user\", public", true),
     ("server_encoding", "UTF8", false),
     ("server_version", "16.15", false),
-    ("server_version_num", "160015", false),
     ("standard_conforming_strings", "on", true),
     ("TimeZone", "UTC", true),
+    ("bytea_output", "hex", true),
+    ("client_min_messages", "notice", false),
+    ("default_transaction_isolation", "repeatable read", false),
+    ("default_transaction_read_only", "off", false),
+    ("extra_float_digits", "1", true),
+    // The service shows this value, though it has no effect.
+    ("max_connections", "20", false),
+    ("search_path", "\"$user\", public", true),
+    ("server_version_num", "160015", false),
     ("transaction_isolation", "repeatable read", false),
     ("transaction_read_only", "off", false),
 ];
 
-/// What is reported to every client when it has connected.
-pub(crate) const REPORTED: &[&str] = &[
-    "application_name",
-    "client_encoding",
-    "DateStyle",
-    "in_hot_standby",
-    "integer_datetimes",
-    "IntervalStyle",
-    "server_encoding",
-    "server_version",
-    "standard_conforming_strings",
-    "TimeZone",
-];
+/// The settings that clients get when they connect, and when one changes.
+pub(crate) fn reported() -> impl Iterator<Item = &'static str> {
+    KNOWN[..10].iter().map(|(name, ..)| *name)
+}
 
-/// Every other setting of PostgreSQL 16, and what stands in the place of one behind SET: not to be set here.
+/// All other settings of PostgreSQL 16, and words that may follow SET. They cannot be set.
 const NAMES: &str = include_str!("settings/names.txt");
-/// What is in a start-up message beside settings.
+/// Parameters of a start-up packet that are not settings.
 const NO_SETTINGS: &[&str] = &["user", "database", "replication"];
-/// Settings, too, but several in one text.
+/// A parameter that contains several settings.
 const OPTIONS: &str = "options";
 
-/// What statements mean, or how values are written, depends on these.
-const BEARING: &[&str] =
+/// The settings that the engine needs: they change the meaning of statements or the format of values.
+const ENGINE_SETTINGS: &[&str] =
     &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
 
 fn known(name: &str) -> Option<&'static Known> {
-    // SQL has its own spelling for two of them.
+    // SQL has its own syntax for these two.
     let name = match name.to_ascii_lowercase().as_str() {
         "time zone" => "timezone".to_owned(),
         "names" => "client_encoding".to_owned(),
@@ -69,37 +61,34 @@ fn known(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|(known, ..)| known.eq_ignore_ascii_case(&name))
 }
 
-/// What a setting is, unless a session changed it.
-#[must_use]
 pub(crate) fn default_value(name: &str) -> Option<&'static str> {
     known(name).map(|(_, value, _)| *value)
 }
 
-/// Values by name; only what differs from the defaults takes room.
+/// Only values that differ from the defaults are stored.
 type Values = BTreeMap<&'static str, String>;
 
-/// A session's settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// What RESET goes back to: what the client asked for when it connected.
-    began: Values,
-    now: Values,
+    /// From the start-up packet. RESET restores these.
+    initial: Values,
+    current: Values,
 }
 
 impl Settings {
-    /// What the client asked for when it connected.
+    /// Reads the settings in a start-up packet.
     pub(crate) fn from_startup(parameters: &[(String, String)]) -> Result<Self, SqlError> {
-        let mut began = Values::new();
+        let mut initial = Values::new();
         let mut begin = |name: &str, value: String| {
             let (name, default, _) = settable(name)?;
             if value == *default {
-                began.remove(name);
+                initial.remove(name);
             } else {
-                began.insert(name, value);
+                initial.insert(name, value);
             }
             Ok::<_, SqlError>(())
         };
-        // What is named on its own comes before what is among the options.
+        // A parameter of its own overrides the same setting in `options`.
         for (_, text) in parameters.iter().filter(|(name, _)| name == OPTIONS) {
             for (name, value) in options::parse(text)? {
                 begin(&name, value)?;
@@ -110,23 +99,22 @@ impl Settings {
                 begin(name, value.clone())?;
             }
         }
-        Ok(Self { now: began.clone(), began })
+        Ok(Self { current: initial.clone(), initial })
     }
 
-    /// What differs from the defaults and must be known to whoever runs statements.
-    pub(crate) fn bearing(&self) -> Vec<(&'static str, String)> {
-        let changed = self.now.iter().filter(|(name, value)| default_value(name) != Some(value));
-        let bearing = changed.filter(|(name, _)| BEARING.contains(name));
+    pub(crate) fn engine_settings(&self) -> Vec<(&'static str, String)> {
+        let changed = self.current.iter().filter(|(name, value)| default_value(name) != Some(value));
+        let bearing = changed.filter(|(name, _)| ENGINE_SETTINGS.contains(name));
         bearing.map(|(name, value)| (*name, value.clone())).collect()
     }
 
-    /// A setting's name as shown, and its value.
+    /// The name and value of a setting.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
         let (name, default, _) = known(name).ok_or_else(|| unrecognized(name))?;
-        Ok((name, self.now.get(name).map_or(*default, String::as_str)))
+        Ok((name, self.current.get(name).map_or(*default, String::as_str)))
     }
 
-    /// Runs a SET or a RESET. Returns what clients are told of it.
+    /// Runs a SET or RESET. Returns the changes that clients get.
     pub(crate) fn set(&mut self, statement: &Statement) -> Result<Vec<(&'static str, String)>, SqlError> {
         let mut text = statement.text().trim();
         for word in ["SET", "RESET", "SESSION", "LOCAL"] {
@@ -140,12 +128,12 @@ impl Settings {
             Some((name, value)) => (name.trim(), value.trim()),
             None => assignment(text),
         };
-        // Unquoted names are folded, as everywhere in SQL.
+        // Unquoted names are folded to lower case.
         let name = if name.starts_with('"') { name.to_owned() } else { name.to_ascii_lowercase() };
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
         let (name, default, _) = settable(name)?;
-        let default = self.began.get(name).map_or(*default, String::as_str);
+        let default = self.initial.get(name).map_or(*default, String::as_str);
         let value = if reset || value.eq_ignore_ascii_case("default") { default } else { value };
         if *name == "client_encoding"
             && !matches!(value.to_ascii_uppercase().as_str(), "UTF8" | "UTF-8" | "UNICODE")
@@ -153,15 +141,16 @@ impl Settings {
             return Err(SqlError::unsupported(format!("client_encoding must be UTF8, not \"{value}\"")));
         }
         let value = if *name == "client_encoding" { default } else { value }.to_owned();
-        self.now.insert(name, value.clone());
-        Ok(REPORTED.contains(name).then_some((*name, value)).into_iter().collect())
+        self.current.insert(name, value.clone());
+        Ok(reported().any(|known| known == *name).then_some((*name, value)).into_iter().collect())
     }
 
-    /// Goes back to how the session began.
+    /// Restores the initial settings.
     fn reset(&mut self) -> Result<Vec<(&'static str, String)>, SqlError> {
-        let before = std::mem::replace(self, Self { now: self.began.clone(), began: self.began.clone() });
+        let before =
+            std::mem::replace(self, Self { current: self.initial.clone(), initial: self.initial.clone() });
         let mut told = Vec::new();
-        for name in REPORTED {
+        for name in reported() {
             let (name, value) = self.show(name)?;
             if before.show(name)?.1 != value {
                 told.push((name, value.to_owned()));
@@ -171,7 +160,7 @@ impl Settings {
     }
 }
 
-/// A setting that may be set. Others may be known, too, but only to be refused.
+/// A setting that can be changed. Others may be known, but are refused.
 fn settable(name: &str) -> Result<&'static Known, SqlError> {
     match known(name) {
         Some(setting @ (.., true)) => Ok(setting),
@@ -188,7 +177,7 @@ fn unrecognized(name: &str) -> SqlError {
     SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
 }
 
-/// `a TO b`, `TIME ZONE b`, `NAMES b`; or a lone name.
+/// `a TO b`, `TIME ZONE b`, `NAMES b`, or only a name.
 fn assignment(text: &str) -> (&str, &str) {
     if strip(text, "TIME").and_then(|rest| strip(rest, "ZONE")).is_some() {
         let end = text.len() - strip(text, "TIME").and_then(|rest| strip(rest, "ZONE")).map_or(0, str::len);
@@ -198,7 +187,7 @@ fn assignment(text: &str) -> (&str, &str) {
     (name, strip(rest.trim_start(), "TO").unwrap_or(rest))
 }
 
-/// What follows a keyword and the space behind it.
+/// The text after a keyword and its space.
 fn strip<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let head = text.get(..word.len())?;
     let rest = &text[word.len()..];
@@ -238,26 +227,26 @@ mod tests {
     fn a_start_up_message_sets_what_may_be_set_and_nothing_else() {
         let settings =
             startup(&[("user", "x"), ("_pq_.y", "1"), ("timezone", "Asia/Tokyo"), ("DateStyle", "ISO, MDY")]);
-        assert_eq!(settings.unwrap().bearing(), [("TimeZone", "Asia/Tokyo".to_owned())]);
+        assert_eq!(settings.unwrap().engine_settings(), [("TimeZone", "Asia/Tokyo".to_owned())]);
         assert_eq!(startup(&[("lc_numeric", "C")]).unwrap_err().code, "0A000");
         assert_eq!(startup(&[("no_such", "C")]).unwrap_err().code, "42704");
     }
 
     #[test]
-    fn options_are_settings_and_what_is_named_apart_comes_before_them() {
+    fn a_parameter_overrides_the_same_setting_in_options() {
         let settings = startup(&[
             ("TimeZone", "Asia/Tokyo"),
             ("options", "-c search_path=zzz -c TimeZone=UTC --application-name=a"),
         ]);
         let settings = settings.unwrap();
         let bearing = [("TimeZone", "Asia/Tokyo".to_owned()), ("search_path", "zzz".to_owned())];
-        assert_eq!(settings.bearing(), bearing);
+        assert_eq!(settings.engine_settings(), bearing);
         assert_eq!(settings.show("application_name").unwrap().1, "a");
         let refused = startup(&[("options", "-c statement_timeout=5s")]).unwrap_err();
         assert_eq!(refused.message, "setting configuration parameter \"statement_timeout\" not supported");
-        // Back at the default, named apart.
+        // A parameter of its own sets the default again.
         let settings = startup(&[("options", "-c TimeZone=Asia/Tokyo"), ("timezone", "UTC")]).unwrap();
-        assert_eq!(settings.bearing(), []);
+        assert_eq!(settings.engine_settings(), []);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What every connection of a cluster shares.
+//! The state that all connections of a cluster share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +12,31 @@ use crate::denials::Denials;
 use crate::error::Error;
 use crate::faults::{Delay, Fault, Faults};
 use crate::race::{self, First};
-use crate::rules::Verdicts;
+use crate::rules::RuleChecker;
+use crate::runtime::Spawner;
 use crate::sessions::Sessions;
-use crate::tasks::Tasks;
 use crate::tls::Identity;
-use crate::token::Gatekeeper;
+use crate::token::{self, Action, TokenVerifier};
+
+/// As the tokens of AWS's own tools.
+const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Arc<Clock>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) faults: Faults,
-    pub(crate) verdicts: Verdicts,
+    pub(crate) rules: RuleChecker,
     pub(crate) tally: Tally,
     pub(crate) denials: Denials,
     pub(crate) identity: Identity,
-    pub(crate) gate: RwLock<Gatekeeper>,
-    pub(crate) tasks: Tasks,
+    pub(crate) verifier: RwLock<TokenVerifier>,
+    pub(crate) tasks: Spawner,
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, clock: Arc<Clock>, tasks: Tasks) -> Result<Self, Error> {
-        let gate = Gatekeeper {
+    pub(crate) fn new(config: Config, clock: Arc<Clock>, tasks: Spawner) -> Result<Self, Error> {
+        let verifier = TokenVerifier {
             host: config.endpoint.clone(),
             region: config.region.clone(),
             keys: config.credentials.clone(),
@@ -42,17 +45,16 @@ impl Shared {
             identity: Identity::make(&config.endpoint)?,
             sessions: Arc::new(Sessions::new(config.limits, clock.now())),
             faults: Faults::new(config.seed),
-            verdicts: Verdicts::new(config.rules),
+            rules: RuleChecker::new(config.rules),
             tally: Tally::default(),
             denials: Denials::new(config.notice),
-            gate: RwLock::new(gate),
+            verifier: RwLock::new(verifier),
             clock,
             tasks,
             config,
         })
     }
 
-    /// The date by which tokens are judged.
     pub(crate) fn token_date(&self) -> Duration {
         let date = match self.config.token_clock {
             TokenClock::Machine => clock::real_date(),
@@ -62,7 +64,14 @@ impl Shared {
         if self.config.token_skew < 0 { date.saturating_sub(skew) } else { date.saturating_add(skew) }
     }
 
-    /// Adds a fault to the list. One that severs sockets at once is not listed: it is over before anybody could look.
+    /// A token for a role, signed with the first key.
+    pub(crate) fn token(&self, role: &str) -> Option<String> {
+        let TokenVerifier { host, region, keys } = &*self.verifier.read();
+        let action = Action::for_role(role);
+        Some(token::sign(keys.first()?, host, region, action, self.token_date(), TOKEN_LIFE))
+    }
+
+    /// Adds a fault to the list. A `sever` without a delay is not listed: it is over at once.
     pub(crate) fn inject(self: &Arc<Self>, fault: Fault) -> u64 {
         let now = self.clock.now();
         let Some((fraction, after)) = fault.sever() else {
@@ -76,7 +85,7 @@ impl Shared {
         let (shared, due) = (self.clone(), now.saturating_add(after));
         self.tasks.spawn(async move {
             if shared.until_healed(shared.clock.sleep_until(due), || !shared.faults.has(id)).await
-                && shared.faults.falls_due(id)
+                && shared.faults.strike_delayed(id)
             {
                 shared.sever(fraction);
             }
@@ -84,7 +93,7 @@ impl Shared {
         id
     }
 
-    /// A pause that a fault makes: it ends with the faults that were there, if that is earlier.
+    /// Waits for the delay of faults, or until these faults are removed.
     pub(crate) async fn delay(&self, delay: Delay) {
         if !delay.time.is_zero() {
             let healed = || delay.by.iter().all(|id| !self.faults.has(*id));
@@ -92,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// Waits for `end`, or until `healed`; whether it was the end.
+    /// Waits for `end`, or until `healed`. Returns whether it was `end`.
     async fn until_healed(&self, end: impl Future<Output = ()>, healed: impl Fn() -> bool) -> bool {
         let healed = async {
             loop {

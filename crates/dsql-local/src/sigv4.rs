@@ -1,22 +1,20 @@
 //! Signature Version 4 for presigned requests, from its public specification.
 //!
-//! Only what a connect token needs: `GET https://{host}/?...` with an empty body and `host` as the one signed header.
-
-use std::fmt::Write;
+//! It supports what a connect token needs: `GET https://{host}/?...` with an empty body and `host` as the
+//! only signed header.
 
 use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
-/// The algorithm's name, as it stands in requests.
 pub(crate) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// What ends every scope.
+/// The last part of every scope.
 pub(crate) const TERMINATOR: &str = "aws4_request";
 
 /// Everything but RFC 3986's unreserved characters.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What a signature vouches for: when, where and for which service its key is good.
+/// The scope of a signature: when, where and for which service it is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scope<'a> {
     /// `20260131`.
@@ -31,7 +29,7 @@ impl Scope<'_> {
     }
 }
 
-/// A request to be signed, without its signature.
+/// A request without its signature.
 #[derive(Debug)]
 pub(crate) struct Presigned<'a> {
     pub(crate) host: &'a str,
@@ -43,7 +41,7 @@ pub(crate) struct Presigned<'a> {
 }
 
 impl Presigned<'_> {
-    /// The keyed hash of this request; its output is the signature.
+    /// The HMAC of this request; its output is the signature.
     pub(crate) fn mac(&self, secret: &str) -> Hmac<Sha256> {
         let Scope { day, region, service } = self.scope;
         let key = [day, region, service, TERMINATOR]
@@ -55,17 +53,17 @@ impl Presigned<'_> {
     }
 
     fn string_to_sign(&self) -> String {
-        let hash = hex(&Sha256::digest(self.canonical()));
+        let hash = hex::encode(Sha256::digest(self.canonical()));
         format!("{ALGORITHM}\n{}\n{}\n{hash}", self.date, self.scope.text())
     }
 
     fn canonical(&self) -> String {
-        let empty_body = hex(&Sha256::digest(b""));
+        let empty_body = hex::encode(Sha256::digest(b""));
         format!("GET\n/\n{}\nhost:{}\n\nhost\n{empty_body}", canonical_query(self.query), self.host)
     }
 }
 
-/// Names and values encoded, in the order of their encoded forms, joined as in an address.
+/// Encodes the pairs, sorts them by their encoded forms, and joins them.
 pub(crate) fn canonical_query(query: &[(String, String)]) -> String {
     let mut pairs: Vec<_> = query.iter().map(|(name, value)| (encode(name), encode(value))).collect();
     pairs.sort();
@@ -78,32 +76,10 @@ fn encode(text: &str) -> String {
 }
 
 fn keyed(key: &[u8], message: &str) -> Hmac<Sha256> {
-    // A key of any length will do for this hash.
+    // HMAC accepts keys of any length.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { unreachable!("HMAC takes any key") };
     mac.update(message.as_bytes());
     mac
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let (Ok(()) | Err(_)) = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// The bytes of lower-case hexadecimal digits.
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
 #[cfg(test)]
@@ -112,25 +88,18 @@ mod tests {
 
     #[test]
     fn the_signing_key_is_that_of_the_published_example() {
-        // "Examples of how to derive a signing key", AWS documentation: the date, region and service given there.
+        // From "Examples of how to derive a signing key" in the AWS documentation.
         let key = ["20120215", "us-east-1", "iam", TERMINATOR]
             .iter()
             .fold(b"AWS4wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_vec(), |key, part| {
                 keyed(&key, part).finalize().into_bytes().to_vec()
             });
-        assert_eq!(hex(&key), "f4780e2d9f65fa895f9c67b32ce1baf0b0d8a43505a000a1a9e090d414db404d");
+        assert_eq!(hex::encode(&key), "f4780e2d9f65fa895f9c67b32ce1baf0b0d8a43505a000a1a9e090d414db404d");
     }
 
     #[test]
     fn queries_are_encoded_and_then_sorted() {
         let query = [("b", "x/y z"), ("a", "~-._"), ("B", "1")].map(|(n, v)| (n.to_owned(), v.to_owned()));
         assert_eq!(canonical_query(&query), "B=1&a=~-._&b=x%2Fy%20z");
-    }
-
-    #[test]
-    fn hexadecimal_goes_both_ways() {
-        assert_eq!(unhex(&hex(&[0, 15, 255])), Some(vec![0, 15, 255]));
-        assert_eq!(unhex("0"), None);
-        assert_eq!(unhex("FF"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Statements: where one ends and the next begins, and what kind each is, without understanding all of SQL.
+//! Splits queries into statements and classifies them, without parsing SQL.
 
 mod tokens;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub(crate) use tokens::{names, requalify, spans, tokens};
 
-/// As many leading words as any rule looks at.
+/// No rule looks at more leading words.
 const WORDS: usize = 6;
 
 /// One statement of a query.
@@ -18,33 +18,33 @@ pub struct Statement {
     words: Vec<String>,
 }
 
-/// What a statement does, as far as the front must know.
+/// What a statement does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Nothing.
+    /// It has no text.
     Empty,
-    /// Opens a transaction.
+    /// It begins a transaction.
     Begin,
-    /// Ends one, for good.
+    /// It commits a transaction.
     Commit,
-    /// Ends one, undone.
+    /// It rolls a transaction back.
     Rollback,
-    /// Changes a setting of the session.
+    /// It changes a setting of the session.
     Set,
-    /// Shows one.
+    /// It shows a setting.
     Show,
-    /// Reads.
+    /// It reads.
     Select,
-    /// Changes rows.
+    /// It changes rows.
     Dml,
-    /// Changes the schema or who may do what.
+    /// It changes the schema or privileges.
     Ddl,
     /// Anything else.
     Other,
 }
 
 impl Statement {
-    /// Every statement of a query; at least one, which may be empty.
+    /// Splits a query. There is at least one statement, which may be empty.
     #[must_use]
     pub fn split(query: &str) -> Vec<Self> {
         let mut statements = Vec::new();
@@ -62,14 +62,14 @@ impl Statement {
         }
     }
 
-    /// Its text, without surrounding space and without a semicolon.
+    /// Its text, without surrounding spaces and semicolon.
     #[must_use]
     pub fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// Whether its text has these letters anywhere, in either case. Cheap: asked before it is taken apart.
-    pub(crate) fn has_letters(&self, letters: &str) -> bool {
+    /// Whether the text contains these letters, ignoring case. This is a cheap check before tokenizing.
+    pub(crate) fn contains_ignore_case(&self, letters: &str) -> bool {
         self.text.as_bytes().windows(letters.len()).any(|at| at.eq_ignore_ascii_case(letters.as_bytes()))
     }
 
@@ -79,25 +79,25 @@ impl Statement {
         self.kind
     }
 
-    /// Whether it begins with these words, in capitals.
+    /// Whether it begins with these words, in upper case.
     #[must_use]
     pub fn begins(&self, words: &[&str]) -> bool {
         self.words.len() >= words.len() && self.words.iter().zip(words).all(|(own, word)| own == word)
     }
 
-    /// Whether this word, in capitals, is among the first few.
+    /// Whether this word, in upper case, is among the first few.
     #[must_use]
     pub fn mentions(&self, word: &str) -> bool {
         self.words.iter().any(|own| own == word)
     }
 
-    /// The `index`th word, in capitals.
+    /// The word at `index`, in upper case.
     #[must_use]
     pub fn word(&self, index: usize) -> &str {
         self.words.get(index).map_or("", String::as_str)
     }
 
-    /// What the client is told when it is done.
+    /// The command tag for the client.
     #[must_use]
     pub fn tag(&self, rows: u64) -> String {
         let verb = self.word(0);
@@ -192,7 +192,7 @@ fn scan(sql: &str) -> (Statement, usize) {
     (Statement { text, kind, words }, end)
 }
 
-/// What a query that may begin with WITH comes to.
+/// The kind of a query, which may follow WITH.
 fn verb_kind(word: &str) -> Option<Kind> {
     match word {
         "SELECT" | "VALUES" | "TABLE" => Some(Kind::Select),
@@ -214,7 +214,7 @@ fn kind(words: &[String], verb: Option<Kind>) -> Kind {
         "COMMIT" | "END" if word(1) != "PREPARED" => Kind::Commit,
         "ROLLBACK" if !words.iter().any(|word| word == "TO" || word == "PREPARED") => Kind::Rollback,
         "ABORT" => Kind::Rollback,
-        // It acts on the transaction, not on a setting.
+        // It changes the transaction, not a setting.
         "SET" if word(1) == "CONSTRAINTS" => Kind::Other,
         "SET" | "RESET" => Kind::Set,
         "SHOW" => Kind::Show,
@@ -232,7 +232,7 @@ fn word_end(bytes: &[u8], at: usize) -> usize {
     at + bytes[at..].iter().position(|byte| !inside(byte)).unwrap_or(bytes.len() - at)
 }
 
-/// Behind the quote that ends what the quote at `at` began. A doubled quote is part of the text.
+/// The end of a quoted text that begins at `at`. A doubled quote is part of the text.
 fn quoted_end(bytes: &[u8], mut at: usize, quote: u8, backslashes: bool) -> usize {
     at += 1;
     while let Some(&byte) = bytes.get(at) {
@@ -246,7 +246,7 @@ fn quoted_end(bytes: &[u8], mut at: usize, quote: u8, backslashes: bool) -> usiz
     bytes.len()
 }
 
-/// Behind a text between `$tag$` and `$tag$`; or behind one sign, if it does not begin one, as in `$1`.
+/// The end of a text between `$tag$` and `$tag$`; the next character if there is none, as in `$1`.
 fn dollar_end(sql: &str, at: usize) -> usize {
     let tag_end = word_end_without_dollar(sql.as_bytes(), at + 1);
     let is_tag = sql.as_bytes().get(tag_end) == Some(&b'$')
@@ -263,7 +263,7 @@ fn word_end_without_dollar(bytes: &[u8], at: usize) -> usize {
     at + bytes[at..].iter().position(|byte| !is_word(*byte)).unwrap_or(bytes.len() - at)
 }
 
-/// Behind a comment, which may hold others.
+/// The end of a comment, which may be nested.
 fn comment_end(bytes: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while at < bytes.len() {

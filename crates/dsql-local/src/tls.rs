@@ -1,11 +1,10 @@
-//! The certificate authority and the certificates the emulator makes for itself, and TLS with them.
+//! The certificates of the emulator, and its TLS configuration.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose,
 };
 use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -15,18 +14,18 @@ use rustls::{ServerConfig, version};
 
 use crate::error::Error;
 
-/// What both sides call the protocol inside.
+/// The ALPN protocol.
 pub(crate) const ALPN: &[u8] = b"postgresql";
 
-/// An authority made at start, and a certificate of its for the endpoint.
+/// A certificate authority and a server certificate, created at each start.
 pub(crate) struct Identity {
-    /// The authority's certificate, for clients to verify with.
+    /// The certificate of the authority.
     pub(crate) ca_pem: String,
     pub(crate) server: Arc<ServerConfig>,
 }
 
 impl Identity {
-    /// Certificates for the endpoint, `localhost` and the loopback addresses: ECDSA on P-256.
+    /// Creates certificates for the endpoint, `localhost` and the loopback addresses, with ECDSA on P-256.
     pub(crate) fn make(endpoint: &str) -> Result<Self, Error> {
         let problem = |reason: &dyn std::fmt::Display| Error::Certificate {
             name: endpoint.to_owned(),
@@ -40,13 +39,8 @@ impl Identity {
         let ca_pem = ca.self_signed(&ca_key).map_err(|error| problem(&error))?.pem();
         let issuer = Issuer::new(ca, ca_key);
 
-        let names = [endpoint.to_owned(), "localhost".to_owned()];
+        let names = [endpoint, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let mut leaf = CertificateParams::new(names.to_vec()).map_err(|error| problem(&error))?;
-        leaf.subject_alt_names.extend(
-            ["127.0.0.1", "::1"]
-                .iter()
-                .filter_map(|address| address.parse::<IpAddr>().ok().map(SanType::IpAddress)),
-        );
         leaf.distinguished_name.push(DnType::CommonName, "dsql-local");
         leaf.use_authority_key_identifier_extension = true;
         leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -65,7 +59,7 @@ impl Identity {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(resolver));
         server.alpn_protocols = vec![ALPN.to_vec()];
-        // The real service's handshakes are full ones; tickets would also cost memory on every connection.
+        // The real service does not resume sessions. Tickets would also cost memory on every connection.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self { ca_pem, server: Arc::new(server) })
@@ -75,12 +69,12 @@ impl Identity {
 /// One certificate, for its own names only.
 #[derive(Debug)]
 struct Resolver {
-    names: [String; 2],
+    names: [String; 4],
     certified: Arc<CertifiedKey>,
 }
 
 impl ResolvesServerCert for Resolver {
-    /// A client that names no host is let through here, to be told in words that it should have.
+    /// A client without a server name passes, so that it gets an error message later.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let known = hello
             .server_name()
@@ -94,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_that_is_no_name_is_an_error() {
+    fn an_invalid_host_name_is_an_error() {
         assert!(Identity::make("abc.dsql.us-east-1.on.aws").is_ok());
         let error = Identity::make("ümlaut").err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("must be a host name"), "{error}");

@@ -1,4 +1,4 @@
-//! Connect tokens: SigV4 presigned addresses without their scheme.
+//! Connect tokens: SigV4 presigned URLs without their scheme.
 
 mod denial;
 
@@ -15,9 +15,9 @@ use crate::credentials::Credentials;
 use crate::sigv4::{self, ALGORITHM, Presigned, Scope, TERMINATOR};
 pub use denial::Denial;
 
-/// How long a token may be good for at most: a week.
+/// The longest validity of a token: a week.
 pub const LONGEST_LIFE: Duration = Duration::from_secs(604_800);
-/// How far ahead of ours a signer's clock may be.
+/// How far a signer's clock may be ahead.
 const SKEW: Duration = Duration::from_secs(5 * 60);
 const SERVICE: &str = "dsql";
 const STAMP: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
@@ -25,14 +25,14 @@ const STAMP: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// To connect as a role of the database's own.
+    /// To connect as a database role.
     Connect,
     /// To connect as `admin`.
     ConnectAdmin,
 }
 
 impl Action {
-    /// What a role needs.
+    /// The action that a role needs.
     #[must_use]
     pub fn for_role(role: &str) -> Self {
         if role == "admin" { Self::ConnectAdmin } else { Self::Connect }
@@ -46,43 +46,44 @@ impl Action {
     }
 }
 
-/// Whom tokens must be for, and who may sign them.
+/// What a token must be signed for, and the keys that may sign it.
 #[derive(Clone, Debug)]
-pub struct Gatekeeper {
-    /// The host that must be signed; without a port, as real tokens have none.
+pub struct TokenVerifier {
+    /// The host, without a port.
     pub host: String,
-    /// The region that must be signed.
+    /// The region.
     pub region: String,
-    /// The keys that may sign.
+    /// The keys.
     pub keys: Vec<Credentials>,
 }
 
-impl Gatekeeper {
-    /// Whether `token` lets `role` in at `now` (time since 1970). What is cheap to forge is told only after the
-    /// signature was found right.
+impl TokenVerifier {
+    /// Checks whether `token` admits `role` at `now` (time since 1970). Expiry is checked after the
+    /// signature, because the client gets a hint about it.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the token is denied.
     pub fn check(&self, token: &str, role: &str, now: Duration) -> Result<(), Denial> {
         let (host, query) = token.split_once("/?").ok_or(Denial::Malformed("no query"))?;
         let mut query = decode(query)?;
         let signature = take(&mut query, "X-Amz-Signature")?;
         let one = |name: &str| field(&query, name);
         if one("X-Amz-Algorithm")? != ALGORITHM || one("X-Amz-SignedHeaders")? != "host" {
-            return Err(Denial::Malformed("another algorithm, or other headers than host"));
+            return Err(Denial::Malformed("the algorithm or the signed headers are wrong"));
         }
         let credential: Vec<&str> = one("X-Amz-Credential")?.split('/').collect();
         let [key, day, region, service, TERMINATOR] = credential[..] else {
-            return Err(Denial::Malformed("a scope of other than five parts"));
+            return Err(Denial::Malformed("the scope does not have five parts"));
         };
         let date = one("X-Amz-Date")?;
-        let signed_at = parse_stamp(date).ok_or(Denial::Malformed("no date"))?;
-        // Digits only: a number may have a sign where Rust reads it, but none where it is signed.
+        let signed_at = parse_stamp(date).ok_or(Denial::Malformed("no valid date"))?;
+        // Digits only: Rust would accept a sign.
         let life = Some(one("X-Amz-Expires")?).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-        let life = life.and_then(|text| text.parse().ok()).ok_or(Denial::Malformed("no life"))?;
+        let life =
+            life.and_then(|text| text.parse().ok()).ok_or(Denial::Malformed("no valid X-Amz-Expires"))?;
         let life = Duration::from_secs(life);
         if life.is_zero() || life > LONGEST_LIFE {
-            return Err(Denial::Malformed("a life of nothing or of more than a week"));
+            return Err(Denial::Malformed("it is valid for no time or for more than a week"));
         }
         if !host.eq_ignore_ascii_case(&self.host) {
             return Err(Denial::Host);
@@ -102,14 +103,17 @@ impl Gatekeeper {
             return Err(Denial::Key);
         }
         let request = Presigned { host, query: &query, date, scope: Scope { day, region, service } };
-        let signature = sigv4::unhex(&signature).ok_or(Denial::Malformed("a signature that is none"))?;
+        // The service accepts lower-case digits only.
+        let digits = Some(signature).filter(|text| !text.bytes().any(|byte| byte.is_ascii_uppercase()));
+        let signature = digits.and_then(|text| hex::decode(text).ok());
+        let signature = signature.ok_or(Denial::Malformed("the signature is not hexadecimal"))?;
         let mac = request.mac(&credentials.secret_access_key);
         mac.verify_slice(&signature).map_err(|_| Denial::Signature)?;
         current(date, signed_at, life, now)
     }
 }
 
-/// Signs a token as of now; see [`sign`].
+/// Signs a token with the current date; see [`sign`].
 #[must_use]
 pub fn sign_now(
     credentials: &Credentials,
@@ -121,7 +125,7 @@ pub fn sign_now(
     sign(credentials, host, region, action, clock::real_date(), life)
 }
 
-/// Signs a token as any client would: for people with psql and no AWS tool at hand.
+/// Signs a token as a client would.
 #[must_use]
 pub fn sign(
     credentials: &Credentials,
@@ -144,11 +148,11 @@ pub fn sign(
     ];
     query.extend(credentials.session_token.as_deref().map(|token| pair("X-Amz-Security-Token", token)));
     let request = Presigned { host, query: &query, date: &date, scope };
-    let signature = sigv4::hex(&request.mac(&credentials.secret_access_key).finalize().into_bytes());
+    let signature = hex::encode(request.mac(&credentials.secret_access_key).finalize().into_bytes());
     format!("{host}/?{}&X-Amz-Signature={signature}", sigv4::canonical_query(&query))
 }
 
-/// Whether it is neither too old nor too young, to the second, as dates in tokens have no fractions.
+/// Checks the dates in whole seconds, because a token has no fractions.
 fn current(date: &str, signed_at: Duration, life: Duration, now: Duration) -> Result<(), Denial> {
     let now = Duration::from_secs(now.as_secs());
     let end = signed_at + life;
@@ -173,19 +177,19 @@ fn decode(query: &str) -> Result<Vec<(String, String)>, Denial> {
         decoded.map(std::borrow::Cow::into_owned).map_err(|_| Denial::Malformed("not UTF-8"))
     };
     let pair = |pair: &str| {
-        let (name, value) = pair.split_once('=').ok_or(Denial::Malformed("a name without a value"))?;
+        let (name, value) = pair.split_once('=').ok_or(Denial::Malformed("a parameter has no value"))?;
         Ok((text(name)?, text(value)?))
     };
     query.split('&').map(pair).collect()
 }
 
-/// The one value of a name; a name that comes twice could mean either.
+/// The value of a name; a repeated name would be ambiguous.
 fn field<'a>(query: &'a [(String, String)], name: &str) -> Result<&'a str, Denial> {
     let mut values = query.iter().filter(|(found, _)| found == name).map(|(_, value)| value.as_str());
     match (values.next(), values.next()) {
         (Some(value), None) => Ok(value),
         (None, _) => Err(Denial::Malformed("a field is missing")),
-        (Some(_), Some(_)) => Err(Denial::Malformed("a field comes twice")),
+        (Some(_), Some(_)) => Err(Denial::Malformed("a field is repeated")),
     }
 }
 
@@ -219,8 +223,8 @@ mod tests {
         Credentials::new("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
     }
 
-    fn gate() -> Gatekeeper {
-        Gatekeeper { host: HOST.to_owned(), region: "us-east-1".to_owned(), keys: vec![keys()] }
+    fn verifier() -> TokenVerifier {
+        TokenVerifier { host: HOST.to_owned(), region: "us-east-1".to_owned(), keys: vec![keys()] }
     }
 
     fn token() -> String {
@@ -229,68 +233,69 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_its_host_region_action_and_key_only() {
-        assert_eq!(gate().check(&token(), "admin", NOW), Ok(()));
-        assert_eq!(gate().check(&token(), "app", NOW), Err(Denial::Action));
+        assert_eq!(verifier().check(&token(), "admin", NOW), Ok(()));
+        assert_eq!(verifier().check(&token(), "app", NOW), Err(Denial::Action));
         let elsewhere =
             sign(&keys(), "xyz.dsql.us-east-1.on.aws", "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&elsewhere, "admin", NOW), Err(Denial::Host));
+        assert_eq!(verifier().check(&elsewhere, "admin", NOW), Err(Denial::Host));
         let with_port = sign(&keys(), &format!("{HOST}:5432"), "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&with_port, "admin", NOW), Err(Denial::Host));
+        assert_eq!(verifier().check(&with_port, "admin", NOW), Err(Denial::Host));
         let region = sign(&keys(), HOST, "us-west-2", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&region, "admin", NOW), Err(Denial::Region));
+        assert_eq!(verifier().check(&region, "admin", NOW), Err(Denial::Region));
         let stranger = Credentials::new("AKIDOTHER", "x");
         let stranger = sign(&stranger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&stranger, "admin", NOW), Err(Denial::Key));
+        assert_eq!(verifier().check(&stranger, "admin", NOW), Err(Denial::Key));
         let forger = Credentials::new("AKIDEXAMPLE", "x");
         let forged = sign(&forger, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate().check(&forged, "admin", NOW), Err(Denial::Signature));
+        assert_eq!(verifier().check(&forged, "admin", NOW), Err(Denial::Signature));
         for denial in [Denial::Host, Denial::Region, Denial::Action, Denial::Key, Denial::Signature] {
             assert_eq!(denial.refusal(), SqlError::access_denied());
         }
     }
 
-    /// Made by boto3 1.44 at this very date: signer and verifier cannot share a mistake.
+    /// Created by boto3 1.44 at this date, so that signer and verifier cannot share a mistake.
     #[test]
-    fn tokens_of_another_signer_are_good() {
+    fn tokens_of_boto3_are_accepted() {
         let scope = "AKIDEXAMPLE%2F20260202%2Fus-east-1%2Fdsql%2Faws4_request&X-Amz-Date=20260202T024000Z&X-Amz-Expires=900";
         let plain = format!(
             "{HOST}/?Action=DbConnect&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={scope}&X-Amz-SignedHeaders=host\
              &X-Amz-Signature=e77f55e49a4ff700ab507e5c3bab71130f774e33dfa21f92c54fce169dd0e632"
         );
-        assert_eq!(gate().check(&plain, "app", NOW), Ok(()));
+        assert_eq!(verifier().check(&plain, "app", NOW), Ok(()));
         assert_eq!(sign(&keys(), HOST, "us-east-1", Action::Connect, NOW, LIFE), plain);
         let temporary = format!(
             "{HOST}/?Action=DbConnectAdmin&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={scope}&X-Amz-SignedHeaders=host\
              &X-Amz-Security-Token=one%2Ftwo%2Bthree%3D\
              &X-Amz-Signature=92c93e3df378246777383f950cf17192ce4c1762d3d10c073c0bd6d7edbd6e64"
         );
-        let gate = Gatekeeper { keys: vec![keys().with_session_token("one/two+three=")], ..gate() };
-        assert_eq!(gate.check(&temporary, "admin", NOW), Ok(()));
+        let verifier =
+            TokenVerifier { keys: vec![keys().with_session_token("one/two+three=")], ..verifier() };
+        assert_eq!(verifier.check(&temporary, "admin", NOW), Ok(()));
     }
 
     #[test]
-    fn one_second_too_old_is_too_old_and_gets_the_hint() {
-        assert_eq!(gate().check(&token(), "admin", NOW + LIFE), Ok(()));
-        let late = gate().check(&token(), "admin", NOW + LIFE + Duration::from_secs(1)).unwrap_err();
+    fn a_token_is_expired_after_one_second_and_has_the_hint() {
+        assert_eq!(verifier().check(&token(), "admin", NOW + LIFE), Ok(()));
+        let late = verifier().check(&token(), "admin", NOW + LIFE + Duration::from_secs(1)).unwrap_err();
         let hint = late.refusal().hint.unwrap();
         assert!(hint.starts_with("Signature expired: 20260202T024000Z is now earlier than"), "{hint}");
-        let early = gate().check(&token(), "admin", NOW - SKEW - Duration::from_secs(1)).unwrap_err();
+        let early = verifier().check(&token(), "admin", NOW - SKEW - Duration::from_secs(1)).unwrap_err();
         assert!(early.refusal().hint.unwrap().starts_with("Signature not yet current: "), "{early}");
-        assert_eq!(gate().check(&token(), "admin", NOW - SKEW), Ok(()));
+        assert_eq!(verifier().check(&token(), "admin", NOW - SKEW), Ok(()));
     }
 
     #[test]
-    fn the_third_part_of_temporary_credentials_must_match() {
+    fn the_session_token_must_match() {
         let temporary = keys().with_session_token("one/two+three=");
-        let gate = Gatekeeper { keys: vec![temporary.clone()], ..gate() };
+        let verifier = TokenVerifier { keys: vec![temporary.clone()], ..verifier() };
         let token_with = sign(&temporary, HOST, "us-east-1", Action::ConnectAdmin, NOW, LIFE);
-        assert_eq!(gate.check(&token_with, "admin", NOW), Ok(()));
-        assert_eq!(gate.check(&token(), "admin", NOW), Err(Denial::Key));
+        assert_eq!(verifier.check(&token_with, "admin", NOW), Ok(()));
+        assert_eq!(verifier.check(&token(), "admin", NOW), Err(Denial::Key));
     }
 
-    /// Signed rightly, but for a day or a life written as no signer writes it.
+    /// Correctly signed, but with a day or validity that no signer writes.
     #[test]
-    fn a_day_has_eight_digits_and_a_life_has_no_sign() {
+    fn a_token_needs_a_day_of_eight_digits_and_a_validity_without_sign() {
         let signed = |day: &str, life: &str| {
             let date = stamp(NOW);
             let scope = Scope { day, region: "us-east-1", service: SERVICE };
@@ -305,15 +310,15 @@ mod tests {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec();
             let request = Presigned { host: HOST, query: &query, date: &date, scope };
-            let signature = sigv4::hex(&request.mac(&keys().secret_access_key).finalize().into_bytes());
+            let signature = hex::encode(request.mac(&keys().secret_access_key).finalize().into_bytes());
             let token = format!("{HOST}/?{}&X-Amz-Signature={signature}", sigv4::canonical_query(&query));
-            gate().check(&token, "admin", NOW)
+            verifier().check(&token, "admin", NOW)
         };
         assert_eq!(signed("20260202", "900"), Ok(()));
         for day in ["", "2026", "2026020", "20260202T", "20260203"] {
             assert_eq!(signed(day, "900"), Err(Denial::Scope), "{day}");
         }
-        assert_eq!(signed("20260202", "+900"), Err(Denial::Malformed("no life")));
+        assert_eq!(signed("20260202", "+900"), Err(Denial::Malformed("no valid X-Amz-Expires")));
     }
 
     #[test]
@@ -321,7 +326,9 @@ mod tests {
         let token = token();
         let week = sign(&keys(), HOST, "us-east-1", Action::ConnectAdmin, NOW, LONGEST_LIFE + LIFE);
         let twice = format!("{token}&Action=DbConnectAdmin");
-        let upper = token.replace("Signature=", "Signature=G");
+        let (rest, digits) = token.rsplit_once('=').unwrap();
+        let upper = format!("{rest}={}", digits.to_ascii_uppercase());
+        let other = token.replace("Signature=", "Signature=g");
         for bad in [
             "",
             "password",
@@ -332,13 +339,14 @@ mod tests {
             &week,
             &twice,
             &upper,
+            &other,
         ] {
-            let denial = gate().check(bad, "admin", NOW).unwrap_err();
+            let denial = verifier().check(bad, "admin", NOW).unwrap_err();
             assert_eq!(denial.refusal(), SqlError::access_denied(), "{bad}");
         }
-        // Any signed thing that is changed breaks the signature.
+        // Changing any signed part breaks the signature.
         for (from, to) in [("20260202T024000Z", "20260202T024001Z"), ("=900", "=901"), ("/?", "/?x=y&")] {
-            assert_eq!(gate().check(&token.replacen(from, to, 1), "admin", NOW), Err(Denial::Signature));
+            assert_eq!(verifier().check(&token.replacen(from, to, 1), "admin", NOW), Err(Denial::Signature));
         }
     }
 }

@@ -4,12 +4,14 @@ pub(crate) mod backend;
 pub(crate) mod frontend;
 pub(crate) mod stream;
 
-/// How a value is written.
+use bytes::{BufMut, BytesMut};
+
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As people write it.
+    /// PostgreSQL's text format.
     Text,
-    /// As its type's binary form.
+    /// PostgreSQL's binary format.
     Binary,
 }
 
@@ -22,7 +24,7 @@ impl Format {
         }
     }
 
-    /// The format of the `index`th value by the protocol's rule: none given means text, one given is for all.
+    /// The format of the value at `index`: without formats it is text; a single format is for all values.
     #[must_use]
     pub fn of(formats: &[Self], index: usize) -> Self {
         match formats {
@@ -31,4 +33,26 @@ impl Format {
             each => each.get(index).copied().unwrap_or(Self::Text),
         }
     }
+}
+
+/// Appends a message: its tag, its length, and what `body` writes. The first packet of a connection has no tag.
+pub(crate) fn put_message(buffer: &mut BytesMut, tag: Option<u8>, body: impl FnOnce(&mut BytesMut)) {
+    buffer.extend(tag);
+    let start = buffer.len();
+    buffer.put_u32(0);
+    body(buffer);
+    let length = u32::try_from(buffer.len() - start).unwrap_or(u32::MAX);
+    buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Appends a string and its NUL. Text after a NUL of its own is left out: it would be read as another field.
+pub(crate) fn put_string(body: &mut BytesMut, text: &str) {
+    let end = text.find('\0').unwrap_or(text.len());
+    body.put_slice(&text.as_bytes()[..end]);
+    body.put_u8(0);
+}
+
+/// Appends a count of 16 bits, as most messages have.
+pub(crate) fn put_count(body: &mut BytesMut, items: usize) {
+    body.put_u16(u16::try_from(items).unwrap_or(u16::MAX));
 }

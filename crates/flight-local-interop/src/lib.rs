@@ -1,1 +1,1 @@
-//! flight-local against clients that others wrote; all of it is in `tests/`.
+//! Tests of flight-local with third-party clients; all of them are in `tests/`.

@@ -1,11 +1,11 @@
-//! ADBC's driver for Flight SQL, which is Go's, and pyarrow's. The script is `tests/python/clients.py`.
+//! ADBC's Flight SQL driver, which is written in Go, and pyarrow. The script is `tests/python/clients.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use flight_local::{Auth, Config, FlightLocal, Tls};
 
-/// Runs one function of the script against a server; what the server has counted then.
+/// Runs one function of the script against a server. Returns the server's counters.
 async fn run(function: &str, config: Config, authority: Option<&Path>) -> flight_local::Counters {
     let server = FlightLocal::start(config).await.unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -79,7 +79,7 @@ async fn pyarrows_own_client_speaks_with_it() {
     run("flight", Config::default(), None).await;
 }
 
-/// The example of the manual page, as a reader would run it.
+/// The example of the manual page.
 #[tokio::test]
 async fn the_manual_pages_example_works() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! Who may use the server.
+//! Authentication.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::error::StartError;
-use crate::outside;
+use crate::runtime;
 
-/// Who may use the server: one user with a password, and whoever has one of the tokens.
+/// Who may use the server: one user with a password, and clients with one of the tokens.
 #[derive(Clone, Default)]
 pub struct Auth {
-    /// For the handshake, which answers with a bearer token.
+    /// The user name for the handshake, which returns a bearer token.
     pub user: String,
-    /// Never empty for a user who may come in.
+    /// The password. If it is empty, the user cannot log in.
     pub password: String,
     /// Bearer tokens that are accepted without a handshake.
     pub tokens: Vec<String>,
 }
 
 impl Auth {
-    /// One user.
+    /// One user with a password.
     #[must_use]
     pub fn basic(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: password.into(), tokens: Vec::new() }
     }
 
-    /// One token.
+    /// One bearer token.
     #[must_use]
     pub fn bearer(token: impl Into<String>) -> Self {
         Self { tokens: vec![token.into()], ..Self::default() }
@@ -47,25 +47,25 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// Checks what callers bring along.
-pub(crate) struct Gate {
+/// Checks the credentials of calls.
+pub(crate) struct Authenticator {
     auth: Option<Auth>,
-    /// What a handshake is answered with.
+    /// The bearer token that a handshake returns.
     issued: String,
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Gate").field("auth", &self.auth).finish_non_exhaustive()
+        formatter.debug_struct("Authenticator").field("auth", &self.auth).finish_non_exhaustive()
     }
 }
 
-impl Gate {
+impl Authenticator {
     pub(crate) fn new(auth: Option<Auth>) -> Result<Self, StartError> {
-        Ok(Self { auth, issued: outside::secret()? })
+        Ok(Self { auth, issued: runtime::secret()? })
     }
 
-    /// Lets a call in, or says what it lacks.
+    /// Admits a call, or returns what it lacks.
     pub(crate) fn admit(&self, headers: &MetadataMap) -> Result<(), Status> {
         let Some(auth) = &self.auth else { return Ok(()) };
         let Some(header) = headers.get("authorization").and_then(|value| value.to_str().ok()) else {
@@ -82,18 +82,18 @@ impl Gate {
         };
         match known {
             true => Ok(()),
-            false => Err(Status::unauthenticated("the token or the password is not known here")),
+            false => Err(Status::unauthenticated("the token or the password is wrong")),
         }
     }
 
-    /// A token for whoever logs in. Without `auth`, for everybody.
+    /// The bearer token for a client that logs in. Without `auth`, for every client.
     pub(crate) fn log_in(&self, headers: &MetadataMap) -> Result<&str, Status> {
         self.admit(headers).map(|()| self.issued.as_str())
     }
 }
 
 fn is_login(auth: &Auth, login: &str) -> bool {
-    // Go's clients leave the padding out.
+    // Clients in Go omit the padding.
     let Ok(login) = BASE64_STANDARD_NO_PAD.decode(login.trim_end_matches('=')) else { return false };
     let expected = format!("{}:{}", auth.user, auth.password);
     !auth.password.is_empty() && login == expected.as_bytes()
@@ -116,29 +116,29 @@ mod tests {
     #[test]
     fn only_what_is_known_is_let_in() {
         let auth = Auth { tokens: vec!["fixed".to_owned()], ..Auth::basic("ann", "secret") };
-        let gate = Gate::new(Some(auth)).unwrap();
-        assert!(gate.admit(&headers("Bearer fixed")).is_ok());
-        assert!(gate.admit(&basic("ann:secret")).is_ok());
-        assert!(gate.admit(&headers("Basic YW5uOnNlY3JldA==")).is_ok());
-        let issued = gate.log_in(&basic("ann:secret")).unwrap();
-        assert!(gate.admit(&headers(&format!("Bearer {issued}"))).is_ok());
+        let authenticator = Authenticator::new(Some(auth)).unwrap();
+        assert!(authenticator.admit(&headers("Bearer fixed")).is_ok());
+        assert!(authenticator.admit(&basic("ann:secret")).is_ok());
+        assert!(authenticator.admit(&headers("Basic YW5uOnNlY3JldA==")).is_ok());
+        let issued = authenticator.log_in(&basic("ann:secret")).unwrap();
+        assert!(authenticator.admit(&headers(&format!("Bearer {issued}"))).is_ok());
         for wrong in [headers("Bearer other"), basic("ann:wrong"), basic("bob:secret"), headers("fixed")] {
-            assert!(gate.admit(&wrong).is_err(), "{wrong:?}");
+            assert!(authenticator.admit(&wrong).is_err(), "{wrong:?}");
         }
-        assert!(gate.admit(&MetadataMap::new()).is_err());
+        assert!(authenticator.admit(&MetadataMap::new()).is_err());
     }
 
     #[test]
-    fn tokens_alone_let_no_password_in() {
-        let gate = Gate::new(Some(Auth::bearer("fixed"))).unwrap();
-        assert!(gate.admit(&basic(":")).is_err());
-        assert!(gate.admit(&headers("Bearer fixed")).is_ok());
+    fn without_a_password_no_user_can_log_in() {
+        let authenticator = Authenticator::new(Some(Auth::bearer("fixed"))).unwrap();
+        assert!(authenticator.admit(&basic(":")).is_err());
+        assert!(authenticator.admit(&headers("Bearer fixed")).is_ok());
     }
 
     #[test]
     fn secrets_are_not_printed() {
         let auth = Auth { tokens: vec!["fixed".to_owned()], ..Auth::basic("ann", "hidden") };
-        let text = format!("{auth:?} {:?}", Gate::new(Some(auth.clone())).unwrap());
+        let text = format!("{auth:?} {:?}", Authenticator::new(Some(auth.clone())).unwrap());
         assert!(text.contains("ann") && !text.contains("hidden") && !text.contains("fixed"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! The configuration of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -7,47 +7,49 @@ use std::time::Duration;
 use crate::auth::Auth;
 use crate::tls::Tls;
 
-/// What a server is started with. Every field has a default: `Config { session_limit: 5, ..Config::default() }`.
+/// The configuration of a server. Every field has a default: `Config { session_limit: 5, ..Config::default()
+/// }`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen. Default: a free port of 127.0.0.1.
+    /// The address to listen on. Default: a free port of 127.0.0.1.
     pub listen: SocketAddr,
-    /// Default: none; the transport is not encrypted.
+    /// The certificates. Default: none, no encryption.
     pub tls: Option<Tls>,
-    /// Default: none; everybody may use it.
+    /// Authentication. Default: none, every client is accepted.
     pub auth: Option<Auth>,
-    /// The SQLite database that all sessions share. Default: a private one, which ends with the server.
+    /// The SQLite database that all sessions share. Default: a private one, which is removed with the server.
     pub database: Option<PathBuf>,
-    /// How many sessions there may be, lingering ones included. Default: 100.
+    /// The largest number of sessions, including lingering ones. Default: 100.
     pub session_limit: usize,
-    /// How long a session outlives its last connection. Default: not at all.
+    /// How long a session outlives its last connection. Default: zero.
     pub session_linger: Duration,
-    /// By what a session is found again. Default: by the connection.
+    /// How the server finds the session of a call. Default: by the connection.
     pub session_key: SessionKey,
-    /// What it knows beyond plain statements. Default: everything.
+    /// Which optional actions the server supports. Default: all.
     pub actions: Actions,
-    /// Whether a statement is interrupted when its call is dropped: a stream reset, a deadline, a closed connection.
-    /// Without it an abandoned statement runs on and keeps its session's lock. Default: true.
+    /// Whether a statement is interrupted when its call ends early: by a stream reset, a deadline or a closed
+    /// connection. If not, the statement continues and keeps its session's lock. Default: true.
     pub interrupt_on_drop: bool,
-    /// Answer every SQL error with INTERNAL, as some servers do. Default: false.
+    /// Return INTERNAL for every SQL error, as some servers do. Default: false.
     pub internal_errors: bool,
     /// Report 0 for every plain update, as some servers do. Default: false.
     pub zero_counts: bool,
-    /// How many rows a batch may have. A batch is also cut at about a megabyte. Default: 65,536.
+    /// The largest number of rows in a batch. A batch also ends at about a megabyte. Default: 65,536.
     pub max_batch_rows: usize,
-    /// Over how many endpoints each result is spread, in order. More than one runs the statement before its
-    /// tickets are given out, and keeps its result until they are redeemed. Default: 1.
+    /// The number of endpoints of each result. With more than one, the statement runs before its tickets are
+    /// returned, and its result is kept until they are redeemed. Default: 1.
     pub endpoints_per_result: usize,
-    /// How many more listeners there are; the endpoints of a result name them in turn. Default: 0.
+    /// The number of additional listeners. The endpoints of a result name them in turn. Default: 0.
     pub further_listeners: usize,
     /// How long a writer waits for another session's transaction. Default: 5 s.
     pub busy_timeout: Duration,
-    /// Keep the text of each statement that was begun, for [`FlightLocal::statements`](crate::FlightLocal::statements).
+    /// Keep the text of each statement, for [`FlightLocal::statements`](crate::FlightLocal::statements).
     /// Default: false.
     pub log_statements: bool,
-    /// Whether it can be told over its own port what is to go wrong: [`tell`](crate::tell). Default: false.
+    /// Whether [`tell`](crate::tell) can inject faults over the server's own port. Default: false.
     pub control: bool,
-    /// Threads that serve sockets; statements have threads of their own. Default: one for each core, at least two.
+    /// The number of threads that serve sockets. Statements have other threads. Default: one per core, at
+    /// least two.
     pub threads: Option<usize>,
 }
 
@@ -77,8 +79,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A server with the habits of SwanLake: sessions that outlive their connection by a quarter of an hour, no
-    /// cancelling of any kind, an abandoned statement that runs on, INTERNAL for every error, 0 rows for every update.
+    /// A server that behaves like SwanLake: sessions outlive their connection by 15 minutes, nothing can be
+    /// cancelled, an abandoned statement continues, every error is INTERNAL, and every update reports 0 rows.
     #[must_use]
     pub fn like_swanlake() -> Self {
         Self {
@@ -92,49 +94,50 @@ impl Config {
     }
 }
 
-/// By what a session is found again.
+/// How the server finds the session of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionKey {
-    /// By the peer's address and port: a connection is a session.
+    /// By the peer's address and port: each connection is a session.
     #[default]
     Connection,
-    /// By the cookie `arrow_flight_session_id`, which is set with the first answer.
+    /// By the cookie `arrow_flight_session_id`, which the first answer sets.
     Cookie,
 }
 
-/// Whether the server knows an action.
+/// Whether the server supports an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Support {
-    /// Listed, and done.
+    /// It is listed and works.
     #[default]
     Known,
-    /// Listed, and refused with UNIMPLEMENTED.
+    /// It is listed, and fails with UNIMPLEMENTED.
     Refused,
-    /// Not listed, and answered with INVALID_ARGUMENT, as servers built on arrow-rs do.
+    /// It is not listed, and fails with INVALID_ARGUMENT, as in servers built on arrow-rs.
     Unknown,
 }
 
-/// What the server knows beyond plain statements.
+/// Which optional actions the server supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actions {
-    /// Begins a transaction. Without it, there is SQL's own `BEGIN`.
+    /// Begins a transaction. Without it, SQL's own `BEGIN` works.
     pub begin_transaction: Support,
     /// Ends the session.
     pub close_session: Support,
     /// Changes the session's options.
     pub set_session_options: Support,
-    /// Tells the session's options.
+    /// Returns the session's options.
     pub get_session_options: Support,
-    /// Interrupts a statement by its `FlightInfo`.
+    /// Cancels a statement by its `FlightInfo`.
     pub cancel_flight_info: Support,
-    /// Interrupts a statement by its `FlightInfo`, its ticket, its handle or its session.
+    /// Cancels a statement by its `FlightInfo`, ticket, handle or session.
     pub cancel_query: Support,
-    /// Runs a statement in the background and tells how far it is. It is no action, so it is never listed.
+    /// Runs a statement in the background and reports its progress. It is a call, not an action, so it is
+    /// never listed.
     pub poll_flight_info: Support,
 }
 
 impl Actions {
-    /// The same for all of them.
+    /// The same support for all actions.
     #[must_use]
     pub fn all(support: Support) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Telling a running server what is to go wrong, over its own port.
+//! Commands that inject faults into a running server, over its own port.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,15 +6,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use crate::door::Reboot;
+use crate::listener::Reboot;
 use crate::shared::Shared;
 
-/// The action that carries a command, if the configuration allows it.
+/// The action that carries a command, if [`Config::control`](crate::Config::control) allows it.
 pub(crate) const TELL: &str = "flight-local.tell";
 
-/// What a server can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Command {
     Slow(Duration),
     Hang(u32),
     Reset(u32),
@@ -25,18 +24,17 @@ pub(crate) enum Told {
     Counters,
 }
 
-/// Shown to whoever says something else.
 const FORMS: &str =
     "slow TIME, hang N, reset N, reset-after N, internal N, refuse TIME, reboot TIME, counters";
 
-impl FromStr for Told {
+impl FromStr for Command {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let number = |text: &str| text.parse().map_err(|_| format!("{text} is no number of statements"));
+        let number = |text: &str| text.parse().map_err(|_| format!("{text} is not a number of statements"));
         let time =
-            |text: &str| time(text).ok_or_else(|| format!("{text} is no time such as 250ms, 5s or 1m"));
+            |text: &str| time(text).ok_or_else(|| format!("{text} is not a time; write 250ms, 5s or 1m"));
         match words[..] {
             ["slow", text] => Ok(Self::Slow(time(text)?)),
             ["hang", text] => Ok(Self::Hang(number(text)?)),
@@ -46,12 +44,11 @@ impl FromStr for Told {
             ["refuse", text] => Ok(Self::Refuse(time(text)?)),
             ["reboot", text] => Ok(Self::Reboot(time(text)?)),
             ["counters"] => Ok(Self::Counters),
-            _ => Err(format!("it can be told: {FORMS}")),
+            _ => Err(format!("there is no such command; there are: {FORMS}")),
         }
     }
 }
 
-/// A number and its unit.
 fn time(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -65,29 +62,29 @@ fn time(text: &str) -> Option<Duration> {
     }
 }
 
-/// Does what it is told over a line; what there is to say about it.
-pub(crate) fn obey(shared: &Shared, line: u64, body: &[u8]) -> Result<String, Status> {
+/// Runs a command that came over a connection. Returns the answer.
+pub(crate) fn execute(shared: &Shared, client: u64, body: &[u8]) -> Result<String, Status> {
     let text = str::from_utf8(body).map_err(|_| Status::invalid_argument("a command is text"))?;
     let faults = &shared.faults;
     match text.parse().map_err(Status::invalid_argument)? {
-        Told::Slow(time) => faults.slow(time),
-        Told::Hang(n) => faults.hang_next(n),
-        Told::Reset(n) => faults.reset_next(n),
-        Told::ResetAfter(n) => faults.reset_after_next(n),
-        Told::Internal(n) => faults.internal_next(n),
-        // For a time: whoever would call it off could not come in.
-        Told::Refuse(time) => faults.refuse_connections_for(time),
-        Told::Reboot(down) => {
+        Command::Slow(time) => faults.slow(time),
+        Command::Hang(n) => faults.hang_next(n),
+        Command::Reset(n) => faults.reset_next(n),
+        Command::ResetAfter(n) => faults.reset_after_next(n),
+        Command::Internal(n) => faults.internal_next(n),
+        // For a limited time: nobody could connect to end it.
+        Command::Refuse(time) => faults.refuse_connections_for(time),
+        Command::Reboot(down) => {
             let (done, _) = oneshot::channel();
-            let wish = Reboot { down, spare: Some(line), done };
-            shared.reboots.send(wish).map_err(|_| Status::unavailable("the server has stopped"))?;
+            let reboot = Reboot { down, keep_open: Some(client), done };
+            shared.reboots.send(reboot).map_err(|_| Status::unavailable("the server has stopped"))?;
         }
-        Told::Counters => return Ok(json(&shared.counters().named())),
+        Command::Counters => return Ok(json(&shared.counters().named())),
     }
     Ok(String::new())
 }
 
-/// Names and numbers need no escapes.
+/// Names and numbers need no escaping.
 fn json(named: &[(&str, u64)]) -> String {
     let fields: Vec<String> = named.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", fields.join(","))
@@ -99,21 +96,21 @@ mod tests {
 
     #[test]
     fn commands_are_read_or_refused_with_the_remedy() {
-        assert_eq!("slow 250ms".parse(), Ok(Told::Slow(Duration::from_millis(250))));
-        assert_eq!(" reboot  2m ".parse(), Ok(Told::Reboot(Duration::from_secs(120))));
-        assert_eq!("slow 1h".parse(), Ok(Told::Slow(Duration::from_secs(3_600))));
-        assert_eq!("slow 0".parse(), Ok(Told::Slow(Duration::ZERO)));
-        assert_eq!("reset-after 3".parse(), Ok(Told::ResetAfter(3)));
-        assert_eq!("refuse 3s".parse(), Ok(Told::Refuse(Duration::from_secs(3))));
+        assert_eq!("slow 250ms".parse(), Ok(Command::Slow(Duration::from_millis(250))));
+        assert_eq!(" reboot  2m ".parse(), Ok(Command::Reboot(Duration::from_secs(120))));
+        assert_eq!("slow 1h".parse(), Ok(Command::Slow(Duration::from_secs(3_600))));
+        assert_eq!("slow 0".parse(), Ok(Command::Slow(Duration::ZERO)));
+        assert_eq!("reset-after 3".parse(), Ok(Command::ResetAfter(3)));
+        assert_eq!("refuse 3s".parse(), Ok(Command::Refuse(Duration::from_secs(3))));
         for (text, word) in [
             ("dance", "hang N"),
             ("", "hang N"),
             ("hang many", "many"),
             ("slow 5", "5s"),
             ("slow ms", "250ms"),
-            ("refuse on", "on is no time"),
+            ("refuse on", "on is not a time"),
         ] {
-            let error = text.parse::<Told>().unwrap_err();
+            let error = text.parse::<Command>().unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
         }
     }

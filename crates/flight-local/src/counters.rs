@@ -1,24 +1,23 @@
-//! What has happened so far.
+//! Counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What happened, at one moment.
+        /// The counters, at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counters {
-            /// Each with its name, for programs that print them.
+            /// All counters with their names.
             #[must_use]
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name)),*]
             }
         }
 
-        /// The counts as they are kept.
         #[derive(Debug, Default)]
         pub(crate) struct Tally {
             $(pub(crate) $name: AtomicU64,)*
@@ -33,34 +32,34 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections that are open now.
+    /// Open connections.
     connections_open,
-    /// Connections accepted so far.
+    /// Connections accepted since the start.
     connections_ever,
-    /// Sessions there are now, lingering ones included.
+    /// Sessions, including lingering ones.
     sessions_open,
-    /// Of these, sessions without a connection.
+    /// Sessions without a connection.
     sessions_lingering,
-    /// Sessions made so far.
+    /// Sessions created since the start.
     sessions_ever,
-    /// Statements that got their session's lock so far.
+    /// Statements that have got their session's lock.
     statements_started,
-    /// Statements that are at it now: computing, asleep, or held back by their consumer.
+    /// Statements that run now, including those that sleep or wait for their client.
     statements_running,
-    /// Statements that came to their own end, be it an error.
+    /// Statements that ended by themselves, with or without an error.
     statements_finished,
-    /// Statements that were ended by somebody else.
+    /// Statements that were cancelled or abandoned.
     statements_interrupted,
-    /// What SQLite has done: virtual-machine steps by the hundred, rows, and naps of `sleep_ms`. Stands still when
-    /// nothing is computed: the evidence that an interrupted statement has stopped.
+    /// The work of SQLite: virtual-machine steps in hundreds, rows, and sleep intervals of `sleep_ms`. If it
+    /// does not grow, nothing is computed: an interrupted statement has really stopped.
     steps,
-    /// Batches handed to the transport.
+    /// Batches sent.
     batches_sent,
-    /// Rows taken in by ingestion.
+    /// Rows ingested.
     rows_ingested,
-    /// Logins by handshake.
+    /// Handshakes.
     handshakes,
-    /// Calls and connections turned away: without a right, over the session limit, or by a fault.
+    /// Calls and connections that were refused: by authentication, the session limit or a fault.
     refused,
     /// `CloseSession` actions.
     close_session,
@@ -84,38 +83,35 @@ counters! {
     close_prepared_statement,
 }
 
-/// One more.
 pub(crate) fn count(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// So many more.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// A statement at work: what it is counted as while it is, and afterwards.
+/// Counts a statement while it runs, and by how it ends.
 #[derive(Debug)]
-pub(crate) struct AtWork<'a> {
+pub(crate) struct RunningStatement<'a> {
     tally: &'a Tally,
     finished: bool,
 }
 
-impl<'a> AtWork<'a> {
+impl<'a> RunningStatement<'a> {
     pub(crate) fn begin(tally: &'a Tally) -> Self {
         count(&tally.statements_started);
         count(&tally.statements_running);
         Self { tally, finished: false }
     }
 
-    /// It came to its own end.
     pub(crate) fn finish(&mut self) {
         self.finished = true;
     }
 }
 
-/// What has not finished was interrupted, be it because nobody polls it any more.
-impl Drop for AtWork<'_> {
+/// A statement that has not finished was interrupted, even if its task was dropped.
+impl Drop for RunningStatement<'_> {
     fn drop(&mut self) {
         let tally = self.tally;
         count(if self.finished { &tally.statements_finished } else { &tally.statements_interrupted });
@@ -128,11 +124,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_counted_while_it_is_at_work_and_by_how_it_ended() {
+    fn a_statement_is_counted_while_it_runs_and_by_how_it_ended() {
         let tally = Tally::default();
         {
-            let mut one = AtWork::begin(&tally);
-            let _two = AtWork::begin(&tally);
+            let mut one = RunningStatement::begin(&tally);
+            let _two = RunningStatement::begin(&tally);
             one.finish();
             assert_eq!((tally.read().statements_running, tally.read().statements_started), (2, 2));
         }

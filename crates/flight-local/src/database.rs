@@ -1,4 +1,4 @@
-//! The one database that all sessions share.
+//! The database that all sessions share.
 
 use std::path::PathBuf;
 
@@ -7,24 +7,22 @@ use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
 use crate::error::StartError;
+use crate::execution::{on_busy, on_progress};
 use crate::functions;
-use crate::run::{on_busy, on_progress};
 
-/// After how many steps of SQLite's virtual machine a statement looks up.
+/// How many virtual-machine steps SQLite runs between two checks for cancellation.
 const STEPS: u16 = 100;
 
-/// A SQLite file, and how sessions connect to it.
 #[derive(Debug)]
 pub(crate) struct Database {
     path: PathBuf,
-    /// Kept open, or the last session to leave would fold up the write-ahead log, and the next one make it anew.
+    /// An open connection: without it, SQLite would remove the write-ahead log with the last session.
     _anchor: Mutex<Connection>,
-    /// Where a private database lies; removed with it, after the connections above.
+    /// The directory of a private database. It is removed after the connection above is closed.
     private: Option<TempDir>,
 }
 
 impl Database {
-    /// The given file, or a private one.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, StartError> {
         let (path, private) = match path {
             Some(path) => (path, None),
@@ -44,12 +42,11 @@ impl Database {
         Ok(Self { path, _anchor: Mutex::new(anchor), private })
     }
 
-    /// A connection of a session's own.
     pub(crate) fn connect(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.busy_handler(Some(on_busy))?;
-        // Nobody's power fails in a test: what is private need not be durable.
+        // A private database need not survive a power failure.
         let synchronous = if self.private.is_some() { "off" } else { "normal" };
         connection.pragma_update(None, "synchronous", synchronous)?;
         connection.progress_handler(i32::from(STEPS), Some(|| on_progress(u64::from(STEPS))));
@@ -58,7 +55,7 @@ impl Database {
     }
 }
 
-/// A new directory. Where files have owners it is nobody else's: what is served behind a password is not to be read beside it.
+/// Only its owner may read the directory: the server may require a password.
 fn private_directory() -> std::io::Result<TempDir> {
     let mut directory = tempfile::Builder::new();
     directory.prefix("flight-local-");

@@ -1,15 +1,15 @@
-//! How long a call may take, as gRPC tells it.
+//! The deadline of a call, from its gRPC headers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::metadata::MetadataMap;
 
-use crate::outside;
+use crate::execution::Execution;
 use crate::race::unless;
-use crate::run::Run;
+use crate::runtime;
 
-/// What is left of a call's time, if its caller has limited it.
+/// The remaining time of a call, if the client has set a deadline.
 pub(crate) fn time_left(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -25,12 +25,12 @@ pub(crate) fn time_left(metadata: &MetadataMap) -> Option<Duration> {
     })
 }
 
-/// Interrupts a statement when its caller's time is up. The transport itself looks at the time only until the first of the answer
-/// is there, and not at all while nobody reads the rest.
-pub(crate) fn interrupt_after(time: Duration, run: &Arc<Run>) {
+/// Interrupts a statement at the deadline of its call. Tonic checks the deadline only until the answer
+/// begins, and not while the client reads nothing.
+pub(crate) fn interrupt_after(time: Duration, run: &Arc<Execution>) {
     let run = run.clone();
-    outside::spawn(async move {
-        if unless(run.ended(), outside::sleep(time)).await.is_none() {
+    runtime::spawn(async move {
+        if unless(run.ended(), runtime::sleep(time)).await.is_none() {
             run.cancel();
         }
     });
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_number_and_a_unit() {
+    fn a_grpc_timeout_is_a_number_and_a_unit() {
         let left = |text: &str| {
             let mut metadata = MetadataMap::new();
             metadata.insert("grpc-timeout", text.parse().unwrap());

@@ -1,4 +1,4 @@
-//! What goes wrong: at the start, and in a statement.
+//! Errors: at the start, and of statements.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use rusqlite::ErrorCode;
 use rusqlite::ffi;
 use tonic::Status;
 
-/// Why a server could not be started.
+/// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Somebody else has the address, or it is not this machine's.
+    /// The address is in use, or does not belong to this machine.
     #[error("cannot listen on {address}: {reason}; {}", elsewhere(reason))]
     Listen {
-        /// Where it was to listen.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The cause.
         reason: std::io::Error,
     },
-    /// The certificate or the key is not what TLS needs.
+    /// The certificate or key is invalid.
     #[error("cannot use the certificate: {0}; give PEM text of a certificate chain and of its private key")]
     Certificate(String),
     /// SQLite cannot open the database.
@@ -27,21 +27,21 @@ pub enum StartError {
     Database {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The cause.
         reason: String,
     },
-    /// The machine gives no threads.
+    /// The operating system refuses threads.
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
-    /// The machine gives no random numbers.
-    #[error("cannot draw random numbers: {0}")]
-    Chance(String),
-    /// A setting that nothing could work with.
+    /// The operating system returns no random numbers.
+    #[error("cannot get random numbers: {0}")]
+    Random(String),
+    /// A setting is invalid.
     #[error("{0}")]
     Setting(&'static str),
 }
 
-/// Where it could listen instead.
+/// A hint for the address.
 fn elsewhere(reason: &std::io::Error) -> &'static str {
     match reason.kind() {
         std::io::ErrorKind::AddrNotAvailable => "choose an address of this machine, such as 127.0.0.1",
@@ -52,7 +52,7 @@ fn elsewhere(reason: &std::io::Error) -> &'static str {
 /// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Somebody cancelled it, or nobody waits for it any more.
+    /// It was cancelled, or its client is gone.
     #[error("the statement was interrupted")]
     Interrupted,
     #[error("{0}")]
@@ -60,12 +60,12 @@ pub(crate) enum Failure {
     /// A value that its column's Arrow type cannot hold.
     #[error("{0}")]
     Value(String),
-    /// The caller asked for something that cannot be.
+    /// The request is invalid.
     #[error("{0}")]
     Request(String),
-    /// It could be, but not as the session is now.
+    /// The request is valid, but not in the current state of the session.
     #[error("{0}")]
-    Untimely(&'static str),
+    Precondition(&'static str),
     #[error("{0}")]
     Arrow(#[from] arrow_schema::ArrowError),
 }
@@ -80,14 +80,14 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl Failure {
-    /// As gRPC says it: whoever can mend it decides the code.
+    /// The gRPC status. The code tells what the caller can do about it.
     pub(crate) fn status(&self, all_internal: bool) -> Status {
         let text = self.to_string();
         match self {
             Self::Interrupted => Status::cancelled(text),
             _ if all_internal => Status::internal(text),
             Self::Value(_) | Self::Request(_) | Self::Arrow(_) => Status::invalid_argument(text),
-            Self::Untimely(_) => Status::failed_precondition(text),
+            Self::Precondition(_) => Status::failed_precondition(text),
             Self::Sql(error) => sql_status(error, text),
         }
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_says_who_can_mend_it() {
+    fn the_code_tells_what_the_caller_can_do() {
         use tonic::Code;
         for (sql, code) in [
             ("SELEC 1", Code::InvalidArgument),

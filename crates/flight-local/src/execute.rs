@@ -1,4 +1,4 @@
-//! Statements on a session's connection, on a thread that may block.
+//! Runs statements on a session's connection, on a blocking thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use arrow_schema::Schema;
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::{Batch, Connection, Statement};
 
-use crate::cells::Cells;
+use crate::batch_builder::BatchBuilder;
 use crate::error::Failure;
-use crate::outside::now;
-use crate::run::Run;
-use crate::sink::Output;
-use crate::values::{Rows, places};
+use crate::execution::Execution;
+use crate::parameters::{Rows, parameter_columns};
+use crate::result_stream::BatchSink;
+use crate::runtime::now;
 
-/// How long a row may wait for the others of its batch.
+/// How long a row may wait for its batch to fill.
 const LINGER: Duration = Duration::from_millis(50);
 
-/// A statement's text and what is bound to it.
+/// A statement and its parameters.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct BoundStatement {
     pub(crate) text: String,
-    /// One execution for each row of these; none for plain statements.
+    /// The statement runs once for each row; none for statements without parameters.
     pub(crate) parameters: Option<Vec<RecordBatch>>,
 }
 
-impl Order {
+impl BoundStatement {
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), parameters: None }
     }
@@ -35,55 +35,60 @@ impl Order {
 /// Runs all statements of a text and sends the result of the last.
 pub(crate) fn query(
     connection: &Connection,
-    order: &Order,
+    bound: &BoundStatement,
     max_rows: usize,
-    output: &mut dyn Output,
-    run: &Run,
+    output: &mut dyn BatchSink,
+    run: &Execution,
 ) -> Result<(), Failure> {
-    let mut last = all_but_last(connection, &order.text, run)?.0;
+    let mut last = all_but_last(connection, &bound.text, run)?.0;
     if last.column_count() == 0 {
-        let changed = each_row(&mut last, order, |statement| exhaust(connection, statement, run))?;
-        // What changes something and returns nothing tells how many rows it changed.
+        let changed = each_row(&mut last, bound, |statement| run_to_end(connection, statement, run))?;
+        // A statement without rows returns its number of changed rows.
         let count: ArrayRef = Arc::new(Int64Array::from(vec![changed]));
         let count = RecordBatch::try_from_iter([("Count", count)])?;
         output.schema(&count.schema())?;
         return output.batch(count);
     }
-    let mut cells = Cells::new(&last);
+    let mut builder = BatchBuilder::new(&last);
     let mut begun = false;
-    let mut send = |cells: &mut Cells| {
+    let mut send = |builder: &mut BatchBuilder| {
         if !std::mem::replace(&mut begun, true) {
-            output.schema(&cells.schema())?;
+            output.schema(&builder.schema())?;
         }
-        match cells.rows() {
+        match builder.rows {
             0 => Ok(()),
-            _ => output.batch(cells.cut()?),
+            _ => output.batch(builder.finish()?),
         }
     };
     let mut cut = now();
-    each_row(&mut last, order, |statement| {
+    each_row(&mut last, bound, |statement| {
         let mut rows = statement.raw_query();
         while let Some(row) = next(&mut rows, run)? {
-            cells.append(row)?;
-            // Which types a result has must not depend on how fast it comes: undecided columns wait.
-            let late = || cells.is_decided() && now().duration_since(cut) > LINGER;
-            if cells.is_full(max_rows) || late() {
-                send(&mut cells)?;
+            builder.append(row)?;
+            // The types must not depend on timing: columns without a type wait.
+            let late = || builder.is_decided() && now().duration_since(cut) > LINGER;
+            if builder.is_full(max_rows) || late() {
+                send(&mut builder)?;
                 cut = now();
             }
         }
         Ok(0)
     })?;
-    send(&mut cells)
+    send(&mut builder)
 }
 
-/// Runs all statements of a text; how many rows they changed.
-pub(crate) fn update(connection: &Connection, order: &Order, run: &Run) -> Result<i64, Failure> {
-    let (mut last, before) = all_but_last(connection, &order.text, run)?;
-    Ok(before + each_row(&mut last, order, |statement| exhaust(connection, statement, run))?)
+/// Runs all statements of a text. Returns the number of changed rows.
+pub(crate) fn update(
+    connection: &Connection,
+    bound: &BoundStatement,
+    run: &Execution,
+) -> Result<i64, Failure> {
+    let (mut last, before) = all_but_last(connection, &bound.text, run)?;
+    Ok(before + each_row(&mut last, bound, |statement| run_to_end(connection, statement, run))?)
 }
 
-/// Looks at a statement without running it; `None` if there are several: what follows the first may need what it makes.
+/// Inspects a statement without running it. Returns `None` for several statements: a later one may need
+/// tables that an earlier one creates.
 pub(crate) fn describe<T>(
     connection: &Connection,
     text: &str,
@@ -94,37 +99,37 @@ pub(crate) fn describe<T>(
     Ok(matches!(batch.next(), Ok(None)).then(|| look(&statement)))
 }
 
-/// The schema that a query's first row tells. One that would change something is not run.
-pub(crate) fn first_schema(connection: &Connection, order: &Order) -> Result<Schema, Failure> {
-    let mut batch = Batch::new(connection, &order.text);
+/// The schema by the first row of a query. A statement that writes does not run.
+pub(crate) fn first_schema(connection: &Connection, bound: &BoundStatement) -> Result<Schema, Failure> {
+    let mut batch = Batch::new(connection, &bound.text);
     let mut statement = batch.next()?.ok_or_else(nothing)?;
-    let mut cells = Cells::new(&statement);
+    let mut builder = BatchBuilder::new(&statement);
     if statement.readonly() {
         let mut rows = statement.raw_query();
         if let Some(row) = rows.next()? {
-            cells.append(row)?;
+            builder.append(row)?;
         }
     }
-    Ok(cells.schema().as_ref().clone())
+    Ok(builder.schema().as_ref().clone())
 }
 
-/// Runs all statements of a text but the last, and gives that one. Each is prepared when those before it have run: it
-/// may need what they make.
+/// Runs all statements of a text but the last, and returns the last. Each is prepared after the one before it
+/// has run, because it may need its tables.
 fn all_but_last<'a>(
     connection: &'a Connection,
     text: &str,
-    run: &Run,
+    run: &Execution,
 ) -> Result<(Statement<'a>, i64), Failure> {
     let mut batch = Batch::new(connection, text);
     let mut statement = batch.next()?.ok_or_else(nothing)?;
     let mut changed = 0;
     loop {
-        // One that fails here is not passed over: it is prepared again below.
+        // If this fails, it is prepared again below.
         let ahead = batch.next();
         if matches!(ahead, Ok(None)) {
             return Ok((statement, changed));
         }
-        changed += exhaust(connection, &mut statement, run)?;
+        changed += run_to_end(connection, &mut statement, run)?;
         statement = match ahead {
             Ok(Some(next)) => next,
             _ => batch.next()?.ok_or_else(nothing)?,
@@ -136,13 +141,13 @@ fn nothing() -> Failure {
     Failure::Request("there is no statement in the text; give one, such as SELECT 1".to_owned())
 }
 
-/// Does something once, or for each row of parameters; the sum of what it returns.
+/// Runs `act` once, or for each row of parameters. Returns the sum.
 fn each_row(
     statement: &mut Statement<'_>,
-    order: &Order,
+    bound: &BoundStatement,
     mut act: impl FnMut(&mut Statement<'_>) -> Result<i64, Failure>,
 ) -> Result<i64, Failure> {
-    let Some(batches) = &order.parameters else {
+    let Some(batches) = &bound.parameters else {
         let wanted = statement.parameter_count();
         if wanted > 0 {
             return Err(Failure::Request(format!(
@@ -153,30 +158,34 @@ fn each_row(
     };
     let mut sum = 0;
     for batch in batches {
-        let places = places(statement, batch)?;
+        let columns = parameter_columns(statement, batch)?;
         let rows = Rows::new(batch)?;
-        for row in 0..rows.len() {
-            rows.bind(row, &places, statement)?;
+        for row in 0..rows.len {
+            rows.bind(row, &columns, statement)?;
             sum += act(statement)?;
         }
     }
     Ok(sum)
 }
 
-/// Runs a statement to its end; how many rows it changed.
-fn exhaust(connection: &Connection, statement: &mut Statement<'_>, run: &Run) -> Result<i64, Failure> {
+/// Runs a statement to its end. Returns the number of changed rows.
+fn run_to_end(
+    connection: &Connection,
+    statement: &mut Statement<'_>,
+    run: &Execution,
+) -> Result<i64, Failure> {
     let before = connection.total_changes();
     let mut rows = statement.raw_query();
     while next(&mut rows, run)?.is_some() {}
-    // SQLite leaves the last count in place when a statement changes nothing.
+    // SQLite keeps the last count if a statement changes nothing.
     let changed = if connection.total_changes() == before { 0 } else { connection.changes() };
     Ok(i64::try_from(changed).unwrap_or(i64::MAX))
 }
 
-/// The next row, if there is one and nobody objects.
+/// The next row, unless the statement was cancelled.
 fn next<'a, 'b>(
     rows: &'a mut rusqlite::Rows<'b>,
-    run: &Run,
+    run: &Execution,
 ) -> Result<Option<&'a rusqlite::Row<'b>>, Failure> {
     if run.is_cancelled() {
         return Err(Failure::Interrupted);
@@ -190,8 +199,8 @@ mod tests {
     use super::*;
 
     fn changed(connection: &Connection, text: &str) -> Result<i64, Failure> {
-        let run = Run::new(Arc::default(), Duration::ZERO);
-        update(connection, &Order::plain(text), &run)
+        let run = Execution::new(Arc::default(), Duration::ZERO);
+        update(connection, &BoundStatement::plain(text), &run)
     }
 
     #[test]
@@ -205,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_statement_is_an_error() {
+    fn an_invalid_statement_is_an_error() {
         let connection = Connection::open_in_memory().unwrap();
         assert!(matches!(changed(&connection, " -- nothing"), Err(Failure::Request(_))));
         assert!(matches!(changed(&connection, "CREATE TABLE t (n INT); SELEC 1"), Err(Failure::Sql(_))));
@@ -219,9 +228,9 @@ mod tests {
     #[test]
     fn a_cancelled_run_executes_nothing() {
         let connection = Connection::open_in_memory().unwrap();
-        let run = Run::new(Arc::default(), Duration::ZERO);
+        let run = Execution::new(Arc::default(), Duration::ZERO);
         run.cancel();
-        let error = update(&connection, &Order::plain("CREATE TABLE t (n INT)"), &run).unwrap_err();
+        let error = update(&connection, &BoundStatement::plain("CREATE TABLE t (n INT)"), &run).unwrap_err();
         assert!(matches!(error, Failure::Interrupted));
         assert!(changed(&connection, "SELECT * FROM t").is_err());
     }

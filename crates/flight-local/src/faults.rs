@@ -1,4 +1,4 @@
-//! What can be made to go wrong.
+//! Faults that can be injected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::outside;
+use crate::runtime;
 
-/// What can be made to go wrong, from now on. Clones are handles to the same server.
+/// The faults of a server. Clones are handles to the same server.
 ///
-/// A statement takes the first of these that is due, when it is about to be executed: not when a query's ticket is
-/// made, but when it is redeemed.
+/// A statement takes the first pending fault when it is about to run: for a query, when its ticket is
+/// redeemed.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     plan: Arc<Plan>,
@@ -27,7 +27,6 @@ struct Plan {
     refusal: Mutex<Refusal>,
 }
 
-/// How long new connections are refused.
 #[derive(Clone, Copy, Debug, Default)]
 enum Refusal {
     #[default]
@@ -37,7 +36,7 @@ enum Refusal {
 }
 
 impl Refusal {
-    /// A time that no clock will show is no end.
+    /// A time that the clock cannot represent means forever.
     fn lasting(time: Duration, now: Instant) -> Self {
         now.checked_add(time).map_or(Self::Always, Self::Until)
     }
@@ -51,65 +50,64 @@ impl Refusal {
     }
 }
 
-/// What becomes of one statement.
+/// The fault of one statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// It hangs until it is interrupted.
+    /// It hangs until it is cancelled.
     Hang,
-    /// The connection is cut, and it is not executed.
+    /// The connection is reset, and the statement does not run.
     ResetBefore,
-    /// It is executed, and the connection is cut before its answer.
+    /// The statement runs, and the connection is reset before the answer.
     ResetAfter,
-    /// It fails and is not executed.
+    /// It fails without running.
     Internal,
 }
 
 impl Faults {
-    /// Each statement takes so much longer. Zero ends it.
+    /// Delays each statement. Zero removes the delay.
     pub fn slow(&self, time: Duration) {
         self.plan.slow_nanos.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// The next `n` statements hang, with their session's lock, until they are interrupted.
+    /// The next `n` statements hang until they are cancelled, and keep their session's lock.
     pub fn hang_next(&self, n: u32) {
         self.plan.hang.store(n, Ordering::SeqCst);
     }
 
-    /// The connections of the next `n` statements are cut; the statements are not executed.
+    /// The connections of the next `n` statements are reset; the statements do not run.
     pub fn reset_next(&self, n: u32) {
         self.plan.reset_before.store(n, Ordering::SeqCst);
     }
 
-    /// The next `n` statements are executed, and their connections cut before the answer.
+    /// The next `n` statements run, and their connections are reset before the answer.
     pub fn reset_after_next(&self, n: u32) {
         self.plan.reset_after.store(n, Ordering::SeqCst);
     }
 
-    /// The next `n` statements fail with INTERNAL and are not executed; their connections stay.
+    /// The next `n` statements fail with INTERNAL and do not run; their connections stay open.
     pub fn internal_next(&self, n: u32) {
         self.plan.internal.store(n, Ordering::SeqCst);
     }
 
-    /// New connections are reset, until told otherwise.
+    /// Resets new connections, or stops doing so.
     pub fn refuse_connections(&self, refuse: bool) {
         *self.plan.refusal.lock() = if refuse { Refusal::Always } else { Refusal::Never };
     }
 
-    /// New connections are reset for so long. Zero ends it.
+    /// Resets new connections for this long. Zero stops that.
     pub fn refuse_connections_for(&self, time: Duration) {
-        *self.plan.refusal.lock() = Refusal::lasting(time, outside::now());
+        *self.plan.refusal.lock() = Refusal::lasting(time, runtime::now());
     }
 
     pub(crate) fn refuses_connections(&self) -> bool {
-        self.plan.refusal.lock().holds(outside::now())
+        self.plan.refusal.lock().holds(runtime::now())
     }
 
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_nanos(self.plan.slow_nanos.load(Ordering::SeqCst))
     }
 
-    /// The fault of the next statement.
     pub(crate) fn next(&self) -> Fault {
         let plan = &*self.plan;
         [
@@ -124,7 +122,7 @@ impl Faults {
     }
 }
 
-/// Takes one, if there is one left.
+/// Decrements the counter, unless it is zero.
 fn take(left: &AtomicU32) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
@@ -145,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_refusal_ends_by_itself() {
-        let now = outside::now();
+        let now = runtime::now();
         let refusal = Refusal::lasting(Duration::from_secs(2), now);
         assert!(refusal.holds(now) && refusal.holds(now + Duration::from_secs(1)));
         assert!(!refusal.holds(now + Duration::from_secs(2)));

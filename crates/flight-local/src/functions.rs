@@ -5,16 +5,16 @@ use std::time::Duration;
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::{Connection, Error, Result, ffi};
 
-use crate::run::current;
+use crate::execution::current;
 
 pub(crate) fn register(connection: &Connection) -> Result<()> {
-    // Not deterministic, or SQLite would sleep once for a whole statement.
+    // Not deterministic: otherwise SQLite would call it once per statement.
     connection.create_scalar_function("sleep_ms", 1, FunctionFlags::SQLITE_UTF8, sleep_ms)?;
     connection.create_scalar_function("progress", 2, FunctionFlags::SQLITE_UTF8, progress)?;
     rusqlite::vtab::series::load_module(connection)
 }
 
-/// `sleep_ms(n)` sleeps for so many milliseconds and returns their number. It can be interrupted.
+/// `sleep_ms(n)` sleeps for n milliseconds and returns n. It can be cancelled.
 fn sleep_ms(context: &Context<'_>) -> Result<i64> {
     let asked = context.get::<i64>(0)?;
     let time = Duration::from_millis(u64::try_from(asked).unwrap_or(0));
@@ -24,11 +24,11 @@ fn sleep_ms(context: &Context<'_>) -> Result<i64> {
     }
 }
 
-/// `progress(done, total)` says how far the statement is, for those who poll, and returns `done`.
+/// `progress(done, total)` sets the progress of the statement and returns `done`.
 fn progress(context: &Context<'_>) -> Result<f64> {
     let (done, total) = (context.get::<f64>(0)?, context.get::<f64>(1)?);
     if let Some(run) = current() {
-        run.tell(if total > 0.0 { done / total } else { 1.0 });
+        run.report_progress(if total > 0.0 { done / total } else { 1.0 });
     }
     Ok(done)
 }
@@ -43,13 +43,13 @@ mod tests {
 
     use super::*;
     use crate::error::Failure;
-    use crate::run::Run;
+    use crate::execution::Execution;
 
     #[test]
     fn a_statement_tells_its_progress_and_can_be_interrupted_in_its_sleep() {
         let connection = Connection::open_in_memory().unwrap();
         register(&connection).unwrap();
-        let run = Run::new(Arc::default(), Duration::ZERO);
+        let run = Execution::new(Arc::default(), Duration::ZERO);
         let _entered = run.enter();
         let sum: f64 = connection
             .query_row("SELECT sum(progress(value, 8)) FROM generate_series(1, 4)", [], |row| row.get(0))

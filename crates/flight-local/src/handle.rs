@@ -1,4 +1,4 @@
-//! The names that clients are given: for statements, prepared statements, transactions and savepoints.
+//! Handles of statements, prepared statements, transactions and savepoints.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,6 @@ use arrow_flight::sql::{Any, ProstMessageExt, TicketStatementQuery};
 use prost::Message;
 use tonic::Status;
 
-/// What a handle is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Statement,
@@ -24,7 +23,7 @@ const KINDS: [(Kind, char, &str); 4] = [
     (Kind::Savepoint, 's', "savepoint"),
 ];
 
-/// Something of a session's: it can be used from any connection, and is meant for its own session.
+/// A handle. It is valid on any connection, within its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) session: String,
@@ -53,21 +52,22 @@ impl FromStr for Handle {
 }
 
 impl Handle {
-    /// Reads one of that kind.
+    /// Parses a handle of this kind.
     pub(crate) fn read(bytes: &[u8], kind: Kind) -> Result<Self, Status> {
         let name = KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(.., name)| *name);
         str::from_utf8(bytes)
             .ok()
             .and_then(|text| text.parse().ok())
             .filter(|handle: &Self| handle.kind == kind)
-            .ok_or_else(|| Status::invalid_argument(format!("this is no handle of a {name} of this server")))
+            .ok_or_else(|| {
+                Status::invalid_argument(format!("this is not a handle of a {name} of this server"))
+            })
     }
 
     pub(crate) fn bytes(&self) -> prost::bytes::Bytes {
         self.to_string().into()
     }
 
-    /// As a ticket for a result.
     pub(crate) fn ticket(&self) -> Ticket {
         Ticket::new(self.any().encode_to_vec())
     }
@@ -76,7 +76,6 @@ impl Handle {
         TicketStatementQuery { statement_handle: self.bytes() }.as_any()
     }
 
-    /// The statement of a ticket.
     pub(crate) fn of_ticket(ticket: &[u8]) -> Option<Self> {
         let any = Any::decode(ticket).ok()?;
         let ticket = any.unpack::<TicketStatementQuery>().ok()??;

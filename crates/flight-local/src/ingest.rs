@@ -1,4 +1,4 @@
-//! Batches that become rows of a table.
+//! Inserts batches into a table.
 
 use arrow_array::RecordBatch;
 use arrow_flight::sql::{CommandStatementIngest, TableExistsOption, TableNotExistOption};
@@ -8,31 +8,34 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::counters::{Tally, add};
 use crate::error::Failure;
-use crate::outside;
+use crate::execution::Execution;
+use crate::parameters::{Rows, declaration};
 use crate::race::unless;
-use crate::run::Run;
-use crate::values::{Rows, declaration};
+use crate::runtime;
 
-/// What the sender of batches says.
+/// What the client sends.
 #[derive(Debug)]
-pub(crate) enum Fed {
+pub(crate) enum IngestMessage {
     Schema(std::sync::Arc<Schema>),
     Batch(RecordBatch),
-    /// There is no more. Without it the sender has gone away, and nothing is kept.
+    /// The end. Without it the client is gone, and nothing is kept.
     End,
 }
 
-/// Takes in all batches or none of them; how many rows.
+/// Inserts all batches or none. Returns the number of rows.
 pub(crate) fn ingest(
     connection: &Connection,
     command: &CommandStatementIngest,
-    mut feed: Receiver<Fed>,
-    run: &Run,
+    mut feed: Receiver<IngestMessage>,
+    run: &Execution,
     tally: &Tally,
 ) -> Result<i64, Failure> {
-    let Some(Fed::Schema(schema)) = receive(&mut feed, run)? else { return Err(Failure::Interrupted) };
-    // Where there is no transaction, one that writes from the start (a table of the session's own has no other writer): it waits its turn, where one that had read before would fail
-    // if another wrote in between.
+    let Some(IngestMessage::Schema(schema)) = receive(&mut feed, run)? else {
+        return Err(Failure::Interrupted);
+    };
+    // Outside of a transaction, begin one that writes from the start: it waits for other writers. A
+    // transaction that reads first fails if another session writes in between. A temporary table has no other
+    // writer.
     let [begin, keep, undo] = match connection.is_autocommit() && !command.temporary {
         true => ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"],
         false => [
@@ -51,12 +54,12 @@ pub(crate) fn ingest(
         }
         (Ok(_), Err(error)) => {
             if begin == "BEGIN IMMEDIATE" {
-                // What cannot be kept must not be left open; it may have been undone already.
+                // The transaction must not stay open; it may have been rolled back already.
                 let (Ok(()) | Err(_)) = connection.execute_batch(undo);
             }
             Err(error.into())
         }
-        // An interruption has already undone the transaction, and the savepoint with it.
+        // A cancellation has already rolled back the transaction and its savepoint.
         (Err(failure), _) => Err(failure),
     }
 }
@@ -65,8 +68,8 @@ fn take_all(
     connection: &Connection,
     command: &CommandStatementIngest,
     schema: &Schema,
-    feed: &mut Receiver<Fed>,
-    run: &Run,
+    feed: &mut Receiver<IngestMessage>,
+    run: &Execution,
 ) -> Result<i64, Failure> {
     let table = Table::of(connection, command)?;
     table.prepare(connection, command, schema)?;
@@ -78,26 +81,25 @@ fn take_all(
     let mut taken = 0;
     loop {
         match receive(feed, run)? {
-            Some(Fed::Batch(batch)) => {
+            Some(IngestMessage::Batch(batch)) => {
                 let rows = Rows::new(&batch)?;
-                for row in 0..rows.len() {
+                for row in 0..rows.len {
                     rows.bind(row, &places, &mut insert)?;
                     insert.raw_execute()?;
                 }
-                run.steps(rows.len() as u64);
-                taken += i64::try_from(rows.len()).unwrap_or(0);
+                run.steps(rows.len as u64);
+                taken += i64::try_from(rows.len).unwrap_or(0);
             }
-            Some(Fed::End) => return Ok(taken),
-            Some(Fed::Schema(_)) | None => return Err(Failure::Interrupted),
+            Some(IngestMessage::End) => return Ok(taken),
+            Some(IngestMessage::Schema(_)) | None => return Err(Failure::Interrupted),
         }
     }
 }
 
-fn receive(feed: &mut Receiver<Fed>, run: &Run) -> Result<Option<Fed>, Failure> {
-    outside::wait_for(unless(feed.recv(), run.cancelled())).ok_or(Failure::Interrupted)
+fn receive(feed: &mut Receiver<IngestMessage>, run: &Execution) -> Result<Option<IngestMessage>, Failure> {
+    runtime::wait_for(unless(feed.recv(), run.cancelled())).ok_or(Failure::Interrupted)
 }
 
-/// The table that is to have the rows.
 struct Table {
     database: String,
     name: String,
@@ -107,7 +109,7 @@ struct Table {
 impl Table {
     fn of(connection: &Connection, command: &CommandStatementIngest) -> Result<Self, Failure> {
         if command.schema.as_ref().is_some_and(|schema| !schema.is_empty()) {
-            return Err(Failure::Request("there are no schemas here; leave the schema out".to_owned()));
+            return Err(Failure::Request("this server has no schemas; leave the schema out".to_owned()));
         }
         if command.table.is_empty() {
             return Err(Failure::Request("the table has no name; give one".to_owned()));
@@ -127,7 +129,7 @@ impl Table {
         format!("{}.{}", quoted(&self.database), quoted(&self.name))
     }
 
-    /// Makes it what the options say, or says why not.
+    /// Creates, replaces or keeps the table, as the options demand.
     fn prepare(
         &self,
         connection: &Connection,
@@ -160,7 +162,7 @@ impl Table {
     }
 }
 
-/// A name as SQL text, whatever is in it.
+/// A quoted identifier.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

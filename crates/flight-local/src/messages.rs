@@ -1,41 +1,35 @@
 //! Messages of Flight that the `arrow-flight` crate does not have, and one of our own.
+#![allow(missing_docs, reason = "the fields and variants are those of Flight.proto")]
 
 use std::collections::BTreeMap;
 
 use prost::{Enumeration, Message, Oneof};
 
-/// The value of a session option. Without one, the option goes back to its default.
+/// The value of a session option. Without a value, the option is reset to its default.
 #[derive(Clone, PartialEq, Message)]
 pub struct SessionOptionValue {
-    /// What it is, if anything.
     #[prost(oneof = "OptionValue", tags = "1, 2, 3, 4, 5")]
     pub value: Option<OptionValue>,
 }
 
-/// What a session option can be.
+/// The types of a session option.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum OptionValue {
-    /// Text.
     #[prost(string, tag = "1")]
     Text(String),
-    /// Yes or no.
     #[prost(bool, tag = "2")]
     Bool(bool),
-    /// A whole number, which has a fixed width on the wire.
     #[prost(sfixed64, tag = "3")]
     Integer(i64),
-    /// A number.
     #[prost(double, tag = "4")]
     Real(f64),
-    /// Several texts.
     #[prost(message, tag = "5")]
     List(StringList),
 }
 
-/// Several texts.
+/// A list of strings.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct StringList {
-    /// The texts.
     #[prost(string, repeated, tag = "1")]
     pub values: Vec<String>,
 }
@@ -43,38 +37,31 @@ pub struct StringList {
 /// The body of `SetSessionOptions`.
 #[derive(Clone, PartialEq, Message)]
 pub struct SetSessionOptionsRequest {
-    /// What is to be changed.
     #[prost(btree_map = "string, message", tag = "1")]
     pub session_options: BTreeMap<String, SessionOptionValue>,
 }
 
-/// The answer to `SetSessionOptions`.
+/// The result of `SetSessionOptions`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct SetSessionOptionsResult {
-    /// What could not be changed, and why.
     #[prost(btree_map = "string, message", tag = "1")]
     pub errors: BTreeMap<String, OptionError>,
 }
 
-/// Why an option could not be changed.
+/// Why an option could not be set.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct OptionError {
-    /// The reason.
     #[prost(enumeration = "OptionProblem", tag = "1")]
     pub value: i32,
 }
 
-/// Why an option could not be changed.
+/// Why an option could not be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum OptionProblem {
-    /// Not said.
     Unspecified = 0,
-    /// There is no such option.
     InvalidName = 1,
-    /// It cannot have this value.
     InvalidValue = 2,
-    /// It cannot be changed.
     Error = 3,
 }
 
@@ -82,10 +69,9 @@ pub enum OptionProblem {
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct GetSessionOptionsRequest {}
 
-/// The answer to `GetSessionOptions`.
+/// The result of `GetSessionOptions`.
 #[derive(Clone, PartialEq, Message)]
 pub struct GetSessionOptionsResult {
-    /// All options and what they are.
     #[prost(btree_map = "string, message", tag = "1")]
     pub session_options: BTreeMap<String, SessionOptionValue>,
 }
@@ -94,48 +80,43 @@ pub struct GetSessionOptionsResult {
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct CloseSessionRequest {}
 
-/// The answer to `CloseSession`.
+/// The result of `CloseSession`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct CloseSessionResult {
-    /// What became of the session.
     #[prost(enumeration = "CloseStatus", tag = "1")]
     pub status: i32,
 }
 
-/// What became of a session.
+/// The status of a closed session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum CloseStatus {
-    /// Not said.
     Unspecified = 0,
-    /// It has ended.
     Closed = 1,
-    /// It is about to end.
     Closing = 2,
-    /// It cannot be ended.
     NotCloseable = 3,
 }
 
-/// A body of `CancelQuery` beside the standard one: by session and statement, or by ticket. It is packed into an `Any`
-/// of type [`CancelStatement::TYPE_URL`].
+/// A body of `CancelQuery` in addition to the standard one. It names a session and a statement, or a ticket.
+/// It is packed into an `Any` of type [`CancelStatement::TYPE_URL`].
 ///
-/// The session is in the header `flight-session-id` of every answer; so a statement can be cancelled whose call has
-/// not been answered yet, an update for one. Without a session it is the caller's own; without a statement and a ticket
-/// it is everything that runs in the session.
+/// Every answer has its session in the header `flight-session-id`. So a statement can be cancelled before its
+/// call is answered, for example an update. Without a session, it is the caller's own. Without a statement
+/// and a ticket, everything in the session is cancelled.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct CancelStatement {
-    /// Whose statement it is.
+    /// The session.
     #[prost(string, tag = "1")]
     pub session_id: String,
     /// The handle of a ticket's statement or of a prepared statement.
     #[prost(bytes = "bytes", tag = "2")]
     pub statement_handle: prost::bytes::Bytes,
-    /// Or else a whole ticket.
+    /// Or a whole ticket.
     #[prost(bytes = "bytes", tag = "3")]
     pub ticket: prost::bytes::Bytes,
 }
 
 impl CancelStatement {
-    /// What its `Any` is called.
+    /// The type URL of its `Any`.
     pub const TYPE_URL: &'static str = "type.googleapis.com/forebay.flight.CancelStatement";
 }

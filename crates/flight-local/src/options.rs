@@ -1,4 +1,4 @@
-//! What can be set for one session.
+//! Session options.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,12 @@ use rusqlite::Connection;
 use crate::error::Failure;
 use crate::messages::{OptionProblem, OptionValue, SessionOptionValue};
 
-/// The options of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// What the client calls itself; for people.
+    /// The client's name for itself.
     pub(crate) application_name: String,
-    /// How long a writer waits for another session's transaction.
     pub(crate) busy_timeout: Duration,
-    /// Whether SQLite enforces foreign keys.
     pub(crate) foreign_keys: bool,
-    /// Whether SQLite refuses to write.
     pub(crate) query_only: bool,
     default_busy_timeout: Duration,
 }
@@ -33,7 +29,7 @@ impl Options {
         }
     }
 
-    /// Changes one of them, or puts it back to its default.
+    /// Sets an option, or resets it to its default.
     pub(crate) fn set(&mut self, name: &str, value: Option<OptionValue>) -> Result<(), OptionProblem> {
         let default = Self::new(self.default_busy_timeout);
         match (name, value) {
@@ -71,7 +67,7 @@ impl Options {
         .collect()
     }
 
-    /// Has SQLite follow them.
+    /// Applies the options to SQLite.
     pub(crate) fn apply(&self, connection: &Connection) -> Result<(), Failure> {
         connection.pragma_update(None, "foreign_keys", self.foreign_keys)?;
         connection.pragma_update(None, "query_only", self.query_only)?;

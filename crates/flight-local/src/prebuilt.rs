@@ -1,19 +1,18 @@
-//! `SELECT * FROM prebuilt(rows => N)`: batches made once and sent again and again, to measure transports and clients.
+//! `SELECT * FROM prebuilt(rows => N)`: one batch that is sent repeatedly, to measure transports and clients.
 
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 
 use crate::error::Failure;
-use crate::run::Run;
-use crate::sink::{Output, Sink, encode};
+use crate::execution::Execution;
+use crate::result_stream::{BatchSink, ResultSender, encode};
 
-/// Two columns of eight bytes: a megabyte.
+/// Two columns of eight bytes: one megabyte.
 const BATCH: u64 = 65_536;
-/// Clients accept 4 MiB in one message by default.
+/// Clients accept 4 MiB in a message by default.
 const LARGEST_BATCH: u64 = 200_000;
 
-/// How many rows, in batches of how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prebuilt {
     pub(crate) rows: u64,
@@ -21,8 +20,8 @@ pub(crate) struct Prebuilt {
 }
 
 impl Prebuilt {
-    /// Understands `SELECT * FROM prebuilt(rows => N)` and `SELECT * FROM prebuilt(rows => N, batch => M)`, and nothing
-    /// else: everything else is SQLite's.
+    /// Parses `SELECT * FROM prebuilt(rows => N)` and `SELECT * FROM prebuilt(rows => N, batch => M)`.
+    /// Everything else goes to SQLite.
     pub(crate) fn parse(sql: &str) -> Option<Self> {
         let text: String = sql.to_ascii_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
         let text = text.trim_end_matches([';', ' ']);
@@ -41,7 +40,7 @@ impl Prebuilt {
         ((1..=LARGEST_BATCH).contains(&prebuilt.batch)).then_some(prebuilt)
     }
 
-    /// The part of a result that one of several endpoints has.
+    /// The rows of one of several endpoints.
     pub(crate) fn part(self, part: usize, parts: usize) -> Self {
         let (part, parts) = (part as u64, parts.max(1) as u64);
         let until = |part: u64| u64::try_from(u128::from(self.rows) * u128::from(part) / u128::from(parts));
@@ -56,21 +55,20 @@ impl Prebuilt {
         build(0).schema()
     }
 
-    /// Sends them as fast as they are taken.
-    pub(crate) fn stream(self, sink: &mut Sink, run: &Run) -> Result<(), Failure> {
+    pub(crate) fn stream(self, sender: &mut ResultSender, run: &Execution) -> Result<(), Failure> {
         let whole = build(self.batch.min(self.rows));
-        sink.schema(&whole.schema())?;
+        sender.schema(&whole.schema())?;
         let message = encode(&whole)?;
         let mut left = self.rows;
         while left >= self.batch {
             left -= self.batch;
             run.steps(1);
             #[allow(clippy::cast_precision_loss, reason = "a fraction is enough")]
-            run.tell(1.0 - left as f64 / self.rows as f64);
-            sink.message(message.clone())?;
+            run.report_progress(1.0 - left as f64 / self.rows as f64);
+            sender.message(message.clone())?;
         }
         if left > 0 {
-            sink.batch(build(left))?;
+            sender.batch(build(left))?;
         }
         Ok(())
     }
@@ -81,7 +79,7 @@ fn build(rows: u64) -> RecordBatch {
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
     #[allow(clippy::cast_precision_loss, reason = "a batch has few rows")]
     let values: ArrayRef = Arc::new(Float64Array::from_iter_values((0..rows).map(|id| id as f64 / 2.0)));
-    // Two columns of one length always make a batch.
+    // Two columns of equal length always make a batch.
     RecordBatch::try_from_iter([("id", ids), ("value", values)])
         .unwrap_or_else(|_| RecordBatch::new_empty(Arc::new(arrow_schema::Schema::empty())))
 }
@@ -91,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_form_is_understood() {
+    fn only_the_exact_form_is_parsed() {
         let rows = |sql| Prebuilt::parse(sql).map(|prebuilt| (prebuilt.rows, prebuilt.batch));
         assert_eq!(rows("SELECT * FROM prebuilt(rows => 100000000)"), Some((100_000_000, BATCH)));
         assert_eq!(rows("select *\n from prebuilt (rows=>1_000, batch => 10);"), Some((1_000, 10)));

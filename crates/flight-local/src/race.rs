@@ -1,15 +1,13 @@
-//! Two futures, whichever is ready first.
+//! Waits for the first of two futures.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
 
-/// Polls both in order until one is ready; `None` if it was the second. The other one is dropped.
-pub(crate) async fn unless<A: Future, B: Future<Output = ()>>(work: A, end: B) -> Option<A::Output> {
-    let (mut work, mut end) = (pin!(work), pin!(end));
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => end.as_mut().poll(context).map(|()| None),
-    })
-    .await
+use futures_util::future::{Either, select};
+
+/// Returns the output of `work`, or `None` if `end` is ready first.
+pub(crate) async fn unless<A: Future>(work: A, end: impl Future<Output = ()>) -> Option<A::Output> {
+    match select(pin!(work), pin!(end)).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
+    }
 }

@@ -12,45 +12,43 @@ use tokio::sync::mpsc::{Receiver, channel, unbounded_channel};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 
+use crate::client::ClientSocket;
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::door::{Door, Reboot, keep};
 use crate::error::StartError;
 use crate::faults::Faults;
-use crate::flight::Front;
-use crate::outside::{self, Threads};
+use crate::listener::{Listener, Reboot, serve_reboots};
+use crate::runtime::{self, ServerRuntime};
+use crate::service::Service;
 use crate::shared::Shared;
-use crate::wire::Wire;
 
-/// How long a stop waits for statements that were interrupted.
+/// How long to wait for interrupted statements at the end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many endpoints a result may have, and how many listeners there may be.
+/// The largest number of endpoints and of listeners.
 const PARTS: usize = 100;
-/// The largest message it takes in.
+/// The largest message from a client.
 const MESSAGE: usize = 64 << 20;
 
-/// A Flight SQL server that runs. Dropping it stops it.
+/// A running Flight SQL server. Dropping it stops it.
 #[derive(Debug)]
 pub struct FlightLocal {
     shared: Arc<Shared>,
     address: SocketAddr,
-    threads: Threads,
+    threads: ServerRuntime,
 }
 
 impl FlightLocal {
-    /// Starts a server, on threads of its own.
+    /// Starts a server on its own threads.
     ///
     /// # Errors
-    ///
-    /// If it cannot listen, or its database, certificate or settings are of no use.
+    /// If it cannot listen, or its database, certificate or settings are invalid.
     ///
     /// # Cancel safety
-    ///
-    /// Dropped half-way, nothing is left running.
+    /// If dropped, nothing is left running.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         if config.session_limit == 0 {
             return Err(StartError::Setting(
-                "with a session limit of 0 nobody could use the server; allow some",
+                "with a session limit of 0 no client could use the server; allow some",
             ));
         }
         if config.endpoints_per_result == 0 || config.max_batch_rows == 0 {
@@ -59,10 +57,10 @@ impl FlightLocal {
             ));
         }
         if config.endpoints_per_result > PARTS || config.further_listeners > PARTS {
-            return Err(StartError::Setting("more than 100 endpoints or listeners are no test; take fewer"));
+            return Err(StartError::Setting("there may be at most 100 endpoints and listeners; take fewer"));
         }
         let statements = config.session_limit.saturating_add(64).clamp(512, 100_000);
-        let threads = Threads::start(config.threads, statements)?;
+        let threads = ServerRuntime::start(config.threads, statements)?;
         let (reboots, wanted) = unbounded_channel();
         let shared = Arc::new(Shared::new(config, threads.handle().clone(), reboots)?);
         let (incoming, accepted) = channel(64);
@@ -72,42 +70,42 @@ impl FlightLocal {
             server =
                 server.tls_config(tls.server()).map_err(|error| StartError::Certificate(chain(&error)))?;
         }
-        let doors = {
+        let listeners = {
             let _entered = threads.handle().enter();
             let further = SocketAddr::new(config.listen.ip(), 0);
             let addresses =
                 std::iter::once(config.listen).chain(std::iter::repeat_n(further, config.further_listeners));
-            let doors: Result<Vec<Door>, _> =
-                addresses.map(|address| Door::open(address, incoming.clone(), &shared)).collect();
-            let doors = doors?;
-            let service = FlightServiceServer::new(Front::new(shared.clone()))
+            let listeners: Result<Vec<Listener>, _> =
+                addresses.map(|address| Listener::open(address, incoming.clone(), &shared)).collect();
+            let listeners = listeners?;
+            let service = FlightServiceServer::new(Service::new(shared.clone()))
                 .max_decoding_message_size(MESSAGE)
                 .max_encoding_message_size(usize::MAX);
             let serving = server.add_service(service).serve_with_incoming(Accepted(accepted));
-            // It ends with its runtime, and has nobody else to tell.
-            outside::spawn(async move { serving.await.is_ok() });
-            doors
+            // It ends with its runtime.
+            runtime::spawn(async move { serving.await.is_ok() });
+            listeners
         };
-        let locations = doors.iter().skip(1).map(|door| url(&shared, door.address())).collect();
+        let locations = listeners.iter().skip(1).map(|listener| url(&shared, listener.address)).collect();
         let (Ok(()) | Err(_)) = shared.locations.set(locations);
-        let address = doors[0].address();
-        threads.handle().spawn(keep(doors, wanted, shared.clone()));
+        let address = listeners[0].address;
+        threads.handle().spawn(serve_reboots(listeners, wanted, shared.clone()));
         Ok(Self { shared, address, threads })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How clients name it: `grpc://127.0.0.1:PORT`, or `grpc+tls://` with certificates.
+    /// Its URL: `grpc://127.0.0.1:PORT`, or `grpc+tls://` with certificates.
     #[must_use]
     pub fn url(&self) -> String {
         url(&self.shared, self.address)
     }
 
-    /// Where its further listeners are.
+    /// The URLs of its additional listeners.
     #[must_use]
     pub fn locations(&self) -> Vec<String> {
         self.shared.locations.get().cloned().unwrap_or_default()
@@ -119,79 +117,71 @@ impl FlightLocal {
         self.shared.counters()
     }
 
-    /// The statements that were begun, in order, if the configuration says that they are kept.
+    /// The statements that have begun, in order, if [`Config::log_statements`] is set.
     #[must_use]
     pub fn statements(&self) -> Vec<String> {
         self.shared.logged()
     }
 
-    /// What can be made to go wrong.
+    /// The faults that can be injected.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 
-    /// Ends every connection and session at once, refuses connections for so long, and listens again at the same
-    /// address. What was committed stays.
+    /// Closes every connection and session, refuses connections for `down`, and listens again at the same
+    /// address. Committed data stays.
     ///
     /// # Errors
-    ///
     /// If it cannot listen again.
     ///
     /// # Cancel safety
-    ///
-    /// Once it was polled, it is done whoever waits for it.
+    /// Once polled, the reboot runs to its end.
     pub async fn reboot(&self, down: Duration) -> std::io::Result<()> {
         let (done, outcome) = oneshot::channel();
         let stopped = |_| std::io::Error::other("the server has stopped");
-        let wish = Reboot { down, spare: None, done };
-        self.shared.reboots.send(wish).map_err(|_| stopped(()))?;
+        let reboot = Reboot { down, keep_open: None, done };
+        self.shared.reboots.send(reboot).map_err(|_| stopped(()))?;
         outcome.await.map_err(|_| stopped(()))?
     }
 
-    /// Ends every connection, session and statement, and waits for its threads. Its private database is removed.
+    /// Closes every connection, session and statement, and waits for its threads. A private database is
+    /// removed.
     ///
     /// # Cancel safety
-    ///
-    /// Dropped before it is done, it is stopped all the same.
+    /// If dropped, the server still stops.
     pub async fn stop(mut self) {
-        self.shared.lines.cut_all_but(None);
+        self.shared.clients.reset_all_but(None);
         self.shared.sessions.end_all();
         self.threads.stop(PATIENCE).await;
     }
 }
 
-/// Statements are interrupted; nobody waits for them.
+/// Cancels statements without waiting for them.
 impl Drop for FlightLocal {
     fn drop(&mut self) {
-        self.shared.lines.cut_all_but(None);
+        self.shared.clients.reset_all_but(None);
         self.shared.sessions.end_all();
     }
 }
 
-/// How clients name an address of a server.
 fn url(shared: &Shared, address: SocketAddr) -> String {
     let scheme = if shared.config.tls.is_some() { "grpc+tls" } else { "grpc" };
     format!("{scheme}://{address}")
 }
 
-/// An error with everything behind it, in one line.
+/// An error with its sources, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
+    let errors = std::iter::successors(Some(error), |&error| error.source());
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// The connections that were accepted.
+/// The accepted connections.
 #[derive(Debug)]
-struct Accepted(Receiver<std::io::Result<Wire>>);
+struct Accepted(Receiver<std::io::Result<ClientSocket>>);
 
 impl Stream for Accepted {
-    type Item = std::io::Result<Wire>;
+    type Item = std::io::Result<ClientSocket>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(context)

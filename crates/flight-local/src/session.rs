@@ -1,4 +1,4 @@
-//! One session: a connection to the database, and everything that lives as long as it.
+//! A session: a connection to the database and everything that lives as long as it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,78 +11,59 @@ use rusqlite::Connection;
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
+use crate::background::BackgroundStatement;
 use crate::error::Failure;
+use crate::execution::Execution;
 use crate::handle::{Handle, Kind};
 use crate::options::Options;
-use crate::polled::Polled;
 use crate::race::unless;
-use crate::run::Run;
+use crate::result_source::ResultSource;
 use crate::shared::Shared;
-use crate::supply::Supply;
 
-/// How many results may wait to be fetched in one session; the oldest give way.
+/// The largest number of unredeemed results in a session. The oldest are dropped.
 const WAITING: usize = 1_000;
-/// How long a cancellation waits for what it has cancelled.
+/// How long a cancellation waits for the statement to stop.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    id: String,
-    /// Whoever holds this has the session: statements run one after another.
-    engine: Arc<tokio::sync::Mutex<Engine>>,
-    desk: Mutex<Desk>,
+    pub(crate) id: String,
+    /// Opened by the first statement. Locked by the running one: statements of a session run one after another.
+    connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
+    state: Mutex<SessionState>,
     ended: AtomicBool,
 }
 
-/// The session's connection, made by the first statement.
-#[derive(Debug, Default)]
-pub(crate) struct Engine {
-    connection: Option<Connection>,
-}
-
-impl Engine {
-    pub(crate) fn connection(&mut self, shared: &Shared) -> Result<&Connection, Failure> {
-        match &mut self.connection {
-            Some(connection) => Ok(connection),
-            none => Ok(none.insert(shared.database.connect()?)),
-        }
-    }
-}
-
-/// What the session has given handles for.
+/// Everything that has a handle.
 #[derive(Debug)]
-struct Desk {
+struct SessionState {
     next: u64,
-    waiting: BTreeMap<u64, (Arc<Run>, Supply)>,
-    polled: BTreeMap<u64, Arc<Polled>>,
-    runs: BTreeMap<u64, (Arc<Run>, Option<u64>)>,
+    waiting: BTreeMap<u64, (Arc<Execution>, ResultSource)>,
+    polled: BTreeMap<u64, Arc<BackgroundStatement>>,
+    runs: BTreeMap<u64, (Arc<Execution>, Option<u64>)>,
     prepared: BTreeMap<u64, Prepared>,
     transaction: Option<u64>,
     options: Options,
 }
 
-/// A prepared statement and what is bound to it.
+/// A prepared statement and its bound parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) text: String,
     pub(crate) parameters: Option<Vec<RecordBatch>>,
 }
 
-/// What came of a cancellation.
+/// The result of a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancelled {
-    /// It has stopped.
     Stopped,
-    /// It will stop.
     Stopping,
-    /// There was nothing to stop.
     Nothing,
 }
 
 impl Session {
     pub(crate) fn new(id: String, patience: Duration) -> Self {
-        let desk = Desk {
+        let state = SessionState {
             next: 1,
             waiting: BTreeMap::new(),
             polled: BTreeMap::new(),
@@ -91,161 +72,161 @@ impl Session {
             transaction: None,
             options: Options::new(patience),
         };
-        Self { id, engine: Arc::default(), desk: Mutex::new(desk), ended: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn id(&self) -> &str {
-        &self.id
+        Self { id, connection: Arc::default(), state: Mutex::new(state), ended: AtomicBool::new(false) }
     }
 
     pub(crate) fn handle(&self, kind: Kind, number: u64) -> Handle {
         Handle { session: self.id.clone(), kind, number }
     }
 
-    /// A number nothing else of this session has.
+    /// A new number for a handle.
     pub(crate) fn number(&self) -> u64 {
-        let mut desk = self.desk.lock();
-        desk.next += 1;
-        desk.next - 1
+        let mut state = self.state.lock();
+        state.next += 1;
+        state.next - 1
     }
 
-    /// A new execution, with this session's patience.
-    pub(crate) fn new_run(&self, shared: &Shared) -> Arc<Run> {
-        Run::new(shared.tally.clone(), self.options(|options| options.busy_timeout))
+    pub(crate) fn new_run(&self, shared: &Shared) -> Arc<Execution> {
+        Execution::new(shared.tally.clone(), self.options(|options| options.busy_timeout))
     }
 
     pub(crate) fn options<T>(&self, look: impl FnOnce(&mut Options) -> T) -> T {
-        look(&mut self.desk.lock().options)
+        look(&mut self.state.lock().options)
     }
 
-    /// Waits for its turn.
-    pub(crate) async fn lock(&self, run: &Run) -> Result<OwnedMutexGuard<Engine>, Status> {
-        let engine = unless(self.engine.clone().lock_owned(), run.cancelled()).await;
-        let engine = engine.ok_or_else(|| Failure::Interrupted.status(false))?;
+    /// Waits until no other statement runs.
+    pub(crate) async fn lock(&self, run: &Execution) -> Result<OwnedMutexGuard<Option<Connection>>, Status> {
+        let connection = unless(self.connection.clone().lock_owned(), run.cancelled()).await;
+        let connection = connection.ok_or_else(|| Failure::Interrupted.status(false))?;
         match self.ended.load(Ordering::SeqCst) {
-            false => Ok(engine),
+            false => Ok(connection),
             true => Err(Status::not_found("the session has ended")),
         }
     }
 
-    /// Interrupts everything; nothing begins any more.
+    /// Cancels everything. No statement can begin afterwards.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         let (polled, waiting) = {
-            let mut desk = self.desk.lock();
-            for (run, _) in desk.runs.values() {
+            let mut state = self.state.lock();
+            for (run, _) in state.runs.values() {
                 run.cancel();
             }
-            (std::mem::take(&mut desk.polled), std::mem::take(&mut desk.waiting))
+            (std::mem::take(&mut state.polled), std::mem::take(&mut state.waiting))
         };
-        // Their drop interrupts what is behind them.
+        // Dropping them cancels their statements.
         drop((polled, waiting));
     }
 
-    /// Keeps a result, or the order for it, until its ticket comes.
-    pub(crate) fn keep(&self, run: Arc<Run>, supply: Supply) -> Handle {
+    /// Keeps a result, or a statement, until its ticket is redeemed.
+    pub(crate) fn keep(&self, run: Arc<Execution>, source: ResultSource) -> Handle {
         let number = self.number();
-        let mut desk = self.desk.lock();
-        desk.waiting.insert(number, (run, supply));
-        if desk.waiting.len() > WAITING {
-            desk.waiting.pop_first();
+        let mut state = self.state.lock();
+        state.waiting.insert(number, (run, source));
+        if state.waiting.len() > WAITING {
+            state.waiting.pop_first();
         }
         self.handle(Kind::Statement, number)
     }
 
-    /// What was kept for a ticket, once.
-    pub(crate) fn redeem(&self, number: u64) -> Option<(Arc<Run>, Supply)> {
-        self.desk.lock().waiting.remove(&number)
+    pub(crate) fn redeem(&self, number: u64) -> Option<(Arc<Execution>, ResultSource)> {
+        self.state.lock().waiting.remove(&number)
     }
 
-    pub(crate) fn keep_polled(&self, number: u64, polled: Arc<Polled>) {
-        self.desk.lock().polled.insert(number, polled);
+    pub(crate) fn keep_polled(&self, number: u64, polled: Arc<BackgroundStatement>) {
+        self.state.lock().polled.insert(number, polled);
     }
 
-    pub(crate) fn polled(&self, number: u64) -> Option<Arc<Polled>> {
-        self.desk.lock().polled.get(&number).cloned()
+    pub(crate) fn polled(&self, number: u64) -> Option<Arc<BackgroundStatement>> {
+        self.state.lock().polled.get(&number).cloned()
     }
 
     pub(crate) fn forget_polled(&self, number: u64) {
-        let polled = self.desk.lock().polled.remove(&number);
+        let polled = self.state.lock().polled.remove(&number);
         drop(polled);
     }
 
-    /// Enters an execution among those that can be cancelled, until the guard goes.
-    pub(crate) fn enlist(self: &Arc<Self>, number: u64, run: &Arc<Run>, prepared: Option<u64>) -> Enlisted {
-        self.desk.lock().runs.insert(number, (run.clone(), prepared));
-        // Whoever ended the session before that has not seen it.
+    /// Makes an execution cancellable until the guard is dropped.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        number: u64,
+        run: &Arc<Execution>,
+        prepared: Option<u64>,
+    ) -> RunningGuard {
+        self.state.lock().runs.insert(number, (run.clone(), prepared));
+        // If the session ended before, it did not cancel this execution.
         if self.ended.load(Ordering::SeqCst) {
             run.cancel();
         }
-        Enlisted { session: self.clone(), number, run: run.clone() }
+        RunningGuard { session: self.clone(), number, run: run.clone() }
     }
 
-    /// Cancels one statement, by the handle of its ticket or of its prepared statement.
+    /// Cancels a statement by the handle of its ticket or prepared statement.
     pub(crate) async fn cancel(&self, handle: &Handle) -> Cancelled {
         let number = handle.number;
-        let runs: Vec<Arc<Run>> = {
-            let mut desk = self.desk.lock();
+        let runs: Vec<Arc<Execution>> = {
+            let mut state = self.state.lock();
             match handle.kind {
-                Kind::Prepared => desk
+                Kind::Prepared => state
                     .runs
                     .values()
                     .filter(|(_, prepared)| *prepared == Some(number))
                     .map(|(run, _)| run.clone())
                     .collect(),
                 _ => {
-                    if desk.waiting.remove(&number).is_some() {
+                    if state.waiting.remove(&number).is_some() {
                         return Cancelled::Stopped;
                     }
-                    desk.runs.get(&number).map(|(run, _)| run.clone()).into_iter().collect()
+                    state.runs.get(&number).map(|(run, _)| run.clone()).into_iter().collect()
                 }
             }
         };
         stop(runs).await
     }
 
-    /// Cancels whatever runs or waits for its turn in this session.
+    /// Cancels everything that runs or waits in this session.
     pub(crate) async fn cancel_all(&self) -> Cancelled {
-        let runs = self.desk.lock().runs.values().map(|(run, _)| run.clone()).collect();
+        let runs = self.state.lock().runs.values().map(|(run, _)| run.clone()).collect();
         stop(runs).await
     }
 
     pub(crate) fn prepare(&self, text: String) -> Handle {
         let number = self.number();
-        self.desk.lock().prepared.insert(number, Prepared { text, parameters: None });
+        self.state.lock().prepared.insert(number, Prepared { text, parameters: None });
         self.handle(Kind::Prepared, number)
     }
 
     pub(crate) fn prepared(&self, number: u64) -> Result<Prepared, Status> {
-        let desk = self.desk.lock();
-        desk.prepared
+        let state = self.state.lock();
+        state
+            .prepared
             .get(&number)
             .cloned()
             .ok_or_else(|| Status::not_found("the prepared statement was closed"))
     }
 
     pub(crate) fn bind(&self, number: u64, batches: Vec<RecordBatch>) -> Result<(), Status> {
-        let mut desk = self.desk.lock();
-        let prepared = desk.prepared.get_mut(&number);
+        let mut state = self.state.lock();
+        let prepared = state.prepared.get_mut(&number);
         let prepared = prepared.ok_or_else(|| Status::not_found("the prepared statement was closed"))?;
         prepared.parameters = Some(batches);
         Ok(())
     }
 
     pub(crate) fn close_prepared(&self, number: u64) -> bool {
-        self.desk.lock().prepared.remove(&number).is_some()
+        self.state.lock().prepared.remove(&number).is_some()
     }
 
     pub(crate) fn transaction(&self) -> Option<u64> {
-        self.desk.lock().transaction
+        self.state.lock().transaction
     }
 
     pub(crate) fn set_transaction(&self, transaction: Option<u64>) {
-        self.desk.lock().transaction = transaction;
+        self.state.lock().transaction = transaction;
     }
 }
 
-async fn stop(runs: Vec<Arc<Run>>) -> Cancelled {
+async fn stop(runs: Vec<Arc<Execution>>) -> Cancelled {
     if runs.is_empty() {
         return Cancelled::Nothing;
     }
@@ -257,23 +238,23 @@ async fn stop(runs: Vec<Arc<Run>>) -> Cancelled {
             run.ended().await;
         }
     };
-    match unless(all, crate::outside::sleep(PATIENCE)).await {
+    match unless(all, crate::runtime::sleep(PATIENCE)).await {
         Some(()) => Cancelled::Stopped,
         None => Cancelled::Stopping,
     }
 }
 
-/// An execution that can be cancelled. When this goes, it is over.
+/// A registered execution. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Enlisted {
+pub(crate) struct RunningGuard {
     session: Arc<Session>,
     number: u64,
-    run: Arc<Run>,
+    run: Arc<Execution>,
 }
 
-impl Drop for Enlisted {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
-        self.session.desk.lock().runs.remove(&self.number);
+        self.session.state.lock().runs.remove(&self.number);
         self.run.end();
     }
 }

@@ -1,4 +1,4 @@
-//! Which sessions there are, and to whom they belong.
+//! The sessions and their owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -7,34 +7,41 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tonic::Status;
 
+use crate::client::Client;
 use crate::config::SessionKey;
 use crate::counters::count;
 use crate::error::StartError;
-use crate::outside;
+use crate::runtime;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::wire::Line;
 
-/// The cookie that names a session.
 pub(crate) const COOKIE: &str = "arrow_flight_session_id";
 
-/// By what a session is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Peer(SocketAddr, SocketAddr),
     Cookie(String),
 }
 
-/// All sessions.
+impl Key {
+    /// The key that a call comes with, if any.
+    fn of(client: &Client, cookie: Option<&str>, shared: &Shared) -> Option<Self> {
+        match shared.config.session_key {
+            SessionKey::Connection => Some(Self::Peer(client.peer, client.local)),
+            SessionKey::Cookie => cookie.map(|cookie| Self::Cookie(cookie.to_owned())),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    /// What every name of a session begins with: no session of an earlier server is taken for one of this.
+    /// The prefix of session ids. It is random, so that sessions of an earlier server are not found.
     prefix: String,
-    book: Mutex<Book>,
+    table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct Table {
     by_key: BTreeMap<Key, String>,
     by_id: BTreeMap<String, Entry>,
     made: u64,
@@ -44,45 +51,40 @@ struct Book {
 struct Entry {
     session: Arc<Session>,
     key: Key,
-    /// The connections that use it.
-    lines: BTreeSet<u64>,
-    /// How often it was left by the last of them: a timer is good for one of these times only.
+    clients: BTreeSet<u64>,
+    /// How often its last connection has closed. A linger timer is valid for one of these times.
     left: u64,
 }
 
 impl Sessions {
     pub(crate) fn new() -> Result<Self, StartError> {
-        let prefix = outside::secret()?.chars().take(8).collect();
-        Ok(Self { prefix, book: Mutex::default() })
+        let prefix = runtime::secret()?.chars().take(8).collect();
+        Ok(Self { prefix, table: Mutex::default() })
     }
 
-    /// How many there are, and how many of them have no connection.
+    /// The number of sessions, and of those without a connection.
     pub(crate) fn number(&self) -> (usize, usize) {
-        let book = self.book.lock();
-        (book.by_id.len(), book.by_id.values().filter(|entry| entry.lines.is_empty()).count())
+        let table = self.table.lock();
+        (table.by_id.len(), table.by_id.values().filter(|entry| entry.clients.is_empty()).count())
     }
 
-    /// The session of a caller; made if it has none yet.
+    /// The session of a caller; creates one if there is none.
     pub(crate) fn of(
         &self,
-        line: &Line,
+        client: &Client,
         cookie: Option<&str>,
         shared: &Shared,
     ) -> Result<Arc<Session>, Status> {
-        let mut book = self.book.lock();
-        // Looked at under this lock, behind which `hung_up` comes: no session is made for a connection that is gone.
-        if !shared.lines.is_open(line.number) {
+        let mut table = self.table.lock();
+        // Checked under this lock, which `hung_up` also takes: no session is created for a closed connection.
+        if !shared.clients.is_open(client.number) {
             return Err(Status::cancelled("the connection has ended"));
         }
-        let key = match (shared.config.session_key, cookie) {
-            (SessionKey::Connection, _) => Some(Key::Peer(line.peer, line.local)),
-            (SessionKey::Cookie, Some(cookie)) => Some(Key::Cookie(cookie.to_owned())),
-            (SessionKey::Cookie, None) => None,
-        };
-        if let Some(id) = key.as_ref().and_then(|key| book.by_key.get(key)).cloned()
-            && let Some(entry) = book.by_id.get_mut(&id)
+        let key = Key::of(client, cookie, shared);
+        if let Some(id) = key.as_ref().and_then(|key| table.by_key.get(key)).cloned()
+            && let Some(entry) = table.by_id.get_mut(&id)
         {
-            entry.lines.insert(line.number);
+            entry.clients.insert(client.number);
             return Ok(entry.session.clone());
         }
         if let Some(Key::Cookie(_)) = key {
@@ -90,54 +92,55 @@ impl Sessions {
                 "the session of this cookie has ended; begin another without a cookie",
             ));
         }
-        if book.by_id.len() >= shared.config.session_limit {
+        if table.by_id.len() >= shared.config.session_limit {
             count(&shared.tally.refused);
             return Err(Status::resource_exhausted(format!(
                 "there are {} sessions, and no more are allowed; close some",
-                book.by_id.len()
+                table.by_id.len()
             )));
         }
-        book.made += 1;
-        let id = format!("{}-{}", self.prefix, book.made);
+        table.made += 1;
+        let id = format!("{}-{}", self.prefix, table.made);
         let key = key.unwrap_or_else(|| Key::Cookie(id.clone()));
         let session = Arc::new(Session::new(id.clone(), shared.config.busy_timeout));
         let entry = Entry {
             session: session.clone(),
             key: key.clone(),
-            lines: BTreeSet::from([line.number]),
+            clients: BTreeSet::from([client.number]),
             left: 0,
         };
-        book.by_key.insert(key, id.clone());
-        book.by_id.insert(id, entry);
+        table.by_key.insert(key, id.clone());
+        table.by_id.insert(id, entry);
         count(&shared.tally.sessions_ever);
         Ok(session)
     }
 
-    /// The session of a caller, if it has one.
-    pub(crate) fn find(&self, line: &Line, cookie: Option<&str>, shared: &Shared) -> Option<Arc<Session>> {
-        let key = match (shared.config.session_key, cookie) {
-            (SessionKey::Connection, _) => Key::Peer(line.peer, line.local),
-            (SessionKey::Cookie, cookie) => Key::Cookie(cookie?.to_owned()),
-        };
-        let book = self.book.lock();
-        let id = book.by_key.get(&key)?;
-        book.by_id.get(id).map(|entry| entry.session.clone())
+    /// The session of a caller, if there is one.
+    pub(crate) fn find(
+        &self,
+        client: &Client,
+        cookie: Option<&str>,
+        shared: &Shared,
+    ) -> Option<Arc<Session>> {
+        let key = Key::of(client, cookie, shared)?;
+        let table = self.table.lock();
+        let id = table.by_key.get(&key)?;
+        table.by_id.get(id).map(|entry| entry.session.clone())
     }
 
-    /// The session of that name, whoever asks.
     pub(crate) fn named(&self, id: &str) -> Result<Arc<Session>, Status> {
-        let book = self.book.lock();
-        let entry = book.by_id.get(id);
+        let table = self.table.lock();
+        let entry = table.by_id.get(id);
         entry.map(|entry| entry.session.clone()).ok_or_else(|| Status::not_found("the session has ended"))
     }
 
-    /// Ends a session: what runs in it is interrupted, what it has not committed undone.
+    /// Ends a session. Its statements are cancelled and its transaction is rolled back.
     pub(crate) fn end(&self, id: &str) -> bool {
         let entry = {
-            let mut book = self.book.lock();
-            let entry = book.by_id.remove(id);
+            let mut table = self.table.lock();
+            let entry = table.by_id.remove(id);
             if let Some(entry) = &entry {
-                book.by_key.remove(&entry.key);
+                table.by_key.remove(&entry.key);
             }
             entry
         };
@@ -145,19 +148,19 @@ impl Sessions {
     }
 
     pub(crate) fn end_all(&self) {
-        let ids: Vec<String> = self.book.lock().by_id.keys().cloned().collect();
+        let ids: Vec<String> = self.table.lock().by_id.keys().cloned().collect();
         for id in ids {
             self.end(&id);
         }
     }
 
-    /// A connection has ended, and so do its sessions: at once or after their linger.
-    pub(crate) fn hung_up(&self, line: u64, shared: &Arc<Shared>) {
+    /// Ends the sessions of a closed connection, at once or after their linger time.
+    pub(crate) fn hung_up(&self, client: u64, shared: &Arc<Shared>) {
         let left: Vec<(String, u64)> = {
-            let mut book = self.book.lock();
+            let mut table = self.table.lock();
             let mut left = Vec::new();
-            for (id, entry) in &mut book.by_id {
-                if entry.lines.remove(&line) && entry.lines.is_empty() {
+            for (id, entry) in &mut table.by_id {
+                if entry.clients.remove(&client) && entry.clients.is_empty() {
                     entry.left += 1;
                     left.push((id.clone(), entry.left));
                 }
@@ -173,7 +176,7 @@ impl Sessions {
             let shared = shared.clone();
             let runtime = shared.runtime.clone();
             runtime.spawn(async move {
-                outside::sleep(linger).await;
+                runtime::sleep(linger).await;
                 if shared.sessions.is_left(&id, times) {
                     shared.sessions.end(&id);
                 }
@@ -181,9 +184,9 @@ impl Sessions {
         }
     }
 
-    /// Whether nobody has come back to it since it was left that time.
+    /// Whether no connection has used the session since that time.
     fn is_left(&self, id: &str, times: u64) -> bool {
-        let book = self.book.lock();
-        book.by_id.get(id).is_some_and(|entry| entry.lines.is_empty() && entry.left == times)
+        let table = self.table.lock();
+        table.by_id.get(id).is_some_and(|entry| entry.clients.is_empty() && entry.left == times)
     }
 }

@@ -1,4 +1,4 @@
-//! What all parts of a server share.
+//! The state that all parts of a server share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,30 +6,30 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::auth::Gate;
+use crate::auth::Authenticator;
+use crate::client::Clients;
 use crate::config::Config;
 use crate::counters::{Counters, Tally};
 use crate::database::Database;
-use crate::door::Reboot;
 use crate::error::StartError;
 use crate::faults::Faults;
+use crate::listener::Reboot;
 use crate::sessions::Sessions;
-use crate::wire::Lines;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) tally: Arc<Tally>,
     pub(crate) faults: Faults,
-    pub(crate) gate: Gate,
+    pub(crate) authenticator: Authenticator,
     pub(crate) database: Database,
-    pub(crate) lines: Lines,
+    pub(crate) clients: Clients,
     pub(crate) sessions: Sessions,
-    /// Where the other listeners are.
+    /// The URLs of the additional listeners.
     pub(crate) locations: OnceLock<Vec<String>>,
-    /// The runtime: a connection may end where there is no other way to it.
+    /// The server's runtime. A connection may be dropped outside of it.
     pub(crate) runtime: Handle,
-    /// To whoever keeps the doors.
+    /// Requests to reboot, for the task that owns the listeners.
     pub(crate) reboots: UnboundedSender<Reboot>,
     log: Mutex<Vec<String>>,
 }
@@ -43,9 +43,9 @@ impl Shared {
         Ok(Self {
             tally: Arc::default(),
             faults: Faults::default(),
-            gate: Gate::new(config.auth.clone())?,
+            authenticator: Authenticator::new(config.auth.clone())?,
             database: Database::open(config.database.clone())?,
-            lines: Lines::default(),
+            clients: Clients::default(),
             sessions: Sessions::new()?,
             locations: OnceLock::new(),
             runtime,
@@ -58,14 +58,13 @@ impl Shared {
     pub(crate) fn counters(&self) -> Counters {
         let (open, lingering) = self.sessions.number();
         Counters {
-            connections_open: self.lines.open() as u64,
+            connections_open: self.clients.open() as u64,
             sessions_open: open as u64,
             sessions_lingering: lingering as u64,
             ..self.tally.read()
         }
     }
 
-    /// Keeps the text of a statement, if that is wanted.
     pub(crate) fn log(&self, text: &str) {
         if self.config.log_statements {
             self.log.lock().push(text.to_owned());

@@ -1,24 +1,23 @@
-//! Certificates for the transport.
+//! TLS certificates.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose,
 };
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use crate::error::StartError;
 
-/// Certificate and key of the server, as PEM text.
+/// The server's certificate and key, in PEM.
 #[derive(Clone)]
 pub struct Tls {
-    /// The chain, the server's own certificate first.
+    /// The certificate chain, with the server's certificate first.
     pub certificate_pem: String,
-    /// The private key that belongs to it.
+    /// The private key.
     pub key_pem: String,
-    /// With this, clients must show a certificate that it has signed.
+    /// If set, clients must present a certificate that it has signed.
     pub client_ca_pem: Option<String>,
 }
 
@@ -32,16 +31,17 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// An authority made for one run, and what it has signed.
+/// A certificate authority for one run, and the certificates that it has signed.
 #[derive(Clone)]
 pub struct SelfSigned {
-    /// For `localhost`, 127.0.0.1 and ::1. Clients need no certificate; see [`SelfSigned::mutual`].
+    /// The server's certificate, for `localhost`, 127.0.0.1 and ::1. Clients need no certificate; see
+    /// [`SelfSigned::mutual`].
     pub tls: Tls,
-    /// What clients verify it with.
+    /// The root certificate, with which clients verify the server.
     pub root_pem: String,
-    /// A certificate for a client, if one is wanted.
+    /// A client certificate.
     pub client_certificate_pem: String,
-    /// Its private key.
+    /// The private key of the client certificate.
     pub client_key_pem: String,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for SelfSigned {
 }
 
 impl SelfSigned {
-    /// The same server, with clients that must show the certificate made for them.
+    /// The same server, but clients must present the client certificate.
     #[must_use]
     pub fn mutual(&self) -> Tls {
         Tls { client_ca_pem: Some(self.root_pem.clone()), ..self.tls.clone() }
@@ -60,11 +60,10 @@ impl SelfSigned {
 }
 
 impl Tls {
-    /// A new authority, and certificates of its for the server and for a client.
+    /// Creates a certificate authority, and certificates for the server and a client.
     ///
     /// # Errors
-    ///
-    /// If the machine makes no keys.
+    /// If no keys can be generated.
     pub fn self_signed() -> Result<SelfSigned, StartError> {
         make().map_err(|error| StartError::Certificate(error.to_string()))
     }
@@ -88,13 +87,11 @@ fn make() -> Result<SelfSigned, rcgen::Error> {
     let root_pem = authority.self_signed(&key)?.pem();
     let issuer = Issuer::new(authority, key);
 
-    let mut server = leaf("flight-local", ExtendedKeyUsagePurpose::ServerAuth);
-    server.subject_alt_names = vec![SanType::DnsName("localhost".try_into()?)];
-    let addresses = ["127.0.0.1", "::1"].into_iter().filter_map(|address| address.parse::<IpAddr>().ok());
-    server.subject_alt_names.extend(addresses.map(SanType::IpAddress));
+    let names = ["localhost", "127.0.0.1", "::1"];
+    let server = leaf("flight-local", &names, ExtendedKeyUsagePurpose::ServerAuth)?;
     let server_key = KeyPair::generate()?;
     let client_key = KeyPair::generate()?;
-    let client = leaf("flight-local client", ExtendedKeyUsagePurpose::ClientAuth);
+    let client = leaf("flight-local client", &[], ExtendedKeyUsagePurpose::ClientAuth)?;
     Ok(SelfSigned {
         tls: Tls {
             certificate_pem: server.signed_by(&server_key, &issuer)?.pem(),
@@ -107,11 +104,16 @@ fn make() -> Result<SelfSigned, rcgen::Error> {
     })
 }
 
-fn leaf(name: &str, purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
-    let mut params = CertificateParams::default();
+fn leaf(
+    name: &str,
+    hosts: &[&str],
+    purpose: ExtendedKeyUsagePurpose,
+) -> Result<CertificateParams, rcgen::Error> {
+    let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+    let mut params = CertificateParams::new(hosts)?;
     params.distinguished_name.push(DnType::CommonName, name);
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![purpose];
-    params
+    Ok(params)
 }

@@ -124,11 +124,11 @@ fn a_token_is_one_line() {
 fn bad_usage_is_a_clear_error() {
     for (arguments, expected) in [
         (&["--fault", "explode"][..], "there is no fault 'explode'; there are: refuse"),
-        (&["--speed", "-1"], "no speed"),
-        (&["--session-life", "60"], "'60' is no duration"),
+        (&["--speed", "-1"], "not a speed"),
+        (&["--session-life", "60"], "'60' is not a duration"),
         (
             &["--endpoint", "host:5432"],
-            "'host:5432' is no endpoint: give a host name alone, without scheme, port",
+            "'host:5432' is not an endpoint: give a host name alone, without scheme, port",
         ),
         (&["--region", ""], "the region must not be empty"),
         (&["token", "--region", ""], "--region must not be empty"),

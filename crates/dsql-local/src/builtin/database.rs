@@ -1,7 +1,7 @@
-//! SQLite's connections: some that read, one that writes.
+//! SQLite's connections: several readers and one writer.
 //!
-//! A statement runs on the thread that read it, for a moment; one that takes longer must not keep the runtime from its
-//! sockets, and is run where it may block.
+//! A statement first runs on the thread that received it, for a short time slice. A longer one runs where it
+//! may block, so that it does not keep the runtime from its sockets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,74 +18,73 @@ use super::functions;
 use crate::clock::{self, Clock};
 use crate::error::{Error, SqlError};
 
-/// How many read at once.
+/// The number of readers.
 const READERS: usize = 4;
-/// How many virtual-machine steps SQLite takes between looks at the clock.
+/// How many virtual-machine steps SQLite runs between two checks of the clock.
 const STEPS: i32 = 10_000;
-/// How many translated statements a connection keeps.
+/// How many prepared statements each connection caches.
 const CACHE: usize = 256;
-/// How long to wait for the writer, in real time, before giving up.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the writer, in real time.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The database of a cluster.
 pub(super) struct Database {
     readers: Mutex<Vec<Conn>>,
     free: Arc<Semaphore>,
     writer: Arc<tokio::sync::Mutex<Conn>>,
 }
 
-/// A connection whose statements end in time.
+/// A connection whose statements stop at their deadline.
 pub(super) struct Conn {
     pub(super) sqlite: Connection,
     /// When the running statement must end, in nanoseconds of the emulator's time.
     deadline: Arc<AtomicU64>,
-    /// How many more looks at the clock the running statement may take.
-    looks: Arc<AtomicU32>,
+    /// How many more clock checks the running statement may take.
+    checks: Arc<AtomicU32>,
 }
 
 impl Conn {
     fn open(path: &Path, clock: &Arc<Clock>, uuids: &Arc<AtomicU64>) -> Result<Self, rusqlite::Error> {
         let sqlite = Connection::open(path)?;
-        // Nothing outlives the process, so nothing need reach the disk.
+        // The data ends with the process, so nothing need reach the disk.
         sqlite.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON; \
              PRAGMA case_sensitive_like = ON; PRAGMA cache_size = -2048;",
         )?;
-        // Or a misspelt "column" is a text, and a DELETE that compares it with one takes every row.
+        // Otherwise SQLite reads a misspelled "column" as a string, and a DELETE that compares it may remove
+        // every row.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
         sqlite.set_prepared_statement_cache_capacity(CACHE);
         rusqlite::vtab::series::load_module(&sqlite)?;
         functions::register(&sqlite, clock, uuids)?;
         let deadline = Arc::new(AtomicU64::new(u64::MAX));
-        let looks = Arc::new(AtomicU32::new(u32::MAX));
-        let (clock, limit, left) = (clock.clone(), deadline.clone(), looks.clone());
-        let overdue = move || {
+        let checks = Arc::new(AtomicU32::new(u32::MAX));
+        let (clock, limit, left) = (clock.clone(), deadline.clone(), checks.clone());
+        let interrupt = move || {
             let left = left.fetch_sub(1, Ordering::Relaxed);
             left <= 1 || clock.now().as_nanos() > u128::from(limit.load(Ordering::Relaxed))
         };
-        sqlite.progress_handler(STEPS, Some(overdue));
-        Ok(Self { sqlite, deadline, looks })
+        sqlite.progress_handler(STEPS, Some(interrupt));
+        Ok(Self { sqlite, deadline, checks })
     }
 
-    /// Gives the next statement until then; in haste, only a moment of that.
-    pub(super) fn until(&self, deadline: Duration, haste: Haste) {
-        // SQLite counts the steps of a statement over all its runs, so the first look may come at once.
-        self.looks.store(if haste == Haste::Moment { 2 } else { u32::MAX }, Ordering::Relaxed);
+    /// Sets the deadline of the next statement, or stops it after a short time slice.
+    pub(super) fn until(&self, deadline: Duration, slice: TimeSlice) {
+        // SQLite counts steps over all runs of a statement, so the first check may come at once.
+        self.checks.store(if slice == TimeSlice::Short { 2 } else { u32::MAX }, Ordering::Relaxed);
         self.deadline.store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
-/// How long a statement may keep its thread.
+/// How long a statement may occupy its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Haste {
-    /// For some thousand steps.
-    Moment,
-    /// Until its deadline.
-    None,
+pub(super) enum TimeSlice {
+    /// A few thousand steps.
+    Short,
+    UntilDeadline,
 }
 
-/// A reader, for one statement.
+/// A reader, lent for one statement.
 pub(super) struct Reader<'a> {
     database: &'a Database,
     conn: Option<Conn>,
@@ -104,7 +103,7 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// The writer, for one transaction, which is undone unless it was committed.
+/// The writer, lent for one transaction. Dropping it rolls back.
 pub(super) struct Writer {
     guard: OwnedMutexGuard<Conn>,
 }
@@ -115,7 +114,7 @@ impl Writer {
     }
 
     pub(super) fn commit(self) -> Result<(), rusqlite::Error> {
-        self.guard.until(Duration::MAX, Haste::None);
+        self.guard.until(Duration::MAX, TimeSlice::UntilDeadline);
         self.guard.sqlite.execute_batch("COMMIT")
     }
 }
@@ -123,8 +122,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.guard.sqlite.is_autocommit() {
-            self.guard.until(Duration::MAX, Haste::None);
-            // If even this fails, the next BEGIN says so.
+            self.guard.until(Duration::MAX, TimeSlice::UntilDeadline);
+            // If this fails, the next BEGIN reports it.
             drop(self.guard.sqlite.execute_batch("ROLLBACK"));
         }
     }
@@ -137,7 +136,7 @@ impl Database {
         let limit = i32::try_from(value_limit).unwrap_or(i32::MAX);
         let open = || {
             let conn = Conn::open(&path, clock, &uuids)?;
-            // A value that could never be sent need not be made.
+            // A value that is too large to send need not be computed.
             conn.sqlite.set_limit(Limit::SQLITE_LIMIT_LENGTH, limit)?;
             Ok(conn)
         };
@@ -145,7 +144,8 @@ impl Database {
         let writer = open()?;
         let reader = || {
             let conn = open()?;
-            // Whatever is mistaken for a read must not write outside of a transaction, past the faults and the counters.
+            // A write that is mistaken for a read must fail: it would bypass the transaction, the faults and
+            // the counters.
             let barred = conn.sqlite.pragma_update(None, "query_only", true);
             barred.map_err(|error| Error::Engine(error.to_string()))?;
             Ok(conn)
@@ -158,7 +158,6 @@ impl Database {
         })
     }
 
-    /// A connection to read with, as soon as one is free.
     pub(super) async fn reader(&self) -> Result<Reader<'_>, SqlError> {
         let permit = self.free.clone().acquire_owned().await;
         let permit = permit.map_err(|_| SqlError::new("57P01", "the engine has stopped"))?;
@@ -166,12 +165,12 @@ impl Database {
         Ok(Reader { database: self, conn, _permit: permit })
     }
 
-    /// The connection to write with, in a transaction of its own.
+    /// Waits for the writer and begins a transaction.
     pub(super) async fn writer(&self) -> Result<Writer, SqlError> {
-        let Some(guard) = clock::within(PATIENCE, self.writer.clone().lock_owned()).await else {
+        let Some(guard) = clock::within(WRITER_TIMEOUT, self.writer.clone().lock_owned()).await else {
             return Err(SqlError::change_conflict().detail(format!(
                 "the builtin engine has one writer, and another transaction has kept it for {} s",
-                PATIENCE.as_secs()
+                WRITER_TIMEOUT.as_secs()
             )));
         };
         let writer = Writer { guard };

@@ -1,4 +1,4 @@
-//! Dates and times: kept as text in the form PostgreSQL shows, in UTC.
+//! Dates and times. SQLite stores them as text, in UTC, as PostgreSQL prints them.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::{datetime, format_description};
 use time::{Date, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset};
 
-/// Where PostgreSQL counts from.
+/// PostgreSQL's epoch.
 const ORIGIN: OffsetDateTime = datetime!(2000-01-01 00:00 UTC);
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
 const CLOCK: &[BorrowedFormatItem<'_>] = format_description!("[hour]:[minute]:[second]");
 
-/// Why a text is no moment.
+/// Why a text is not a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoMoment {
-    /// It is not written like one.
+pub(super) enum DateError {
+    /// The syntax is wrong.
     Form,
-    /// In UTC it is beyond the calendar.
+    /// In UTC it is outside of the calendar.
     Range,
 }
 
-/// Reads `2026-01-31`, with or without a time, with or without an offset.
-pub(super) fn parse(text: &str) -> Result<OffsetDateTime, NoMoment> {
-    let moment = read(text).ok_or(NoMoment::Form)?;
-    moment.checked_to_offset(UtcOffset::UTC).ok_or(NoMoment::Range)
+/// Parses `2026-01-31`, with or without a time, with or without an offset.
+pub(super) fn parse(text: &str) -> Result<OffsetDateTime, DateError> {
+    let moment = read(text).ok_or(DateError::Form)?;
+    moment.checked_to_offset(UtcOffset::UTC).ok_or(DateError::Range)
 }
 
 fn read(text: &str) -> Option<OffsetDateTime> {
@@ -63,7 +63,7 @@ pub(super) fn date(moment: OffsetDateTime) -> String {
     moment.format(DAY).unwrap_or_default()
 }
 
-/// `2026-01-31 23:59:59.5`, with `+00` behind it if it has a zone.
+/// `2026-01-31 23:59:59.5`, with `+00` at the end if it has a zone.
 pub(super) fn timestamp(moment: OffsetDateTime, zoned: bool) -> String {
     let clock = moment.time().format(CLOCK).unwrap_or_default();
     let micros = match moment.microsecond() {
@@ -73,7 +73,6 @@ pub(super) fn timestamp(moment: OffsetDateTime, zoned: bool) -> String {
     format!("{} {clock}{micros}{}", date(moment), if zoned { "+00" } else { "" })
 }
 
-/// The moment so long after 1970.
 pub(super) fn since_1970(elapsed: Duration) -> OffsetDateTime {
     let nanos = i128::try_from(elapsed.as_nanos()).unwrap_or(0);
     OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH)
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_understood() {
+    fn dates_are_parsed_in_many_forms() {
         let shown = |text: &str| parse(text).map(|moment| timestamp(moment, true)).ok();
         for same in ["2026-01-31 23:30:00.25+00", "2026-01-31T23:30:00.250Z", "2026-02-01 01:30:00.25+02:00"]
         {
@@ -119,9 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_calendar_is_told_apart() {
-        assert_eq!(parse("9999-12-31 23:59:59-12"), Err(NoMoment::Range));
-        assert_eq!(parse("9999-12-31 23:59:59 o'clock"), Err(NoMoment::Form));
+    fn a_date_outside_of_the_calendar_has_its_own_error() {
+        assert_eq!(parse("9999-12-31 23:59:59-12"), Err(DateError::Range));
+        assert_eq!(parse("9999-12-31 23:59:59 o'clock"), Err(DateError::Form));
         assert!(parse("9999-12-31 23:59:59+12").is_ok());
         assert!(parse("0000-01-01 00:00:00+12").is_ok());
     }

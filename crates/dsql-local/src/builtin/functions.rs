@@ -1,26 +1,24 @@
-//! Functions that PostgreSQL has and SQLite has not.
+//! Functions of PostgreSQL that SQLite does not have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error};
 
 use super::dates;
-use super::types::{Type, bytea, hyphenated};
+use super::types::{Type, bytea};
 use crate::clock::Clock;
 use crate::error::SqlError;
 use crate::settings;
-use crate::sigv4::hex;
 use crate::wire::Format;
 
-/// What `version()` says.
 const VERSION: &str = "PostgreSQL 16";
 
-/// Makes them known to a connection. `uuids` is shared by all of them.
+/// Registers the functions on a connection. All connections share `uuids`.
 pub(super) fn register(
     connection: &Connection,
     clock: &Arc<Clock>,
@@ -63,7 +61,10 @@ pub(super) fn register(
     connection.create_scalar_function("pg_divisor", 1, pure, |context| {
         divisor(context.get_raw(0)).map_err(failure)
     })?;
-    connection.create_scalar_function("pg_bool", 1, pure, truth)?;
+    connection.create_scalar_function("pg_bool", 1, pure, |context| match context.get_raw(0) {
+        ValueRef::Text(text) => Type::Bool.decode(text, Format::Text).map_err(failure),
+        other => Ok(other.into()),
+    })?;
     connection.create_scalar_function("pg_bytea", 1, pure, |context| match context.get_raw(0) {
         ValueRef::Text(text) => {
             let bytes = std::str::from_utf8(text).ok().and_then(bytea);
@@ -73,12 +74,11 @@ pub(super) fn register(
     })
 }
 
-/// An error that keeps its code on its way through SQLite, as the beginning of its text.
+/// The SQLSTATE passes through SQLite at the beginning of the text.
 fn failure(error: SqlError) -> Error {
     Error::UserFunctionError(Box::new(error))
 }
 
-/// A value as a number of that type.
 fn number(value: ValueRef<'_>, of: Type) -> Result<Value, SqlError> {
     match value {
         ValueRef::Text(text) => of.decode(text, Format::Text),
@@ -88,7 +88,7 @@ fn number(value: ValueRef<'_>, of: Type) -> Result<Value, SqlError> {
     }
 }
 
-/// What may be divided by.
+/// The divisor, unless it is zero.
 fn divisor(value: ValueRef<'_>) -> Result<Value, SqlError> {
     let value = number(value, Type::Numeric)?;
     let zero = match value {
@@ -99,28 +99,11 @@ fn divisor(value: ValueRef<'_>) -> Result<Value, SqlError> {
     if zero { Err(SqlError::new("22012", "division by zero")) } else { Ok(value) }
 }
 
-/// Text that means true or false, as a number; anything else as it is.
-fn truth(context: &Context<'_>) -> rusqlite::Result<Value> {
-    let text = match context.get_raw(0) {
-        ValueRef::Text(text) => String::from_utf8_lossy(text).trim().to_ascii_lowercase(),
-        other => return Ok(other.into()),
-    };
-    match text.as_str() {
-        "t" | "true" | "y" | "yes" | "on" | "1" => Ok(Value::Integer(1)),
-        "f" | "false" | "n" | "no" | "off" | "0" => Ok(Value::Integer(0)),
-        _ => {
-            Err(failure(SqlError::new("22P02", format!("invalid input syntax for type boolean: \"{text}\""))))
-        }
-    }
-}
-
-/// The `number`th UUID of this emulator: random in form, the same in every run.
+/// The `number`th UUID of this emulator: it looks random and is the same in every run.
 fn random_uuid(number: u64) -> String {
     let mut raw = [0; 16];
     Xoshiro256PlusPlus::seed_from_u64(number).fill_bytes(&mut raw);
-    raw[6] = (raw[6] & 0x0f) | 0x40;
-    raw[8] = (raw[8] & 0x3f) | 0x80;
-    hyphenated(&hex(&raw))
+    uuid::Builder::from_random_bytes(raw).into_uuid().to_string()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which types the columns and parameters of a statement have: SQLite does not know, and the protocol must say.
+//! Infers the types of columns and parameters. SQLite does not know them, and the protocol needs them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,22 +11,21 @@ use sqlparser::ast::{
 
 use super::types::Type;
 
-/// Columns by table, as the database has them.
+/// The columns of a table, from the database.
 pub(super) type Catalog<'a> = &'a dyn Fn(&str) -> Vec<(String, Type)>;
 
-/// A result column: its name in PostgreSQL and its type, as far as known. None stands for `*`.
+/// A result column: its PostgreSQL name, and its type if known. None stands for `*`.
 pub(super) type Item = Option<(String, Option<Type>)>;
 
-/// What is known inside of a statement.
+/// The columns and parameters that are visible in a statement.
 pub(super) struct Scope<'a> {
     catalog: Catalog<'a>,
-    /// Columns, with the name or alias of their table.
+    /// Table name or alias, column name, type.
     columns: Vec<(String, String, Type)>,
-    /// Types of parameters, by number.
     pub(super) parameters: BTreeMap<usize, Option<Type>>,
 }
 
-/// The number of a parameter, counted from one.
+/// The number of a parameter, from 1.
 pub(super) fn placeholder(expr: &Expr) -> Option<usize> {
     match expr {
         Expr::Value(value) => match &value.value {
@@ -38,7 +37,7 @@ pub(super) fn placeholder(expr: &Expr) -> Option<usize> {
     }
 }
 
-/// The last part of a name, as PostgreSQL folds it.
+/// The last part of a name, folded as PostgreSQL folds it.
 pub(super) fn folded(name: &ObjectName) -> String {
     let part = name.0.last().and_then(|part| part.as_ident());
     part.map_or_else(String::new, |ident| match ident.quote_style {
@@ -47,7 +46,7 @@ pub(super) fn folded(name: &ObjectName) -> String {
     })
 }
 
-/// What a statement does: with WITH before it, a write is read as the body of a query.
+/// The statement itself. The parser reads a write after WITH as the body of a query.
 pub(super) fn core(statement: &Statement) -> &Statement {
     match statement {
         Statement::Query(query) => match &*query.body {
@@ -62,12 +61,12 @@ pub(super) fn core(statement: &Statement) -> &Statement {
 }
 
 impl<'a> Scope<'a> {
-    /// Looks at a whole statement; `given` are the types that the client knows.
+    /// Analyses a statement. `given` are the types that the client declared.
     pub(super) fn of(statement: &Statement, catalog: Catalog<'a>, given: &[Option<Type>]) -> Self {
         let parameters = (1..).zip(given.iter().copied()).collect();
         let mut scope = Self { catalog, columns: Vec::new(), parameters };
         scope.collect(statement);
-        // Twice, as what is learned late can tell something about what came early.
+        // Twice: a type found late may determine an earlier one.
         for _ in 0..2 {
             scope.learn(statement);
         }
@@ -101,7 +100,7 @@ impl<'a> Scope<'a> {
             }
         }
         let mut tables = Tables(Vec::new(), Vec::new());
-        // It never breaks off.
+        // The visitor never breaks.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) = statement.visit(&mut tables);
         if let Statement::Insert(Insert { table, .. }) = core(statement) {
             let name = table.to_string().to_ascii_lowercase();
@@ -112,7 +111,7 @@ impl<'a> Scope<'a> {
             let columns = (self.catalog)(&table);
             self.columns.extend(columns.into_iter().map(|(name, of)| (alias.clone(), name, of)));
         }
-        // Innermost last, so that what it gives is known when the outer one is looked at.
+        // From the inside out, so that the columns of an inner query are known to the outer one.
         for (alias, query) in tables.1.iter().rev() {
             let items = self.items(query);
             let known = items.into_iter().flatten().filter_map(|(name, of)| Some((alias.clone(), name, of?)));
@@ -121,7 +120,7 @@ impl<'a> Scope<'a> {
     }
 
     fn learn(&mut self, statement: &Statement) {
-        // It never breaks off.
+        // The visitor never breaks.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) = visit_expressions(statement, |expr| {
             self.learn_from(expr);
             ControlFlow::<()>::Continue(())
@@ -214,7 +213,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// All of them have one type; whoever has one tells it to the parameters among them.
+    /// All expressions have the same type; parameters take it from the others.
     fn alike(&mut self, exprs: &[&Expr]) {
         let of = exprs.iter().find_map(|expr| placeholder(expr).is_none().then(|| self.type_of(expr))?);
         exprs.iter().for_each(|expr| self.note(expr, of));
@@ -234,7 +233,7 @@ impl<'a> Scope<'a> {
         self.columns.iter().find(fits).map(|(.., of)| *of)
     }
 
-    /// The columns that a query gives.
+    /// The columns that a query returns.
     pub(super) fn items(&self, query: &Query) -> Vec<Item> {
         self.set_items(&query.body)
     }
@@ -263,7 +262,6 @@ impl<'a> Scope<'a> {
         items.iter().map(item).collect()
     }
 
-    /// The type of an expression, as far as known.
     pub(super) fn type_of(&self, expr: &Expr) -> Option<Type> {
         match expr {
             Expr::Value(value) => match &value.value {
@@ -313,7 +311,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The first type that is known among them; of numbers, the widest.
+    /// The first known type; among numbers, the widest.
     fn common<'e>(&self, exprs: impl Iterator<Item = &'e Expr>) -> Option<Type> {
         let numbers = |left: Type, right: Type| {
             if Type::NUMBERS.contains(&left) && Type::NUMBERS.contains(&right) {
@@ -371,7 +369,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// What PostgreSQL calls a column that was given no name.
+/// The name that PostgreSQL gives to a column without an alias.
 fn name_of(expr: &Expr) -> String {
     match expr {
         Expr::Identifier(ident) => ident.value.clone(),
@@ -399,7 +397,7 @@ fn number(digits: &str) -> Type {
     }
 }
 
-/// The type of an operation on two numbers; on dates and the like, the other one's.
+/// The type of an operation on two numbers; with a date or the like, that type.
 fn wider(left: Type, right: Type) -> Type {
     let order = [Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Float4, Type::Float8];
     let rank = |of: Type| order.iter().position(|own| *own == of);

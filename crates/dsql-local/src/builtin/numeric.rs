@@ -1,9 +1,9 @@
-//! PostgreSQL's binary form of numeric: digits to the base 10,000.
+//! Encodes numeric in PostgreSQL's binary format: digits in base 10,000.
 
 use bytes::{BufMut, BytesMut};
 use rusqlite::types::ValueRef;
 
-/// Writes a number; none if the value is no number.
+/// Returns none if the value is not a number.
 pub(super) fn encode(value: ValueRef<'_>, out: &mut BytesMut) -> Option<()> {
     let text = match value {
         ValueRef::Integer(number) => number.to_string(),
@@ -16,7 +16,7 @@ pub(super) fn encode(value: ValueRef<'_>, out: &mut BytesMut) -> Option<()> {
     if whole.is_empty() || !(whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())) {
         return None;
     }
-    // Four decimal digits make one; both halves are padded away from the point.
+    // Four decimal digits make one digit; both halves are padded away from the point.
     let whole = format!("{}{whole}", "0".repeat((4 - whole.len() % 4) % 4));
     let scale = i16::try_from(fraction.len()).ok()?;
     let fraction = format!("{fraction}{}", "0".repeat((4 - fraction.len() % 4) % 4));

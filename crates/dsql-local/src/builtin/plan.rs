@@ -1,4 +1,4 @@
-//! From a statement in PostgreSQL's dialect to one in SQLite's, with its types.
+//! Translates a statement from PostgreSQL's dialect to SQLite's, with its types.
 
 use sqlparser::ast::{Function, ObjectType, Statement as Ast};
 
@@ -8,26 +8,22 @@ use super::syntax;
 use super::types::Type;
 use crate::error::SqlError;
 
-/// A statement, ready for SQLite.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Nothing, if there is nothing to run.
+    /// Empty if there is nothing to run.
     pub(super) sql: String,
     pub(super) parameters: Vec<Type>,
-    /// The columns as far as the text tells; what it does not tell, SQLite knows.
+    /// The columns that can be told from the text; SQLite supplies the rest.
     pub(super) items: Option<Vec<Item>>,
     pub(super) writes: bool,
-    /// Whether it changes the schema, so that other plans are void.
+    /// Whether it changes the schema, which invalidates other plans.
     pub(super) ddl: bool,
-    /// Whether it answers with the number of a job, as index builds do.
+    /// Whether it returns a job id, as index builds do.
     pub(super) job: bool,
 }
 
 impl Plan {
-    /// Reads and translates a statement.
-    ///
-    /// # Errors
-    /// If it is no SQL, or none that this engine can run.
+    /// Parses and translates a statement.
     pub(super) fn make(sql: &str, given: &[Option<Type>], catalog: Catalog<'_>) -> Result<Self, SqlError> {
         let mut ast = syntax::parse(sql)?;
         let scope = Scope::of(&ast, catalog, given);
@@ -36,7 +32,7 @@ impl Plan {
             return Err(syntax::too_many_columns());
         }
         let count = scope.parameters.keys().next_back().copied().unwrap_or(0);
-        // The protocol counts them in 16 bits.
+        // The protocol counts parameters in 16 bits.
         if count > usize::from(u16::MAX) {
             return Err(SqlError::new("42P02", format!("there is no parameter ${count}")));
         }
@@ -88,10 +84,10 @@ fn shape(ast: &Ast, scope: &Scope<'_>) -> Result<(Option<Vec<Item>>, bool, bool)
 
 pub(super) fn unsupported(what: &str) -> SqlError {
     SqlError::unsupported(format!("the builtin engine does not run: {what}"))
-        .hint("it is SQLite underneath, for simple SQL; see docs/dsql-local.md")
+        .hint("it runs simple SQL on SQLite; see docs/dsql-local.md, or use the engine postgres")
 }
 
-/// Whether there is nothing for SQLite to do: it has one schema, no roles and no grants.
+/// Whether SQLite has nothing to do: it has one schema, no roles and no grants.
 fn ignored(ast: &Ast) -> bool {
     match ast {
         Ast::CreateSchema { .. }
@@ -107,7 +103,7 @@ fn ignored(ast: &Ast) -> bool {
     }
 }
 
-/// An index is there as soon as its job has a number: nothing to wait for.
+/// Index builds are done when they return, so there is no job to wait for.
 fn waits_for_job(function: &Function) -> bool {
     folded(&function.name) == "wait_for_job"
 }
@@ -155,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_take_the_type_of_what_they_meet() {
+    fn parameters_take_their_types_from_the_context() {
         let types = |sql: &str| plan(sql).unwrap().parameters;
         assert_eq!(types("SELECT $1::int, $2"), [Type::Int4, Type::Text]);
         assert_eq!(
@@ -199,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_behind_with_are_writes() {
+    fn writes_after_with_are_writes() {
         let planned = plan("WITH a AS (SELECT 1) INSERT INTO t (n) VALUES ($1)").unwrap();
         assert!(planned.writes && planned.items.is_none());
         assert_eq!(planned.parameters, [Type::Int8]);
@@ -237,7 +233,7 @@ mod tests {
         ] {
             assert!(refusal(&deep).starts_with("54001"), "{}", &deep[..20]);
         }
-        // As long as that may be, it is walked without harm.
+        // The longest chain that is allowed can be walked.
         assert!(plan(&format!("SELECT 1{}", " + 1".repeat(990))).is_ok());
         assert!(plan(&format!("SELECT 1 WHERE 1 IN (1{})", ", 1".repeat(100_000))).is_ok());
         assert!(plan(&format!("SELECT 1{}", ", 1".repeat(1_663))).is_ok());
@@ -248,7 +244,7 @@ mod tests {
     }
 
     proptest! {
-        /// Words in any order: an answer or an error, never a panic.
+        /// Any sequence of words gives a plan or an error, never a panic.
         #[test]
         fn nothing_panics(words in proptest::collection::vec(proptest::sample::select(WORDS), 1..14)) {
             drop(plan(&words.join(" ")));

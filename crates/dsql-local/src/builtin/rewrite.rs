@@ -1,4 +1,4 @@
-//! PostgreSQL's dialect into SQLite's, on the tree of a statement.
+//! Rewrites the syntax tree of a statement from PostgreSQL's dialect to SQLite's.
 
 use std::ops::ControlFlow;
 
@@ -15,10 +15,7 @@ use super::syntax;
 use super::types::Type;
 use crate::error::SqlError;
 
-/// Rewrites a statement. Returns whether it wanted to lock rows.
-///
-/// # Errors
-/// If SQLite has nothing like it.
+/// Rewrites a statement. Returns whether it locks rows.
 pub(super) fn to_sqlite(ast: &mut Ast) -> Result<bool, SqlError> {
     definition(ast)?;
     let mut rewrite = Rewrite { locks: false, problem: None };
@@ -26,7 +23,7 @@ pub(super) fn to_sqlite(ast: &mut Ast) -> Result<bool, SqlError> {
     rewrite.problem.map_or(Ok(rewrite.locks), Err)
 }
 
-/// Column definitions in a form that keeps PostgreSQL's type in SQLite's catalog.
+/// Writes column definitions so that SQLite's catalog keeps PostgreSQL's types.
 fn definition(ast: &mut Ast) -> Result<(), SqlError> {
     match ast {
         Ast::CreateTable(table) => {
@@ -80,7 +77,7 @@ fn column(column: &mut ColumnDef) -> Result<(), SqlError> {
     column.data_type = DataType::Custom(ObjectName::from(vec![Ident::new(of.name())]), vec![]);
     for option in &mut column.options {
         match &mut option.option {
-            // SQLite wants parentheses around anything that is no literal.
+            // SQLite requires parentheses around a default that is not a literal.
             ColumnOption::Default(expr) if !matches!(expr, Expr::Value(_)) => {
                 *expr = Expr::Nested(Box::new(expr.clone()));
             }
@@ -94,8 +91,8 @@ fn column(column: &mut ColumnDef) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// What keeps values out of a column that its type has no room for, which SQLite would store. Each is named by the error
-/// that it stands for.
+/// Check constraints that reject values which the column's type cannot hold; SQLite would store them. The
+/// name of each is the error that it raises.
 fn guards(column: &Ident, of: Type, length: Option<u64>) -> Result<Vec<ColumnOptionDef>, SqlError> {
     let own = Ident::with_quote('"', &column.value);
     let mut checks = Vec::new();
@@ -120,7 +117,6 @@ fn guards(column: &Ident, of: Type, length: Option<u64>) -> Result<Vec<ColumnOpt
     }
 }
 
-/// How many letters a type has room for.
 fn length(of: &DataType) -> Option<u64> {
     match of {
         DataType::Varchar(length)
@@ -136,7 +132,7 @@ fn length(of: &DataType) -> Option<u64> {
     }
 }
 
-/// Leaves the last part of a name: there is one schema.
+/// Keeps the last part of a name: there is one schema.
 fn strip(name: &mut ObjectName) {
     if let Some(last) = name.0.pop() {
         *name = ObjectName(vec![last]);
@@ -144,7 +140,6 @@ fn strip(name: &mut ObjectName) {
 }
 
 struct Rewrite {
-    /// Whether rows were to be locked.
     locks: bool,
     problem: Option<SqlError>,
 }
@@ -153,7 +148,7 @@ impl VisitorMut for Rewrite {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        // There is one writer: whoever wants to lock becomes it.
+        // There is one writer: a query that locks rows takes it.
         self.locks |= !query.locks.is_empty();
         query.locks.clear();
         ControlFlow::Continue(())
@@ -168,7 +163,7 @@ impl VisitorMut for Rewrite {
         if let TableFactor::Table { name, alias, args: Some(_), .. } = factor
             && folded(name) == "generate_series"
         {
-            // SQLite calls the column `value`, PostgreSQL by the alias of the table.
+            // SQLite names the column `value`; PostgreSQL names it by the table's alias.
             let alias = alias.take();
             let table =
                 alias.as_ref().map_or_else(|| "generate_series".to_owned(), |alias| alias.name.value.clone());
@@ -242,7 +237,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 escape_char: escape_char.take(),
             };
         }
-        // SQLite has no name for the schema of functions, and wants their parentheses.
+        // SQLite knows no schema of functions, and requires parentheses.
         Expr::Function(function) => {
             strip(&mut function.name);
             if let Some(ObjectNamePart::Identifier(name)) = function.name.0.first_mut()
@@ -259,7 +254,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             parts.drain(..parts.len() - 2);
         }
         Expr::Substring { shorthand, .. } => *shorthand = true,
-        // SQLite's answer would be NULL.
+        // SQLite would return NULL.
         Expr::BinaryOp { op: BinaryOperator::Divide | BinaryOperator::Modulo, right, .. } => {
             **right = call("pg_divisor", right);
         }
@@ -271,10 +266,10 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// A cast that fails for what is no number, or none of its type: SQLite's makes one of anything.
+/// A cast that fails for text that is not a number of the type. SQLite's own cast accepts anything.
 fn convert(inner: Box<Expr>, of: Type) -> Expr {
     if Type::NUMBERS.contains(&of) {
-        // The cast around it tells SQLite by which rules to compare it.
+        // The outer cast sets the affinity by which SQLite compares.
         return cast(Box::new(call(&format!("pg_{}", of.name()), &inner)), of);
     }
     cast(inner, of)

@@ -1,4 +1,4 @@
-//! Reading SQL, without giving it the stack.
+//! Parses SQL without exhausting the stack.
 
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
@@ -8,23 +8,20 @@ use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::SqlError;
 
-/// How deep expressions may be nested: more would be an attack on the stack.
+/// The nesting limit of expressions, which protects the stack.
 pub(crate) const DEPTH: usize = 50;
 
-/// How many tokens a chain such as 1 + 1 + 1 may have: it makes a tree as deep, which is walked by recursion.
+/// The longest chain of tokens such as `1 + 1 + 1`. Its tree is as deep, and is walked by recursion.
 const CHAIN: usize = 2_000;
 
-/// How many columns a row may have, as in PostgreSQL.
+/// The largest number of columns, as in PostgreSQL.
 pub(super) const COLUMNS: usize = 1_664;
 
-/// Reads one statement.
-///
-/// # Errors
-/// If it is none, or one that is nested too deeply.
+/// Parses one statement.
 pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
-    // Before a tree is made of them, which is many times as large.
+    // Before the tree is built, which is many times as large.
     if let Ok(tokens) = &tokens
         && longest_list(tokens.iter().map(|token| &token.token)) > COLUMNS
     {
@@ -47,12 +44,12 @@ pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
     })
 }
 
-/// Whether a tree that is made of them can be walked.
+/// Whether a tree of these tokens can be walked.
 pub(crate) fn is_shallow(tokens: &[Token]) -> bool {
     longest_chain(tokens.iter()) <= CHAIN
 }
 
-/// The most tokens between two commas on one level of parentheses: no tree that they make is deeper.
+/// The most tokens between two commas on one level of parentheses. The tree is not deeper than that.
 fn longest_chain<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
     let (mut levels, mut longest) = (vec![0_usize], 0);
     for token in tokens {
@@ -75,9 +72,9 @@ pub(super) fn too_many_columns() -> SqlError {
     SqlError::new("54011", format!("target lists can have at most {COLUMNS} entries"))
 }
 
-/// The most items behind a SELECT or RETURNING. Where in doubt too few: SQLite has a limit of its own.
+/// The most items after SELECT or RETURNING. It may count too few; SQLite has a limit of its own.
 fn longest_list<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
-    // For every level of parentheses, how many items its list has so far, if it is in one.
+    // For each level of parentheses: the number of items, if it is in a list.
     let (mut levels, mut longest) = (vec![None], 0);
     for token in tokens {
         match token {

@@ -1,58 +1,44 @@
-//! PostgreSQL's types, as far as this engine knows them: their numbers, names and ranges.
+//! PostgreSQL's types that this engine knows, with their OIDs, names and ranges.
 
-mod forms;
+mod encoding;
 
-pub(crate) use forms::{bytea, hyphenated};
+pub(crate) use encoding::bytea;
 
 use sqlparser::ast::{DataType, ExactNumberInfo, TimezoneInfo};
 
 use crate::engine::{Column, Oid};
 use crate::error::SqlError;
 
-/// A type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
-    Bool,
-    Bytea,
-    Int8,
-    Int2,
-    Int4,
-    Text,
-    Json,
-    Float4,
-    Float8,
-    Bpchar,
-    Varchar,
-    Date,
-    Time,
-    Timestamp,
-    Timestamptz,
-    Numeric,
-    Uuid,
-    Jsonb,
+macro_rules! types {
+    ($($name:ident $oid:literal $size:literal $sql:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Type { $($name),* }
+
+        /// Type, OID, size in bytes, name.
+        const TYPES: &[(Type, Oid, i16, &str)] = &[$((Type::$name, $oid, $size, $sql)),*];
+    };
 }
 
-/// Every type with its number, its size and its name.
-const TYPES: &[(Type, Oid, i16, &str)] = &[
-    (Type::Bool, 16, 1, "bool"),
-    (Type::Bytea, 17, -1, "bytea"),
-    (Type::Int8, 20, 8, "int8"),
-    (Type::Int2, 21, 2, "int2"),
-    (Type::Int4, 23, 4, "int4"),
-    (Type::Text, 25, -1, "text"),
-    (Type::Json, 114, -1, "json"),
-    (Type::Float4, 700, 4, "float4"),
-    (Type::Float8, 701, 8, "float8"),
-    (Type::Bpchar, 1042, -1, "bpchar"),
-    (Type::Varchar, 1043, -1, "varchar"),
-    (Type::Date, 1082, 4, "date"),
-    (Type::Time, 1083, 8, "time"),
-    (Type::Timestamp, 1114, 8, "timestamp"),
-    (Type::Timestamptz, 1184, 8, "timestamptz"),
-    (Type::Numeric, 1700, -1, "numeric"),
-    (Type::Uuid, 2950, 16, "uuid"),
-    (Type::Jsonb, 3802, -1, "jsonb"),
-];
+types! {
+    Bool 16 1 "bool",
+    Bytea 17 -1 "bytea",
+    Int8 20 8 "int8",
+    Int2 21 2 "int2",
+    Int4 23 4 "int4",
+    Text 25 -1 "text",
+    Json 114 -1 "json",
+    Float4 700 4 "float4",
+    Float8 701 8 "float8",
+    Bpchar 1042 -1 "bpchar",
+    Varchar 1043 -1 "varchar",
+    Date 1082 4 "date",
+    Time 1083 8 "time",
+    Timestamp 1114 8 "timestamp",
+    Timestamptz 1184 8 "timestamptz",
+    Numeric 1700 -1 "numeric",
+    Uuid 2950 16 "uuid",
+    Jsonb 3802 -1 "jsonb",
+}
 
 impl Type {
     fn entry(self) -> &'static (Self, Oid, i16, &'static str) {
@@ -73,7 +59,7 @@ impl Type {
         Column { name: name.into(), oid, size }
     }
 
-    /// The type of that number; what is not known is treated as text.
+    /// An unknown type is treated as text.
     pub(crate) fn from_oid(oid: Oid) -> Option<Self> {
         match oid {
             0 => None,
@@ -81,13 +67,13 @@ impl Type {
         }
     }
 
-    /// The type that a column was declared with, in SQLite's catalog.
+    /// From the declaration in SQLite's catalog.
     pub(crate) fn from_declared(declared: &str) -> Option<Self> {
         let bare = declared.split('(').next().unwrap_or("").trim().to_ascii_lowercase();
         TYPES.iter().find(|(.., name)| *name == bare).map(|(own, ..)| *own)
     }
 
-    /// The type written in SQL.
+    /// From the type in a statement.
     pub(crate) fn from_sql(written: &DataType) -> Result<Self, SqlError> {
         Ok(match written {
             DataType::Bool | DataType::Boolean => Self::Bool,
@@ -125,7 +111,7 @@ impl Type {
         })
     }
 
-    /// How SQLite should convert to it.
+    /// SQLite's storage class for it.
     pub(crate) fn storage(self) -> &'static str {
         match self {
             Self::Bool | Self::Int2 | Self::Int4 | Self::Int8 => "INTEGER",
@@ -136,11 +122,11 @@ impl Type {
         }
     }
 
-    /// Those whose text has one meaning at most.
+    /// The types that a text is checked for.
     pub(crate) const NUMBERS: [Self; 6] =
         [Self::Int2, Self::Int4, Self::Int8, Self::Float4, Self::Float8, Self::Numeric];
 
-    /// The least and the greatest whole number of a type that has no others.
+    /// The range of an integer type.
     pub(crate) fn range(self) -> Option<(i64, i64)> {
         match self {
             Self::Int2 => Some((i16::MIN.into(), i16::MAX.into())),
@@ -150,7 +136,7 @@ impl Type {
         }
     }
 
-    /// The number, if this type has room for it.
+    /// Checks that a number fits.
     pub(crate) fn within(self, number: i64) -> Result<i64, SqlError> {
         match self.range() {
             Some((least, most)) if !(least..=most).contains(&number) => Err(self.out_of_range()),
@@ -158,10 +144,10 @@ impl Type {
         }
     }
 
-    /// The whole number next to it, if this type has room for that.
+    /// Rounds a number and checks that it fits.
     pub(crate) fn rounded(self, number: f64) -> Result<i64, SqlError> {
         let number = number.round();
-        // The least is a power of two, and so is the number after the greatest.
+        // Both bounds are powers of two, so a double holds them exactly.
         if !(-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
             return Err(self.out_of_range());
         }
@@ -170,24 +156,24 @@ impl Type {
     }
 
     pub(crate) fn out_of_range(self) -> SqlError {
-        SqlError::new("22003", format!("{} out of range", self.spoken()))
+        SqlError::new("22003", format!("{} out of range", self.display_name()))
     }
 
-    /// Where nobody knows the text any more.
+    /// For a check that does not have the text.
     pub(crate) fn invalid_input(self) -> SqlError {
-        SqlError::new("22P02", format!("invalid input syntax for type {}", self.spoken()))
+        SqlError::new("22P02", format!("invalid input syntax for type {}", self.display_name()))
     }
 
     fn invalid(self, text: &str) -> SqlError {
         if self.range().is_some() && text.trim().parse::<i128>().is_ok() {
-            let message = format!("value \"{text}\" is out of range for type {}", self.spoken());
+            let message = format!("value \"{text}\" is out of range for type {}", self.display_name());
             return SqlError::new("22003", message);
         }
-        SqlError::new("22P02", format!("invalid input syntax for type {}: \"{text}\"", self.spoken()))
+        SqlError::new("22P02", format!("invalid input syntax for type {}: \"{text}\"", self.display_name()))
     }
 
-    /// Its name in messages.
-    fn spoken(self) -> &'static str {
+    /// The name in error messages.
+    fn display_name(self) -> &'static str {
         match self {
             Self::Int4 => "integer",
             Self::Int8 => "bigint",

@@ -1,14 +1,15 @@
-//! One thing that shall go wrong.
+//! Faults and their effects.
 
 use std::time::Duration;
 
-/// Something that shall go wrong. Written as `KIND:KEY=VALUE,...`; see the manual page for the list.
+use crate::error::SqlError;
+
+/// A fault. It is written as `KIND:KEY=VALUE,...`; the manual page lists the kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     pub(super) kind: Kind,
-    /// How likely it is each time.
     pub(super) probability: f64,
-    /// How often it happens before it is used up; none: for ever.
+    /// The number of strikes before it is used up; none is unlimited.
     pub(super) times: Option<u64>,
 }
 
@@ -20,7 +21,7 @@ pub(super) enum Kind {
     Wake { time: Duration },
     Silent,
     Sever { fraction: f64, after: Duration },
-    Drop { after_commit: bool },
+    Drop { at: Stage },
     Unavailable { at: Stage },
     Conflict,
     StaleSchema,
@@ -29,7 +30,7 @@ pub(super) enum Kind {
 /// How a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Without a word, before TLS.
+    /// The socket is closed before TLS.
     Close,
     TooMany,
     Rate,
@@ -37,22 +38,63 @@ pub(super) enum Refusal {
     Waking,
 }
 
-/// Where in a session's life a fault strikes.
+/// Where a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Connect,
     Statement,
     Commit,
-    /// When the commit is durable.
+    /// Instead of the commit.
+    BeforeCommit,
+    /// After the commit, which is durable.
     AfterCommit,
 }
 
 impl Fault {
-    /// For a fault that strikes once, at a time, and not a session: which fraction of the sockets, and after how long.
+    /// The fraction of sockets and the delay of a `sever` fault. It strikes once, not session by session.
     pub(crate) fn sever(&self) -> Option<(f64, Duration)> {
         match self.kind {
             Kind::Sever { fraction, after } => Some((fraction, after)),
             _ => None,
         }
     }
+}
+
+/// Why a statement or a commit fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Error(SqlError),
+    /// A fault closes the socket without an error message.
+    Hangup,
+}
+
+/// What happens to a new socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnAccept {
+    Proceed,
+    Close,
+    Silence,
+}
+
+/// A delay, and the ids of the faults that cause it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delay {
+    pub(crate) time: Duration,
+    pub(crate) by: Vec<u64>,
+}
+
+impl Delay {
+    pub(super) fn add(&mut self, time: Duration, by: u64) {
+        self.time = self.time.saturating_add(time);
+        self.by.push(by);
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommitFaults {
+    pub(crate) delay: Delay,
+    /// Instead of the commit.
+    pub(crate) before: Option<Failure>,
+    /// After the commit, which is durable.
+    pub(crate) after: Option<Failure>,
 }

@@ -1,4 +1,4 @@
-//! How faults are written: `KIND:KEY=VALUE,...`, the same in flags, on the control port and in code.
+//! The syntax of faults, `KIND:KEY=VALUE,...`, in flags, on the control port and in code.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::fault::{Fault, Kind, Refusal, Stage};
 
-/// Every kind, and which keys it takes beside `n` and `p`, which are for all that can strike more than once.
+/// All kinds and their keys.
 const KINDS: &str = "refuse:how=close|53300|53400|denied|waking  throttle:rate=N,burst=N  delay:at=connect|statement|commit,for=TIME  \
 wake:for=TIME  silent  sever:fraction=F,after=TIME  drop:at=before-commit|after-commit  \
 unavailable:at=statement|commit|after-commit  conflict  stale-schema; each but sever takes n=TIMES and p=PROBABILITY";
@@ -24,7 +24,7 @@ impl FromStr for Fault {
                 return Err(format!("'{}' is given twice", key.trim()));
             }
         }
-        // A cut happens once, and surely.
+        // It strikes once and for certain.
         if let Some(key) = ["n", "p"].into_iter().find(|key| kind == "sever" && given.contains_key(*key)) {
             return Err(format!("'sever' takes no '{key}'; there are: {KINDS}"));
         }
@@ -60,12 +60,8 @@ fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, S
             after: take(given, "after", duration)?.unwrap_or_default(),
         },
         "drop" => Kind::Drop {
-            after_commit: take(given, "at", |text| match text {
-                "before-commit" => Ok(false),
-                "after-commit" => Ok(true),
-                _ => Err(format!("'{text}' is neither before-commit nor after-commit")),
-            })?
-            .ok_or_else(|| needed("at"))?,
+            at: take(given, "at", |text| stage(text, &[Stage::BeforeCommit, Stage::AfterCommit]))?
+                .ok_or_else(|| needed("at"))?,
         },
         "unavailable" => Kind::Unavailable {
             at: take(given, "at", |text| {
@@ -89,47 +85,51 @@ fn take<T>(
 
 fn probability(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
-    value.ok_or_else(|| format!("'{text}' is no number from 0 to 1"))
+    value.ok_or_else(|| format!("'{text}' is not a number from 0 to 1"))
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("'{text}' is no whole number"))
+    text.parse().map_err(|_| format!("'{text}' is not a whole number"))
 }
+
+const REFUSALS: [(Refusal, &str); 5] = [
+    (Refusal::Close, "close"),
+    (Refusal::TooMany, "53300"),
+    (Refusal::Rate, "53400"),
+    (Refusal::Denied, "denied"),
+    (Refusal::Waking, "waking"),
+];
+
+const STAGES: [(Stage, &str); 5] = [
+    (Stage::Connect, "connect"),
+    (Stage::Statement, "statement"),
+    (Stage::Commit, "commit"),
+    (Stage::BeforeCommit, "before-commit"),
+    (Stage::AfterCommit, "after-commit"),
+];
 
 fn refusal(text: &str) -> Result<Refusal, String> {
-    match text {
-        "close" => Ok(Refusal::Close),
-        "53300" => Ok(Refusal::TooMany),
-        "53400" => Ok(Refusal::Rate),
-        "denied" => Ok(Refusal::Denied),
-        "waking" => Ok(Refusal::Waking),
-        _ => Err(format!("'{text}' is none of close, 53300, 53400, denied and waking")),
-    }
+    let found = REFUSALS.into_iter().find(|(_, name)| *name == text).map(|(refusal, _)| refusal);
+    found.ok_or_else(|| format!("'{text}' is none of close, 53300, 53400, denied and waking"))
 }
 
-/// One of the stages at which a fault may strike.
 fn stage(text: &str, stages: &[Stage]) -> Result<Stage, String> {
-    stages.iter().copied().find(|stage| stage_name(*stage) == text).ok_or_else(|| {
-        let names: Vec<_> = stages.iter().map(|stage| format!("at={}", stage_name(*stage))).collect();
+    stages.iter().copied().find(|stage| name(&STAGES, *stage) == text).ok_or_else(|| {
+        let names: Vec<_> = stages.iter().map(|stage| format!("at={}", name(&STAGES, *stage))).collect();
         format!("'{text}' is none of {}", names.join(", "))
     })
 }
 
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Connect => "connect",
-        Stage::Statement => "statement",
-        Stage::Commit => "commit",
-        Stage::AfterCommit => "after-commit",
-    }
+fn name<T: PartialEq>(names: &[(T, &'static str)], of: T) -> &'static str {
+    names.iter().find(|(item, _)| *item == of).map_or("", |(_, name)| name)
 }
 
-/// A duration as people write it: `250ms`, `1.5s`, `60m`, `1h`.
+/// Parses a duration such as `250ms`, `1.5s`, `60m` or `1h`.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not a duration.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let problem = || format!("'{text}' is no duration: write 250ms, 1.5s, 60m or 1h");
+    let problem = || format!("'{text}' is not a duration: write 250ms, 1.5s, 60m or 1h");
     let (digits, unit) =
         text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(problem)?);
     let factor = match unit {
@@ -146,32 +146,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = |at: Stage| format!("at={}", name(&STAGES, at));
         let (kind, mut keys) = match &self.kind {
-            Kind::Refuse(refusal) => {
-                let how = match refusal {
-                    Refusal::Close => "close",
-                    Refusal::TooMany => "53300",
-                    Refusal::Rate => "53400",
-                    Refusal::Denied => "denied",
-                    Refusal::Waking => "waking",
-                };
-                ("refuse", vec![format!("how={how}")])
-            }
+            Kind::Refuse(refusal) => ("refuse", vec![format!("how={}", name(&REFUSALS, *refusal))]),
             Kind::Throttle { per_second, burst } => {
                 ("throttle", vec![format!("rate={per_second}"), format!("burst={burst}")])
             }
-            Kind::Delay { at, time } => {
-                ("delay", vec![format!("at={}", stage_name(*at)), format!("for={}s", time.as_secs_f64())])
-            }
+            Kind::Delay { at, time } => ("delay", vec![stage(*at), format!("for={}s", time.as_secs_f64())]),
             Kind::Wake { time } => ("wake", vec![format!("for={}s", time.as_secs_f64())]),
             Kind::Silent => ("silent", vec![]),
             Kind::Sever { fraction, after } => {
                 ("sever", vec![format!("fraction={fraction}"), format!("after={}s", after.as_secs_f64())])
             }
-            Kind::Drop { after_commit } => {
-                ("drop", vec![format!("at={}-commit", if *after_commit { "after" } else { "before" })])
-            }
-            Kind::Unavailable { at } => ("unavailable", vec![format!("at={}", stage_name(*at))]),
+            Kind::Drop { at } => ("drop", vec![stage(*at)]),
+            Kind::Unavailable { at } => ("unavailable", vec![stage(*at)]),
             Kind::Conflict => ("conflict", vec![]),
             Kind::StaleSchema => ("stale-schema", vec![]),
         };
@@ -187,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_written_again() {
+    fn faults_round_trip_through_text() {
         let list = [
             "refuse:how=53300,n=5",
             "refuse:how=close,p=0.5",
@@ -209,18 +197,18 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_explained() {
+    fn invalid_faults_are_explained() {
         for (text, part) in [
             ("explode", "there is no fault 'explode'; there are: refuse"),
-            ("conflict:p=2", "'2' is no number from 0 to 1"),
+            ("conflict:p=2", "'2' is not a number from 0 to 1"),
             ("conflict:when=now", "'conflict' takes no 'when'"),
             ("delay", "'delay' needs for"),
-            ("delay:for=5", "'5' is no duration"),
+            ("delay:for=5", "'5' is not a duration"),
             ("delay:at=after-commit,for=1s", "'after-commit' is none of at=connect, at=statement, at=commit"),
             ("delay:at=foo,for=1s", "'foo' is none of at=connect, at=statement, at=commit"),
             ("unavailable:at=connect", "'connect' is none of at=statement, at=commit, at=after-commit"),
             ("conflict:p=0.1,p=0.2", "'p' is given twice"),
-            ("drop:at=noon", "neither before-commit"),
+            ("drop:at=noon", "'noon' is none of at=before-commit, at=after-commit"),
             ("delay:for", "not KEY=VALUE"),
             ("sever:n=1", "'sever' takes no 'n'"),
             ("sever:p=0.5", "'sever' takes no 'p'"),

@@ -1,4 +1,4 @@
-//! One connection to the server.
+//! One connection to the private PostgreSQL.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::catalog;
-use super::journal::Report;
+use super::change_log::RowReport;
 use super::quoting::literal;
 use super::request::Request;
 use super::rewrite;
@@ -22,60 +22,58 @@ use crate::error::SqlError;
 use crate::statement::Statement;
 use crate::wire::frontend;
 
-/// No message of the server is longer; PostgreSQL itself makes none beyond it.
+/// The largest message that PostgreSQL sends.
 const LONGEST: usize = 1 << 30;
 
-/// The code of what the trigger tells: `dsql_local_report` in `template.sql`.
+/// The SQLSTATE of the trigger's reports: `dsql_local_report` in `template.sql`.
 pub(super) const REPORT: &str = "DSQL1";
 
-/// How many statements are kept on a connection.
+/// The largest number of prepared statements on a connection.
 const KEPT: usize = 100;
 
-/// Statements that the server keeps, by text and types: the numbers in their names.
+/// The prepared statements on a connection, by text and types. Their names are `s` and a number.
 #[derive(Debug, Default)]
-struct Kept {
+struct PreparedCache {
     numbers: BTreeMap<(Arc<str>, Vec<Oid>), u32>,
-    /// Those that are not wanted any more, which the server does not know yet.
+    /// Statements that are dropped here, but not yet closed on the server.
     forgotten: Vec<u32>,
     last: u32,
 }
 
-impl Kept {
+impl PreparedCache {
     fn forget(&mut self) {
         self.forgotten.extend(std::mem::take(&mut self.numbers).into_values());
     }
 }
 
-/// A setting and its value.
 pub(super) type Setting = (&'static str, String);
 
-/// A connection. It answers one request after the other.
+/// A connection, which answers one request after another.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) role: Role,
     stream: UnixStream,
     input: BytesMut,
-    /// What it goes by beside the defaults.
+    /// The settings in effect, beyond the defaults.
     applied: Vec<Setting>,
-    /// By which the server knows it.
-    pid: i32,
-    /// The statements that the server keeps for it.
-    kept: Kept,
-    /// A request was begun whose answer has not been read to its end: nobody can know what comes next.
-    asking: bool,
+    /// The process id of its server process.
+    pub(super) pid: i32,
+    kept: PreparedCache,
+    /// Whether an answer has not been read to its end. Then the state of the connection is unknown.
+    in_request: bool,
 }
 
 impl Backend {
     pub(super) async fn connect(directory: &Path, role: Role) -> Result<Self, SqlError> {
         let stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(lost)?;
-        let (input, applied, kept) = (BytesMut::new(), Vec::new(), Kept::default());
+        let (input, applied, kept) = (BytesMut::new(), Vec::new(), PreparedCache::default());
         let user = role.name.clone();
-        let mut backend = Self { role, stream, input, applied, pid: 0, kept, asking: false };
+        let mut backend = Self { role, stream, input, applied, pid: 0, kept, in_request: false };
         let parameters = [
             ("user", &*user),
             ("database", "postgres"),
             ("client_encoding", "UTF8"),
-            // Nobody waits for a lock, but whoever says so; see the transaction.
+            // By default a statement does not wait for a lock; see `occ_transaction.rs`.
             ("lock_timeout", "2ms"),
         ];
         let mut pid = 0;
@@ -85,17 +83,12 @@ impl Backend {
             }
             Ok(())
         };
-        backend.ask(Request::startup(&parameters), take).await?;
+        backend.request(Request::startup(&parameters), take).await?;
         backend.pid = pid;
         Ok(backend)
     }
 
-    /// By which the server knows it.
-    pub(super) fn pid(&self) -> i32 {
-        self.pid
-    }
-
-    /// The name of a statement that may come again; the server is asked to keep it, if it does not yet.
+    /// The name of a prepared statement. Adds a Parse message if the server does not have it yet.
     pub(super) fn prepared(&mut self, request: &mut Request, sql: &Arc<str>, types: &[Oid]) -> String {
         let name = |number: u32| format!("s{number}");
         if let Some(number) = self.kept.numbers.get(&(sql.clone(), types.to_vec())) {
@@ -114,28 +107,28 @@ impl Backend {
         name
     }
 
-    /// Runs statements whose rows nobody wants.
+    /// Runs statements and ignores their rows.
     pub(super) async fn run(&mut self, sql: &str) -> Result<(), SqlError> {
-        self.ask(Request::query(sql), |_, _| Ok(())).await
+        self.request(Request::query(sql), |_, _| Ok(())).await
     }
 
-    /// Whether it cannot be used any more.
+    /// Whether the connection can no longer be used.
     pub(super) fn is_lost(&self) -> bool {
-        self.asking
+        self.in_request
     }
 
-    /// Whether the server has neither closed it nor said anything unasked, which is always a goodbye.
+    /// Whether the connection is open and quiet. An idle server speaks only to say goodbye.
     pub(super) fn is_alive(&self) -> bool {
         let quiet = self.stream.try_read(&mut [0]);
         matches!(quiet, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Goes by these settings, and by the defaults of all others.
-    pub(super) async fn settle(&mut self, settings: &[Setting]) -> Result<(), SqlError> {
+    /// Applies these settings, and the defaults of all others.
+    pub(super) async fn apply_settings(&mut self, settings: &[Setting]) -> Result<(), SqlError> {
         if self.applied == settings {
             return Ok(());
         }
-        // One query is one transaction: all of it or nothing.
+        // One query is one transaction: all settings or none.
         let mut sql = "RESET ALL".to_owned();
         if !settings.is_empty() {
             sql += "; SET dsql_local.settings = changed";
@@ -148,25 +141,30 @@ impl Backend {
         Ok(())
     }
 
-    /// Says that it goes by these settings again, since what came after them was undone.
-    pub(super) fn settled(&mut self, settings: &[Setting]) {
+    /// Records that a rollback has restored these settings.
+    pub(super) fn settings_restored(&mut self, settings: &[Setting]) {
         self.applied = settings.to_vec();
     }
 
-    /// Asks for one value.
-    pub(super) async fn value(&mut self, sql: &str) -> Result<String, SqlError> {
-        let mut value = String::new();
+    /// Runs a query and returns its rows of `N` columns as text; NULL is empty.
+    pub(super) async fn rows<const N: usize>(&mut self, sql: &str) -> Result<Vec<[String; N]>, SqlError> {
+        let mut rows = Vec::new();
         let take = |tag: u8, row: Body| {
             if tag == b'D' {
-                [value] = row.texts()?;
+                rows.push(row.texts()?);
             }
             Ok(())
         };
-        self.ask(Request::query(sql), take).await?;
-        Ok(value)
+        self.request(Request::query(sql), take).await?;
+        Ok(rows)
     }
 
-    /// What a statement takes and gives.
+    /// Runs a query of one column and returns its values.
+    pub(super) async fn values(&mut self, sql: &str) -> Result<Vec<String>, SqlError> {
+        Ok(self.rows::<1>(sql).await?.into_iter().flatten().collect())
+    }
+
+    /// Describes the parameters and columns of a statement.
     pub(super) async fn describe(
         &mut self,
         statement: &Statement,
@@ -185,22 +183,22 @@ impl Backend {
             }
             Ok(())
         };
-        self.ask(request, take).await?;
+        self.request(request, take).await?;
         catalog::check_results(&description)?;
         Ok(description)
     }
 
-    /// Sends messages and gives each answer to `take`, up to the server's readiness for more. The first error that the
-    /// server reports is returned at that end; one of `take` at once, which leaves the connection lost.
+    /// Sends messages and passes each answer to `take`, until ReadyForQuery. An error of the server is
+    /// returned then. An error of `take` is returned at once, and the connection is lost.
     ///
     /// # Cancel safety
     /// If dropped, the connection is lost.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &mut self,
         request: Request,
         mut take: impl FnMut(u8, Body) -> Result<(), SqlError> + Send,
     ) -> Result<(), SqlError> {
-        self.asking = true;
+        self.in_request = true;
         self.stream.write_all(&request.into_bytes()).await.map_err(lost)?;
         let mut failure = Ok(());
         loop {
@@ -211,9 +209,9 @@ impl Backend {
                 (tag, body) => take(tag, Body(body))?,
             }
         }
-        self.asking = false;
+        self.in_request = false;
         if failure.is_err() {
-            // Whether it had come to what it was to keep is not known. No name is used twice.
+            // It is unknown which statements the server has prepared. No name is used twice.
             self.kept.forget();
         }
         failure
@@ -231,12 +229,11 @@ impl Backend {
     }
 }
 
-/// What the service says when it has lost a part of itself.
+/// The error of the service when it loses a part of itself.
 pub(super) fn lost(error: impl std::error::Error) -> SqlError {
     SqlError::unavailable().detail(error.to_string())
 }
 
-/// What follows a message's tag and length.
 pub(super) struct Body(pub(super) Bytes);
 
 impl Body {
@@ -249,7 +246,7 @@ impl Body {
         let count = self.0.try_get_u16().map_err(lost)?;
         let column = |_| {
             let name = self.string();
-            // Which column of which table: the service tells nobody.
+            // The table and column number: the service does not send them either.
             let (_, _) = (self.0.try_get_u32().map_err(lost)?, self.0.try_get_u16().map_err(lost)?);
             let oid = self.0.try_get_u32().map_err(lost)?;
             let size = self.0.try_get_i16().map_err(lost)?;
@@ -268,7 +265,7 @@ impl Body {
             }
             let text = self.string();
             match field {
-                b'C' => error.code = for_ever(&text),
+                b'C' => error.code = intern(&text),
                 b'M' => error.message = text,
                 b'D' => error.detail = Some(text),
                 b'H' => error.hint = Some(text),
@@ -277,8 +274,8 @@ impl Body {
         }
     }
 
-    /// What the trigger tells of a row; none if it is somebody else's notice.
-    pub(super) fn report(mut self) -> Option<Report> {
+    /// Parses a report of the trigger; none for any other notice.
+    pub(super) fn report(mut self) -> Option<RowReport> {
         let (mut code, mut table, mut before, mut after) = (None, 0, None, None);
         let (mut values, mut old) = (Bytes::new(), Bytes::new());
         loop {
@@ -300,16 +297,15 @@ impl Body {
                 _ => {}
             }
         }
-        (code == Some(true)).then_some(Report { table, before, after, values, old })
+        (code == Some(true)).then_some(RowReport { table, before, after, values, old })
     }
 
-    /// All values of a row, as text.
     pub(super) fn all(mut self) -> Result<Vec<String>, SqlError> {
         let count = self.0.try_get_u16().map_err(lost)?;
         (0..count).map(|_| self.value()).collect()
     }
 
-    /// A row of values as text; none is empty.
+    /// The values of a row as text; NULL is empty.
     pub(super) fn texts<const N: usize>(mut self) -> Result<[String; N], SqlError> {
         self.0.try_get_u16().map_err(lost)?;
         let mut texts = [const { String::new() }; N];
@@ -319,7 +315,6 @@ impl Body {
         Ok(texts)
     }
 
-    /// A value of a row, as text; none is empty.
     fn value(&mut self) -> Result<String, SqlError> {
         let length = usize::try_from(self.0.try_get_i32().map_err(lost)?).unwrap_or(0);
         let text = self.0.split_to(length.min(self.0.len()));
@@ -334,8 +329,8 @@ impl Body {
     }
 }
 
-/// A SQLSTATE as errors keep it. PostgreSQL has a few hundred of them: each is kept once.
-pub(super) fn for_ever(code: &str) -> &'static str {
+/// Makes a SQLSTATE static. PostgreSQL has a few hundred; each is leaked once.
+pub(super) fn intern(code: &str) -> &'static str {
     static CODES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut codes = CODES.lock();
     if let Some(known) = codes.get(code) {

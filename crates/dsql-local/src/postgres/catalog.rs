@@ -1,15 +1,15 @@
-//! What a change of the schema may not leave behind: looked up in the catalog, in the transaction that made the change.
+//! Checks the catalog after a change of the schema, in the same transaction.
 //!
-//! The database has understood the statement by then, whatever it was; and what is refused is never committed.
+//! PostgreSQL has parsed the statement by then, so nothing needs to be parsed here. What is refused is never
+//! committed.
 
-use super::backend::{Backend, Body, for_ever};
-use super::request::Request;
+use super::backend::{Backend, intern};
 use crate::config::Rules;
 use crate::engine::{Description, Oid};
 use crate::error::SqlError;
 
-/// The first thing that the service does not have: its SQLSTATE and what is said about it. `$spec` is whether the narrower
-/// rules hold.
+/// Finds the first object that the service does not support: SQLSTATE and message. `$spec` is whether the
+/// narrower rules apply.
 const AUDIT: &str = "
 WITH supported (oid) AS (
   SELECT unnest('{bool,int2,int4,int8,float4,float8,numeric,bpchar,varchar,text,char,name,date,time,timetz,timestamp,
@@ -57,7 +57,7 @@ UNION ALL SELECT '54000', 'more than 10 schemas not allowed'
   FROM dsql_local_schemas HAVING count(*) > 11
 LIMIT 1";
 
-/// Types that there are not even in queries.
+/// Types that the service does not support even in queries.
 const GEOMETRIC: &[(Oid, &str)] = &[
     (600, "point"),
     (601, "lseg"),
@@ -68,17 +68,18 @@ const GEOMETRIC: &[(Oid, &str)] = &[
     (718, "circle"),
 ];
 
-/// Makes of what was written what the service takes it for, and has every table tell of its rows.
-const SETTLE: &str = "SELECT pg_catalog.dsql_local_bare_numerics(); SELECT pg_catalog.dsql_local_attach()";
+/// Sets the default precision of numeric columns, and attaches the trigger to new tables.
+const FINISH_DDL: &str =
+    "SELECT pg_catalog.dsql_local_bare_numerics(); SELECT pg_catalog.dsql_local_attach()";
 
-/// Whether all that is there could be there.
+/// Checks that the service could have this schema.
 pub(super) async fn audit(backend: &mut Backend, rules: Rules) -> Result<(), SqlError> {
-    backend.run(SETTLE).await?;
+    backend.run(FINISH_DDL).await?;
     let spec = if rules == Rules::Spec { "true" } else { "false" };
     refuse(backend, &AUDIT.replace("$spec", spec)).await
 }
 
-/// Whether a statement gives nothing but what clients can be given.
+/// Checks that the service could return these types.
 pub(super) fn check_results(description: &Description) -> Result<(), SqlError> {
     let types = description.columns.iter().flatten().map(|column| column.oid);
     match types.into_iter().find_map(|oid| GEOMETRIC.iter().find(|(known, _)| *known == oid)) {
@@ -87,16 +88,10 @@ pub(super) fn check_results(description: &Description) -> Result<(), SqlError> {
     }
 }
 
-/// Fails with the answer to a question, if there is one.
+/// Fails with the row that a query returns, if there is one: SQLSTATE and message.
 pub(super) async fn refuse(backend: &mut Backend, question: &str) -> Result<(), SqlError> {
-    let mut found = Ok(());
-    let take = |tag: u8, row: Body| {
-        if tag == b'D' {
-            let [code, message] = row.texts()?;
-            found = Err(SqlError { code: for_ever(&code), ..SqlError::new("XX000", message) });
-        }
-        Ok(())
-    };
-    backend.ask(Request::query(question), take).await?;
-    found
+    match backend.rows(question).await?.pop() {
+        Some([code, message]) => Err(SqlError::new(intern(&code), message)),
+        None => Ok(()),
+    }
 }

@@ -1,7 +1,8 @@
-//! Work in the background: index builds and validations. `template.sql` has the jobs; this runs them.
+//! Background jobs: index builds and constraint validations. `template.sql` has the table of jobs; this file
+//! runs them.
 //!
-//! A job begins a moment after the transaction that submitted it, by the emulator's clock, or as soon as somebody waits for
-//! it: so it can be seen unfinished, and nobody waits for a clock that stands still.
+//! A job begins one second after the transaction that submitted it, by the emulator's clock, or as soon as a
+//! client waits for it. So a test can observe an unfinished job, and nobody waits for a stopped clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,48 +12,46 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use super::Inner;
-use super::backend::{Backend, Body};
+use super::backend::Backend;
 use super::quoting::literal;
-use super::request::Request;
 use super::roles::Role;
 use crate::engine::Call;
 use crate::error::SqlError;
+use crate::runtime::Spawner;
 use crate::statement::spans;
-use crate::tasks::Tasks;
 
-/// How long a job waits to begin.
+/// The delay before a job begins.
 const DELAY: Duration = Duration::from_secs(1);
 
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// What must be known of all jobs.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     named: AtomicU64,
     /// Held while jobs run: one at a time.
-    turn: Mutex<()>,
+    running: Mutex<()>,
 }
 
-/// Says that a transaction was committed that had submitted a job.
-pub(super) fn submitted(inner: &Arc<Inner>) {
+/// Schedules the jobs of a transaction that has committed.
+pub(super) fn schedule(inner: &Arc<Inner>) {
     let (weak, clock) = (Arc::downgrade(inner), inner.clock.clone());
     let due = clock.now().saturating_add(DELAY);
-    Tasks::here().spawn(async move {
+    Spawner::here().spawn(async move {
         clock.sleep_until(due).await;
         if let Some(inner) = weak.upgrade() {
-            // There is nobody to tell but those who look at the job: it stays as it is.
+            // On failure, the jobs keep their status, which clients can read.
             drop(inner.run_jobs("true").await);
         }
     });
 }
 
-/// The job that a `CALL sys.wait_for_job(...)` waits for, if that can be told before the server sees it.
-pub(super) fn awaited(call: &Call<'_>) -> Option<String> {
+/// The job id in a `CALL sys.wait_for_job(...)`, if it can be read from the statement.
+pub(super) fn awaited_job(call: &Call<'_>) -> Option<String> {
     if !call.statement.begins(&["CALL", "SYS", "WAIT_FOR_JOB"]) {
         return None;
     }
     let text = call.statement.text();
-    // Behind CALL, SYS, a point, the name and a parenthesis.
+    // After CALL, SYS, a dot, the name and a parenthesis.
     let spans = spans(text);
     let (argument, number) = (spans.get(5)?, spans.get(6)?);
     let id = match &text[argument.1.clone()] {
@@ -66,19 +65,19 @@ pub(super) fn awaited(call: &Call<'_>) -> Option<String> {
     id.bytes().all(known).then(|| id.to_owned())
 }
 
-/// Waits until a job has ended. It has already, or never will, if there is none of that name.
+/// Waits until a job has ended. Returns at once if there is no such job.
 ///
 /// # Cancel safety
-/// If dropped, the job goes on.
-pub(super) async fn ended(inner: &Arc<Inner>, id: String) {
+/// If dropped, the job continues.
+pub(super) async fn wait_for(inner: &Arc<Inner>, id: String) {
     let inner = inner.clone();
-    // As for those that nobody waits for.
+    // On failure, the job keeps its status, which clients can read.
     let run = async move { drop(inner.run_jobs(&format!("job_id = {}", literal(&id))).await) };
-    Tasks::here().finish(run).await;
+    Spawner::here().finish(run).await;
 }
 
 impl Inner {
-    /// A name that no job has had, here or in another cluster: the server's directory is named at random.
+    /// A new job id. It is unique across clusters, because the server's directory has a random name.
     pub(super) fn name_job(&self) -> String {
         let number = self.jobs.named.fetch_add(1, Ordering::Relaxed);
         let directory = self.server.directory().as_os_str().as_encoded_bytes();
@@ -86,9 +85,9 @@ impl Inner {
         digest[..26].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
     }
 
-    /// Runs the jobs that are not over, one after the other.
+    /// Runs the unfinished jobs that match a condition, one after another.
     async fn run_jobs(self: &Arc<Self>, which: &str) -> Result<(), SqlError> {
-        let _turn = self.jobs.turn.lock().await;
+        let _running = self.jobs.running.lock().await;
         let mut superuser = self.backend(&Role::superuser(), &[]).await?;
         let find = format!(
             "UPDATE pg_catalog.dsql_local_jobs j SET status = 'processing', update_time = clock_timestamp()
@@ -97,15 +96,7 @@ impl Inner {
                  SELECT conrelid FROM pg_constraint k WHERE k.oid = object_id AND class_id = 'pg_constraint'::regclass)
                LIMIT 1)"
         );
-        let mut jobs = Vec::new();
-        let take = |tag: u8, row: Body| {
-            if tag == b'D' {
-                jobs.push(row.texts::<3>()?);
-            }
-            Ok(())
-        };
-        superuser.ask(Request::query(&find), take).await?;
-        for [job, command, owner] in jobs {
+        for [job, command, owner] in superuser.rows(&find).await? {
             let ended = match self.run_job(&owner, &command).await {
                 Ok(()) => "status = 'completed'".to_owned(),
                 Err(error) => format!("status = 'failed', details = {}", literal(&error.message)),
@@ -116,17 +107,17 @@ impl Inner {
             );
             superuser.run(&note).await?;
         }
-        self.give_back(superuser);
+        self.release(superuser);
         Ok(())
     }
 
-    /// As whoever owns the table: it may run what that one has written.
+    /// Runs as the owner of the table: the command may call functions of the owner.
     async fn run_job(self: &Arc<Self>, owner: &str, command: &str) -> Result<(), SqlError> {
         let mut backend = Backend::connect(self.server.directory(), Role::owner(owner)).await?;
         backend.run("SET lock_timeout = 0").await?;
-        // Whoever writes holds the table against it.
-        let _turn = self.turns.turn().await;
-        let pid = backend.pid();
-        self.turns.insist(self, pid, backend.run(command)).await
+        // Other transactions hold locks on the table.
+        let _priority = self.locks.priority().await;
+        let pid = backend.pid;
+        self.locks.run_with_priority(self, pid, backend.run(command)).await
     }
 }

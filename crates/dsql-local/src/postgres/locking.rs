@@ -1,4 +1,4 @@
-//! Which rows a statement with FOR UPDATE or FOR KEY SHARE locks: the same query, for the places of its rows.
+//! Finds the rows that FOR UPDATE or FOR KEY SHARE locks: the same query, selecting ctids.
 
 use sqlparser::ast::{
     Expr, GroupByExpr, Ident, LockClause, LockType, Query, Select, SelectItem, SetExpr, TableFactor,
@@ -10,23 +10,20 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 use std::ops::ControlFlow;
 
-use super::journal::Strength;
+use super::change_log::LockStrength;
 use crate::builtin::syntax;
 use crate::error::SqlError;
 use crate::statement::{Statement, tokens};
 
-/// A query for the tables and places of the rows that are locked, two columns for each table.
+/// A query for the tables and ctids of locked rows: two columns for each table.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Locking {
+pub(super) struct LockQuery {
     pub(super) sql: String,
-    pub(super) strength: Strength,
+    pub(super) strength: LockStrength,
 }
 
-/// One for each place in the statement that locks.
-///
-/// # Errors
-/// If the statement locks rows in a way that cannot be followed here.
-pub(super) fn locking(statement: &Statement) -> Result<Vec<Locking>, SqlError> {
+/// The queries for the rows that a statement locks, one for each locking clause.
+pub(super) fn locking(statement: &Statement) -> Result<Vec<LockQuery>, SqlError> {
     if !locks(statement) {
         return Ok(Vec::new());
     }
@@ -39,16 +36,16 @@ pub(super) fn locking(statement: &Statement) -> Result<Vec<Locking>, SqlError> {
     }
 }
 
-/// Whether it has a locking clause.
+/// Whether a statement has a locking clause.
 pub(super) fn locks(statement: &Statement) -> bool {
-    statement.has_letters("for") && {
+    statement.contains_ignore_case("for") && {
         let words = tokens(statement.text());
         let follows = |next: &[&str]| words.windows(next.len()).any(|words| words == next);
         follows(&["FOR", "UPDATE"]) || follows(&["FOR", "KEY", "SHARE"])
     }
 }
 
-/// A view's rows have no place: the client did not ask for one, and is told what it did ask for.
+/// Rows of a view have no ctid. The client did not select one, so it gets an error about its own statement.
 pub(super) fn explained(error: SqlError) -> SqlError {
     let placeless =
         error.code == "42703" && [".tableoid", ".ctid"].iter().any(|place| error.message.contains(place));
@@ -68,7 +65,7 @@ fn parse(sql: &str) -> Result<Option<Vec<sqlparser::ast::Statement>>, SqlError> 
         return Err(SqlError::new("54001", "the statement is nested too deeply"));
     }
     tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
-    // The parser does not know FOR KEY SHARE; and FOR SHARE is refused before.
+    // The parser does not know FOR KEY SHARE. FOR SHARE was refused before.
     let is = |token: &Token, keyword: Keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
     let mut at = 1;
     while at + 1 < tokens.len() {
@@ -85,7 +82,7 @@ fn parse(sql: &str) -> Result<Option<Vec<sqlparser::ast::Statement>>, SqlError> 
 }
 
 #[derive(Default)]
-struct Found(Vec<Locking>);
+struct Found(Vec<LockQuery>);
 
 impl Visitor for Found {
     type Break = &'static str;
@@ -101,8 +98,8 @@ impl Visitor for Found {
     }
 }
 
-/// The same query for places; also those of subqueries in FROM, which are locked with it.
-fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<Locking>, &'static str> {
+/// The same query for ctids, also for subqueries in FROM, which are locked with it.
+fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<LockQuery>, &'static str> {
     let SetExpr::Select(select) = &*query.body else { return Err("it locks rows of what is not a SELECT") };
     let (mut names, mut inner) = (Vec::new(), Vec::new());
     for factor in select.from.iter().flat_map(factors) {
@@ -137,7 +134,7 @@ fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<Locking>, &'static 
         return Err("it locks rows of what is no table's row");
     }
     let of = of(clause).map(|of| format!(" OF {of}")).unwrap_or_default();
-    // Which rows those are depends on the order only if there is a limit.
+    // The order matters only with a limit.
     let order_by = query.limit_clause.as_ref().and(query.order_by.clone());
     let body = Query {
         body: Box::new(SetExpr::Select(Box::new(places))),
@@ -146,11 +143,11 @@ fn rewrite(query: &Query, clause: &LockClause) -> Result<Vec<Locking>, &'static 
         ..query.clone()
     };
     let (strength, words) = match clause.lock_type {
-        LockType::Update => (Strength::Update, "UPDATE"),
-        LockType::Share => (Strength::KeyShare, "KEY SHARE"),
+        LockType::Update => (LockStrength::Update, "UPDATE"),
+        LockType::Share => (LockStrength::KeyShare, "KEY SHARE"),
     };
     let nonblock = clause.nonblock.as_ref().map(|how| format!(" {how}")).unwrap_or_default();
-    inner.push(Locking { sql: format!("{body} FOR {words}{of}{nonblock}"), strength });
+    inner.push(LockQuery { sql: format!("{body} FOR {words}{of}{nonblock}"), strength });
     Ok(inner)
 }
 
@@ -172,14 +169,14 @@ fn factors(from: &TableWithJoins) -> Vec<&TableFactor> {
 mod tests {
     use super::*;
 
-    fn of(sql: &str) -> Result<Vec<(String, Strength)>, SqlError> {
+    fn of(sql: &str) -> Result<Vec<(String, LockStrength)>, SqlError> {
         let found = locking(&Statement::split(sql)[0])?;
         Ok(found.into_iter().map(|locking| (locking.sql, locking.strength)).collect())
     }
 
     #[test]
     fn the_same_query_for_places() {
-        let (update, share) = (Strength::Update, Strength::KeyShare);
+        let (update, share) = (LockStrength::Update, LockStrength::KeyShare);
         for (sql, expected, strength) in [
             (
                 "SELECT a, b FROM t WHERE id = $1 FOR UPDATE",
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_locks_nothing_is_left_alone() {
+    fn a_statement_without_locks_needs_no_query() {
         for sql in [
             "SELECT 'for update'",
             "UPDATE t SET a = 1",
@@ -229,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused_with_the_reason() {
+    fn a_lock_that_cannot_be_followed_is_refused_with_the_reason() {
         let error = of("SELECT * FROM generate_series(1, 2) g FOR UPDATE").unwrap_err();
         assert_eq!(error.code, "0A000");
         assert!(error.detail.is_some() && error.hint.is_some());

@@ -1,4 +1,4 @@
-//! What must be looked up in the catalog before a statement runs: afterwards it would be too late to know.
+//! Checks that must read the catalog before a statement runs, because the statement changes it.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -13,10 +13,7 @@ use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement, spans};
 
-/// The question whose answer, if there is one, is why a statement is refused: SQLSTATE and message.
-///
-/// # Errors
-/// The refusal, if it needs no question.
+/// A query whose result, if any, is why a statement is refused: SQLSTATE and message.
 pub(super) fn question(statement: &Statement, rules: Rules) -> Result<Option<String>, SqlError> {
     match statement.kind() {
         Kind::Ddl if statement.begins(&["ALTER", "TABLE"]) => Ok(drops(statement.text())),
@@ -25,7 +22,7 @@ pub(super) fn question(statement: &Statement, rules: Rules) -> Result<Option<Str
     }
 }
 
-/// A primary key stays: neither its columns nor the constraint can be dropped.
+/// A primary key is permanent: neither its columns nor the constraint can be dropped.
 fn drops(text: &str) -> Option<String> {
     let spans = spans(text);
     let word = |at: usize| spans.get(at).map_or("", |(token, _)| token.as_str());
@@ -37,7 +34,7 @@ fn drops(text: &str) -> Option<String> {
     let relation = literal(text.get(spans[name].1.start..spans.get(end)?.1.end)?);
     let mut questions = Vec::new();
     for at in (end + 1..spans.len()).filter(|at| word(*at) == "DROP") {
-        // ALTER COLUMN c DROP DEFAULT and the like.
+        // For example `ALTER COLUMN c DROP DEFAULT`.
         if word(at - 2) == "ALTER" || (word(at - 2) == "COLUMN" && word(at - 3) == "ALTER") {
             continue;
         }
@@ -61,12 +58,12 @@ fn drops(text: &str) -> Option<String> {
     (!questions.is_empty()).then(|| questions.join(" UNION ALL "))
 }
 
-/// FOR UPDATE is for one table whose whole key is given.
+/// FOR UPDATE needs one table and its whole primary key.
 fn locks(text: &str) -> Result<Option<String>, SqlError> {
     if !text.to_ascii_uppercase().contains("UPDATE") {
         return Ok(None);
     }
-    // What cannot be read here is for the database to refuse.
+    // PostgreSQL reports the syntax error.
     let Ok(ast) = syntax::parse(text) else { return Ok(None) };
     let mut locks = Locks(Vec::new());
     let outcome = ast.visit(&mut locks);
@@ -76,7 +73,6 @@ fn locks(text: &str) -> Result<Option<String>, SqlError> {
     }
 }
 
-/// The questions about each query that locks rows.
 struct Locks(Vec<String>);
 
 impl Visitor for Locks {
@@ -101,7 +97,7 @@ fn several() -> SqlError {
     SqlError::unsupported("locking clause such as FOR UPDATE can be applied on a single table")
 }
 
-/// Whether the key of the one table is fixed; none if there is not one table.
+/// A query that checks the key of the only table; none if there is not exactly one table.
 fn locked(select: &Select) -> Option<String> {
     let [from] = &select.from[..] else { return None };
     let TableFactor::Table { name, .. } = &from.relation else { return None };
@@ -122,7 +118,6 @@ fn locked(select: &Select) -> Option<String> {
     ))
 }
 
-/// The columns that a condition fixes for certain.
 fn equalities(condition: &Expr, fixed: &mut BTreeSet<String>) {
     let column = |expr: &Expr| -> Option<Ident> {
         match expr {
@@ -157,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_is_asked_about_with_its_table_and_its_name() {
+    fn a_drop_is_checked_with_its_table_and_its_name() {
         let sql =
             asked("ALTER TABLE IF EXISTS s.\"T\" ADD b int, DROP COLUMN IF EXISTS id, DROP CONSTRAINT k")
                 .unwrap()
@@ -175,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_asked_about_with_the_columns_that_are_fixed() {
+    fn a_lock_is_checked_with_the_columns_that_are_fixed() {
         let sql = asked("SELECT v FROM ck WHERE A = 1 AND ($1 = ck.b) AND c > 1 AND d = e FOR UPDATE")
             .unwrap()
             .unwrap();
@@ -202,7 +197,7 @@ mod tests {
             ),
         ) {
             for head in ["ALTER TABLE", "SELECT 1 FROM a WHERE"] {
-                // Whatever it asks, it asks for a refusal.
+                // Every query is for a refusal.
                 if let Ok(Some(question)) = asked(&format!("{head} {}", words.join(" "))) {
                     prop_assert!(question.starts_with("SELECT '0A000'"));
                 }

@@ -1,11 +1,11 @@
-//! How names and texts are written in statements of the emulator's own.
+//! Quoting for the emulator's own statements.
 
-/// A text, whatever is in it; also where a backslash is one in any text.
+/// A string literal, safe with and without `standard_conforming_strings`.
 pub(super) fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// A name, whatever is in it.
+/// A quoted identifier.
 pub(super) fn name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gets_out_of_its_quotes() {
+    fn quoting_is_safe() {
         assert_eq!(literal(r"a'b\'c"), r"E'a''b\\''c'");
         assert_eq!(name("a\"b"), "\"a\"\"b\"");
     }

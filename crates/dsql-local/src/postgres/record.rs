@@ -1,17 +1,15 @@
-//! A row as PostgreSQL writes it: `(1,"a ""b""",)`.
+//! Parses PostgreSQL's text format of a row: `(1,"a ""b""",)`.
 
 use bytes::Bytes;
 
 /// The values of some columns; none for NULL.
 pub(super) type Key = Vec<Option<Bytes>>;
 
-/// The values of the columns at these positions.
 pub(super) fn key(row: &[u8], positions: &[usize]) -> Key {
     let fields = fields(row);
     positions.iter().map(|at| fields.get(*at).cloned().flatten()).collect()
 }
 
-/// All values, in order.
 fn fields(row: &[u8]) -> Vec<Option<Bytes>> {
     let inside = row.strip_prefix(b"(").and_then(|row| row.strip_suffix(b")")).unwrap_or(row);
     let (mut fields, mut field, mut present, mut quoted) = (Vec::new(), Vec::new(), false, false);

@@ -1,41 +1,41 @@
-//! Does what is in a journal again.
+//! Repeats the changes of a log.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
 use super::backend::Backend;
-use super::journal::{Change, Entry, Journal, Places, Row, Strength};
+use super::change_log::{Change, ChangeLog, Entry, LockStrength, Row, RowLocations};
 use super::request::Request;
-use super::shape::{Shape, Shapes};
+use super::table_info::{TableCache, TableInfo};
 use crate::engine::Oid;
 use crate::error::SqlError;
 
-/// How many statements are sent at a time.
+/// How many statements are sent together.
 const BATCH: usize = 64;
 
-/// Does it all again, in the same order, to the same rows and with the same values.
+/// Repeats all changes in the same order, on the same rows and with the same values.
 ///
 /// # Errors
-/// As the database says it: 40001 if another transaction has changed one of the rows since, 23505 or 23503 if another has
-/// made a row that stands in the way, or removed one that is needed.
+/// 40001 if another transaction has changed one of the rows; 23505 or 23503 if another has inserted a row
+/// with the same key, or deleted a row that is needed.
 pub(super) async fn replay(
     backend: &mut Backend,
-    journal: &mut Journal,
-    (shapes, version): (&Shapes, Option<u64>),
+    log: &mut ChangeLog,
+    (tables, version): (&TableCache, Option<u64>),
 ) -> Result<(), SqlError> {
-    let mut places = Places::default();
+    let mut locations = RowLocations::default();
     let mut batch = Batch::default();
-    for group in groups(journal.entries()) {
-        let shape = shapes.of(group.table, version, backend).await?;
-        // Where a row went is known when the answer is there.
+    for group in groups(&log.entries) {
+        let table = tables.of(group.table, version, backend).await?;
+        // The new ctid of a row is known only after the response.
         if batch.groups.len() == BATCH || group.entries.iter().any(|entry| batch.has_touched(entry)) {
-            batch.send(backend, &mut places).await?;
+            batch.send(backend, &mut locations).await?;
         }
-        batch.add(group, &shape, &places);
+        batch.add(group, &table, &locations);
     }
-    batch.send(backend, &mut places).await?;
-    journal.moved(places);
+    batch.send(backend, &mut locations).await?;
+    log.set_locations(locations);
     Ok(())
 }
 
@@ -54,14 +54,14 @@ impl Verb {
             Change::Insert(_) => Self::Insert,
             Change::Update(..) => Self::Update,
             Change::Delete(_) => Self::Delete,
-            Change::Lock(Strength::Update) => Self::LockForUpdate,
-            Change::Lock(Strength::KeyShare) => Self::LockForKeyShare,
+            Change::Lock(LockStrength::Update) => Self::LockForUpdate,
+            Change::Lock(LockStrength::KeyShare) => Self::LockForKeyShare,
         }
     }
 }
 
-/// What one statement did to rows of one table in a row. It is done in one statement again, as some things are checked at the
-/// end of a statement.
+/// Consecutive changes of one statement in one table. They run as one statement again, because some
+/// constraints are checked at its end.
 #[derive(Debug)]
 struct Group<'a> {
     table: Oid,
@@ -89,7 +89,6 @@ fn groups(entries: &[Entry]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Statements that are sent together.
 #[derive(Default)]
 struct Batch<'a> {
     request: Request,
@@ -102,17 +101,17 @@ impl<'a> Batch<'a> {
         self.touched.contains(&(entry.table, entry.row))
     }
 
-    fn add(&mut self, group: Group<'a>, shape: &Shape, places: &Places) {
-        self.request.parse(&sql(group.verb, shape), &[]);
+    fn add(&mut self, group: Group<'a>, table: &TableInfo, locations: &RowLocations) {
+        self.request.parse(&sql(group.verb, table), &[]);
         let mut given = Vec::new();
         if matches!(group.verb, Verb::Insert | Verb::Update) {
             given.push(Some(array(group.entries.iter().map(|entry| entry.change.after().cloned()))));
         }
         if group.verb != Verb::Insert {
-            // A row that is not there any more has no place, and nothing is done to it.
-            let place =
-                |entry: &&Entry| places.place(entry.table, entry.row).map(|place| place.to_string().into());
-            given.push(Some(array(group.entries.iter().map(place))));
+            // A row that no longer exists has no ctid, and nothing is done to it.
+            let ctid =
+                |entry: &&Entry| locations.ctid(entry.table, entry.row).map(|ctid| ctid.to_string().into());
+            given.push(Some(array(group.entries.iter().map(ctid))));
         }
         self.request.bind_texts(&given);
         self.request.execute();
@@ -120,7 +119,7 @@ impl<'a> Batch<'a> {
         self.groups.push(group);
     }
 
-    async fn send(&mut self, backend: &mut Backend, places: &mut Places) -> Result<(), SqlError> {
+    async fn send(&mut self, backend: &mut Backend, locations: &mut RowLocations) -> Result<(), SqlError> {
         let Self { mut request, groups, .. } = std::mem::take(self);
         if groups.is_empty() {
             return Ok(());
@@ -128,7 +127,7 @@ impl<'a> Batch<'a> {
         request.sync();
         let (mut answered, mut made) = (0, 0);
         backend
-            .ask(request, |tag, body| {
+            .request(request, |tag, body| {
                 match tag {
                     b'C' => (answered, made) = (answered + 1, 0),
                     b'N' => {
@@ -138,8 +137,8 @@ impl<'a> Batch<'a> {
                         if report.before.is_none() {
                             made += 1;
                         }
-                        // What comes with it, such as a cascade, is about rows that were there.
-                        places.follow(&report, row.unwrap_or(Row::Made(u32::MAX)));
+                        // Other reports, such as those of a cascade, are about rows that exist.
+                        locations.follow(&report, row.unwrap_or(Row::Inserted(u32::MAX)));
                     }
                     _ => {}
                 }
@@ -149,7 +148,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// An array as PostgreSQL reads it.
+/// PostgreSQL's text format of an array.
 fn array(items: impl Iterator<Item = Option<Bytes>>) -> Bytes {
     let mut array = b"{".to_vec();
     for item in items {
@@ -174,30 +173,30 @@ fn array(items: impl Iterator<Item = Option<Bytes>>) -> Bytes {
     array.into()
 }
 
-/// The statement that does it, of all values and then all places.
-fn sql(verb: Verb, shape: &Shape) -> String {
-    let table = &shape.name;
-    // Names that no column has, as far as one can know.
+/// The statement for a group: its values, then its ctids.
+fn sql(verb: Verb, info: &TableInfo) -> String {
+    let table = &info.name;
+    // Unlikely names of columns.
     let of = |columns: &[String]| {
         columns.iter().map(|column| format!("\"?row\".{column}")).collect::<Vec<_>>().join(", ")
     };
     match verb {
         Verb::Insert => {
-            let (columns, values) = (shape.written.join(", "), of(&shape.written));
+            let (columns, values) = (info.written.join(", "), of(&info.written));
             format!(
                 "INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM unnest($1::text[]) \"?text\",
                  LATERAL (SELECT (\"?text\"::{table}).*) \"?row\""
             )
         }
-        // None of its columns can be changed, but it shall count as changed.
-        Verb::Update if shape.changed.is_empty() => {
+        // No column can be changed, but the row must count as changed.
+        Verb::Update if info.changed.is_empty() => {
             format!("SELECT $1::text[] FROM {table} WHERE ctid = ANY ($2::tid[]) FOR UPDATE")
         }
         Verb::Update => {
-            let (columns, values) = (shape.changed.join(", "), of(&shape.changed));
+            let (columns, values) = (info.changed.join(", "), of(&info.changed));
             format!(
                 "UPDATE {table} \"?old\" SET ({columns}) = (SELECT {values} FROM (SELECT (\"?new\".\"?text\"::{table}).*) \"?row\")
-                 FROM unnest($1::text[], $2::tid[]) \"?new\" (\"?text\", \"?place\") WHERE \"?old\".ctid = \"?new\".\"?place\""
+                 FROM unnest($1::text[], $2::tid[]) \"?new\" (\"?text\", \"?ctid\") WHERE \"?old\".ctid = \"?new\".\"?ctid\""
             )
         }
         Verb::Delete => format!("DELETE FROM {table} WHERE ctid = ANY ($1::tid[])"),
@@ -218,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn what_one_statement_did_is_done_in_one() {
+    fn changes_of_one_statement_are_replayed_as_one() {
         let entry = |statement: u32, table: Oid, row: u32, change: Change| Entry {
             statement,
             table,
-            row: Row::Made(row),
+            row: Row::Inserted(row),
             change,
         };
         let insert = || Change::Insert(Bytes::new());

@@ -1,33 +1,30 @@
-//! What is said to the server: messages of the extended protocol.
+//! Messages for the private PostgreSQL.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::engine::{Call, Oid};
-use crate::wire::Format;
+use crate::wire::{Format, put_count, put_message, put_string};
 
-/// Messages that are sent together.
 #[derive(Debug, Default)]
 pub(super) struct Request(BytesMut);
 
 impl Request {
-    /// The first message of a connection.
     pub(super) fn startup(parameters: &[(&str, &str)]) -> Self {
         let mut request = Self::default();
-        request.counted(|body| {
+        put_message(&mut request.0, None, |body| {
             body.put_u32(0x0003_0000);
             for (name, value) in parameters {
-                string(body, name);
-                string(body, value);
+                put_string(body, name);
+                put_string(body, value);
             }
             body.put_u8(0);
         });
         request
     }
 
-    /// Statements by the simple protocol.
     pub(super) fn query(sql: &str) -> Self {
         let mut request = Self::default();
-        request.message(b'Q', |body| string(body, sql));
+        request.message(b'Q', |body| put_string(body, sql));
         request
     }
 
@@ -35,21 +32,21 @@ impl Request {
         self.prepare("", sql, types);
     }
 
-    /// Has the server understand a statement, and keep it by a name.
+    /// Parses a statement and names it.
     pub(super) fn prepare(&mut self, name: &str, sql: &str, types: &[Oid]) {
         self.message(b'P', |body| {
-            string(body, name);
-            string(body, sql);
-            count(body, types.len());
+            put_string(body, name);
+            put_string(body, sql);
+            put_count(body, types.len());
             types.iter().for_each(|oid| body.put_u32(*oid));
         });
     }
 
-    /// Has the server forget a statement; also one that it does not know.
+    /// Closes a prepared statement, even one that does not exist.
     pub(super) fn close(&mut self, name: &str) {
         self.message(b'C', |body| {
             body.put_u8(b'S');
-            string(body, name);
+            put_string(body, name);
         });
     }
 
@@ -61,31 +58,30 @@ impl Request {
         self.message(b'D', |body| body.put_slice(b"P\0"));
     }
 
-    /// Binds the values of a call to a statement; the rows are wanted in these formats.
+    /// Binds the values of a call; `results` are the formats of the rows.
     pub(super) fn bind(&mut self, name: &str, call: &Call<'_>, results: &[Format]) {
         self.message(b'B', |body| {
-            string(body, "");
-            string(body, name);
+            put_string(body, "");
+            put_string(body, name);
             formats(body, call.formats);
-            count(body, call.values.len());
+            put_count(body, call.values.len());
             call.values.iter().for_each(|value| put_value(body, value.as_ref()));
             formats(body, results);
         });
     }
 
-    /// A statement without parameters whose rows are wanted as text.
+    /// Runs a statement without parameters, with rows as text.
     pub(super) fn whole(&mut self, sql: &str) {
         self.parse(sql, &[]);
         self.message(b'B', |body| body.put_slice(&[0; 8]));
         self.execute();
     }
 
-    /// Binds values in text; the rows are wanted as text, too.
     pub(super) fn bind_texts(&mut self, values: &[Option<Bytes>]) {
         self.message(b'B', |body| {
             body.put_slice(b"\0\0");
             formats(body, &[]);
-            count(body, values.len());
+            put_count(body, values.len());
             values.iter().for_each(|value| put_value(body, value.as_ref()));
             formats(body, &[]);
         });
@@ -104,31 +100,12 @@ impl Request {
     }
 
     fn message(&mut self, tag: u8, body: impl FnOnce(&mut BytesMut)) {
-        self.0.put_u8(tag);
-        self.counted(body);
+        put_message(&mut self.0, Some(tag), body);
     }
-
-    fn counted(&mut self, body: impl FnOnce(&mut BytesMut)) {
-        let start = self.0.len();
-        self.0.put_u32(0);
-        body(&mut self.0);
-        let length = u32::try_from(self.0.len() - start).unwrap_or(u32::MAX);
-        self.0[start..start + 4].copy_from_slice(&length.to_be_bytes());
-    }
-}
-
-fn string(body: &mut BytesMut, text: &str) {
-    body.put_slice(text.as_bytes());
-    body.put_u8(0);
-}
-
-/// The front took these counts from messages that write them in 16 bits as well.
-fn count(body: &mut BytesMut, items: usize) {
-    body.put_u16(u16::try_from(items).unwrap_or(u16::MAX));
 }
 
 fn formats(body: &mut BytesMut, formats: &[Format]) {
-    count(body, formats.len());
+    put_count(body, formats.len());
     formats.iter().for_each(|format| body.put_u16(u16::from(*format == Format::Binary)));
 }
 

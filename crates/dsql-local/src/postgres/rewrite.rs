@@ -1,11 +1,11 @@
-//! Statements that only the service has, in PostgreSQL's words; what they call is in `template.sql`.
+//! Translates the statements that only the service has. They call functions of `template.sql`.
 
 use std::sync::Arc;
 
 use super::quoting::literal;
 use crate::statement::{Statement, spans};
 
-/// What is sent to the server for a statement; `job` is the name of the job that it may submit.
+/// The SQL for the server; `job` is the id of the job that the statement may submit.
 pub(super) fn text(statement: &Statement, job: &str) -> Arc<str> {
     let text = statement.text();
     let rewritten = match (statement.word(0), statement.word(1)) {
@@ -18,7 +18,7 @@ pub(super) fn text(statement: &Statement, job: &str) -> Arc<str> {
     rewritten.map_or_else(|| text.clone(), Arc::from)
 }
 
-/// Whether it submits a job.
+/// Whether a statement submits a job.
 pub(super) fn submits(statement: &Statement) -> bool {
     let words: &[&[&str]] = &[
         &["CREATE", "INDEX", "ASYNC"],
@@ -28,7 +28,7 @@ pub(super) fn submits(statement: &Statement) -> bool {
     words.iter().any(|words| statement.begins(words))
 }
 
-/// `CREATE [UNIQUE] INDEX ASYNC ...`: never unique at first, as that would be looked at now.
+/// `CREATE [UNIQUE] INDEX ASYNC ...`. The index is not unique at first: that would be checked at once.
 fn index(text: &str, job: &str) -> Option<String> {
     let spans = spans(text);
     let unique = spans.get(1).is_some_and(|(token, _)| token == "UNIQUE");
@@ -47,7 +47,7 @@ fn validation(text: &str, job: &str) -> Option<String> {
     Some(format!("SELECT job_id FROM pg_catalog.dsql_local_validate('{job}', {table}, {constraint})"))
 }
 
-/// `ALTER TABLE t ADD COLUMN c text STORAGE PLAIN`: versions before 16 know this in two clauses only.
+/// `ALTER TABLE t ADD COLUMN c text STORAGE PLAIN`. PostgreSQL before 16 needs two clauses.
 fn storage(text: &str) -> Option<String> {
     let spans = spans(text);
     let word = |at: usize| spans.get(at).map_or("", |(token, _)| token.as_str());
@@ -63,16 +63,12 @@ fn storage(text: &str) -> Option<String> {
 fn mapping(text: &str) -> Option<String> {
     let spans = spans(text);
     let words: Vec<&str> = spans.iter().map(|(token, _)| token.as_str()).collect();
-    let (verb, [_, _, _, role, _, arn]) = match (&words[..], &spans[..]) {
-        (["AWS", "IAM", "GRANT", _, "TO", "'"], [a, b, c, role, to, arn]) => {
-            ("GRANT", [a, b, c, role, to, arn])
-        }
-        (["AWS", "IAM", "REVOKE", _, "FROM", "'"], [a, b, c, role, from, arn]) => {
-            ("REVOKE", [a, b, c, role, from, arn])
-        }
+    let verb = match words[..] {
+        ["AWS", "IAM", "GRANT", _, "TO", "'"] => "GRANT",
+        ["AWS", "IAM", "REVOKE", _, "FROM", "'"] => "REVOKE",
         _ => return None,
     };
-    let (role, arn) = (literal(&text[role.1.clone()]), &text[arn.1.clone()]);
+    let (role, arn) = (literal(&text[spans[3].1.clone()]), &text[spans[5].1.clone()]);
     Some(format!("CALL pg_catalog.dsql_local_iam_change('{verb}', {role}, {arn})"))
 }
 
@@ -86,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_service_has_is_put_in_other_words() {
+    fn statements_of_the_service_are_translated() {
         for (sql, expected) in [
             (
                 "create unique index async \"a'b\" on t (v)",

@@ -1,48 +1,44 @@
-//! Who may connect.
+//! The roles that may connect.
 
 use std::sync::Arc;
 
 use super::Inner;
-use super::backend::Body;
 use super::quoting::literal;
-use super::request::Request;
 use super::server::SUPERUSER;
 use crate::error::SqlError;
 
-/// Who is there from the beginning, and whose token is another than all others'.
+/// The role that always exists, and has its own kind of token.
 const ADMIN: &str = "admin";
 
-/// A role. Another one may have the same name later: then it is not the same, and does not get its connections.
+/// A role. If it is dropped and created again, the new one has another OID and does not get the old
+/// connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Role {
     pub(super) name: Arc<str>,
-    /// Its number; none for those that are always there.
-    number: Option<String>,
+    /// None for the roles that always exist.
+    oid: Option<String>,
 }
 
 impl Role {
-    /// The one that owns the server.
     pub(super) fn superuser() -> Self {
-        Self { name: SUPERUSER.into(), number: None }
+        Self { name: SUPERUSER.into(), oid: None }
     }
-}
 
-impl Role {
-    /// One that owns something, as the server writes its name.
+    /// The owner of an object, from the name as the server quotes it.
     pub(super) fn owner(written: &str) -> Self {
         let name = written
             .strip_prefix('"')
             .and_then(|name| name.strip_suffix('"'))
             .map(|name| name.replace("\"\"", "\""));
-        Self { name: name.unwrap_or_else(|| written.to_owned()).into(), number: None }
+        Self { name: name.unwrap_or_else(|| written.to_owned()).into(), oid: None }
     }
 }
 
 impl Inner {
-    /// A role that may connect: `admin`, or one that may log in and is mapped to somebody of the cloud's.
+    /// Looks up a role that may connect: `admin`, or one with LOGIN that is mapped to an IAM identity.
     pub(super) async fn role(&self, name: &str) -> Result<Role, SqlError> {
         if name == ADMIN {
-            return Ok(Role { name: name.into(), number: None });
+            return Ok(Role { name: name.into(), oid: None });
         }
         let mut backend = self.backend(&Role::superuser(), &[]).await?;
         let sql = format!(
@@ -50,20 +46,11 @@ impl Inner {
              FROM pg_catalog.pg_roles WHERE NOT rolsuper AND rolname = {}",
             literal(name)
         );
-        let mut found = None;
-        let take = |tag: u8, row: Body| {
-            if tag == b'D' {
-                let [number, may_log_in] = row.texts()?;
-                found = Some((number, may_log_in == "t"));
-            }
-            Ok(())
-        };
-        let asked = backend.ask(Request::query(&sql), take).await;
-        self.give_back(backend);
-        asked?;
-        match found {
-            Some((number, true)) => Ok(Role { name: name.into(), number: Some(number) }),
-            Some((_, false)) => Err(SqlError::access_denied()),
+        let found = backend.rows(&sql).await;
+        self.release(backend);
+        match found?.pop() {
+            Some([oid, may_log_in]) if may_log_in == "t" => Ok(Role { name: name.into(), oid: Some(oid) }),
+            Some(_) => Err(SqlError::access_denied()),
             None => {
                 let message = format!("unable to accept connection, role \"{name}\" does not exist");
                 Err(SqlError::new("28000", message))

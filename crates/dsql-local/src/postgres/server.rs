@@ -1,4 +1,4 @@
-//! A private PostgreSQL: found, made from a template, started, and gone when its owner is.
+//! Finds, prepares, starts and stops a private PostgreSQL.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -10,28 +10,27 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 
-/// Who owns the server underneath. Sessions never run as this role.
+/// The owner of the private server. Sessions never use this role.
 pub(super) const SUPERUSER: &str = "dsql_local";
-/// What makes an empty PostgreSQL an empty cluster of the service.
+/// Turns an empty PostgreSQL into an empty cluster of the service.
 const TEMPLATE: &str = include_str!("template.sql");
-/// The socket's file; the port is part of its name and means nothing else.
+/// The socket. The port is only a part of its name.
 pub(super) const SOCKET: &str = ".s.PGSQL.5432";
-/// The server says so when it can be used.
+/// The server logs this when it accepts connections.
 const READY: &str = "database system is ready to accept connections";
-/// The first line of the keeper.
+/// The prefix of the first line that the script prints.
 const DIRECTORY: &str = "directory=";
-/// Where distributions put it when it is not on the PATH.
-const HOUSES: &str = "/usr/lib/postgresql";
-/// Where programs for root are: not every root has them on the PATH.
+/// Where distributions install PostgreSQL if it is not on the PATH.
+const INSTALLED: &str = "/usr/lib/postgresql";
+/// Where root's programs are, if they are not on the PATH.
 const SYSTEM: &str = "/usr/sbin:/sbin";
-/// Runs a program as another user.
 const RUNUSER: &str = "runuser";
 
-/// Keeps the server for as long as its input stays open: also a kill of the emulator closes that. It makes, owns and
-/// removes every file, so that all of them belong to the user it runs as.
+/// Runs the server as long as its own stdin is open. Even a kill of the emulator closes that. The script
+/// creates and removes every file, so that all files belong to its user.
 const KEEPER: &str = r#"
 set -eu
-# Whoever reads may be gone; then it shall go the usual way.
+# If the reader of the output is gone, the script must still clean up.
 trap '' PIPE
 umask 077
 cd /
@@ -47,10 +46,10 @@ if [ ! -e "$template" ]; then
   "$bin/initdb" -D "$made" -U "$superuser" -A trust -E UTF8 --locale=C -T simple --wal-segsize=1 --no-sync --no-instructions
   printf '%s\n\n' "$sql" |
     "$bin/postgres" --single -O -j -D "$made" -c fsync=off -c exit_on_error=on postgres >/dev/null
-  # Another start may have been faster.
+  # Another start may have created it meanwhile.
   mv -T "$made" "$template" || [ -e "$template" ]
 fi
-[ -O "$template/PG_VERSION" ] || { echo "$template belongs to somebody else: set TMPDIR to another directory (in code: Config::cache)"; exit 1; }
+[ -O "$template/PG_VERSION" ] || { echo "$template belongs to another user: set TMPDIR to another directory (in code: Config::cache)"; exit 1; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dsql-local-pg-XXXXXX")
 cp -r "$template" "$dir/data"
 echo "directory=$dir"
@@ -60,12 +59,11 @@ echo "directory=$dir"
   -c client_connection_check_interval=100ms -c log_min_messages=log -c log_destination=stderr &
 server=$!
 cat >/dev/null
-# What it holds is thrown away: it need not write anything down.
+# The data is discarded, so an immediate shutdown is enough.
 kill -QUIT "$server" || true
 wait "$server" || true
 "#;
 
-/// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
     keeper: Child,
@@ -75,11 +73,11 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn start(cache: &Path) -> Result<Self, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let programs = find(&path, Path::new(HOUSES))?;
+        let programs = find(&path, Path::new(INSTALLED))?;
         let mut command = shell(&path)?;
         command.args(["-c", KEEPER, "dsql-local"]).arg(&programs).arg(cache);
         command.args([SUPERUSER, TEMPLATE, &digest()]);
-        // A Ctrl-C at the terminal is for the emulator, which then lets go.
+        // Ctrl-C must reach the emulator only, which then stops the server.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let failed = |error| Error::Engine(format!("PostgreSQL in {}: {error}", programs.display()));
         let keeper = command.spawn().map_err(|error| {
@@ -87,7 +85,7 @@ impl Server {
         })?;
         let mut server = Self { keeper, directory: PathBuf::new() };
         let mut said = String::new();
-        // Read until it is ready and no further: the server does without a reader.
+        // Read only until it is ready: the server does not need a reader.
         for line in server.keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
             let line = line.map_err(failed)?;
             if let Some(directory) = line.strip_prefix(DIRECTORY) {
@@ -110,18 +108,18 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
-        // Until its files are gone. It has no other owner: an error here means that it is gone already.
+        // Waits until the files are gone. An error means that the process is gone already.
         drop(self.keeper.wait());
     }
 }
 
-/// Names the template after all that it is made by, so that none of another build is taken for it.
+/// Names the template by its content, so that another build uses another one.
 fn digest() -> String {
     let digest = Sha256::new().chain_update(KEEPER).chain_update(TEMPLATE).finalize();
-    digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest[..6])
 }
 
-/// A shell that is not root's: PostgreSQL refuses to run as root, and rightly.
+/// A shell that does not run as root, because PostgreSQL refuses to.
 fn shell(path: &OsStr) -> Result<Command, Error> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Command::new("sh"));
@@ -132,13 +130,13 @@ fn shell(path: &OsStr) -> Result<Command, Error> {
     let user = user.ok_or_else(|| {
         Error::Engine("PostgreSQL must not run as root, and there is no user postgres or nobody".to_owned())
     })?;
-    let mut command = Command::new(become_another(path, SYSTEM, user)?);
+    let mut command = Command::new(run_as_other_user(path, SYSTEM, user)?);
     command.args(["-u", user, "--", "sh"]);
     Ok(command)
 }
 
-/// The program that lets root be another user.
-fn become_another(path: &OsStr, system: &str, user: &str) -> Result<PathBuf, Error> {
+/// The program with which root runs a command as another user.
+fn run_as_other_user(path: &OsStr, system: &str, user: &str) -> Result<PathBuf, Error> {
     let places = std::env::split_paths(path).chain(std::env::split_paths(system));
     places.map(|place| place.join(RUNUSER)).find(|program| program.is_file()).ok_or_else(|| {
         let remedy = "install util-linux, or start it as another user than root";
@@ -148,19 +146,19 @@ fn become_another(path: &OsStr, system: &str, user: &str) -> Result<PathBuf, Err
     })
 }
 
-/// The directory with PostgreSQL's programs: the one on the PATH, or else the newest.
-fn find(path: &OsStr, houses: &Path) -> Result<PathBuf, Error> {
+/// The directory with PostgreSQL's programs: on the PATH, or the newest version.
+fn find(path: &OsStr, installed: &Path) -> Result<PathBuf, Error> {
     let on_path = std::env::split_paths(path).find(|directory| complete(directory));
-    on_path.or_else(|| newest(houses)).ok_or_else(|| {
-        let remedy = "install it (apt-get install postgresql), or choose the builtin engine";
-        Error::Engine(format!("no PostgreSQL on the PATH or in {}: {remedy}", houses.display()))
+    on_path.or_else(|| newest(installed)).ok_or_else(|| {
+        let remedy = "install it (apt-get install postgresql), or use the builtin engine";
+        Error::Engine(format!("no PostgreSQL on the PATH or in {}: {remedy}", installed.display()))
     })
 }
 
-fn newest(houses: &Path) -> Option<PathBuf> {
-    let versions = std::fs::read_dir(houses).ok()?.flatten().filter_map(|house| {
-        let version: u32 = house.file_name().to_str()?.parse().ok()?;
-        let programs = house.path().join("bin");
+fn newest(installed: &Path) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(installed).ok()?.flatten().filter_map(|entry| {
+        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let programs = entry.path().join("bin");
         complete(&programs).then_some((version, programs))
     });
     versions.max().map(|(_, programs)| programs)
@@ -175,11 +173,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_becomes_another_without_its_own_programs_on_the_path() {
+    fn root_finds_runuser_outside_of_the_path() {
         let system = tempfile::tempdir().unwrap();
         let runuser = system.path().join("runuser");
         std::fs::write(&runuser, "").unwrap();
-        let found = |path: &str, system: &str| become_another(path.as_ref(), system, "nobody");
+        let found = |path: &str, system: &str| run_as_other_user(path.as_ref(), system, "nobody");
         let place = system.path().to_str().unwrap();
         assert_eq!(found("/nowhere", place).unwrap(), runuser);
         assert_eq!(found(place, "/nowhere").unwrap(), runuser);
@@ -189,18 +187,18 @@ mod tests {
 
     #[test]
     fn the_newest_version_that_is_complete_is_taken() {
-        let houses = tempfile::tempdir().unwrap();
+        let installed = tempfile::tempdir().unwrap();
         for (version, programs) in
             [("9", &["initdb", "postgres"][..]), ("15", &["initdb", "postgres"]), ("16", &["psql"])]
         {
-            let bin = houses.path().join(version).join("bin");
+            let bin = installed.path().join(version).join("bin");
             std::fs::create_dir_all(&bin).unwrap();
             programs.iter().for_each(|program| std::fs::write(bin.join(program), "").unwrap());
         }
-        let find = |path: &str, houses: &Path| find(path.as_ref(), houses);
-        assert_eq!(find("", houses.path()).unwrap(), houses.path().join("15/bin"));
-        let old = houses.path().join("9/bin");
-        assert_eq!(find(old.to_str().unwrap(), houses.path()).unwrap(), old);
+        let find = |path: &str, installed: &Path| find(path.as_ref(), installed);
+        assert_eq!(find("", installed.path()).unwrap(), installed.path().join("15/bin"));
+        let old = installed.path().join("9/bin");
+        assert_eq!(find(old.to_str().unwrap(), installed.path()).unwrap(), old);
         let remedy = find("", &old).unwrap_err().to_string();
         assert!(remedy.contains("apt-get install postgresql"), "{remedy}");
     }

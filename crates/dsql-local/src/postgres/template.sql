@@ -1,15 +1,15 @@
--- What an empty cluster has beyond PostgreSQL's own, and what it lacks. Run once, in single-user mode, where the system
--- catalog can be changed; a statement ends with a semicolon and an empty line. What is the emulator's own is in
--- pg_catalog, under names that begin with dsql_local_.
+-- Turns an empty PostgreSQL into an empty cluster of the service. It runs once, in single-user mode, where the system catalog
+-- can be changed; a statement ends with a semicolon and an empty line. The emulator's own objects are in pg_catalog, with the
+-- prefix dsql_local_.
 
--- The service has one database; and what is not there need not be copied.
+-- The service has one database, and the template databases would have to be copied at each start.
 UPDATE pg_database SET datistemplate = false;
 
 DROP DATABASE template0;
 
 DROP DATABASE template1;
 
--- Whoever owns the database owns the schema public. Roles that could reach the machine are not there to be granted.
+-- The owner of the database owns the schema public. Roles that give access to the machine are removed.
 CREATE ROLE admin LOGIN CREATEROLE;
 
 ALTER DATABASE postgres OWNER TO admin;
@@ -21,14 +21,14 @@ CREATE SCHEMA sys;
 
 GRANT USAGE ON SCHEMA sys TO PUBLIC;
 
--- The schemas of users' own.
+-- The schemas of users.
 CREATE VIEW pg_catalog.dsql_local_schemas AS
   SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys');
 
 GRANT SELECT ON pg_catalog.dsql_local_schemas TO PUBLIC;
 
--- Jobs. An index is made with the statement, not valid and not kept up to date; its job builds it. The emulator names a
--- job, so that it keeps its name if the statement must be run again.
+-- Jobs. The statement creates the index, invalid and not maintained; its job builds it. The emulator chooses the id of a job,
+-- so that the id stays the same if the statement has to run again.
 
 CREATE TABLE pg_catalog.dsql_local_jobs (
   job_id text PRIMARY KEY,
@@ -66,7 +66,7 @@ DECLARE
 BEGIN
   EXECUTE definition;
   made := (SELECT max(indexrelid) FROM pg_catalog.pg_index WHERE indexrelid > newest);
-  -- There is none if it was there already, and need not be made.
+  -- There is none if IF NOT EXISTS found an index.
   IF made IS NOT NULL THEN
     PERFORM pg_catalog.dsql_local_submit_index(job, made, uniquely);
     job_id := job;
@@ -92,7 +92,7 @@ BEGIN
     FROM pg_catalog.pg_class WHERE oid = target RETURNING dsql_local_jobs.job_id;
 END $$;
 
--- The emulator lets it wait for the job before it is run.
+-- The emulator waits for the job before it runs this procedure.
 CREATE PROCEDURE sys.wait_for_job(IN job_id text, INOUT succeeded boolean DEFAULT NULL)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -116,7 +116,7 @@ CREATE FUNCTION sys.current_transaction_id() RETURNS text LANGUAGE sql STABLE AS
 
 CREATE FUNCTION sys.cluster_size() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT pg_database_size(current_database()) $$;
 
--- Who may connect as which role.
+-- The IAM identities that may connect as a role.
 
 CREATE TABLE pg_catalog.dsql_local_iam (
   iam_oid bigint GENERATED ALWAYS AS IDENTITY (START 26398),
@@ -133,7 +133,7 @@ CREATE VIEW sys.iam_pg_role_mappings AS
 CREATE PROCEDURE pg_catalog.dsql_local_iam_change(verb text, named text, arn text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  -- The cast says if there is no such role.
+  -- The cast fails if there is no such role.
   member oid := named::regrole;
 BEGIN
   IF session_user <> 'admin' THEN
@@ -147,7 +147,7 @@ END $$;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA sys TO PUBLIC;
 
--- A column of type numeric without a precision has one.
+-- Gives a precision to numeric columns without one.
 CREATE FUNCTION pg_catalog.dsql_local_bare_numerics() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   UPDATE pg_attribute a SET atttypmod = (18 << 16) + 6 + 4 FROM pg_class c
@@ -155,7 +155,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     AND c.relnamespace IN (SELECT oid FROM dsql_local_schemas)
 $$;
 
--- Fails if a row is larger than the service takes. What is compressed counts as such, but not in a key.
+-- Fails if a row is larger than the service allows. Compressed values count compressed, but not in a key.
 CREATE FUNCTION pg_catalog.dsql_local_weigh(relation regclass, place tid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -192,7 +192,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- A row as it is written by default, whatever the session's settings are: others could not read it.
+-- A row in the default formats, whatever the session's settings are.
 CREATE FUNCTION pg_catalog.dsql_local_image(it anyelement) RETURNS text LANGUAGE plpgsql
 SET DateStyle = 'ISO, MDY' SET TimeZone = 'UTC' SET IntervalStyle = 'postgres' SET extra_float_digits = 1
 SET bytea_output = 'hex' AS $$
@@ -200,7 +200,7 @@ BEGIN
   RETURN it::text;
 END $$;
 
--- Tells of every row that changes: journal.rs has it from here.
+-- Reports every changed row to change_log.rs.
 CREATE FUNCTION pg_catalog.dsql_local_report() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   image text;
@@ -213,7 +213,7 @@ BEGIN
     RETURN NULL;
   END IF;
   image := CASE WHEN changed THEN pg_catalog.dsql_local_image(NEW) ELSE NEW::text END;
-  -- Smaller ones are within all limits.
+  -- A smaller row is within all limits.
   IF octet_length(image) > 1900 THEN
     PERFORM pg_catalog.dsql_local_weigh(TG_RELID, NEW.ctid);
   END IF;
@@ -227,9 +227,9 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Gives that to every table that has it not. Triggers go by their names: a row is told of before what its change brings about in
--- other tables, as that must come later when it is done again; but after what its end brings about, which must come before.
--- Nobody who lists triggers sees them.
+-- Attaches the trigger to every table that lacks it. Triggers run in the order of their names. An insert or update is reported
+-- before its cascades, which must follow it in a replay; a delete is reported after its cascades, which must precede it. The
+-- triggers are internal, so that no list of triggers shows them.
 CREATE FUNCTION pg_catalog.dsql_local_attach() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -247,7 +247,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Which version it is.
+-- The version that the service reports.
 
 DELETE FROM pg_proc WHERE oid = 'pg_catalog.version()'::regprocedure;
 
@@ -275,7 +275,7 @@ CREATE OR REPLACE VIEW pg_catalog.pg_settings AS
     sourcefile, sourceline, pending_restart
   FROM pg_show_all_settings();
 
--- No extensions but the one that is there, no languages of text search.
+-- No extensions, and no text search languages.
 
 CREATE OR REPLACE VIEW pg_catalog.pg_available_extensions AS
   SELECT e.name, e.default_version, NULL::text COLLATE "C" AS installed_version, e.comment FROM pg_available_extensions() e WHERE false;
@@ -286,8 +286,8 @@ DELETE FROM pg_ts_config WHERE cfgname <> 'simple';
 
 DELETE FROM pg_ts_dict WHERE dictname LIKE '%\_stem';
 
--- Access methods by the service's names. The tables and indexes underneath keep PostgreSQL's, which its planner knows;
--- what is told of them does not. There, a primary key is the table, so all other columns are in it.
+-- The access methods of the service, in definitions only: tables and indexes keep PostgreSQL's, which its planner knows. In the
+-- service, a primary key is the table, so it includes all other columns.
 
 CREATE ACCESS METHOD btree_index TYPE INDEX HANDLER bthandler;
 

@@ -1,17 +1,17 @@
-//! What is refused inside of statements that are otherwise fine.
+//! Clauses that the service refuses.
 
 use super::{indexes, spec};
 use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement, names, tokens};
 
-/// Isolation levels that can be asked for in other databases.
+/// Isolation levels that the service does not have.
 const LEVELS: &[&[&str]] = &[&["SERIALIZABLE"], &["READ", "COMMITTED"], &["READ", "UNCOMMITTED"]];
-/// Types that are no types but abbreviations.
+/// Pseudo-types for columns with a sequence.
 const SERIALS: &[&str] = &["SERIAL", "SERIAL2", "SERIAL4", "SERIAL8", "BIGSERIAL", "SMALLSERIAL"];
-/// What makes a column more than a name and a type.
+/// Keywords that begin a column constraint.
 const CONSTRAINTS: &[&str] = &["CHECK", "DEFAULT", "GENERATED", "NOT", "UNIQUE", "PRIMARY", "REFERENCES"];
-/// How a sequence may be cached.
+/// Which cache sizes a sequence may have.
 const CACHE: &str = "please define CACHE greater than or equal to 65536 or equal to 1";
 
 pub(super) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
@@ -30,21 +30,25 @@ pub(super) fn refuse(message: impl Into<String>) -> Result<(), SqlError> {
     Err(SqlError::unsupported(message))
 }
 
-/// Whether these words follow each other somewhere.
+/// Whether these tokens follow each other.
 pub(super) fn has(tokens: &[String], words: &[&str]) -> bool {
     tokens.windows(words.len()).any(|window| window == words)
 }
 
-/// Whether a word is there outside of any parentheses.
+/// Whether a word is outside of all parentheses.
 pub(super) fn outside(tokens: &[String], word: &str) -> bool {
-    let mut depth = 0_usize;
-    tokens.iter().any(|token| {
+    depths(tokens).any(|(token, depth)| depth == 0 && token == word)
+}
+
+/// Each token with its nesting level; an opening parenthesis is inside its own level.
+pub(super) fn depths(tokens: &[String]) -> impl Iterator<Item = (&String, usize)> {
+    tokens.iter().scan(0_usize, |depth, token| {
         match token.as_str() {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
+            "(" => *depth += 1,
+            ")" => *depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth == 0 && token == word
+        Some((token, *depth))
     })
 }
 
@@ -63,7 +67,7 @@ fn query(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), S
         return refuse("locking clauses other than FOR UPDATE/FOR KEY SHARE are not supported");
     }
     let locks = |name: &String| name.starts_with("pg_advisory_") || name.starts_with("pg_try_advisory_");
-    if statement.has_letters("advisory_")
+    if statement.contains_ignore_case("advisory_")
         && let Some(function) = names(statement.text()).iter().find(|name| locks(name))
     {
         return refuse(format!("function {function} not supported"));
@@ -72,7 +76,7 @@ fn query(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), S
     if statement.kind() == Kind::Select && tokens.windows(2).any(into) {
         return refuse("unsupported statement: CreateTableAs");
     }
-    // A table or a column may have that name; then no method follows.
+    // A table or column may have this name; then no method follows.
     if tokens.windows(3).any(|window| window[0] == "TABLESAMPLE" && window[2] == "(") {
         return refuse("TABLESAMPLE clause not supported");
     }
@@ -102,7 +106,7 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
         ("CREATE", "SEQUENCE") if rules != Rules::Spec && !has(tokens, &["CACHE"]) => {
             refuse(format!("CREATE SEQUENCE is not supported without an explicit cache size. {CACHE}"))
         }
-        // It would change what the emulator's own connections go by.
+        // It would change the settings of the emulator's own connections.
         ("ALTER", "ROLE" | "USER") if outside(tokens, "SET") || outside(tokens, "RESET") => {
             refuse("unsupported statement: AlterRoleSet")
         }
@@ -142,7 +146,7 @@ fn table(tokens: &[String]) -> Result<(), SqlError> {
     serial(tokens)
 }
 
-/// An identity column says how its sequence is cached, in the parentheses behind it.
+/// The options of an identity column, in parentheses, must name the cache size.
 fn identities(tokens: &[String]) -> Result<(), SqlError> {
     let identity = |(_, pair): &(usize, &[String])| pair == &["AS", "IDENTITY"];
     for (at, _) in tokens.windows(2).enumerate().filter(identity) {
@@ -163,7 +167,7 @@ fn alteration(tokens: &[String]) -> Result<(), SqlError> {
     let unsupported = |what: &str| refuse(format!("unsupported ALTER TABLE {what} statement"));
     let later = |words: &[&str]| has(&tokens[2..], words);
     let constraints = CONSTRAINTS.iter().filter(|word| later(&[word])).count();
-    // IF NOT EXISTS is none.
+    // The NOT of IF NOT EXISTS does not count.
     if later(&["ADD", "COLUMN"]) && constraints > usize::from(later(&["IF", "NOT", "EXISTS"])) {
         return refuse("ALTER TABLE ADD COLUMN with constraint not supported");
     }
@@ -178,7 +182,7 @@ fn alteration(tokens: &[String]) -> Result<(), SqlError> {
         return unsupported("ENABLE ROW SECURITY");
     }
     if let Some(at) = tokens[2..].windows(2).position(|window| window == ["ALTER", "COLUMN"]) {
-        // Behind the column's name.
+        // After the column's name.
         let action: Vec<&str> = tokens[2..].iter().skip(at + 3).take(3).map(String::as_str).collect();
         let what = match action[..] {
             ["TYPE", ..] | ["SET", "DATA", ..] => "SET DATA TYPE",
@@ -191,7 +195,7 @@ fn alteration(tokens: &[String]) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// A column's type is the second word of its definition; its name may well be `serial`.
+/// A type is the second word of a column definition; the name may be `serial` too.
 fn serial(tokens: &[String]) -> Result<(), SqlError> {
     let before = ["(", ",", "COLUMN", "ADD", "EXISTS"];
     let is_type =
@@ -205,7 +209,7 @@ fn serial(tokens: &[String]) -> Result<(), SqlError> {
     }
 }
 
-/// What EXPLAIN would run or plan.
+/// Checks the statement inside an EXPLAIN.
 fn explained(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     let rest = statement.text().get("EXPLAIN".len()..).unwrap_or_default().trim_start();
     let analyze = |word: &&str| word.eq_ignore_ascii_case("ANALYZE");
@@ -215,7 +219,7 @@ fn explained(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
         None => rest,
     };
     let inner = Statement::split(rest);
-    // It explains no EXPLAIN: that is the database's to say.
+    // A nested EXPLAIN is a syntax error, which the database reports.
     let mut inner = inner.iter().filter(|inner| !inner.begins(&["EXPLAIN"]));
     inner.try_for_each(|inner| super::check(inner, rules))
 }

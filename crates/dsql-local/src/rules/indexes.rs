@@ -1,6 +1,6 @@
-//! What is refused of index definitions.
+//! What the service refuses in index definitions.
 
-use super::clauses::{has, outside, refuse};
+use super::clauses::{depths, has, outside, refuse};
 use crate::config::Rules;
 use crate::error::SqlError;
 
@@ -15,30 +15,17 @@ pub(super) fn check(tokens: &[String], rules: Rules) -> Result<(), SqlError> {
     if outside(tokens, "USING") {
         return refuse("USING not supported for CREATE INDEX");
     }
-    // No column has such a name without quotes.
+    // These are reserved words, so no column has such a name without quotes.
     if has(tokens, &["ASC"]) || has(tokens, &["DESC"]) {
         return refuse("specifying sort order not supported for index keys");
     }
     if rules == Rules::Spec && outside(tokens, "WHERE") {
         return refuse("WHERE not supported for CREATE INDEX");
     }
-    if rules == Rules::Spec && nested(tokens) {
+    if rules == Rules::Spec && depths(tokens).any(|(_, depth)| depth > 1) {
         return refuse("expressions not supported for index keys");
     }
     Ok(())
-}
-
-/// Whether there are parentheses in parentheses.
-fn nested(tokens: &[String]) -> bool {
-    let mut depth = 0_usize;
-    tokens.iter().any(|token| {
-        match token.as_str() {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth > 1
-    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! What the narrower rules of the specification refuse beyond today's. Where no text is known, it follows the others'.
+//! What the narrower rules of the specification refuse in addition. Where the text is not known, it follows
+//! the others.
 
 use super::clauses::{has, refuse};
 use crate::error::SqlError;
 use crate::statement::{Kind, Statement};
 
-/// Clauses of definitions that came later, and what is said about them.
+/// Clauses that the service supports only since later, and the errors.
 const LATER: &[(&[&str], &str)] = &[
     (&["CHECK", "("], "CHECK constraint not supported"),
     (&["REFERENCES"], "FOREIGN KEY constraint not supported"),
@@ -32,7 +33,7 @@ fn definition(statement: &Statement, tokens: &[String]) -> Result<(), SqlError> 
             if let Some((_, message)) = LATER.iter().find(|(words, _)| has(tokens, words)) {
                 return refuse(*message);
             }
-            // What is not a constraint, an identity and so on is a column, whether the word is there or not.
+            // Whatever is not one of these is a column, with or without the word COLUMN.
             match tokens.windows(2).skip(2).find(|pair| pair[0] == "DROP") {
                 _ if statement.word(0) != "ALTER" || statement.word(1) != "TABLE" => Ok(()),
                 Some([_, what]) if what == "CONSTRAINT" => {
@@ -54,7 +55,7 @@ mod tests {
     use crate::rules::refusal_by;
 
     #[test]
-    fn what_came_later_is_refused_only_by_the_narrower_rules() {
+    fn newer_features_are_refused_only_by_the_narrower_rules() {
         for sql in [
             "CREATE TABLE t (n int CHECK (n > 0))",
             "CREATE TABLE t (n int REFERENCES p (id))",

@@ -1,8 +1,8 @@
-//! The `options` of a start-up message: settings as a server's command line would have them.
+//! Parses the `options` of a start-up packet, which are written like a command line.
 
 use crate::error::SqlError;
 
-/// Names and values: `-c NAME=VALUE`, `-cNAME=VALUE` or `--NAME=VALUE`. A server's other switches are refused.
+/// Parses `-c NAME=VALUE`, `-cNAME=VALUE` and `--NAME=VALUE`. Other switches are refused.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, String)>, SqlError> {
     let mut words = split(text).into_iter();
     let mut settings = Vec::new();
@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, String)>, SqlError> {
             }
         };
         let (name, value) = setting.split_once('=').ok_or_else(|| no_value(&setting))?;
-        // On a command line a name may be written with hyphens.
+        // Names may have hyphens on a command line.
         settings.push((name.replace('-', "_"), value.to_owned()));
     }
     Ok(settings)
@@ -28,7 +28,7 @@ fn no_value(setting: &str) -> SqlError {
         .hint("Write settings as -c NAME=VALUE.")
 }
 
-/// Words between spaces; a backslash takes the special meaning from whatever follows it.
+/// Splits at spaces; a backslash escapes the next character.
 fn split(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,10 +1,9 @@
-//! The words and signs of a statement, whatever they mean.
+//! Splits a statement into tokens.
 
 use std::ops::Range;
 
 use super::{comment_end, dollar_end, is_word, quoted_end, word_end};
 
-/// What a piece of a statement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Word,
@@ -13,20 +12,19 @@ enum Kind {
     Sign,
 }
 
-/// A piece of a statement, and where it is.
 #[derive(Clone, Debug)]
 struct Piece {
     kind: Kind,
     range: Range<usize>,
 }
 
-/// Every word in capitals, at any depth, and every other sign on its own; a quoted name is `"`, a literal `'`. Space and
-/// comments are nothing.
+/// Splits a statement into tokens. Words are in upper case, at any depth; every other character is a token. A
+/// quoted name is `"`, a literal `'`. Spaces and comments are dropped.
 pub(crate) fn tokens(sql: &str) -> Vec<String> {
     spans(sql).into_iter().map(|(token, _)| token).collect()
 }
 
-/// The same, each with its place in the text.
+/// The tokens with their positions in the text.
 pub(crate) fn spans(sql: &str) -> Vec<(String, Range<usize>)> {
     let token = |piece: Piece| {
         let token = match piece.kind {
@@ -40,12 +38,12 @@ pub(crate) fn spans(sql: &str) -> Vec<(String, Range<usize>)> {
     pieces(sql).into_iter().map(token).collect()
 }
 
-/// Everything that may be a name, as the catalog has it.
+/// All words and quoted names, as the catalog would have them.
 pub(crate) fn names(sql: &str) -> Vec<String> {
     pieces(sql).iter().filter_map(|piece| name(sql, piece)).collect()
 }
 
-/// Puts other names for names with schemas: `other` is asked for each.
+/// Replaces qualified names; `other` returns the replacement.
 pub(crate) fn requalify(sql: &str, other: impl Fn(&str, &str) -> Option<String>) -> String {
     let pieces = pieces(sql);
     let (mut result, mut done) = (String::with_capacity(sql.len()), 0);
@@ -73,7 +71,7 @@ fn name(sql: &str, piece: &Piece) -> Option<String> {
     }
 }
 
-/// PostgreSQL cuts names that are too long.
+/// PostgreSQL truncates long names.
 fn cut(mut name: String) -> String {
     const LONGEST: usize = 63;
     if name.len() > LONGEST {
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_are_replaced_where_asked() {
+    fn qualified_names_are_replaced() {
         let other = |schema: &str, name: &str| (schema == "s" && name == "t").then(|| "x.y".to_owned());
         let sql = "SELECT S.t.a, s.u, 's.t' FROM s . t, \"s\".\"t\" é";
         assert_eq!(requalify(sql, other), "SELECT x.y.a, s.u, 's.t' FROM x.y, x.y é");

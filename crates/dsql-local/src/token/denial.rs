@@ -1,36 +1,33 @@
-//! Why a token is no good.
-
 use std::fmt;
 
-use super::{Action, Gatekeeper};
+use super::{Action, TokenVerifier};
 use crate::error::SqlError;
 
-/// Why a token was refused. Clients learn only whether it was too old or too young.
+/// Why a token was denied. Clients learn only whether it is expired or not yet valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// It is no token.
+    /// It is not a token.
     Malformed(&'static str),
-    /// It is for another host.
+    /// It is signed for another host.
     Host,
-    /// It is for another region.
+    /// It is signed for another region.
     Region,
-    /// It is for another service, or another day than it says.
+    /// It is signed for another service, or another day than its date.
     Scope,
-    /// It is for another action than the role needs.
+    /// It is signed for another action than the role needs.
     Action,
-    /// Its key is not known.
+    /// The access key is unknown.
     Key,
-    /// Its signature is wrong.
+    /// The signature is wrong.
     Signature,
-    /// It is too old; with what the service says about it.
+    /// It has expired; with the hint of the service.
     Expired(String),
-    /// It was signed too far in the future; with what the service says about it.
+    /// Its date is too far in the future; with the hint of the service.
     NotYet(String),
 }
 
 impl Denial {
-    /// What the client is told.
-    #[must_use]
+    /// The error for the client.
     pub fn refusal(&self) -> SqlError {
         match self {
             Self::Expired(hint) | Self::NotYet(hint) => SqlError::access_denied().hint(hint),
@@ -38,7 +35,7 @@ impl Denial {
         }
     }
 
-    /// In one word, for counting.
+    /// The label of the counter.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
@@ -53,14 +50,14 @@ impl Denial {
         }
     }
 
-    /// What is wrong and what would be right. Nothing of the token is in it but its date.
-    pub(crate) fn remedy(&self, gate: &Gatekeeper, role: &str) -> String {
+    /// What is wrong and how to fix it. It contains nothing of the token but its date.
+    pub(crate) fn remedy(&self, verifier: &TokenVerifier, role: &str) -> String {
         match self {
-            Self::Host => format!("{self}; sign for {}, without a port", gate.host),
-            Self::Region => format!("{self}; sign for {}", gate.region),
+            Self::Host => format!("{self}; sign for {}, without a port", verifier.host),
+            Self::Region => format!("{self}; sign for {}", verifier.region),
             Self::Action => format!("{self}; sign for {}", Action::for_role(role).text()),
-            Self::Key => format!("{self}, or without its session token; sign with a key of the server's"),
-            Self::Signature => format!("{self}: another secret, or a token that was changed"),
+            Self::Key => format!("{self}, or without its session token; sign with one of the server's keys"),
+            Self::Signature => format!("{self}: it was signed with another secret, or changed"),
             Self::Malformed(_) | Self::Scope | Self::Expired(_) | Self::NotYet(_) => self.to_string(),
         }
     }

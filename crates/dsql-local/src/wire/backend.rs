@@ -1,20 +1,19 @@
-//! What the server says.
+//! Messages to clients, named as in PostgreSQL's manual.
 
 use bytes::{BufMut, BytesMut};
 
-use super::Format;
+use super::{Format, put_count, put_message, put_string};
 use crate::engine::Column;
 use crate::error::SqlError;
 
-/// Where a session stands between transactions, as `ReadyForQuery` tells it.
+/// The transaction status in `ReadyForQuery`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
+pub(crate) enum TransactionStatus {
     Idle,
     InTransaction,
     Failed,
 }
 
-/// How bad an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     Fatal,
@@ -22,10 +21,18 @@ pub(crate) enum Severity {
     Warning,
 }
 
-/// Room made for the first of them: enough for most answers.
+// The tags of messages without a body.
+pub(crate) const PARSE_COMPLETE: u8 = b'1';
+pub(crate) const BIND_COMPLETE: u8 = b'2';
+pub(crate) const CLOSE_COMPLETE: u8 = b'3';
+pub(crate) const NO_DATA: u8 = b'n';
+pub(crate) const PORTAL_SUSPENDED: u8 = b's';
+pub(crate) const EMPTY_QUERY_RESPONSE: u8 = b'I';
+
+/// The initial capacity, enough for most answers.
 const ROOM: usize = 256;
 
-/// Messages yet to be sent.
+/// Messages that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Replies(pub(crate) BytesMut);
 
@@ -35,59 +42,54 @@ impl Replies {
         if buffer.capacity() == 0 {
             buffer.reserve(ROOM);
         }
-        buffer.put_u8(tag);
-        let start = buffer.len();
-        buffer.put_u32(0);
-        body(buffer);
-        let length = u32::try_from(buffer.len() - start).unwrap_or(u32::MAX);
-        buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        put_message(buffer, Some(tag), body);
     }
 
-    pub(crate) fn ask_for_password(&mut self) {
+    pub(crate) fn authentication_cleartext_password(&mut self) {
         self.message(b'R', |body| body.put_u32(3));
     }
 
-    pub(crate) fn authenticated(&mut self) {
+    pub(crate) fn authentication_ok(&mut self) {
         self.message(b'R', |body| body.put_u32(0));
     }
 
-    pub(crate) fn parameter(&mut self, name: &str, value: &str) {
+    pub(crate) fn parameter_status(&mut self, name: &str, value: &str) {
         self.message(b'S', |body| {
-            string(body, name);
-            string(body, value);
+            put_string(body, name);
+            put_string(body, value);
         });
     }
 
-    pub(crate) fn key(&mut self, session: u32, secret: u32) {
+    pub(crate) fn backend_key_data(&mut self, session: u32, secret: u32) {
         self.message(b'K', |body| {
             body.put_u32(session);
             body.put_u32(secret);
         });
     }
 
-    /// That only protocol 3.0 is spoken here, and which of the client's options are not known.
-    pub(crate) fn negotiate(&mut self, unknown: &[&str]) {
+    /// The server supports protocol 3.0 only; `unknown` are the client's unsupported options.
+    pub(crate) fn negotiate_protocol_version(&mut self, unknown: &[&str]) {
         self.message(b'v', |body| {
             body.put_u32(0x0003_0000);
             body.put_u32(u32::try_from(unknown.len()).unwrap_or(0));
-            unknown.iter().for_each(|option| string(body, option));
+            unknown.iter().for_each(|option| put_string(body, option));
         });
     }
 
-    pub(crate) fn ready(&mut self, readiness: Readiness) {
-        let letter = match readiness {
-            Readiness::Idle => b'I',
-            Readiness::InTransaction => b'T',
-            Readiness::Failed => b'E',
+    pub(crate) fn ready_for_query(&mut self, status: TransactionStatus) {
+        let letter = match status {
+            TransactionStatus::Idle => b'I',
+            TransactionStatus::InTransaction => b'T',
+            TransactionStatus::Failed => b'E',
         };
         self.message(b'Z', |body| body.put_u8(letter));
     }
 
-    pub(crate) fn columns(&mut self, columns: &[Column], formats: &[Format]) {
+    pub(crate) fn row_description(&mut self, columns: &[Column], formats: &[Format]) {
         self.message(b'T', |body| {
-            body.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
+            put_count(body, columns.len());
             for (index, column) in columns.iter().enumerate() {
-                string(body, &column.name);
+                put_string(body, &column.name);
                 body.put_u32(0);
                 body.put_u16(0);
                 body.put_u32(column.oid);
@@ -98,42 +100,23 @@ impl Replies {
         });
     }
 
-    pub(crate) fn parameter_types(&mut self, types: &[u32]) {
+    pub(crate) fn parameter_description(&mut self, types: &[u32]) {
         self.message(b't', |body| {
-            body.put_u16(u16::try_from(types.len()).unwrap_or(u16::MAX));
+            put_count(body, types.len());
             types.iter().for_each(|oid| body.put_u32(*oid));
         });
     }
 
-    pub(crate) fn complete(&mut self, tag: &str) {
-        self.message(b'C', |body| string(body, tag));
+    pub(crate) fn command_complete(&mut self, tag: &str) {
+        self.message(b'C', |body| put_string(body, tag));
     }
 
-    pub(crate) fn parsed(&mut self) {
-        self.message(b'1', |_| {});
+    /// A message without a body.
+    pub(crate) fn empty(&mut self, tag: u8) {
+        self.message(tag, |_| {});
     }
 
-    pub(crate) fn bound(&mut self) {
-        self.message(b'2', |_| {});
-    }
-
-    pub(crate) fn closed(&mut self) {
-        self.message(b'3', |_| {});
-    }
-
-    pub(crate) fn no_columns(&mut self) {
-        self.message(b'n', |_| {});
-    }
-
-    pub(crate) fn suspended(&mut self) {
-        self.message(b's', |_| {});
-    }
-
-    pub(crate) fn empty_query(&mut self) {
-        self.message(b'I', |_| {});
-    }
-
-    pub(crate) fn error(&mut self, severity: Severity, error: &SqlError) {
+    pub(crate) fn error_response(&mut self, severity: Severity, error: &SqlError) {
         let (tag, severity) = match severity {
             Severity::Fatal => (b'E', "FATAL"),
             Severity::Error => (b'E', "ERROR"),
@@ -151,7 +134,7 @@ impl Replies {
             for (field, value) in fields {
                 if let Some(value) = value {
                     body.put_u8(field);
-                    string(body, value);
+                    put_string(body, value);
                 }
             }
             body.put_u8(0);
@@ -159,19 +142,12 @@ impl Replies {
     }
 }
 
-/// A string with its end mark, which it must not contain.
-fn string(body: &mut BytesMut, text: &str) {
-    let end = text.find('\0').unwrap_or(text.len());
-    body.put_slice(&text.as_bytes()[..end]);
-    body.put_u8(0);
-}
-
-/// Rows of a result, encoded as they will be sent.
+/// Encoded rows of a result.
 #[derive(Debug, Default)]
 pub struct Rows {
     data: BytesMut,
     count: u64,
-    /// Where the row begins that is being written, and how many of its fields are.
+    /// The position of the row that is being written, and its number of fields.
     open: Option<(usize, u16)>,
 }
 
@@ -217,7 +193,17 @@ impl Rows {
         }
     }
 
-    /// Adds a row that is already encoded: how many fields, and each with its length.
+    /// Adds a row of one text.
+    pub(crate) fn text(&mut self, text: &str) {
+        self.begin();
+        let Ok(()) = self.field::<std::convert::Infallible>(|body| {
+            body.put_slice(text.as_bytes());
+            Ok(())
+        });
+        self.end();
+    }
+
+    /// Adds an encoded row: the number of fields, and each field with its length.
     pub(crate) fn whole(&mut self, fields: &[u8]) {
         self.data.put_u8(b'D');
         self.data.put_u32(u32::try_from(fields.len() + 4).unwrap_or(u32::MAX));
@@ -225,24 +211,24 @@ impl Rows {
         self.count += 1;
     }
 
-    /// Forgets all of them.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many bytes they take.
+    /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.data.len()
     }
 
-    /// The first `limit` rows (all, if it is zero), which leave; and how many they are.
+    /// Removes the first `limit` rows, or all if it is zero. Returns them and their number.
     pub(crate) fn take(&mut self, limit: usize) -> (BytesMut, u64) {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         if limit == 0 || limit >= self.count {
@@ -265,13 +251,13 @@ mod tests {
     #[test]
     fn an_error_carries_its_hint_as_a_field_of_its_own() {
         let mut replies = Replies::default();
-        replies.error(Severity::Fatal, &SqlError::new("28000", "no").hint("Signature expired: x"));
+        replies.error_response(Severity::Fatal, &SqlError::new("28000", "no").hint("Signature expired: x"));
         assert_eq!(&replies.0[5..], b"SFATAL\0VFATAL\0C28000\0Mno\0HSignature expired: x\0\0");
         assert_eq!(&replies.0[..5], [b'E', 0, 0, 0, 52]);
     }
 
     #[test]
-    fn rows_leave_one_by_one_or_all_at_once() {
+    fn rows_are_taken_one_by_one_or_all_at_once() {
         let mut rows = Rows::default();
         for text in ["a", "bb", "ccc"] {
             rows.begin();

@@ -1,4 +1,4 @@
-//! What clients say.
+//! Messages from clients.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -7,44 +7,46 @@ use crate::error::SqlError;
 
 /// The largest start-up packet, as in PostgreSQL.
 const STARTUP_LIMIT: usize = 10_000;
-/// Protocol 3.0; a minor version above it is negotiated down.
+/// Protocol 3.0. A newer minor version is negotiated down.
 const PROTOCOL_MAJOR: u32 = 3;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
 
-/// The first packet of a connection, or the one after it.
+/// The first or second packet of a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum StartupPacket {
     Tls,
     Gss,
     Cancel,
     Startup { minor: u16, parameters: Vec<(String, String)> },
 }
 
-/// A packet that no client of this protocol sends: the connection is not worth an answer.
+/// A packet that no PostgreSQL client sends. It gets no answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the PostgreSQL protocol: {0}")]
-pub(crate) struct Garbage(pub(crate) &'static str);
+pub(crate) struct Malformed(pub(crate) &'static str);
 
-impl Opening {
-    /// How long the packet is that begins with these four bytes, without them.
-    pub(crate) fn length(head: [u8; 4]) -> Result<usize, Garbage> {
+impl StartupPacket {
+    /// The length of the rest of the packet, from its first four bytes.
+    pub(crate) fn length(head: [u8; 4]) -> Result<usize, Malformed> {
         let length = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
         match length {
             8..=STARTUP_LIMIT => Ok(length - 4),
-            _ => Err(Garbage("the length of the first packet")),
+            _ => Err(Malformed("the length of the first packet is invalid")),
         }
     }
 
-    /// What the packet says behind its length.
-    pub(crate) fn parse(mut body: &[u8]) -> Result<Self, Garbage> {
-        let code = body.try_get_u32().map_err(|_| Garbage("a first packet without a code"))?;
+    /// Parses the packet after its length.
+    pub(crate) fn parse(mut body: &[u8]) -> Result<Self, Malformed> {
+        let code = body.try_get_u32().map_err(|_| Malformed("the first packet has no code"))?;
         match code {
             SSL_REQUEST => return Ok(Self::Tls),
             GSS_REQUEST => return Ok(Self::Gss),
             CANCEL_REQUEST => return Ok(Self::Cancel),
-            _ if code >> 16 != PROTOCOL_MAJOR => return Err(Garbage("another version of the protocol")),
+            _ if code >> 16 != PROTOCOL_MAJOR => {
+                return Err(Malformed("the version of the protocol is not 3"));
+            }
             _ => {}
         }
         let minor = u16::try_from(code & 0xffff).unwrap_or(0);
@@ -52,8 +54,8 @@ impl Opening {
         let mut strings = body.split(|byte| *byte == 0);
         loop {
             let mut next = || {
-                let text = strings.next().ok_or(Garbage("a start-up packet without an end"))?;
-                std::str::from_utf8(text).map_err(|_| Garbage("a start-up packet that is not UTF-8"))
+                let text = strings.next().ok_or(Malformed("the start-up packet has no end"))?;
+                std::str::from_utf8(text).map_err(|_| Malformed("the start-up packet is not UTF-8"))
             };
             let name = next()?;
             if name.is_empty() {
@@ -64,7 +66,7 @@ impl Opening {
     }
 }
 
-/// A message of a connection that has started up.
+/// A message after the start-up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Query(String),
@@ -81,7 +83,7 @@ pub(crate) enum Message {
         results: Vec<Format>,
     },
     Describe {
-        kind: Named,
+        kind: DescribeTarget,
         name: String,
     },
     Execute {
@@ -89,38 +91,34 @@ pub(crate) enum Message {
         limit: usize,
     },
     Close {
-        kind: Named,
+        kind: DescribeTarget,
         name: String,
     },
     Sync,
     Flush,
     Password(Bytes),
-    /// Data of a COPY, which nobody asked for; PostgreSQL ignores it, too.
+    /// COPY data, which was not requested. PostgreSQL ignores it too.
     Copy,
     FunctionCall,
     Terminate,
 }
 
-/// What a name is the name of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum DescribeTarget {
     Statement,
     Portal,
 }
 
-/// The next whole message in `buffer`, if it is there: its tag and its body.
-///
-/// # Errors
-/// If it is longer than `limit`, or shorter than its own head.
-pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, Bytes)>, Garbage> {
+/// The next message in `buffer`, if it is complete: its tag and body.
+pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, Bytes)>, Malformed> {
     let Some((head, _)) = buffer.split_first_chunk::<5>() else { return Ok(None) };
     let [tag, length @ ..] = *head;
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if length < 4 {
-        return Err(Garbage("a message shorter than its length"));
+        return Err(Malformed("a message is shorter than its length"));
     }
     if length > limit {
-        return Err(Garbage("a message longer than is allowed"));
+        return Err(Malformed("a message is too long"));
     }
     if buffer.len() <= length {
         return Ok(None);
@@ -131,10 +129,7 @@ pub(crate) fn frame(buffer: &mut BytesMut, limit: usize) -> Result<Option<(u8, B
 }
 
 impl Message {
-    /// Reads a message.
-    ///
-    /// # Errors
-    /// If it is none: PostgreSQL calls that a protocol violation and hangs up.
+    /// Parses a message.
     pub(crate) fn parse(tag: u8, body: Bytes) -> Result<Self, SqlError> {
         let mut body = Body(body);
         let message = match tag {
@@ -197,7 +192,7 @@ impl Body {
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, SqlError>,
     ) -> Result<Vec<T>, SqlError> {
-        // The count is at most 65,535 and each item fails once the message has ended: nothing to allocate for.
+        // Without a capacity: the count is not trusted, and each item fails once the message has ended.
         let count = self.0.try_get_u16().map_err(short)?;
         (0..count).map(|_| item(self)).collect()
     }
@@ -216,10 +211,10 @@ impl Body {
         Ok(Some(self.0.split_to(length)))
     }
 
-    fn kind(&mut self) -> Result<Named, SqlError> {
+    fn kind(&mut self) -> Result<DescribeTarget, SqlError> {
         match self.0.try_get_u8().map_err(short)? {
-            b'S' => Ok(Named::Statement),
-            b'P' => Ok(Named::Portal),
+            b'S' => Ok(DescribeTarget::Statement),
+            b'P' => Ok(DescribeTarget::Portal),
             other => Err(SqlError::protocol(format!("invalid subtype {other}"))),
         }
     }
@@ -232,15 +227,15 @@ mod tests {
 
     #[test]
     fn openings_are_told_apart() {
-        assert_eq!(Opening::parse(&SSL_REQUEST.to_be_bytes()), Ok(Opening::Tls));
+        assert_eq!(StartupPacket::parse(&SSL_REQUEST.to_be_bytes()), Ok(StartupPacket::Tls));
         let mut packet = 0x0003_0002_u32.to_be_bytes().to_vec();
         packet.extend(b"user\0admin\0database\0postgres\0\0");
         let parameters = vec![("user".into(), "admin".into()), ("database".into(), "postgres".into())];
-        assert_eq!(Opening::parse(&packet), Ok(Opening::Startup { minor: 2, parameters }));
-        assert!(Opening::parse(&packet[..packet.len() - 3]).is_err());
-        assert!(Opening::parse(&0x0002_0000_u32.to_be_bytes()).is_err());
+        assert_eq!(StartupPacket::parse(&packet), Ok(StartupPacket::Startup { minor: 2, parameters }));
+        assert!(StartupPacket::parse(&packet[..packet.len() - 3]).is_err());
+        assert!(StartupPacket::parse(&0x0002_0000_u32.to_be_bytes()).is_err());
         for absurd in [0, 7, 10_001, i32::MAX.cast_unsigned(), u32::MAX] {
-            assert!(Opening::length(absurd.to_be_bytes()).is_err(), "{absurd}");
+            assert!(StartupPacket::length(absurd.to_be_bytes()).is_err(), "{absurd}");
         }
     }
 
@@ -261,7 +256,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(tag: u8, body: Vec<u8>) {
-            drop(Opening::parse(&body));
+            drop(StartupPacket::parse(&body));
             drop(Message::parse(tag, body.into()));
         }
     }

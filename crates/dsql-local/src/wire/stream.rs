@@ -1,4 +1,4 @@
-//! A socket that speaks the protocol, and keeps no buffers while nothing is said.
+//! A socket that carries the protocol. It keeps no buffers while it is idle.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,67 +11,65 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::backend::Replies;
-use super::frontend::{self, Garbage};
+use super::frontend::{self, Malformed};
 use crate::clock;
 
-/// How much a read takes at once. It is taken on the stack: an idle connection has no buffer.
+/// The size of a read. The buffer is on the stack, so an idle connection has none.
 const CHUNK: usize = 8 * 1024;
-/// Replies beyond this go out before more is made.
+/// Replies beyond this size are sent before more are produced.
 const FULL: usize = 64 * 1024;
 
-/// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StreamLimits {
     pub(crate) message_limit: usize,
     pub(crate) write_timeout: Duration,
 }
 
-/// Why a connection cannot go on.
+/// Why a connection is broken.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
-    #[error("the client hung up")]
-    Gone,
+pub(crate) enum WireError {
+    #[error("the client closed the connection")]
+    Closed,
     #[error(transparent)]
-    Garbage(#[from] Garbage),
-    #[error("the client does not read")]
-    Stuck,
+    Malformed(#[from] Malformed),
+    #[error("the client does not read its answers")]
+    WriteTimeout,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Both directions of a connection.
 #[derive(Debug)]
 pub(crate) struct Wire<S> {
     stream: S,
     input: BytesMut,
     pub(crate) replies: Replies,
-    patience: Patience,
+    limits: StreamLimits,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    pub(crate) fn new(stream: S, patience: Patience) -> Self {
-        Self { stream, input: BytesMut::new(), replies: Replies::default(), patience }
+    pub(crate) fn new(stream: S, limits: StreamLimits) -> Self {
+        Self { stream, input: BytesMut::new(), replies: Replies::default(), limits }
     }
 
-    /// Takes longer messages from now on: the client is known.
+    /// Accepts larger messages, once the client has logged in.
     pub(crate) fn trust(&mut self, message_limit: usize) {
-        self.patience.message_limit = message_limit;
+        self.limits.message_limit = message_limit;
     }
 
     pub(crate) fn stream(&self) -> &S {
         &self.stream
     }
 
-    /// A message that is already here.
-    pub(crate) fn buffered(&mut self) -> Result<Option<(u8, Bytes)>, Broken> {
-        let message = frontend::frame(&mut self.input, self.patience.message_limit)?;
+    /// A message that was already received.
+    pub(crate) fn buffered(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
+        let message = frontend::frame(&mut self.input, self.limits.message_limit)?;
         if self.input.is_empty() {
             self.input = BytesMut::new();
         }
         Ok(message)
     }
 
-    /// Whether the next message is here and is one of this kind.
+    /// Whether the next message was already received and has this tag.
     pub(crate) fn awaits(&self, tag: u8) -> bool {
         self.input.first() == Some(&tag)
     }
@@ -80,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     ///
     /// # Cancel safety
     /// Nothing is lost if it is dropped.
-    pub(crate) async fn more(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn more(&mut self) -> Result<(), WireError> {
         let Self { stream, input, .. } = self;
         let count = poll_fn(|context| {
             let mut chunk = [MaybeUninit::uninit(); CHUNK];
@@ -89,14 +87,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             input.extend_from_slice(chunk.filled());
             std::task::Poll::Ready(io::Result::Ok(chunk.filled().len()))
         });
-        if count.await? == 0 { Err(Broken::Gone) } else { Ok(()) }
+        if count.await? == 0 { Err(WireError::Closed) } else { Ok(()) }
     }
 
-    /// The next message, whenever it comes.
+    /// Waits for the next message.
     ///
     /// # Cancel safety
     /// Nothing is lost if it is dropped.
-    pub(crate) async fn message(&mut self) -> Result<(u8, Bytes), Broken> {
+    pub(crate) async fn message(&mut self) -> Result<(u8, Bytes), WireError> {
         loop {
             if let Some(message) = self.buffered()? {
                 return Ok(message);
@@ -105,35 +103,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Exactly so many bytes: for the first packet, which has no tag.
-    pub(crate) async fn exactly(&mut self, count: usize) -> Result<BytesMut, Broken> {
+    /// Reads this many bytes: the first packet has no tag.
+    pub(crate) async fn exactly(&mut self, count: usize) -> Result<BytesMut, WireError> {
         while self.input.len() < count {
             self.more().await?;
         }
         Ok(self.input.split_to(count))
     }
 
-    /// Sends what there is, if it is much.
-    pub(crate) async fn flush_if_full(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn flush_if_full(&mut self) -> Result<(), WireError> {
         if self.replies.0.len() > FULL { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends what there is.
-    pub(crate) async fn flush(&mut self) -> Result<(), Broken> {
-        let Self { stream, replies: Replies(buffer), patience, .. } = self;
+    /// Sends all replies.
+    pub(crate) async fn flush(&mut self) -> Result<(), WireError> {
+        let Self { stream, replies: Replies(buffer), limits, .. } = self;
         if buffer.is_empty() {
             return Ok(());
         }
         let send = async {
             while !buffer.is_empty() {
-                // A client that takes something, however slowly, is not stuck: the limit is for each step.
-                match clock::within(patience.write_timeout, stream.write_buf(buffer)).await {
-                    None => return Err(Broken::Stuck),
+                // The timeout is for each step: a slow client is not stuck.
+                match clock::within(limits.write_timeout, stream.write_buf(buffer)).await {
+                    None => return Err(WireError::WriteTimeout),
                     Some(written) => drop(written?),
                 }
             }
-            let flushed = clock::within(patience.write_timeout, stream.flush()).await;
-            Ok(flushed.ok_or(Broken::Stuck)??)
+            let flushed = clock::within(limits.write_timeout, stream.flush()).await;
+            Ok(flushed.ok_or(WireError::WriteTimeout)??)
         };
         send.await?;
         *buffer = BytesMut::new();

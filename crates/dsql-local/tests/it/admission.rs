@@ -1,4 +1,4 @@
-//! The bucket, the cap, and where a refusal comes.
+//! Admission: the bucket, the cap, and when a refusal comes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::{code, config, connect, connect_with, options, start, told, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_1001_connects_at_once_exactly_1000_are_admitted() {
-    // A thousand logins at once take as long as they take; only their count is looked at here.
+    // A thousand logins at once may be slow; only their number matters here.
     let patient = Config { login_timeout: Duration::from_secs(600), ..config() };
     let cluster = std::sync::Arc::new(start(patient));
     let options = options(&cluster);
@@ -30,14 +30,14 @@ async fn of_1001_connects_at_once_exactly_1000_are_admitted() {
     let counters = cluster.counters();
     assert_eq!((counters.accepted, counters.live, counters.live_high_water), (1_000, 1_000, 1_000));
     assert_eq!((counters.refused["53400"], counters.refusals()), (1, 1));
-    // One hundredth of a second later there is one more token, and only one.
+    // A hundredth of a second later there is exactly one more token.
     cluster.clock().advance(std::time::Duration::from_millis(10));
     admitted.push(connect(&cluster).await);
     assert_eq!(code(&try_connect(&cluster).await.err().unwrap()), "53400");
 }
 
 #[tokio::test]
-async fn the_cap_says_53300_and_a_place_comes_back() {
+async fn the_cap_refuses_with_53300_and_frees_slots() {
     let cluster = start(Config { limits: Limits { connections: 2, ..Limits::default() }, ..config() });
     let first = connect(&cluster).await;
     let _second = connect(&cluster).await;
@@ -77,7 +77,7 @@ async fn a_failed_login_before_admission_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_refusal_costs_a_token_if_it_shall() {
+async fn a_refusal_costs_a_token_if_configured() {
     for (refusal_costs, left) in [(false, 1), (true, 0)] {
         let limits = Limits { connections: 1, per_second: 0, burst: 2, refusal_costs, ..Limits::default() };
         let cluster = start(Config { limits, ..config() });
@@ -90,7 +90,7 @@ async fn a_refusal_costs_a_token_if_it_shall() {
 }
 
 #[tokio::test]
-async fn so_does_a_login_that_fails_wherever_refusals_come() {
+async fn a_failed_login_costs_a_token_if_configured() {
     for refuse in [RefuseWhen::BeforeAuth, RefuseWhen::AfterAuth] {
         for (refusal_costs, admitted) in [(false, 1), (true, 0)] {
             let limits = Limits { per_second: 0, burst: 2, refuse, refusal_costs, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! What the engine `postgres` does to let conflicts come out at the commit must not show before it.
+//! The mechanism that moves conflicts to the commit must not be visible before it.
 
 mod load;
 mod values;
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 use crate::harness::{PATIENCE, code, config, connect, start, told};
 
-/// A wait for a lock has no end: this tells it from an answer, on a busy machine, too.
+/// A wait for a lock never ends. This timeout tells it from an answer, even on a busy machine.
 const MOMENT: Duration = Duration::from_secs(3);
 
 const OC000: &str = "change conflicts with another transaction (OC000)";
@@ -21,7 +21,7 @@ fn cluster() -> Cluster {
     start(Config { engine: EngineKind::Postgres, ..config() })
 }
 
-/// The rows and counts that a query gave, as texts.
+/// The rows and counts of a query, as text.
 async fn ask(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
     let messages = client.simple_query(sql).await?;
     let told = messages.iter().filter_map(|message| match message {
@@ -40,7 +40,7 @@ async fn within_a_moment(client: &Client, sql: &str) -> Result<Vec<String>, Erro
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_long_statement_of_one_who_holds_the_row() {
+async fn a_long_statement_that_holds_a_row_blocks_nobody() {
     let cluster = cluster();
     let (holder, other) = (connect(&cluster).await, connect(&cluster).await);
     holder.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
@@ -48,7 +48,7 @@ async fn nobody_waits_for_a_long_statement_of_one_who_holds_the_row() {
     drop(other.batch_execute("SELECT 1").await);
     holder.batch_execute("BEGIN; UPDATE t SET n = 1 WHERE id = 1").await.unwrap();
     let before = cluster.counters().statements;
-    // It is begun anew when others want the row, so it takes longer than it says.
+    // It starts again whenever others need the row, so it takes longer than it says.
     let sleeps = holder.batch_execute("SELECT pg_sleep(4)");
     let others = async {
         crate::harness::eventually("it sleeps", || cluster.counters().statements > before).await;
@@ -69,7 +69,7 @@ async fn a_commit_does_not_wait_for_a_long_statement_either() {
     sleeper.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
     sleeper.batch_execute("INSERT INTO t VALUES (1, 0), (2, 0)").await.unwrap();
     drop(other.batch_execute("SELECT 1").await);
-    // The other has changed the row first, and was made to let go of it; so it must have it back to commit.
+    // The other transaction changed the row first and had to release it, so it needs the row again to commit.
     other.batch_execute("BEGIN; UPDATE t SET n = 2 WHERE id = 1").await.unwrap();
     sleeper.batch_execute("BEGIN; UPDATE t SET n = 1 WHERE id = 1").await.unwrap();
     let before = cluster.counters().statements;
@@ -84,14 +84,14 @@ async fn a_commit_does_not_wait_for_a_long_statement_either() {
 }
 
 #[tokio::test]
-async fn rows_that_go_with_others_count_towards_the_limit() {
+async fn cascaded_rows_count_towards_the_limit() {
     let cluster = cluster();
     let client = connect(&cluster).await;
     client.batch_execute("CREATE TABLE parent (id int PRIMARY KEY)").await.unwrap();
     let child = "CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE)";
     client.batch_execute(child).await.unwrap();
     client.batch_execute("INSERT INTO parent VALUES (1), (2)").await.unwrap();
-    // With its parent, the first makes 3,000 rows and the second one more.
+    // With its parent, the first creates 3,000 rows and the second one more.
     let insert = |from: u32, count: u32, parent: u32| {
         format!("INSERT INTO child SELECT g, {parent} FROM generate_series({from}, {}) g", from + count - 1)
     };
@@ -106,7 +106,7 @@ async fn rows_that_go_with_others_count_towards_the_limit() {
 }
 
 #[tokio::test]
-async fn a_key_that_came_and_went_is_a_conflict_for_one_who_saw_neither() {
+async fn a_key_inserted_and_deleted_outside_of_the_snapshot_is_a_conflict() {
     let cluster = cluster();
     let (one, other) = (connect(&cluster).await, connect(&cluster).await);
     one.batch_execute("CREATE TABLE t (id int PRIMARY KEY, n int)").await.unwrap();
@@ -114,7 +114,7 @@ async fn a_key_that_came_and_went_is_a_conflict_for_one_who_saw_neither() {
     one.batch_execute("BEGIN; SELECT * FROM t").await.unwrap();
     other.batch_execute("INSERT INTO t VALUES (1, 2)").await.unwrap();
     other.batch_execute("DELETE FROM t WHERE id = 1").await.unwrap();
-    // Both have written the key since it began; that nothing is left of it makes no difference.
+    // Both have written the key since the transaction began. It is a conflict even though the row is gone.
     assert_eq!(ask(&one, "INSERT INTO t VALUES (1, 1)").await.unwrap(), ["1 rows"]);
     let committed = one.batch_execute("COMMIT").await;
     assert_eq!(committed.err().as_ref().map(code), Some("40001"));
@@ -130,7 +130,7 @@ async fn pair(cluster: &Cluster) -> (Client, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_lock_and_a_change_that_commit_at_the_same_moment_one_wins() {
+async fn a_lock_and_a_change_that_commit_together_conflict() {
     let cluster = cluster();
     let (locker, writer) = pair(&cluster).await;
     let mut both = 0;
@@ -157,7 +157,7 @@ async fn a_lock_that_was_committed_before_a_snapshot_is_no_conflict() {
             .await
             .unwrap();
         writer.batch_execute("BEGIN").await.unwrap();
-        // Its snapshot is taken at about the same moment: if it shows what the other wrote, that came first.
+        // If the snapshot shows the other's write, that commit came first.
         let looks = writer.query_one("SELECT n FROM t WHERE id = 2", &[]);
         let (locked, seen) = tokio::join!(locker.batch_execute("COMMIT"), looks);
         locked.unwrap();
@@ -169,7 +169,7 @@ async fn a_lock_that_was_committed_before_a_snapshot_is_no_conflict() {
 }
 
 #[tokio::test]
-async fn one_who_has_lost_may_use_two_tables_of_one_name() {
+async fn a_transaction_that_lost_may_use_two_tables_with_the_same_name() {
     let cluster = cluster();
     let (one, other) = pair(&cluster).await;
     one.batch_execute("CREATE SCHEMA app").await.unwrap();
@@ -202,7 +202,7 @@ async fn changes_of_the_schema_and_readers_never_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn what_is_checked_at_the_end_of_a_statement_is_so_when_it_is_done_again() {
+async fn a_replay_checks_constraints_at_the_end_of_a_statement() {
     let cluster = cluster();
     let one = connect(&cluster).await;
     for sql in [
@@ -227,7 +227,7 @@ async fn what_is_checked_at_the_end_of_a_statement_is_so_when_it_is_done_again()
 }
 
 #[tokio::test]
-async fn a_key_that_another_has_moved_is_a_conflict() {
+async fn a_key_that_another_transaction_changed_is_a_conflict() {
     let cluster = cluster();
     let (one, other) = pair(&cluster).await;
     one.batch_execute("BEGIN; SELECT * FROM t").await.unwrap();
@@ -237,7 +237,7 @@ async fn a_key_that_another_has_moved_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_a_function_writes_counts_and_can_fail() {
+async fn writes_of_functions_count_and_can_fail() {
     let cluster = cluster();
     let one = connect(&cluster).await;
     one.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
@@ -251,7 +251,7 @@ async fn what_a_function_writes_counts_and_can_fail() {
 }
 
 #[tokio::test]
-async fn a_job_runs_what_others_wrote_with_no_more_than_their_rights() {
+async fn a_job_runs_with_the_privileges_of_the_table_owner() {
     let cluster = cluster();
     let one = connect(&cluster).await;
     for sql in [

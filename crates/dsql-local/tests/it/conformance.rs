@@ -1,4 +1,4 @@
-//! The conformance table, run over the wire. `conformance/README.md` says what a row is.
+//! Runs the conformance table over the wire. `conformance/README.md` describes the rows.
 
 mod check;
 mod client;
@@ -16,11 +16,11 @@ use dsql_local::Rules;
 use row::Row;
 use run::World;
 
-/// Who runs rows at once, each on a PostgreSQL of its own: rows that must fail wait for locks, so more than there are
-/// processors.
+/// The workers, each with its own PostgreSQL. There are more than processors, because rows that must fail
+/// wait for locks.
 const WORKERS: &[(Rules, usize)] = &[(Rules::Today, 3), (Rules::Spec, 2)];
 
-/// Every case that was recorded of a real cluster.
+/// Every case that was recorded from a real cluster.
 const RECORDED: &str = "
     truncate create_extension create_trigger create_database temporary_table unlogged_table serial_column
     materialized_view create_table_as enum_type composite_type range_type domain_type tablespace foreign_table vacuum
@@ -53,7 +53,7 @@ fn the_table_is_well_formed_and_holds_all_that_was_recorded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_holds() {
     let mut rows = row::table();
-    // A few rows by their names, to work on them.
+    // Run only a few rows by name.
     if let Ok(wanted) = std::env::var("ROWS") {
         rows.retain(|row| wanted.split(',').any(|name| row.name == name));
     }
@@ -81,7 +81,7 @@ async fn the_table_holds() {
     let mut failures = BTreeMap::new();
     for (rules, row, failure) in failed {
         let failed = match failure.contains(run::LATE) {
-            // Once more without the others, whose load may have made the answer late.
+            // Again without the other workers, whose load may have delayed the answer.
             true => World::start(rules).await.run(&row).await,
             false => Err(failure),
         };

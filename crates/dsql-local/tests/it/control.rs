@@ -56,7 +56,7 @@ async fn faults_are_added_listed_and_ended() {
 }
 
 #[tokio::test]
-async fn a_cut_that_is_not_due_yet_can_be_called_off() {
+async fn a_delayed_sever_can_be_removed() {
     let cluster = controlled();
     let client = connect(&cluster).await;
     let added = json(&cluster, "POST", "/faults", "sever:after=60s\nsever:after=90s").await;
@@ -72,7 +72,7 @@ async fn a_cut_that_is_not_due_yet_can_be_called_off() {
     assert_eq!((&list[0]["hits"], &list[0]["spent"]), (&1.into(), &true.into()));
 }
 
-/// The clock stands still, so whoever is delayed needs somebody to move it.
+/// The clock is stopped, so a delayed client needs this task to advance it.
 async fn try_connect_while_delayed(cluster: &Cluster) -> tokio_postgres::Error {
     let advance = async {
         eventually("the socket", || cluster.counters().sockets == 1).await;
@@ -110,7 +110,7 @@ async fn it_signs_tokens() {
 }
 
 #[tokio::test]
-async fn a_start_that_makes_no_sense_is_refused_in_words() {
+async fn an_invalid_configuration_is_refused_with_a_message() {
     let open = Config { control: Some("0.0.0.0:0".parse().unwrap()), ..config() };
     let problem = Cluster::start(open).err().unwrap().to_string();
     assert!(problem.contains("loopback"), "{problem}");
@@ -118,7 +118,7 @@ async fn a_start_that_makes_no_sense_is_refused_in_words() {
     std::fs::write(&precious, "a letter").unwrap();
     let problem =
         Cluster::start(Config { ca_file: Some(precious.clone()), ..config() }).err().unwrap().to_string();
-    assert!(problem.contains("is no certificate"), "{problem}");
+    assert!(problem.contains("is not a certificate"), "{problem}");
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "a letter");
     std::fs::remove_file(&precious).unwrap();
     let taken = start(config());
@@ -126,8 +126,8 @@ async fn a_start_that_makes_no_sense_is_refused_in_words() {
     assert!(problem.contains("cannot listen on 127.0.0.1"), "{problem}");
     for (endpoint, region, part) in [
         ("", "us-east-1", "the endpoint must not be empty"),
-        ("http://foo", "us-east-1", "'http://foo' is no endpoint"),
-        ("foo:5432", "us-east-1", "'foo:5432' is no endpoint"),
+        ("http://foo", "us-east-1", "'http://foo' is not an endpoint"),
+        ("foo:5432", "us-east-1", "'foo:5432' is not an endpoint"),
         ("foo", "", "the region must not be empty"),
     ] {
         let odd = Config { endpoint: endpoint.to_owned(), region: region.to_owned(), ..config() };

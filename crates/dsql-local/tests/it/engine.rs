@@ -1,11 +1,11 @@
-//! What hostile or careless SQL must not do to the built-in engine.
+//! Hostile or careless SQL on the builtin engine.
 
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::harness::{code, config, connect, start};
 
 #[tokio::test]
-async fn writes_behind_with_are_writes() {
+async fn writes_after_with_are_writes() {
     let cluster = start(config());
     let client = connect(&cluster).await;
     client.batch_execute("CREATE TABLE t (n int PRIMARY KEY, x text)").await.unwrap();
@@ -82,7 +82,7 @@ async fn a_schema_is_seen_by_others_when_it_is_committed() {
 }
 
 #[tokio::test]
-async fn a_row_has_so_many_columns_and_no_more() {
+async fn a_row_has_at_most_1664_columns() {
     let cluster = start(config());
     let client = connect(&cluster).await;
     let items = |count: usize| vec!["1"; count].join(", ");
@@ -91,12 +91,12 @@ async fn a_row_has_so_many_columns_and_no_more() {
     for sql in [format!("SELECT {}", items(1_665)), format!("SELECT 1 FROM (SELECT {}) x", items(1_665))] {
         assert_eq!(code(&client.simple_query(&sql).await.err().unwrap()), "54011");
     }
-    // Only lists of columns are short.
+    // Only lists of columns are limited.
     client.simple_query(&format!("SELECT 1 WHERE 1 IN ({})", items(5_000))).await.unwrap();
 }
 
 #[tokio::test]
-async fn values_that_make_no_sense_are_errors() {
+async fn invalid_values_are_errors() {
     let cluster = start(config());
     let client = connect(&cluster).await;
     client.batch_execute("CREATE TABLE t (s smallint, \"I\" int, l bigint, v varchar(3))").await.unwrap();

@@ -1,4 +1,4 @@
-//! Sessions end after an hour of the emulator's time.
+//! Sessions expire after an hour of the emulator's time.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn a_session_ends_at_60_minutes_with_a_bare_close() {
 }
 
 #[tokio::test]
-async fn only_those_whose_time_is_up_end() {
+async fn only_expired_sessions_end() {
     let cluster = start(config());
     let old = connect(&cluster).await;
     cluster.clock().advance(HOUR / 2);
@@ -43,7 +43,7 @@ async fn a_transaction_begun_before_the_end_may_finish() {
     client.simple_query("CREATE TABLE t (n int)").await.unwrap();
     client.simple_query("BEGIN").await.unwrap();
     client.simple_query("INSERT INTO t VALUES (1)").await.unwrap();
-    // Begun in the last minute, it may go on for another four.
+    // A transaction that began in the last minute may continue for another four.
     cluster.clock().advance(HOUR - SECOND * 60);
     client.simple_query("ROLLBACK").await.unwrap();
     client.simple_query("BEGIN").await.unwrap();
@@ -82,14 +82,14 @@ async fn a_transaction_older_than_300_s_fails_with_54000() {
 }
 
 #[tokio::test]
-async fn an_idle_transaction_that_is_too_old_holds_nobody_up() {
+async fn an_idle_transaction_that_is_too_old_releases_its_locks() {
     let cluster = start(config());
     let idle = connect(&cluster).await;
     idle.simple_query("CREATE TABLE t (n int)").await.unwrap();
     idle.simple_query("BEGIN").await.unwrap();
     idle.simple_query("INSERT INTO t VALUES (1)").await.unwrap();
     cluster.clock().advance(SECOND * 301);
-    // There is one writer at a time: this one would fail if it had to wait for the other.
+    // There is one writer: this statement would fail if it had to wait for the other transaction.
     connect(&cluster).await.simple_query("INSERT INTO t VALUES (2)").await.unwrap();
     let error = idle.simple_query("INSERT INTO t VALUES (3)").await.err().unwrap();
     assert_eq!(code(&error), "54000");
@@ -114,7 +114,7 @@ async fn no_transaction_begins_after_the_end() {
 }
 
 #[tokio::test]
-async fn a_changed_life_is_for_newcomers() {
+async fn a_changed_session_life_applies_to_new_sessions() {
     let cluster = start(config());
     let old = connect(&cluster).await;
     cluster.set_limits(Limits { session_life: SECOND, ..cluster.limits() });
@@ -125,7 +125,7 @@ async fn a_changed_life_is_for_newcomers() {
 }
 
 #[tokio::test]
-async fn a_fast_clock_ends_sessions_soon() {
+async fn a_fast_clock_expires_sessions_early() {
     let speed = "60000".parse().unwrap();
     let cluster = start(Config { speed, token_clock: dsql_local::TokenClock::Machine, ..config() });
     let client = connect(&cluster).await;

@@ -1,4 +1,4 @@
-//! Faults on demand, as a client meets them.
+//! Faults, as clients see them.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn count(cluster: &Cluster) -> i64 {
 }
 
 #[tokio::test]
-async fn connects_are_refused_in_the_words_asked_for() {
+async fn connections_are_refused_with_the_requested_error() {
     let cluster = start(config());
     for (fault, expected) in
         [("53300", "53300"), ("53400", "53400"), ("denied", "28000"), ("waking", "57P03")]
@@ -36,7 +36,7 @@ async fn connects_are_refused_in_the_words_asked_for() {
 }
 
 #[tokio::test]
-async fn a_cluster_wakes_up_when_its_time_has_come() {
+async fn a_cluster_refuses_connections_until_it_is_awake() {
     let cluster = start(Config { faults: vec!["wake:for=30s".parse().unwrap()], ..config() });
     let expected = "unable to accept connection, waking up cluster, please retry later";
     assert_eq!(told(&try_connect(&cluster).await.err().unwrap()).1, expected);
@@ -69,7 +69,7 @@ async fn delays_last_by_the_emulators_clock() {
             cluster.clock().advance(Duration::from_secs(1));
         }
     };
-    // Nothing but the moving clock brings the answer.
+    // Only the advancing clock brings the answer.
     tokio::select! {
         answer = client.simple_query("SELECT 1") => drop(answer.unwrap()),
         () = advance => {}
@@ -105,7 +105,7 @@ async fn a_socket_dropped_before_the_commit_leaves_nothing_and_after_it_everythi
         assert!(error.as_db_error().is_none(), "{error:?}");
         assert_eq!(count(&cluster).await, rows, "{fault}");
     }
-    // Also for a statement on its own, in either protocol.
+    // Also for a single statement, in either protocol.
     inject(&cluster, "drop:at=after-commit,n=1");
     assert!(client.execute("INSERT INTO t VALUES (2)", &[]).await.err().unwrap().as_db_error().is_none());
     assert_eq!(count(&cluster).await, 2);
@@ -121,9 +121,9 @@ async fn conflicts_come_at_commit_and_undo_the_transaction() {
     let error = client.simple_query("COMMIT").await.err().unwrap();
     assert_eq!(told(&error).1, "change conflicts with another transaction (OC000)");
     assert_eq!(code(&error), "40001");
-    // On its own, and by the extended protocol.
+    // A single statement, in the extended protocol.
     assert_eq!(code(&client.execute("INSERT INTO t VALUES (1)", &[]).await.err().unwrap()), "40001");
-    // One that only read cannot conflict.
+    // A transaction that only read cannot conflict.
     client.batch_execute("BEGIN; SELECT 1; COMMIT").await.unwrap();
     client.execute("INSERT INTO t VALUES (1)", &[]).await.unwrap();
     assert_eq!(count(&cluster).await, 1);
@@ -156,7 +156,7 @@ async fn a_server_can_be_unavailable_or_behind_the_schema() {
     inject(&cluster, "unavailable:at=commit,n=1");
     assert_eq!(code(&client.execute("INSERT INTO t VALUES (1)", &[]).await.err().unwrap()), "XX000");
     assert_eq!(count(&cluster).await, 0);
-    // The same words, though it is durable.
+    // The same error, though the commit is durable.
     inject(&cluster, "unavailable:at=after-commit,n=1");
     assert_eq!(code(&client.execute("INSERT INTO t VALUES (1)", &[]).await.err().unwrap()), "XX000");
     assert_eq!(count(&cluster).await, 1);
@@ -167,13 +167,13 @@ async fn a_server_can_be_unavailable_or_behind_the_schema() {
 }
 
 #[tokio::test]
-async fn a_silent_server_says_nothing_until_it_is_healed() {
+async fn a_silent_server_answers_nothing_until_the_fault_is_removed() {
     let cluster = start(config());
     let fault = inject(&cluster, "silent");
     let mut socket = socket(cluster.address()).await;
     eventually("the socket", || cluster.counters().refused.contains_key("silence")).await;
     assert!(cluster.heal(fault));
-    // It was held open, unanswered; now it is closed.
+    // The socket was open without an answer; now it is closed.
     assert_eq!(socket.read(&mut [0; 1]).await.unwrap(), 0);
     connect(&cluster).await;
 }

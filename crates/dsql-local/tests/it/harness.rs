@@ -1,33 +1,27 @@
 //! A cluster to test, and clients that verify it fully.
 
-use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, Speed, TokenClock};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_postgres::config::{SslMode, SslNegotiation};
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Client, Error, Socket};
-use tokio_rustls::TlsConnector;
+use tokio_postgres::{Client, Error};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub(crate) const ENDPOINT: &str = "abc.dsql.us-east-1.on.aws";
-/// Longer than anything here takes: a test that waits this long has failed.
+/// Longer than any step takes: a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn keys() -> Credentials {
     Credentials::new("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 }
 
-/// A cluster whose clock stands still, also for tokens.
+/// A cluster with a stopped clock, also for tokens.
 pub(crate) fn config() -> Config {
     Config {
         endpoint: ENDPOINT.to_owned(),
@@ -39,7 +33,7 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) fn start(config: Config) -> Cluster {
-    // Thousands of sockets, both ends of each in this process.
+    // Thousands of sockets, with both ends in this process.
     static RAISED: OnceLock<()> = OnceLock::new();
     RAISED.get_or_init(|| {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -75,12 +69,12 @@ pub(crate) async fn connect_with(
     cluster: &Cluster,
     options: &tokio_postgres::Config,
 ) -> Result<Client, Error> {
-    let (client, connection) = options.connect(Tls::verifying(cluster)).await?;
+    let (client, connection) = options.connect(tls(cluster)).await?;
     tokio::spawn(async move { drop(connection.await) });
     Ok(client)
 }
 
-/// What a refused client was told: code, message and hint.
+/// The error that a refused client got: code, message and hint.
 pub(crate) fn told(error: &Error) -> (String, String, Option<String>) {
     let error = error.as_db_error().unwrap_or_else(|| panic!("no answer: {error:?}"));
     (error.code().code().to_owned(), error.message().to_owned(), error.hint().map(str::to_owned))
@@ -90,7 +84,7 @@ pub(crate) fn code(error: &Error) -> &str {
     error.code().map_or("none", |code| code.code())
 }
 
-/// Waits for something that another task is about to do.
+/// Waits for something that another task does.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
@@ -106,7 +100,7 @@ pub(crate) async fn socket(address: SocketAddr) -> TcpStream {
 }
 
 pub(crate) fn client_config(cluster: &Cluster) -> Arc<ClientConfig> {
-    // One for all: making it is the slow part of a connect in a debug build.
+    // Shared, because creating it is the slow part of a connection in a debug build.
     static PROVIDER: OnceLock<Arc<rustls::crypto::CryptoProvider>> = OnceLock::new();
     let provider = PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider()));
     let mut roots = RootCertStore::empty();
@@ -121,69 +115,6 @@ pub(crate) fn client_config(cluster: &Cluster) -> Arc<ClientConfig> {
 }
 
 /// TLS for tokio-postgres.
-#[derive(Clone)]
-pub(crate) struct Tls {
-    config: Arc<ClientConfig>,
-    name: Option<String>,
-}
-
-impl Tls {
-    pub(crate) fn verifying(cluster: &Cluster) -> Self {
-        Self { config: client_config(cluster), name: None }
-    }
-}
-
-impl MakeTlsConnect<Socket> for Tls {
-    type Stream = TlsStream;
-    type TlsConnect = Self;
-    type Error = io::Error;
-
-    fn make_tls_connect(&mut self, domain: &str) -> Result<Self, io::Error> {
-        Ok(Self { name: Some(domain.to_owned()), ..self.clone() })
-    }
-}
-
-impl TlsConnect<Socket> for Tls {
-    type Stream = TlsStream;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TlsStream>> + Send>>;
-
-    fn connect(self, stream: Socket) -> Self::Future {
-        Box::pin(async move {
-            let name = ServerName::try_from(self.name.unwrap_or_default()).map_err(io::Error::other)?;
-            Ok(TlsStream(TlsConnector::from(self.config).connect(name, stream).await?))
-        })
-    }
-}
-
-pub(crate) struct TlsStream(tokio_rustls::client::TlsStream<Socket>);
-
-impl tokio_postgres::tls::TlsStream for TlsStream {
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl AsyncRead for TlsStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for TlsStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
+pub(crate) fn tls(cluster: &Cluster) -> MakeRustlsConnect {
+    MakeRustlsConnect::new((*client_config(cluster)).clone())
 }

@@ -1,4 +1,4 @@
-//! Thousands of random transactions on the engine `postgres`, and whether what they saw can have been.
+//! Thousands of random transactions on the engine `postgres`, and whether their results are possible.
 
 mod checker;
 mod generate;
@@ -24,15 +24,15 @@ use generate::{Mix, run};
 use order::Kind;
 use record::{Act, History, Outcome, Transaction};
 
-/// How long a statement may take beyond what the machine costs, for each session that may go first: a wait for a lock
-/// has no end.
+/// How long a statement may take beyond the delay of the machine, for each session that may go first. A wait
+/// for a lock never ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 const COMMON: Mix = Mix { sessions: 8, transactions: 2_000, keys: 20, sweeps: false };
 const HOT: Mix = Mix { keys: 3, transactions: 400, ..COMMON };
 const SWEEPS: Mix = Mix { keys: 4, transactions: 320, sweeps: true, ..COMMON };
 
-/// One history after the other: what they show is how sessions meet, not tests.
+/// One history at a time: sessions are to meet each other, not other tests.
 async fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::const_new(());
     ALONE.lock().await
@@ -42,7 +42,7 @@ fn seed() -> u64 {
     std::env::var("FOREBAY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(42)
 }
 
-/// A cluster, and where its PostgreSQL can be reached without it.
+/// A cluster, and the socket of its PostgreSQL.
 fn cluster() -> (Cluster, PathBuf) {
     let mut directory = PathBuf::new();
     let cluster = Cluster::start_with(config(), |_, clock| {
@@ -71,7 +71,7 @@ async fn is_explained(name: &str, mix: Mix) {
         seed(),
         seed()
     );
-    // Otherwise it has shown little.
+    // Otherwise the test has shown little.
     let many = history.transactions.len();
     let ended = |outcome: &Outcome| history.transactions.iter().filter(|it| it.outcome == *outcome).count();
     for outcome in [Outcome::Committed, Outcome::Conflict, Outcome::RolledBack] {
@@ -80,7 +80,7 @@ async fn is_explained(name: &str, mix: Mix) {
     assert!(verdict.open * 20 < many, "too much is left open: {counts}");
 }
 
-/// What is wrong, and the transactions that it is about.
+/// The anomalies and their transactions.
 fn told(history: &History, verdict: &Verdict) -> String {
     let mut told = format!("{} violations:\n", verdict.violations.len());
     for violation in verdict.violations.iter().take(5) {
@@ -129,7 +129,7 @@ async fn rows_in_opposite_orders_are_snapshot_isolated() {
     is_explained("rows_in_opposite_orders_are_snapshot_isolated", SWEEPS).await;
 }
 
-/// The checker is not content with everything: the same sessions straight on PostgreSQL, at read committed.
+/// The checker does find anomalies: the same sessions on a plain PostgreSQL at read committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_committed_is_rejected() {
     let _alone = alone().await;

@@ -1,4 +1,4 @@
-//! What no client of ours would send: no panic, bounded memory and time.
+//! Input that no correct client sends: no panic, and bounded memory and time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::harness::{PATIENCE, client_config, config, connect, eventually, socket, start};
 
-/// Waits until the server has closed the socket, whatever it says before.
+/// Waits until the server closes the socket.
 async fn closed(mut socket: impl tokio::io::AsyncRead + Unpin) -> Vec<u8> {
     let mut said = Vec::new();
     let read = tokio::time::timeout(PATIENCE, socket.read_to_end(&mut said)).await.expect("still open");
@@ -27,12 +27,12 @@ async fn tls(cluster: &Cluster, name: &str) -> std::io::Result<TlsStream<TcpStre
 }
 
 fn impatient() -> Config {
-    // Long enough for an honest login on a busy machine.
+    // Enough for a correct login on a busy machine.
     Config { login_timeout: Duration::from_secs(2), write_timeout: Duration::from_millis(500), ..config() }
 }
 
 #[tokio::test]
-async fn garbage_lengths_and_halves_are_hung_up_on() {
+async fn malformed_and_truncated_packets_close_the_connection() {
     let cluster = start(impatient());
     let mut packets: Vec<Vec<u8>> = vec![
         vec![0x7f, 0xff, 0xff, 0xff, 4, 210, 22, 47],
@@ -45,7 +45,7 @@ async fn garbage_lengths_and_halves_are_hung_up_on() {
         vec![0x16; 600],
         vec![],
     ];
-    // Bytes of every kind, the same in every run.
+    // Pseudo-random bytes, the same in every run.
     packets.extend((1..40_u32).map(|seed| {
         let mut state = seed;
         let next = |state: &mut u32| {
@@ -77,7 +77,7 @@ async fn inside_tls_too() {
     startup.extend(b"user\0admin\0\0");
     startup[3] = u8::try_from(startup.len()).unwrap();
     let huge_password = [startup.clone(), vec![b'p', 0x7f, 0xff, 0xff, 0xff]].concat();
-    // A message that a session may send, but nobody before.
+    // A message that is allowed only after the login.
     let long_password = [startup.clone(), vec![b'p', 0, 0x20, 0, 0]].concat();
     let not_a_password = [startup.clone(), vec![b'Q', 0, 0, 0, 6, b'x', 0]].concat();
     for packet in [
@@ -97,11 +97,11 @@ async fn inside_tls_too() {
 }
 
 #[tokio::test]
-async fn tls_to_the_wrong_name_fails_and_to_no_name_is_explained() {
+async fn tls_needs_the_right_server_name_and_explains_a_missing_one() {
     let cluster = start(config());
     tls(&cluster, "evil.example").await.unwrap_err();
     eventually("counted", || cluster.counters().refused.get("tls") == Some(&1)).await;
-    // An address is no name: it is not sent.
+    // An IP address is not sent as a server name.
     let mut stream = tls(&cluster, "127.0.0.1").await.unwrap();
     stream.write_all(b"\0\0\0\x14\0\x03\0\0user\0admin\0\0").await.unwrap();
     let said = closed(stream).await;
@@ -110,7 +110,7 @@ async fn tls_to_the_wrong_name_fails_and_to_no_name_is_explained() {
 }
 
 #[tokio::test]
-async fn direct_tls_without_the_protocols_name_is_hung_up_on() {
+async fn direct_tls_without_alpn_closes_the_connection() {
     let cluster = start(config());
     let mut client = (*client_config(&cluster)).clone();
     client.alpn_protocols.clear();
@@ -122,7 +122,7 @@ async fn direct_tls_without_the_protocols_name_is_hung_up_on() {
 }
 
 #[tokio::test]
-async fn five_thousand_sockets_that_never_speak_stop_nobody() {
+async fn five_thousand_silent_sockets_block_nobody() {
     let cluster = start(Config { login_timeout: PATIENCE, ..config() });
     let mut silent = Vec::new();
     for _ in 0..5_000 {
@@ -133,7 +133,7 @@ async fn five_thousand_sockets_that_never_speak_stop_nobody() {
 }
 
 #[tokio::test]
-async fn sockets_that_never_speak_have_a_limit() {
+async fn silent_sockets_are_limited() {
     let cluster = start(Config { login_limit: 3, login_timeout: PATIENCE, ..config() });
     let mut silent = Vec::new();
     for _ in 0..5 {
@@ -161,7 +161,7 @@ async fn a_client_that_never_reads_is_dropped() {
     client.simple_query("SELECT 1").await.unwrap();
     drop(client);
     let mut stream = login(&cluster).await;
-    // Answers of a megabyte each, which nobody takes.
+    // Answers of a megabyte each, which the client does not read.
     let sql = b"SELECT hex(randomblob(500000))\0";
     let mut query = vec![b'Q'];
     query.extend(u32::try_from(sql.len() + 4).unwrap().to_be_bytes());
@@ -190,7 +190,7 @@ async fn names_of_statements_take_room_too() {
     let cluster = start(config());
     let mut stream = login(&cluster).await;
     let mut refused = false;
-    // Names of 4 MB, of which a session may keep fifteen with their statements.
+    // Names of 4 MB; a session may keep fifteen with their statements.
     for number in 0..16_u8 {
         let mut name = vec![b'x'; 4 << 20];
         name[0] = b'A' + number;
@@ -228,7 +228,7 @@ pub(crate) async fn login(cluster: &Cluster) -> TlsStream<TcpStream> {
     password.extend(token.as_bytes());
     password.push(0);
     stream.write_all(&password).await.unwrap();
-    // The last thing said at login is that it is ready.
+    // The last message of a login is ReadyForQuery.
     let mut said = Vec::new();
     while !said.ends_with(b"Z\0\0\0\x05I") {
         assert!(stream.read_buf(&mut said).await.unwrap() > 0, "{}", String::from_utf8_lossy(&said));

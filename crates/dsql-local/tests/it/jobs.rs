@@ -45,12 +45,12 @@ async fn a_job_begins_by_the_emulators_clock() {
 }
 
 #[tokio::test]
-async fn a_job_waits_for_a_writer_and_both_get_through() {
+async fn a_job_and_a_writer_both_finish() {
     let cluster = cluster();
     let (writer, client) = (connect(&cluster).await, connect(&cluster).await);
     client.batch_execute("CREATE TABLE t (id int PRIMARY KEY, v text)").await.unwrap();
     let job = submit(&client, "CREATE UNIQUE INDEX ASYNC ON t (v)").await;
-    // The first statement may hear of the new schema.
+    // The first statement may get OC001 for the new schema.
     if let Err(error) = writer.batch_execute("SELECT 1").await {
         assert_eq!(code(&error), "40001");
     }
@@ -63,7 +63,7 @@ async fn a_job_waits_for_a_writer_and_both_get_through() {
 }
 
 #[tokio::test]
-async fn a_job_outlives_who_waited_for_it() {
+async fn a_job_continues_when_its_waiter_disconnects() {
     let cluster = cluster();
     let (waiter, client) = (connect(&cluster).await, connect(&cluster).await);
     client.batch_execute("CREATE TABLE t (id int PRIMARY KEY, v text)").await.unwrap();
@@ -85,7 +85,7 @@ async fn a_job_outlives_who_waited_for_it() {
 }
 
 #[tokio::test]
-async fn a_job_is_waited_for_by_parameter_too_and_may_be_unknown() {
+async fn wait_for_job_takes_a_parameter_and_reports_an_unknown_job() {
     let cluster = cluster();
     let client = connect(&cluster).await;
     client.batch_execute("CREATE TABLE t (id int PRIMARY KEY, v text)").await.unwrap();

@@ -1,4 +1,4 @@
-//! The engine that runs a PostgreSQL of its own: values, errors and transactions pass through.
+//! The engine on a private PostgreSQL: values, errors and transactions pass through.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ async fn settings_are_a_sessions_own() {
     assert_eq!((shown(&one).await, shown(&other).await), ("9".to_owned(), "0".to_owned()));
     let error = one.batch_execute("SET TimeZone = 'no''where'").await.unwrap_err();
     assert_eq!((code(&error), shown(&one).await), ("22023", "9".to_owned()));
-    // Set in a transaction, it holds at once; and the next session finds its own again.
+    // A setting takes effect at once in a transaction, and the next session has its own again.
     one.batch_execute("BEGIN; SET TimeZone = 'Asia/Kolkata'").await.unwrap();
     assert_eq!(shown(&one).await, "5");
     one.batch_execute("COMMIT").await.unwrap();
@@ -113,7 +113,7 @@ async fn a_transaction_has_one_snapshot_and_ends_as_it_is_told() {
     one.batch_execute("INSERT INTO t VALUES (2); ROLLBACK").await.unwrap();
     assert_eq!(one.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 1);
     one.batch_execute("BEGIN; INSERT INTO t VALUES (3)").await.unwrap();
-    // What it holds must not outlive it.
+    // Its locks must not outlive it.
     drop(one);
     other.batch_execute("BEGIN; INSERT INTO t VALUES (3); COMMIT").await.unwrap();
 }
@@ -126,7 +126,7 @@ async fn a_statement_ends_with_its_transactions_time() {
     let before = statements();
     let ends = async {
         crate::harness::eventually("it runs", || statements() > before).await;
-        // It may not have begun to run, but its deadline is set by then or soon after: time passes until it is over.
+        // It may not have begun, but its deadline is set soon: advance the clock until it fails.
         loop {
             clock.advance(std::time::Duration::from_secs(301));
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -167,7 +167,7 @@ async fn results_have_a_limit() {
 }
 
 #[tokio::test]
-async fn rows_keys_and_values_have_a_weight() {
+async fn rows_keys_and_values_have_size_limits() {
     let cluster = start(postgres());
     let client = connect(&cluster).await;
     client.batch_execute("CREATE TABLE t (id text PRIMARY KEY, a text, b bytea, c text)").await.unwrap();

@@ -10,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 use crate::harness::{code, config, connect, eventually, socket, start};
 use crate::hostile::login;
 
-/// A session that says exactly what a test wants it to say.
+/// A session that sends exactly what a test needs.
 struct Raw(TlsStream<TcpStream>);
 
 impl Raw {
@@ -47,7 +47,7 @@ impl Raw {
         self.answers().await
     }
 
-    /// What is said until it is ready again, in brief: tags, with the code of an error and the words of a completion.
+    /// The answers until ReadyForQuery, abbreviated: tags, error codes and command tags.
     async fn answers(&mut self) -> String {
         let mut said = Vec::new();
         loop {
@@ -91,7 +91,7 @@ async fn a_portal_that_gave_all_its_rows_gives_no_more() {
     let mut raw = Raw::new(&cluster).await;
     raw.prepare("", "SELECT g FROM generate_series(1, 4) AS g").await;
     raw.bind("", "").await;
-    // As many as there are: PostgreSQL has not looked whether there are more.
+    // Exactly as many as there are: PostgreSQL does not check whether there are more.
     for limit in [2, 2, 2, 0] {
         raw.execute("", limit).await;
     }
@@ -149,7 +149,7 @@ async fn deallocated_statements_are_gone() {
         raw.bind("", gone).await;
         assert_eq!(raw.sync().await, "26000");
     }
-    // The extended protocol can do it, too.
+    // The same in the extended protocol.
     raw.prepare("", "DEALLOCATE ALL").await;
     raw.bind("", "").await;
     raw.execute("", 0).await;
@@ -159,7 +159,7 @@ async fn deallocated_statements_are_gone() {
 }
 
 #[tokio::test]
-async fn text_that_is_none_is_an_error_and_no_more() {
+async fn invalid_text_is_an_error_and_the_session_continues() {
     let cluster = start(config());
     let mut raw = Raw::new(&cluster).await;
     raw.send(b'Q', b"SELECT '\xff'\0").await;
@@ -204,7 +204,7 @@ async fn a_pipeline_is_answered_in_order() {
     for answer in answers {
         set.push(Box::pin(answer));
     }
-    // All are sent before the first is awaited.
+    // All are sent before the first answer is awaited.
     let all = futures(set).await;
     assert_eq!(all, (0..50).map(|n| n * 2).collect::<Vec<_>>());
 }

@@ -1,4 +1,4 @@
-//! Who a session is, and what it may do, on the engine `postgres`.
+//! Roles and privileges, on the engine `postgres`.
 
 use dsql_local::{Cluster, Config, EngineKind};
 use tokio_postgres::{Client, Error};
@@ -16,7 +16,7 @@ async fn log_in(cluster: &Cluster, role: &str) -> Result<Client, Error> {
 }
 
 #[tokio::test]
-async fn the_server_underneath_is_out_of_reach() {
+async fn clients_cannot_reach_the_private_server() {
     let cluster = cluster();
     let admin = connect(&cluster).await;
     for sql in [
@@ -39,7 +39,7 @@ async fn the_server_underneath_is_out_of_reach() {
 }
 
 #[tokio::test]
-async fn a_session_is_its_role_and_the_next_one_of_that_name_is_another() {
+async fn a_recreated_role_does_not_get_old_connections() {
     let cluster = cluster();
     let admin = connect(&cluster).await;
     let steps = [

@@ -1,4 +1,4 @@
-//! Another engine behind the same front: what the service does must not depend on which it is.
+//! Another engine behind the same protocol: the behaviour of the service must not depend on the engine.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use crate::harness::{code, config, connect};
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Answers every statement with one row, and remembers what it was asked.
+/// Answers every statement with one row, and records the calls.
 struct Scribe(Log);
 
 struct ScribeSession(Log);
@@ -85,7 +85,7 @@ async fn what_the_service_refuses_never_reaches_the_engine() {
 }
 
 #[tokio::test]
-async fn transactions_are_the_fronts_business() {
+async fn the_engine_sees_begin_commit_and_rollback_only() {
     let (cluster, log) = start();
     let client = connect(&cluster).await;
     client.batch_execute("BEGIN; UPDATE a; UPDATE b; COMMIT").await.unwrap();
@@ -100,7 +100,7 @@ async fn transactions_are_the_fronts_business() {
 }
 
 #[tokio::test]
-async fn faults_at_commit_undo_it_or_come_too_late() {
+async fn faults_before_a_commit_undo_it_and_later_ones_do_not() {
     let (cluster, log) = start();
     for (fault, expected) in [
         ("conflict:n=1", ["begin", "UPDATE a", "rollback"].as_slice()),

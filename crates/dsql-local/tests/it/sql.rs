@@ -123,7 +123,7 @@ async fn writers_take_turns_and_readers_do_not_wait() {
 }
 
 #[tokio::test]
-async fn a_writer_that_vanishes_frees_the_database() {
+async fn a_writer_that_disconnects_frees_the_database() {
     let cluster = start(config());
     let client = connect(&cluster).await;
     client.simple_query("CREATE TABLE t (n int)").await.unwrap();
@@ -174,7 +174,7 @@ const ENDLESS: &str =
     "WITH RECURSIVE x (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELECT count(*) FROM x";
 
 #[tokio::test]
-async fn statements_that_never_end_do_not_stop_the_front() {
+async fn statements_that_never_end_do_not_block_connections() {
     let cluster = start(config());
     let mut busy = tokio::task::JoinSet::new();
     for _ in 0..6 {
@@ -182,7 +182,7 @@ async fn statements_that_never_end_do_not_stop_the_front() {
         busy.spawn(async move { client.simple_query(ENDLESS).await.err().unwrap() });
     }
     eventually("all of them", || cluster.counters().statements == 6).await;
-    // Every reader is taken; connecting and what needs no engine go on.
+    // Every reader is busy; connections and statements without the engine still work.
     for _ in 0..20 {
         connect(&cluster).await.simple_query("SHOW server_version").await.unwrap();
     }
@@ -201,7 +201,7 @@ async fn a_statement_that_never_ends_is_ended_by_the_clock() {
     let client = connect(&cluster).await;
     let advance = async {
         eventually("the statement", || cluster.counters().statements == 1).await;
-        // It may only just be about to start, so the clock moves until it has ended.
+        // It may be about to start, so the clock advances until it has ended.
         while cluster.counters().errors == 0 {
             cluster.clock().advance(std::time::Duration::from_secs(301));
             tokio::task::yield_now().await;

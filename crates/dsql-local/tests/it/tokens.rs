@@ -1,4 +1,4 @@
-//! Who is let in, and what the others are told.
+//! Which tokens are accepted, and the errors for the others.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -57,7 +57,7 @@ async fn a_token_for_another_host_region_action_or_key_is_refused_without_it() {
 }
 
 #[tokio::test]
-async fn whoever_runs_it_is_told_why_but_never_the_token() {
+async fn the_operator_learns_the_reason_but_never_the_token() {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let notice = |text: &str| SAID.lock().unwrap().push(text.to_owned());
     let cluster = start(Config { notice: Some(notice), ..config() });

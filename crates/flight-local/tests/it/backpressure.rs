@@ -1,4 +1,4 @@
-//! A slow consumer holds its statement back.
+//! A slow client slows its statement down.
 
 use flight_local::Config;
 use futures_util::TryStreamExt;
@@ -12,7 +12,8 @@ const AHEAD: u64 = 8;
 async fn the_server_is_at_most_eight_batches_ahead() {
     for sql in [
         "SELECT * FROM prebuilt(rows => 100000000)",
-        // Each row fills a batch. What comes in small rows is cut earlier on a slow machine, and more of it is on its way.
+        // Each row fills a batch. Small rows would be sent earlier on a slow machine, with more batches in
+        // flight.
         "SELECT value, hex(zeroblob(600000)) FROM generate_series(1, 100000000)",
     ] {
         let server = start(Config::default()).await;
@@ -22,7 +23,7 @@ async fn the_server_is_at_most_eight_batches_ahead() {
         for taken in 1..=20 {
             stream.try_next().await.unwrap().unwrap();
             if taken % 5 == 0 {
-                // Until it stands still.
+                // Until the steps stop growing.
                 let mut steps = server.counters().steps;
                 loop {
                     pause(100).await;

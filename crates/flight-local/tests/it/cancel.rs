@@ -1,4 +1,4 @@
-//! Every way to stop a statement, and that it really stops.
+//! Every way to cancel a statement; the statement really stops.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const ENDLESS: &str =
     "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c";
 const ASLEEP: &str = "SELECT sleep_ms(600000)";
 
-/// The steps stand still: nothing is computed any more.
+/// The steps stop growing: nothing is computed any more.
 async fn has_stopped(server: &FlightLocal) {
     let counters = until(server, |counters| counters.statements_running == 0).await;
     pause(50).await;
@@ -49,7 +49,7 @@ fn statement(request: &CancelStatement) -> Any {
     Any { type_url: CancelStatement::TYPE_URL.to_owned(), value: request.encode_to_vec().into() }
 }
 
-/// Begins a statement on a connection of its own; its info, and what becomes of it.
+/// Starts a statement on its own connection. Returns its info and its task.
 async fn begin(
     server: &FlightLocal,
     sql: &str,
@@ -158,7 +158,7 @@ async fn a_prepared_statement_by_its_handle_and_one_that_waits_for_its_turn() {
     let turn = waiting.clone();
     let patient = beside(async move { fetch(&mut second, turn).await });
     let mut flight = FlightClient::new(channel(&server).await);
-    // It may not have arrived yet; then there is nothing to cancel but its ticket.
+    // It may not have arrived yet; then only its ticket can be cancelled.
     let result = flight.cancel_flight_info(CancelFlightInfoRequest::new(waiting)).await.unwrap();
     assert_eq!(result.status(), CancelStatus::Cancelled);
     assert!(matches!(code(patient.await.unwrap()), Code::Cancelled | Code::NotFound));
@@ -188,7 +188,7 @@ async fn by_dropping_the_stream_and_the_session_goes_on() {
     let sql = "SELECT value, sleep_ms(20) FROM generate_series(1, 1000000)".to_owned();
     let info = client.execute(sql, None).await.unwrap();
     let mut stream = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
-    // The first rows come before the last are made.
+    // The first rows arrive before the last are computed.
     assert!(stream.try_next().await.unwrap().unwrap().num_rows() < 100);
     drop(stream);
     has_stopped(&server).await;
@@ -198,7 +198,7 @@ async fn by_dropping_the_stream_and_the_session_goes_on() {
 }
 
 #[tokio::test]
-async fn while_it_is_held_back_by_its_consumer() {
+async fn a_statement_that_waits_for_its_client_can_be_cancelled() {
     let server = start(Config::default()).await;
     let mut client = connect(&server).await;
     let info = client.execute("SELECT * FROM prebuilt(rows => 100000000)".to_owned(), None).await.unwrap();
@@ -207,7 +207,7 @@ async fn while_it_is_held_back_by_its_consumer() {
     let mut flight = FlightClient::new(channel(&server).await);
     let result = flight.cancel_flight_info(CancelFlightInfoRequest::new(info)).await.unwrap();
     assert_eq!(result.status(), CancelStatus::Cancelled);
-    // The rest of it does not look like its end.
+    // The stream does not end as if it were complete.
     let rest: Result<Vec<_>, _> = stream.try_collect().await;
     assert_eq!(code(rest), Code::Cancelled);
     has_stopped(&server).await;
@@ -276,7 +276,7 @@ async fn a_server_that_cannot_cancel_runs_on_with_its_lock() {
     assert_eq!((counters.statements_running, counters.sessions_lingering), (1, 1));
     let counters = until(&server, |counters| counters.statements_running == 0).await;
     assert_eq!((counters.statements_finished, counters.statements_interrupted), (1, 0));
-    // Its session is still there, though nobody can reach it.
+    // The session still exists, though no connection has it.
     let (mut one, mut two) = (connect(&server).await, connect(&server).await);
     assert_eq!(number(&mut one, "SELECT 1").await, 1);
     assert_eq!(code(query(&mut two, "SELECT 1").await), Code::ResourceExhausted);
@@ -284,7 +284,7 @@ async fn a_server_that_cannot_cancel_runs_on_with_its_lock() {
 }
 
 #[tokio::test]
-async fn a_question_about_the_catalog_cannot_be_cancelled() {
+async fn a_catalog_query_cannot_be_cancelled() {
     let server = start(Config::default()).await;
     let mut client = connect(&server).await;
     let info = client.get_catalogs().await.unwrap();

@@ -1,4 +1,4 @@
-//! What there is.
+//! The catalog.
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;

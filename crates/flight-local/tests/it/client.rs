@@ -1,4 +1,4 @@
-//! A client for these tests: arrow-flight's, with a connection of its own.
+//! A client for these tests: arrow-flight's, on its own connection.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) async fn connect(server: &FlightLocal) -> Client {
     FlightSqlServiceClient::new(channel(server).await)
 }
 
-/// All batches of a result, over all its endpoints, from this connection.
+/// All batches of a result, from all endpoints, on this connection.
 pub(crate) async fn fetch(client: &mut Client, info: FlightInfo) -> Result<Vec<RecordBatch>, FlightError> {
     let mut batches = Vec::new();
     for endpoint in info.endpoint {
@@ -53,7 +53,7 @@ pub(crate) async fn number(client: &mut Client, sql: &str) -> i64 {
     batches[0].column(0).as_primitive::<Int64Type>().value(0)
 }
 
-/// What gRPC said, behind the client's own errors.
+/// The gRPC status inside the client's error.
 pub(crate) fn status(error: &FlightError) -> Status {
     match error {
         FlightError::Tonic(status) => *status.clone(),
@@ -65,7 +65,7 @@ pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, FlightError>) -> Code {
     status(&result.unwrap_err()).code()
 }
 
-/// Waits until the counters are as they should be; there are ten seconds for it.
+/// Waits up to ten seconds for the counters.
 pub(crate) async fn until(server: &FlightLocal, wanted: impl Fn(&Counters) -> bool) -> Counters {
     for _ in 0..2_000 {
         let counters = server.counters();
@@ -83,7 +83,7 @@ pub(crate) async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// Runs a client beside the test.
+/// Runs a client concurrently.
 #[allow(clippy::disallowed_methods, reason = "a test's own tasks")]
 pub(crate) fn beside<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,

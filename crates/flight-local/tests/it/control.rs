@@ -1,4 +1,4 @@
-//! A server that is told what is to go wrong, over its own port.
+//! Commands to a running server.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ async fn it_does_what_it_is_told() {
     assert_eq!(number(&mut client, "SELECT 1").await, 1);
     let counters = tell(&url, &access, "counters").await.unwrap();
     assert!(counters.contains("\"statements_finished\":2"), "{counters}");
-    // It costs no session of its own.
+    // It needs no session.
     assert!(counters.contains("\"sessions_ever\":1"), "{counters}");
     let error = tell(&url, &access, "dance").await;
     assert!(matches!(&error, Err(TellError::Refused(text)) if text.contains("hang N")), "{error:?}");
-    // Nobody can come in to call it off: it ends by itself, and here a little earlier.
+    // No client can connect to end it. It ends by itself, and here a little earlier.
     tell(&url, &access, "refuse 1h").await.unwrap();
     let refused = tell(&url, &access, "counters").await;
     assert!(matches!(refused, Err(TellError::Unreachable { .. })), "{refused:?}");
@@ -37,7 +37,7 @@ async fn it_does_what_it_is_told() {
 }
 
 #[tokio::test]
-async fn only_a_server_that_was_started_so_listens_and_only_to_those_it_lets_in() {
+async fn commands_need_the_control_setting_and_authentication() {
     let server = start(Config::default()).await;
     let error = tell(&server.url(), &Access::default(), "counters").await;
     assert!(matches!(error, Err(TellError::Refused(_))), "{error:?}");

@@ -1,4 +1,4 @@
-//! Results spread over several endpoints.
+//! Results with several endpoints.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -16,7 +16,7 @@ async fn the_parts_of_a_result_are_in_order() {
     let info = client.execute(sql, None).await.unwrap();
     assert_eq!((info.endpoint.len(), info.ordered), (3, true));
     assert!(info.endpoint.iter().all(|endpoint| endpoint.location.is_empty()));
-    // Its schema is known, since it has been run.
+    // The schema is known, because the statement has run.
     assert_eq!(info.clone().try_decode_schema().unwrap().field(0).name(), "value");
     let batches = fetch(&mut client, info).await.unwrap();
     let values: Vec<i64> = batches

@@ -1,4 +1,4 @@
-//! What can be made to go wrong.
+//! Faults.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn a_statement_hangs_until_it_is_abandoned() {
 }
 
 #[tokio::test]
-async fn a_slow_server_still_answers_and_can_be_hurried() {
+async fn a_slow_server_still_answers_and_the_delay_can_be_removed() {
     let server = with_table().await;
     let mut client = connect(&server).await;
     server.faults().slow(Duration::from_secs(3_600));

@@ -1,4 +1,4 @@
-//! Callers who send nonsense, and callers who come and go.
+//! Malformed requests, and clients that come and go.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use tonic::Code;
 use crate::client::{beside, connect, number, query, start, until};
 
 #[tokio::test]
-async fn nonsense_is_refused_and_hurts_nobody() {
+async fn malformed_requests_are_refused_and_affect_nobody() {
     let server = start(Config::default()).await;
     let mut client = connect(&server).await;
     let query = CommandStatementQuery { query: "SELECT 1".to_owned(), transaction_id: None };
@@ -54,10 +54,10 @@ async fn nonsense_is_refused_and_hurts_nobody() {
     let empty = client.inner_mut().do_put(stream::iter([FlightData::default()])).await;
     assert_eq!(empty.unwrap_err().code(), Code::InvalidArgument);
     assert!(client.inner_mut().do_put(stream::iter([])).await.is_err());
-    // What is no query is not asked for as one, and the other way round.
+    // GetFlightInfo refuses an update command.
     let wrong = client.inner_mut().get_flight_info(FlightDescriptor::new_cmd(update.encode_to_vec())).await;
     assert_eq!(wrong.unwrap_err().code(), Code::InvalidArgument);
-    // An ingestion whose batches are none.
+    // An ingestion with malformed batches.
     let command = CommandStatementIngest { table: "t".to_owned(), ..CommandStatementIngest::default() };
     let data = FlightData {
         flight_descriptor: Some(FlightDescriptor::new_cmd(command.as_any().encode_to_vec())),
@@ -72,7 +72,7 @@ async fn nonsense_is_refused_and_hurts_nobody() {
 }
 
 #[tokio::test]
-async fn what_is_not_grpc_is_hung_up_on() {
+async fn a_client_without_grpc_is_disconnected() {
     let server = start(Config::default()).await;
     let mut socket = TcpStream::connect(server.address()).unwrap();
     socket.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -85,7 +85,7 @@ async fn what_is_not_grpc_is_hung_up_on() {
 }
 
 #[tokio::test]
-async fn many_come_and_go_and_nothing_is_left_of_them() {
+async fn many_clients_come_and_go_and_leave_nothing_behind() {
     let server = start(Config { session_limit: 1_000, ..Config::default() }).await;
     let mut callers = Vec::new();
     for turn in 0..24_u64 {
@@ -99,7 +99,7 @@ async fn many_come_and_go_and_nothing_is_left_of_them() {
             };
             query(&mut client, sql).await
         }));
-        // At whatever point the others are by now.
+        // At any point of the others' progress.
         if turn % 3 == 2 {
             callers.swap_remove(0).abort();
         }

@@ -1,4 +1,4 @@
-//! Batches that become tables.
+//! Ingestion.
 
 use std::sync::Arc;
 
@@ -100,11 +100,11 @@ async fn all_of_it_is_kept_or_nothing() {
     let taken = ingest(&mut client, command.clone(), vec![batch(10), batch(10)]).await;
     assert_eq!(code(taken), Code::AlreadyExists);
     assert_eq!(number(&mut client, "SELECT count(*) FROM t").await, 0);
-    // Whoever still has something to send is told at once.
+    // A client that still sends gets the error at once.
     let twice = stream::iter([Ok(batch(10)), Ok(batch(10))]);
     let unfinished = futures_util::StreamExt::chain(twice, stream::pending());
     assert_eq!(code(client.execute_ingest(command.clone(), unfinished).await), Code::AlreadyExists);
-    // A client that goes away half-way leaves nothing behind.
+    // A client that disconnects leaves nothing behind.
     let mut other = connect(&server).await;
     let endless = stream::unfold(0, |begin| async move {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(begin..begin + 10));

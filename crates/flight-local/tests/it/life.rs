@@ -1,4 +1,4 @@
-//! Start, reboot and end.
+//! Start, reboot and stop.
 
 use std::future::Future;
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ async fn a_reboot_ends_sessions_and_keeps_what_was_committed() {
     }
     assert!(refused, "nobody was refused meanwhile");
     assert!(running.await.unwrap().is_err());
-    // Its channel connects anew behind its back, and has another session.
+    // The channel reconnects by itself, and has another session.
     assert!(query(&mut client, "SELECT * FROM mine").await.is_err());
     assert_eq!(server.address(), address);
     until(&server, |counters| counters.statements_running == 0).await;
@@ -86,7 +86,7 @@ async fn a_database_can_be_kept_in_a_file() {
     server.stop().await;
 }
 
-/// Polls a future so many times and drops it then.
+/// Polls a future this many times and drops it.
 fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -111,13 +111,13 @@ async fn every_call_can_be_dropped_at_every_await() {
     for times in 0..3 {
         drop(poll_times(server.reboot(Duration::ZERO), times));
     }
-    // A reboot that was begun goes on, whoever waits for it.
+    // A reboot continues without its caller.
     until(&server, |counters| counters.sessions_open == 0).await;
     server.reboot(Duration::ZERO).await.unwrap();
     let mut client = connect(&server).await;
     assert_eq!(number(&mut client, "SELECT 1").await, 1);
     let address = server.address();
-    // A stop that was begun goes on, too; on a busy machine it may be over before it is dropped.
+    // A stop continues too; on a busy machine it may end before it is dropped.
     let (None | Some(())) = poll_times(server.stop(), 1);
     while TcpStream::connect(address).is_ok() {
         pause(5).await;

@@ -1,4 +1,4 @@
-//! Options of a session, and its end on request.
+//! Session options, and CloseSession.
 
 use std::collections::BTreeMap;
 
@@ -78,14 +78,14 @@ async fn a_session_can_be_closed_before_its_connection() {
     assert_eq!(result.status(), CloseStatus::Closed);
     let counters = server.counters();
     assert_eq!((counters.sessions_open, counters.connections_open, counters.close_session), (0, 1, 1));
-    // The next statement of the connection begins another.
+    // The next statement on the connection begins another session.
     assert_eq!(code(query(&mut client, "SELECT * FROM mine").await), Code::InvalidArgument);
     assert_eq!(server.counters().sessions_ever, 2);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_refused_is_listed_and_what_is_unknown_is_not() {
+async fn refused_actions_are_listed_and_unknown_ones_are_not() {
     for (support, listed, answer) in
         [(Support::Refused, true, Code::Unimplemented), (Support::Unknown, false, Code::InvalidArgument)]
     {

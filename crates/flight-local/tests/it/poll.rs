@@ -1,4 +1,4 @@
-//! Statements that are polled.
+//! Background statements.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -46,7 +46,7 @@ async fn a_short_statement_is_there_at_once() {
     let mut client = connect(&server).await;
     let mut next = Some(descriptor("SELECT 42"));
     let mut polled = PollInfo::default();
-    // At the first poll, unless the machine is so busy that even this takes long.
+    // At the first poll, unless the machine is very busy.
     while let Some(descriptor) = next {
         polled = client.inner_mut().poll_flight_info(descriptor).await.unwrap().into_inner();
         next = polled.flight_descriptor.take();
@@ -59,7 +59,7 @@ async fn a_short_statement_is_there_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_polled_can_be_cancelled_and_ends_with_its_session() {
+async fn a_background_statement_can_be_cancelled_and_ends_with_its_session() {
     let server = start(Config::default()).await;
     let mut client = connect(&server).await;
     let asleep = descriptor("SELECT sleep_ms(600000)");

@@ -73,7 +73,7 @@ async fn what_cannot_be_bound_is_told() {
         Code::InvalidArgument
     );
     assert_eq!(code(one.prepare("SELEC 1".to_owned(), None).await.map(drop)), Code::InvalidArgument);
-    // A prepared statement is its session's.
+    // A prepared statement belongs to its session.
     number(&mut two, "SELECT 1").await;
     let mut stranger = two.prepare("SELECT 1".to_owned(), None).await.unwrap();
     let info = stranger.execute().await.unwrap();

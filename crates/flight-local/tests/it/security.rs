@@ -1,4 +1,4 @@
-//! Who may come in, and over what.
+//! Authentication and TLS.
 
 use flight_local::{Auth, Config, FlightLocal, StartError, Tls};
 use tonic::Code;
@@ -54,7 +54,7 @@ async fn clients_may_have_to_show_a_certificate() {
     let identity = Identity::from_pem(&made.client_certificate_pem, &made.client_key_pem);
     let mut known = secured(&server, trusting.clone().identity(identity)).await.unwrap();
     assert_eq!(number(&mut known, "SELECT 1").await, 1);
-    // With TLS 1.3 a client learns of it with its first answer.
+    // With TLS 1.3, a client notices the refusal with its first answer.
     if let Ok(mut nobody) = secured(&server, trusting).await {
         assert!(query(&mut nobody, "SELECT 1").await.is_err());
     }

@@ -31,7 +31,7 @@ async fn a_session_ends_with_its_connection() {
     drop(one);
     until(&server, |counters| counters.sessions_open == 0 && counters.connections_open == 0).await;
     let mut two = connect(&server).await;
-    // Its transaction is undone, and its lock is free.
+    // Its transaction is rolled back, and its lock is released.
     assert_eq!(update(&mut two, "INSERT INTO t VALUES (2)").await.unwrap(), 1);
     assert_eq!(number(&mut two, "SELECT sum(n) FROM t").await, 2);
     server.stop().await;
@@ -79,7 +79,7 @@ async fn a_cookie_can_be_a_session_too() {
 }
 
 #[tokio::test]
-async fn statements_of_one_session_take_turns_and_those_of_several_do_not() {
+async fn statements_of_one_session_run_one_after_another() {
     let server = start(Config::default()).await;
     let mut one = connect(&server).await;
     let mut same = one.clone();
@@ -87,7 +87,7 @@ async fn statements_of_one_session_take_turns_and_those_of_several_do_not() {
     let long = beside(async move { number(&mut one, "SELECT sleep_ms(600000)").await });
     until(&server, |counters| counters.statements_running == 1).await;
     let waiting = beside(async move { number(&mut same, "SELECT 2").await });
-    // Others are not held up, and the one that waits has not begun.
+    // Others do not wait, and the waiting statement has not begun.
     for _ in 0..20 {
         assert_eq!(number(&mut other, "SELECT 3").await, 3);
     }

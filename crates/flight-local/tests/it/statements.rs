@@ -52,14 +52,14 @@ async fn several_statements_in_one_text_return_the_last_result() {
     let mut client = connect(&server).await;
     let sql = "CREATE TABLE t (n INT); INSERT INTO t VALUES (1), (2), (3); SELECT sum(n) FROM t";
     assert_eq!(number(&mut client, sql).await, 6);
-    // What returns nothing tells how many rows it changed.
+    // A statement without rows returns its number of changed rows.
     assert_eq!(number(&mut client, "DELETE FROM t WHERE n < 3").await, 2);
     assert_eq!(number(&mut client, "DELETE FROM t RETURNING n * 10").await, 30);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn mistakes_are_told_apart_and_cost_no_session() {
+async fn errors_have_different_codes_and_keep_the_session() {
     let server = start(Config::default()).await;
     let mut client = connect(&server).await;
     update(&mut client, "CREATE TEMP TABLE t (n INTEGER PRIMARY KEY)").await.unwrap();
@@ -128,7 +128,7 @@ async fn prebuilt_batches_need_no_database() {
 }
 
 #[tokio::test]
-async fn a_schema_can_be_asked_for_alone() {
+async fn get_schema_returns_a_schema_without_running() {
     let server = start(Config::default()).await;
     let mut client = connect(&server).await;
     let query =

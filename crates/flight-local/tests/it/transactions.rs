@@ -105,7 +105,7 @@ async fn nothing_runs_outside_of_a_transaction_that_it_names() {
     update(&mut client, "ROLLBACK").await.unwrap();
     let late = client.execute_update(insert.clone(), Some(id)).await;
     assert_eq!(code(late), Code::FailedPrecondition);
-    // Ended by an interruption.
+    // Ended by a cancellation.
     let id = client.begin_transaction().await.unwrap();
     client.execute_update(insert.clone(), Some(id.clone())).await.unwrap();
     let mut same = client.clone();
@@ -122,7 +122,7 @@ async fn nothing_runs_outside_of_a_transaction_that_it_names() {
 }
 
 #[tokio::test]
-async fn a_second_transaction_is_refused_as_untimely() {
+async fn a_second_transaction_fails_with_failed_precondition() {
     let server = start(Config::default()).await;
     let mut client = connect(&server).await;
     update(&mut client, "SAVEPOINT a").await.unwrap();

@@ -1,4 +1,4 @@
-//! Clients that are gone in the middle of anything leave nothing behind in the PostgreSQL underneath.
+//! Clients that disconnect at any moment leave nothing behind in the private PostgreSQL.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls};
 
-use crate::harness::{PATIENCE, Tls, code, config, connect, eventually, options};
+use crate::harness::{PATIENCE, code, config, connect, eventually, options, tls};
 
 const SESSIONS: u64 = 8;
 const LIVES: u64 = 25;
 
-/// Whatever is not idle, or holds a lock of any kind, of all others.
+/// Other connections that are not idle or hold a lock.
 const LEFT: &str = "
     SELECT (SELECT count(*) FROM pg_stat_activity
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle')
          + (SELECT count(*) FROM pg_locks WHERE pid <> pg_backend_pid())";
 
-/// Transactions over few rows, with everything that is undone, done again and copied.
+/// Transactions on few rows, so that work is undone, repeated and copied.
 const STATEMENTS: [&str; 7] = [
     "BEGIN",
     "UPDATE t SET n = n + 1 WHERE id = 1",
@@ -36,14 +36,14 @@ const STATEMENTS: [&str; 7] = [
 
 #[derive(Default)]
 struct Counts {
-    /// Commits that were confirmed, and those that were asked for.
+    /// Confirmed commits, and requested ones.
     confirmed: AtomicU64,
     asked: AtomicU64,
     cut: AtomicU64,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_clients_that_are_gone_at_any_moment() {
+async fn clients_that_disconnect_at_any_moment_leave_nothing_behind() {
     let mut directory = PathBuf::new();
     let cluster = Cluster::start_with(config(), |_, clock| {
         let postgres = Postgres::start(&config(), clock)?;
@@ -74,7 +74,7 @@ async fn nothing_is_left_of_clients_that_are_gone_at_any_moment() {
         }
     };
     assert!(timeout(PATIENCE, gone).await.is_ok(), "{} left", count(LEFT).await);
-    // The others are kept for the next: no more than there were at once, and the one who watches.
+    // The others are idle: at most as many as there were at once, and the scheduler's own connection.
     let kept = count("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'").await - 1;
     assert!(kept <= i64::try_from(SESSIONS).unwrap() * 2 + 1, "{kept} connections are kept");
 
@@ -83,16 +83,16 @@ async fn nothing_is_left_of_clients_that_are_gone_at_any_moment() {
     let committed = count("SELECT n FROM t WHERE id = 1").await;
     assert!((confirmed..=asked).contains(&committed), "{committed} of {confirmed} to {asked}");
     assert!(confirmed > 0 && cut > 0, "{confirmed} confirmed, {cut} cut");
-    // And everything can be had at once.
+    // Nothing is locked.
     let client = connect(&cluster).await;
     client.batch_execute("UPDATE t SET n = 0").await.unwrap();
 }
 
-/// One client after the other, each cut off at some moment.
+/// One client after another, each aborted at some moment.
 async fn lives(cluster: Arc<Cluster>, counts: Arc<Counts>, seed: u64) {
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
     for _ in 0..LIVES {
-        let (client, connection) = options(&cluster).connect(Tls::verifying(&cluster)).await.unwrap();
+        let (client, connection) = options(&cluster).connect(tls(&cluster)).await.unwrap();
         let socket = tokio::spawn(async move { drop(connection.await) });
         let mut statements = STATEMENTS.iter().cycle();
         for statement in statements.by_ref().take(usize::try_from(chance.next_u64() % 20).unwrap()) {
@@ -103,7 +103,7 @@ async fn lives(cluster: Arc<Cluster>, counts: Arc<Counts>, seed: u64) {
         if timeout(moment, run(&client, last, &counts)).await.is_err() {
             counts.cut.fetch_add(1, Ordering::SeqCst);
         }
-        // The socket goes without a word, whatever is under way.
+        // The socket closes without a message, whatever is in progress.
         socket.abort();
     }
 }

@@ -1,18 +1,18 @@
-//! What is undone and done again is written with the very same values, whatever their type and the session's settings.
+//! Repeated work writes the same values, for every type and all settings of the session.
 
 use tokio_postgres::{Client, Error};
 
 use super::{OC000, ask, cluster};
 use crate::harness::{connect, told};
 
-/// Wanted by both: whoever has it is made to let go by the other.
+/// Both transactions need this row, so each makes the other release its locks.
 const MARK: &str = "UPDATE marker SET id = 1";
 
 const TABLE: &str =
     "CREATE TABLE v (id int PRIMARY KEY, f4 float4, f8 float8, tz timestamptz, ts timestamp, tt timetz,
     d date, iv interval, n numeric(60,30), b bytea, t text, c char(5), j json, jb jsonb, u uuid, o bool)";
 
-/// Values of the columns, that text could round, shift, trim or confuse with each other.
+/// Values that text could round, shift, trim or confuse.
 const ROWS: &[&str] = &[
     "'0.1', '0.1', '2026-01-01 00:00:00.123456Z', '2026-01-01 00:00:00.000001', '12:00:00.5+05:30', '0044-03-15 BC',
      '1 year -2 mons 3 days -04:05:06.789', '123456789012345678901234567890.0987654321', '\\x00', '', 'ab', '{\"b\":1, \"a\" : 2}',
@@ -29,7 +29,7 @@ const ROWS: &[&str] = &[
     "'16777217', '9007199254740993', '0001-01-01 00:00:00Z', '0001-01-01 BC', NULL, NULL, '1 day -1 mons', '1.10', NULL, NULL, NULL, NULL, NULL, NULL, NULL",
 ];
 
-/// Ways in which a session may write and read values.
+/// Settings that change the formats of values.
 const SETTINGS: &[&str] = &[
     "SET TimeZone = 'UTC'",
     "SET TimeZone = 'America/New_York'; SET DateStyle = 'SQL, DMY'",
@@ -40,14 +40,14 @@ const SETTINGS: &[&str] = &[
     "SET TimeZone = '<+0330>-03:30'; SET DateStyle = 'Postgres, MDY'; SET IntervalStyle = 'postgres_verbose'",
 ];
 
-/// The values, exactly: as they are sent in binary, and with what text would hide.
+/// The exact values, in binary, with what text would hide.
 const EXACTLY: &str = "SELECT id, encode(float4send(f4), 'hex'), encode(float8send(f8), 'hex'), encode(timestamptz_send(tz), 'hex'),
     encode(timestamp_send(ts), 'hex'), encode(timetz_send(tt), 'hex'), encode(date_send(d), 'hex'), encode(interval_send(iv), 'hex'),
     encode(numeric_send(n), 'hex'), encode(b, 'hex'), encode(convert_to(t, 'UTF8'), 'hex'), octet_length(c), j::text, jb::text, u, o
     FROM v ORDER BY id";
 
 #[tokio::test]
-async fn values_are_the_same_when_they_are_written_again() {
+async fn a_replay_writes_the_same_values() {
     let cluster = cluster();
     let (client, other) = (connect(&cluster).await, connect(&cluster).await);
     client.batch_execute(TABLE).await.unwrap();
@@ -68,7 +68,7 @@ async fn values_are_the_same_when_they_are_written_again() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// Writes all rows, is made to write them again several times, and commits.
+/// Writes all rows, is forced to repeat that several times, and commits.
 async fn written_again(client: &Client, other: &Client) -> Result<(), String> {
     let failed = |what: &'static str| move |error: Error| format!("{what}: {}", told(&error).1);
     client.batch_execute("BEGIN; DELETE FROM v").await.map_err(failed("delete"))?;
@@ -78,7 +78,7 @@ async fn written_again(client: &Client, other: &Client) -> Result<(), String> {
             .await
             .map_err(failed("insert"))?;
     }
-    // One more is changed, so that values come from an update, too.
+    // Update a row too, so that values also come from an update.
     client.batch_execute("INSERT INTO v (id) VALUES (99)").await.map_err(failed("insert"))?;
     let columns = "f4, f8, tz, ts, tt, d, iv, n, b, t, c, j, jb, u, o";
     let update = format!("UPDATE v SET ({columns}) = (SELECT {columns} FROM v WHERE id = 0) WHERE id = 99");
@@ -93,7 +93,7 @@ async fn written_again(client: &Client, other: &Client) -> Result<(), String> {
     client.batch_execute("COMMIT").await.map_err(failed("commit"))?;
     same(&written, &ask(other, EXACTLY).await.map_err(failed("read by another"))?)?;
 
-    // And one who has lost reads the same from its copies.
+    // A transaction that has lost reads the same from its copies.
     client.batch_execute("BEGIN; SELECT 1").await.map_err(failed("begin"))?;
     other.batch_execute(MARK).await.map_err(failed("overtake"))?;
     client.batch_execute("UPDATE v SET id = id").await.map_err(failed("update of all"))?;

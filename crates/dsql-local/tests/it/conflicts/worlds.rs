@@ -1,11 +1,11 @@
-//! The same statements in four worlds: alone, or disturbed in the ways that others can disturb a transaction.
+//! The same statements in four situations: alone, or disturbed by another transaction.
 
 use tokio_postgres::Client;
 
 use super::{OC000, ask, cluster};
 use crate::harness::{connect, told};
 
-/// Statements that make what the lists below use, each a transaction of its own.
+/// Statements that create the tables, each in its own transaction.
 const SETUP: &[&str] = &[
     "CREATE TABLE marker (id int PRIMARY KEY, n int NOT NULL)",
     "CREATE SCHEMA app",
@@ -46,7 +46,7 @@ const SETUP: &[&str] = &[
     "INSERT INTO \"Odd \"\"name\" VALUES (1, 'one', '{\"a\": [1, null]}', '\\x00ff')",
 ];
 
-/// Each is a transaction. One that fails does so with its last statement.
+/// Each list is a transaction. If it fails, it fails with its last statement.
 const LISTS: &[(&str, &[&str])] = &[
     (
         "a view, before and after a change of what is behind it",
@@ -232,19 +232,19 @@ const LISTS: &[(&str, &[&str])] = &[
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum World {
-    /// Nobody else is there; rolled back, or committed.
+    /// No other transaction; rolled back or committed.
     Alone { commits: bool },
-    /// Another has committed a change to a row that it changes then, so that it has lost already.
+    /// Another transaction has committed a change of the same row, so this one has lost.
     Lost,
-    /// Another wants a row that it has changed before each statement, and before its commit.
+    /// Another transaction needs a changed row before each statement and before the commit.
     Pushed,
 }
 
-/// What came of each statement, and of the end.
+/// The result of each statement, and of the end.
 type Answers = Vec<String>;
 
 impl World {
-    /// All lists, and then what is in the tables.
+    /// Runs all lists, and then reads the tables.
     async fn run(self) -> Vec<Answers> {
         let cluster = cluster();
         let (client, other) = (connect(&cluster).await, connect(&cluster).await);
@@ -314,7 +314,6 @@ fn told_fully(error: &tokio_postgres::Error) -> Result<(), Vec<Option<String>>> 
         .collect())
 }
 
-/// All that is in the tables.
 async fn state(client: &Client) -> Answers {
     let mut state = Answers::new();
     for table in [
@@ -349,14 +348,14 @@ fn compare(one: World, other: World, expected: &[Answers], got: &[Answers]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_has_lost_is_told_what_one_alone_is_told() {
+async fn a_transaction_that_lost_gets_the_answers_of_one_that_runs_alone() {
     let (alone, lost) = (World::Alone { commits: false }, World::Lost);
     let (expected, got) = tokio::join!(alone.run(), lost.run());
     compare(alone, lost, &expected, &got);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_is_undone_again_and_again_is_told_and_does_what_one_alone_does() {
+async fn a_transaction_that_is_undone_repeatedly_behaves_as_if_alone() {
     let (alone, pushed) = (World::Alone { commits: true }, World::Pushed);
     let (expected, got) = tokio::join!(alone.run(), pushed.run());
     compare(alone, pushed, &expected, &got);

@@ -1,17 +1,17 @@
-//! Whether an answer is the expected one.
+//! Compares answers with the expected ones.
 
 use std::collections::BTreeMap;
 
 use super::client::{Answer, End, Exchange};
 use super::tree::Node;
 
-/// Texts that were kept for later steps.
+/// Texts that later steps use.
 pub(super) type Saved = BTreeMap<String, String>;
 
-/// A pattern in the table and what came instead of it, for the database to compare.
+/// A pattern of the table and the actual text; the database compares them.
 pub(super) type Match = (String, String);
 
-/// Compares patterns: the database knows regular expressions.
+/// Compares patterns in the database, which has regular expressions.
 pub(super) async fn compare(database: &tokio_postgres::Client, matches: Vec<Match>) -> Result<(), String> {
     for (pattern, got) in matches {
         let found = database.query_one("SELECT $2::text ~ $1::text", &[&pattern, &got]).await;
@@ -22,7 +22,7 @@ pub(super) async fn compare(database: &tokio_postgres::Client, matches: Vec<Matc
     Ok(())
 }
 
-/// Compares all that came back for a step. Returns the patterns still to be compared.
+/// Compares the answers to a step. Returns the patterns that are still to be compared.
 pub(super) fn exchange(expected: &Node, got: &Exchange, saved: &Saved) -> Result<Vec<Match>, String> {
     let mut check = Check { saved, matches: Vec::new() };
     if expected.get("closed").is_some() {
@@ -62,7 +62,7 @@ pub(super) fn fails(expected: &Node) -> bool {
     ["sqlstate", "message", "contains"].iter().any(|key| expected.get(key).is_some())
 }
 
-/// A text of the table with what was kept.
+/// A text of the table with the saved texts filled in.
 pub(super) fn fill(text: &str, saved: &Saved) -> String {
     saved.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
 }
@@ -123,7 +123,7 @@ impl Check<'_> {
         if same { Ok(()) } else { Err(format!("expected rows {wanted:?}, got {:?}", got.rows)) }
     }
 
-    /// Whether a value is the expected one; of a pattern, that is found out later.
+    /// Compares a value; patterns are compared later.
     fn same(&mut self, wanted: &Node, got: Option<&str>) -> bool {
         let (Node::Text(wanted), Some(got)) = (wanted, got) else {
             return *wanted == Node::Nothing && got.is_none();
@@ -140,7 +140,7 @@ impl Check<'_> {
     }
 }
 
-/// What was expected, without what was done.
+/// The expectation without the action.
 fn brief(expected: &Node) -> String {
     let kept = ["ok", "sqlstate", "message", "contains", "columns", "rows", "empty"];
     let kept = expected.entries().iter().filter(|(key, _)| kept.contains(&key.as_str()));

@@ -1,4 +1,4 @@
-//! A client that hides nothing: every answer as it was sent.
+//! A client that shows every message as it was sent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -40,14 +40,14 @@ pub(super) enum Tls {
     Direct,
 }
 
-/// Why there is no session.
+/// Why the connection failed.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) asked: bool,
     pub(super) answer: Option<Answer>,
 }
 
-/// What came of one statement.
+/// The result of one statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) columns: Vec<String>,
@@ -65,11 +65,11 @@ pub(super) enum End {
     Error(BTreeMap<char, String>),
 }
 
-/// All that came back for what was sent.
+/// All answers to a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exchange {
     pub(super) answers: Vec<Answer>,
-    /// Of `ReadyForQuery`; none if the socket was closed.
+    /// From `ReadyForQuery`; none if the socket was closed.
     pub(super) status: Option<char>,
 }
 
@@ -113,13 +113,13 @@ impl Client {
         Err(refusal)
     }
 
-    /// Sends messages and reads all that comes back for them.
+    /// Sends messages and reads all answers.
     pub(super) async fn ask(&mut self, request: &[u8]) -> Exchange {
         self.send(request).await;
         self.answers().await
     }
 
-    /// What the socket does not take will not be answered either.
+    /// If the socket is closed, there will be no answer either.
     pub(super) async fn send(&mut self, request: &[u8]) {
         if self.stream.write_all(request).await.is_ok() {
             drop(self.stream.flush().await);
@@ -151,7 +151,7 @@ impl Client {
         exchange
     }
 
-    /// Waits for the end of the socket; anything said before it is not one.
+    /// Waits for the end of the connection; a message before it is an error.
     pub(super) async fn ended(&mut self) {
         if self.stream.read_buf(&mut self.input).await.is_ok_and(|count| count > 0) {
             std::future::pending::<()>().await;
@@ -188,7 +188,7 @@ async fn open(cluster: &Cluster, attempt: &Attempt) -> Option<Box<dyn Stream>> {
     }
     let name = match attempt.sni {
         true => ServerName::try_from(cluster.endpoint().to_owned()).unwrap(),
-        // No name is sent for an address.
+        // No server name is sent for an IP address.
         false => ServerName::from(IpAddr::from([127, 0, 0, 1])),
     };
     let stream = TlsConnector::from(client_config(cluster)).connect(name, socket).await.ok()?;

@@ -1,17 +1,17 @@
-//! Many sessions at once.
+//! Many concurrent sessions.
 
 use super::check::{self, Saved};
 use super::client::{Client, say};
 use super::run::{PATIENCE, first_value, limited};
 use super::tree::Node;
 
-/// How many sessions a step wants.
+/// How many sessions a step needs.
 pub(super) fn size(step: &Node) -> usize {
     number(step, "parallel")
 }
 
-/// Has each session repeat the step's statement. Every answer must be one of those expected, and how many succeeded must
-/// be what the database counted.
+/// Runs the step's statement in each session. Every answer must be an expected one, and the number of
+/// successes must be what the database counted.
 pub(super) async fn run(step: &Node, sessions: Vec<Client>, mut judge: Client) -> Result<(), String> {
     let mut tasks = Vec::new();
     for mut session in sessions {

@@ -1,5 +1,5 @@
-//! The rows on a plain PostgreSQL, without the emulator: those that say so differ there, so each of them can fail; and no
-//! other does, so each of those only guards what PostgreSQL does anyway.
+//! Runs the rows on a plain PostgreSQL. The rows that are marked must differ there, so that each of them can
+//! fail. All others must pass: they only guard what PostgreSQL does anyway.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,17 +20,17 @@ use super::run::{MOMENT, first_value, limited, request};
 use super::server::{Server, USER};
 use super::tree::Node;
 
-/// How long an answer may take: a wait for a lock has no end, and PostgreSQL finds a deadlock after a second.
+/// The timeout of an answer. A wait for a lock never ends, and PostgreSQL detects a deadlock after a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What rows can leave behind beside what is always cleaned away, since PostgreSQL allows more than the service.
+/// What rows may leave behind in addition, because PostgreSQL allows more than the service.
 const TRACES: &str = "
     SELECT format('%s %s %s %s %s %s %s', (SELECT count(*) FROM pg_database), (SELECT count(*) FROM pg_extension),
       (SELECT count(*) FROM pg_tablespace), (SELECT count(*) FROM pg_foreign_data_wrapper),
       (SELECT count(*) FROM pg_event_trigger), (SELECT count(*) FROM pg_publication),
       (SELECT count(*) FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'))";
 
-/// Takes away all that rows make.
+/// Removes everything that rows create.
 const CLEAN: &str = "
     DO $$ DECLARE name text; BEGIN
       FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
@@ -42,7 +42,7 @@ const CLEAN: &str = "
       END LOOP;
       CREATE SCHEMA public;
     END $$";
-/// Ends all others; gives how many there are.
+/// Terminates all other connections; returns how many there are.
 const END: &str = "
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
@@ -53,7 +53,7 @@ struct Plain {
     traces: String,
 }
 
-/// What a row does that only the emulator can follow.
+/// Why a row needs the emulator.
 fn needs(row: &Row) -> Option<&'static str> {
     let has = |key: &str| row.steps.iter().any(|step| step.get(key).is_some());
     if has("connect") {
@@ -76,7 +76,7 @@ impl Plain {
         Self { server, database, traces }
     }
 
-    /// Whether the row fails: how.
+    /// Returns how the row fails, if it does.
     async fn run(&mut self, row: &Row) -> Result<(), String> {
         for protocol in row.protocols {
             let mut sessions = BTreeMap::new();
@@ -174,7 +174,7 @@ impl Plain {
         Client::log_in(Box::new(self.socket().await), &attempt).await.unwrap()
     }
 
-    /// As it was before the row, if need be by starting anew.
+    /// Restores the state before the row, if necessary with a new server.
     async fn clean(&mut self) {
         let gone = async {
             while self.database.query_one(END, &[]).await.unwrap().get::<_, i64>(0) > 0 {

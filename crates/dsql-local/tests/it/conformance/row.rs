@@ -52,7 +52,7 @@ const EXPECTS: &[&str] = &[
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) source: String,
-    /// The rules that it holds for.
+    /// The rules that it applies to.
     pub(super) rules: &'static [Rules],
     pub(super) protocols: &'static [Protocol],
     pub(super) fixture: Vec<String>,
@@ -89,12 +89,12 @@ impl Row {
         }
     }
 
-    /// Whether a plain PostgreSQL is said to do something else.
+    /// Whether a plain PostgreSQL must behave differently.
     pub(super) fn differs(&self) -> bool {
         self.node.text("plain") == Some("differs")
     }
 
-    /// What is wrong with the way it is written.
+    /// What is wrong with the row itself.
     pub(super) fn problem(&self) -> Option<String> {
         let one_of = |key: &str, known: &[&str]| {
             self.node.get(key).is_none_or(|node| node.as_text().is_some_and(|text| known.contains(&text)))

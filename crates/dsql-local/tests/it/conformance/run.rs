@@ -1,4 +1,4 @@
-//! Runs rows against an emulator of its own.
+//! Runs rows against an emulator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use super::row::{Protocol, Row};
 use super::tree::Node;
 use crate::harness::{ENDPOINT, config, eventually, keys, socket};
 
-/// How long a step may take that is not about waiting.
+/// The timeout of a step that does not test waiting.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one may take that is. A wait for a lock has no end: half a second tells it from an answer, if not on the busiest of
-/// machines. The figures in the table are for measurements.
+/// The timeout of a step that tests waiting. A wait for a lock never ends; half a second tells it from an
+/// answer, except on a very busy machine. The times in the table are for measurements.
 pub(super) const MOMENT: Duration = Duration::from_millis(500);
-/// How a failure begins that is about nothing but time.
+/// The beginning of a failure that is only about time.
 pub(super) const LATE: &str = "no answer in";
 const TOKEN_LIFE: Duration = Duration::from_secs(900);
 
-/// Takes away all that rows make.
+/// Removes everything that rows create.
 const CLEAN: &str = "
     DO $$ DECLARE name text; BEGIN
       FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'sys') LOOP
@@ -41,18 +41,18 @@ const CLEAN: &str = "
       CREATE SCHEMA public AUTHORIZATION pg_database_owner;
       GRANT USAGE ON SCHEMA public TO PUBLIC;
     END $$";
-/// Ends what a row that failed has left running.
+/// Terminates what a failed row has left running.
 const END: &str = "
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'";
 
 pub(super) struct World {
     cluster: Cluster,
-    /// Underneath the rules.
+    /// A connection without the rules.
     database: tokio_postgres::Client,
 }
 
-/// What one run of a row has.
+/// The state of one run of a row.
 #[derive(Default)]
 struct Run {
     sessions: BTreeMap<String, Client>,
@@ -80,7 +80,7 @@ impl World {
         Self { cluster, database }
     }
 
-    /// Runs a row by each of its protocols.
+    /// Runs a row with each of its protocols.
     pub(super) async fn run(&mut self, row: &Row) -> Result<(), String> {
         for protocol in row.protocols {
             let mut run = Run::default();
@@ -144,7 +144,7 @@ impl World {
         }
         let session = run.sessions.get_mut(name).ok_or_else(|| format!("session {name} is not open"))?;
         if step.get("closed").is_some() && timeout(MOMENT, session.ended()).await.is_ok() {
-            // By the server, which has looked at its clock, before anything was said.
+            // The server has closed the connection by its clock.
             return Ok(());
         }
         let request = request(step, protocol, time, &run.saved);
@@ -261,7 +261,7 @@ impl World {
         crowd::run(step, sessions, self.session().await?).await
     }
 
-    /// As it was before the row.
+    /// Restores the state before the row.
     async fn clean(&self) {
         let gone = async {
             while self.cluster.counters().live > 0 {

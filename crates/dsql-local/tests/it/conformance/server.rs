@@ -1,13 +1,12 @@
-//! A PostgreSQL as it comes.
+//! A plain PostgreSQL.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Who owns it.
 pub(super) const USER: &str = "postgres";
 
-/// It lasts for as long as its input stays open, and leaves no file.
+/// It runs as long as its stdin is open, and removes its files.
 const KEEPER: &str = r#"
 set -eu
 umask 077
@@ -32,7 +31,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Blocks until it can be used.
+    /// Blocks until the server is ready.
     pub(super) fn start() -> Self {
         // It refuses to run as root.
         let mut command = match rustix::process::geteuid().is_root() {

@@ -1,9 +1,10 @@
-//! Whether snapshot isolation in which the first to commit wins explains a history. It knows nothing of who made it.
+//! Checks whether a history satisfies snapshot isolation with first-committer-wins. It knows nothing of the
+//! implementation.
 //!
-//! A transaction has two moments, its snapshot and its end, each somewhere in its window. What it read says which commits
-//! its snapshot comes after, and before which; what it wrote or locked says whom it must not overlap. The history is
-//! explained if there is an order of all moments that keeps to that. Every alarm is true, since only what no order
-//! allows is one.
+//! A transaction has two points in time, its snapshot and its end, each within a window. Its reads say which
+//! commits its snapshot comes after and before. Its writes and locks say with which transactions it must not
+//! overlap. The history is valid if all points can be ordered accordingly. Only what no order allows is
+//! reported, so there are no false alarms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,12 +16,11 @@ use super::record::{Act, History, Key, Outcome, Transaction, Version};
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) violations: Vec<Violation>,
-    /// How many times there was more than one way to explain it.
+    /// How often there was more than one explanation.
     pub(super) open: usize,
 }
 
-/// Judges a history of so many sessions, in which no statement may take longer than `patience` beyond what the machine
-/// costs.
+/// Checks a history. No statement may take longer than `patience` beyond the delay of the machine.
 pub(super) fn check(history: &History, patience: Duration, sessions: u32) -> Verdict {
     let mut violations = Vec::new();
     for transaction in &history.transactions {
@@ -56,7 +56,7 @@ fn end(transaction: usize) -> Point {
     2 * transaction + 1
 }
 
-/// What a transaction says of itself: it sees its own writes, and otherwise always the same.
+/// Checks a transaction by itself: it sees its own writes, and otherwise always the same values.
 fn alone(transaction: &Transaction, patience: Duration, violations: &mut Vec<Violation>) {
     let name = &transaction.name;
     let mut view: BTreeMap<Key, (Option<Version>, bool)> = BTreeMap::new();
@@ -81,7 +81,7 @@ fn alone(transaction: &Transaction, patience: Duration, violations: &mut Vec<Vio
     }
 }
 
-/// What a transaction amounts to.
+/// The effect of a transaction.
 struct Effect {
     committed: bool,
     /// What its snapshot showed.
@@ -90,7 +90,7 @@ struct Effect {
     locked: BTreeSet<Key>,
     /// The rows that it wanted to change.
     attempted: BTreeSet<Key>,
-    /// What it replaced by what, all in all.
+    /// The versions that it replaced, and by which.
     wrote: BTreeMap<Key, (Option<Version>, Option<Version>)>,
 }
 
@@ -128,9 +128,9 @@ impl Effect {
     }
 }
 
-/// Who wrote a version, and whether as the last word on its key.
+/// Which transaction wrote a version, and whether it was its last write of the key.
 type Writers = BTreeMap<Version, (usize, bool)>;
-/// Who replaced or deleted a version.
+/// Which transaction replaced or deleted a version.
 type Successors = BTreeMap<Version, usize>;
 
 struct Checker<'a> {
@@ -211,8 +211,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A key may come and go: from an insert to a delete there is a row. Such lives do not overlap, and a snapshot that
-    /// shows no row is in none of them.
+    /// A key may be inserted and deleted several times. These lifetimes do not overlap, and a snapshot
+    /// without the row is in none of them.
     fn lives(&mut self, successors: &Successors) {
         let last = self.effects.len().saturating_sub(1);
         let mut lives: BTreeMap<Key, Vec<(usize, Option<usize>)>> = BTreeMap::new();
@@ -258,7 +258,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Who deleted the row that began with a version.
+    /// Which transaction deleted the row that began with a version.
     fn death(&self, key: Key, first: Version, successors: &Successors) -> Option<usize> {
         let (mut version, mut passed) = (first, BTreeSet::new());
         loop {
@@ -271,7 +271,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A lock is like a change: nobody else who locks or changes the row overlaps.
+    /// A lock is like a change: no other transaction that locks or changes the row may overlap.
     fn locks(&mut self, successors: &Successors) {
         let mut holders: BTreeMap<Version, Vec<usize>> = BTreeMap::new();
         for (number, effect) in self.effects.iter().enumerate().filter(|(_, effect)| effect.committed) {
@@ -297,7 +297,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Who fails has met somebody.
+    /// A conflict must have a cause.
     fn conflicts(&mut self) {
         for (number, effect) in self.effects.iter().enumerate() {
             let loser = &self.history.transactions[number];

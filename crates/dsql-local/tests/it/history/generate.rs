@@ -1,4 +1,4 @@
-//! Random transactions of several sessions at once, and a record of them.
+//! Runs random transactions in several sessions and records them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -10,20 +10,19 @@ use super::pace::Pace;
 use super::record::{History, Key, Version};
 use super::session::{ALL, Session, all, insert};
 
-/// How much of what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mix {
     pub(super) sessions: u32,
     pub(super) transactions: u32,
     pub(super) keys: Key,
-    /// Each transaction goes through some keys in order, up or down, and changes them.
+    /// Each transaction changes some keys in ascending or descending order.
     pub(super) sweeps: bool,
 }
 
 /// What all sessions share.
 pub(super) struct Shared {
     pub(super) mix: Mix,
-    /// Counted before each request and after each answer, so that it tells what surely came before what.
+    /// Counted before each request and after each answer, so that it orders them.
     count: AtomicU64,
     versions: AtomicI64,
     pub(super) pace: Pace,
@@ -40,7 +39,7 @@ impl Shared {
     }
 }
 
-/// Makes the table, runs all sessions at once until nothing is left to do, and looks at what is there.
+/// Creates the table, runs all sessions concurrently, and reads the final state.
 pub(super) async fn run(mix: Mix, seed: u64, mut clients: Vec<Client>) -> History {
     let (bystander, setter) = (clients.pop().unwrap(), clients.pop().unwrap());
     let pace = Pace::of(clients.len());
@@ -48,7 +47,7 @@ pub(super) async fn run(mix: Mix, seed: u64, mut clients: Vec<Client>) -> Histor
     let shared = Arc::new(Shared { mix, count, versions, pace, over });
     setter.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, v bigint, old bigint)").await.unwrap();
     for client in clients.iter().chain([&bystander]) {
-        // So that none of them is told later that there is a new table.
+        // So that none of them gets OC001 for the new table.
         drop(client.simple_query("SELECT 1").await);
     }
     let mut setter = Session::new("first", setter, shared.clone(), seed);
@@ -77,7 +76,7 @@ pub(super) async fn run(mix: Mix, seed: u64, mut clients: Vec<Client>) -> Histor
     history
 }
 
-/// Asks for nothing, over and over: how long that takes is the machine's doing.
+/// Runs empty queries repeatedly, to measure the delay of the machine.
 async fn pulse(client: Client, shared: Arc<Shared>) -> Duration {
     let mut slowest = Duration::ZERO;
     while !shared.over.load(Ordering::SeqCst) {

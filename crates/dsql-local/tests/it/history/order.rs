@@ -1,32 +1,32 @@
-//! Whether moments can be in the order that they must be in: each in its window, and some before others.
+//! Orders points in time: each within its window, and some before others.
 //!
-//! Everything here is certain. A contradiction means that no order is possible; what is left open counts as possible.
+//! Everything here is certain. A contradiction means that no order exists; anything undecided counts as
+//! possible.
 
 use super::record::Window;
 
-/// More is not looked for.
+/// The search stops at this number.
 const MANY: usize = 20;
 
-/// A moment.
 pub(super) type Point = usize;
 
-/// What it would be if the order is impossible for this alone.
+/// The anomaly, if the order is impossible because of this edge alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// It is so by definition, and never at fault.
+    /// True by definition, and never the cause.
     Given,
     OwnWriteUnseen,
     NonRepeatableRead,
     UnknownRead,
     AbortedRead,
     IntermediateRead,
-    /// Of what was not committed yet.
+    /// A read of an uncommitted version.
     DirtyRead,
-    /// Of what had been replaced before its snapshot.
+    /// A read of a version that was replaced before the snapshot.
     StaleRead,
-    /// Reads that no one snapshot explains.
+    /// Reads that no single snapshot explains.
     ReadSkew,
-    /// Two that overlap have both changed or locked a row, and committed.
+    /// Two overlapping transactions have both changed or locked a row, and committed.
     LostUpdate,
     SpuriousConflict,
     FinalState,
@@ -35,14 +35,14 @@ pub(super) enum Kind {
     Unexpected,
 }
 
-/// Something that cannot be, and why.
+/// An anomaly and its explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) kind: Kind,
     pub(super) why: String,
 }
 
-/// Something found, and which edge to leave out.
+/// An anomaly, and the edge to remove.
 struct Impossible {
     violation: Violation,
     fault: usize,
@@ -56,7 +56,7 @@ struct Edge {
     why: String,
 }
 
-/// One of several must hold: each is a list of what comes before what.
+/// One of several lists of edges must hold.
 struct Choice {
     options: Vec<Vec<(Point, Point)>>,
     kind: Kind,
@@ -68,7 +68,7 @@ pub(super) struct Order {
     windows: Vec<Window>,
     edges: Vec<Edge>,
     choices: Vec<Choice>,
-    /// How early and how late each moment can be, and the edge that says so.
+    /// The earliest and latest time of each point, and the edge that implies it.
     earliest: Vec<(u64, Option<usize>)>,
     latest: Vec<(u64, Option<usize>)>,
 }
@@ -87,8 +87,8 @@ impl Order {
         self.choices.push(Choice { options, kind, why });
     }
 
-    /// Finds what is impossible, and how many choices are left open. What is found to be at fault is left out of account then,
-    /// so that the next thing can be found: fewer demands never make anything impossible.
+    /// Finds the anomalies, and the number of undecided choices. The edge of each anomaly is then removed, to
+    /// find the next: fewer edges never make an order impossible.
     pub(super) fn solve(mut self) -> (Vec<Violation>, usize) {
         let mut violations = Vec::new();
         loop {
@@ -127,7 +127,7 @@ impl Order {
         }
     }
 
-    /// Narrows how early and how late each can be.
+    /// Narrows the earliest and latest times.
     fn narrow(&mut self) -> Result<(), Impossible> {
         let order = self.sorted()?;
         let mut out = vec![Vec::new(); self.windows.len()];
@@ -152,7 +152,7 @@ impl Order {
                 }
             }
         }
-        // Also at every moment between, so take the one with the shortest tale.
+        // Every point in between is impossible too; take the one with the shortest explanation.
         let impossible =
             (0..self.windows.len()).filter(|point| self.earliest[*point].0 >= self.latest[*point].0);
         let tales = impossible.map(|point| self.tale(point));
@@ -166,7 +166,7 @@ impl Order {
         Err(self.impossible(&tale, &ends.unwrap_or_default()))
     }
 
-    /// All points, none before one that must precede it.
+    /// All points in topological order.
     fn sorted(&self) -> Result<Vec<Point>, Impossible> {
         let mut out = vec![Vec::new(); self.windows.len()];
         let mut waiting = vec![0_usize; self.windows.len()];
@@ -194,7 +194,7 @@ impl Order {
         }
     }
 
-    /// Edges of a circle that is found going back from one that waits.
+    /// The edges of a cycle, found backwards from a point that waits.
     fn circle(&self, stuck: Point, waiting: &[usize]) -> Vec<usize> {
         let (mut path, mut at) = (Vec::new(), stuck);
         let mut passed = vec![stuck];
@@ -211,7 +211,7 @@ impl Order {
         }
     }
 
-    /// The edges that make a point impossible, from what came too late to what came too early.
+    /// The edges that make a point impossible, from the latest to the earliest.
     fn tale(&self, point: Point) -> Vec<usize> {
         let (mut tale, mut at) = (Vec::new(), point);
         while let Some(edge) = self.earliest[at].1 {
@@ -234,7 +234,7 @@ impl Order {
         Impossible { violation, fault: told.first().or(tale.first()).copied().unwrap_or(0) }
     }
 
-    /// A snapshot that cannot be is blamed on what was made of it, if anything was.
+    /// An impossible snapshot is explained by what was made of it, if anything.
     fn kind(&self, told: &[usize]) -> Kind {
         let kinds: Vec<Kind> = told.iter().map(|edge| self.edges[*edge].kind).collect();
         let blamed = [Kind::SpuriousConflict, Kind::LostUpdate, Kind::FinalState];

@@ -1,14 +1,14 @@
-//! Keeps sessions side by side: on a busy machine one could be done before the next has begun, and none would overlap.
+//! Keeps the sessions concurrent: on a busy machine one could end before the next begins.
 
 use std::pin::pin;
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-/// How many transactions a session may be ahead of another.
+/// How many transactions a session may be ahead.
 const LEAD: u32 = 2;
 
-/// How far each session is.
+/// The progress of each session.
 pub(super) struct Pace {
     done: Mutex<Vec<u32>>,
     moved: Notify,
@@ -19,13 +19,12 @@ impl Pace {
         Self { done: Mutex::new(vec![0; sessions]), moved: Notify::new() }
     }
 
-    /// A session has done so many transactions.
     pub(super) fn done(&self, session: usize, number: u32) {
         self.done.lock().unwrap()[session] = number;
         self.moved.notify_waiters();
     }
 
-    /// Waits until it is not too far ahead of others.
+    /// Waits until the session is not too far ahead.
     pub(super) async fn keep(&self, session: usize) {
         loop {
             let mut moved = pin!(self.moved.notified());

@@ -1,4 +1,4 @@
-//! Histories made by hand: each with one thing that must not be, or with something that may.
+//! Histories made by hand, each with one anomaly or with something that is allowed.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Transaction {
     }
 }
 
-/// What is found, of which kinds, with what is said about it.
+/// The anomalies of a history, with their explanations.
 fn judged(transactions: Vec<Transaction>) -> Vec<(Kind, String)> {
     let history = History { transactions, bystander: Duration::ZERO };
     check(&history, PATIENCE, 8).violations.into_iter().map(|found| (found.kind, found.why)).collect()
@@ -77,7 +77,7 @@ fn a_lost_update() {
     finds(Kind::LostUpdate, &["A and B", "version 10 of key 1"], vec![first(), a(), b(), last(12)]);
     passes(vec![first(), a(), b().outcome(Outcome::Conflict), last(11)]);
     passes(vec![first(), a().outcome(Outcome::RolledBack), b(), last(12)]);
-    // Which of the two wins is not free either: whoever fails must have met one who committed before.
+    // The failure must have a cause: a transaction that committed before.
     let late = transaction("A", (2, 3), (20, 21)).wrote(1, Some(10), Some(11));
     let early = b().outcome(Outcome::Conflict);
     let last = transaction("last", (30, 31), (30, 31)).read(1, 11);
@@ -90,7 +90,7 @@ fn an_update_of_a_row_that_another_locked() {
     let write = |snapshot| transaction("B", snapshot, (8, 9)).wrote(1, Some(10), Some(12));
     let last = || transaction("last", (10, 11), (10, 11)).read(1, 12);
     finds(Kind::LostUpdate, &["A locked version 10"], vec![first(), lock.clone(), write((4, 5)), last()]);
-    // A snapshot that may have come after the commit is given the benefit of the doubt.
+    // A snapshot that may have come after the commit is accepted.
     passes(vec![first(), lock, write((4, 7)), last()]);
 }
 
@@ -163,7 +163,7 @@ fn a_non_repeatable_read() {
 
 #[test]
 fn a_read_skew() {
-    // A changes both; B sees one of them before and one after, and the windows are too wide to tell.
+    // A changes both; B sees one before and one after, and the windows are too wide to decide.
     let writer =
         || transaction("A", (2, 20), (3, 21)).wrote(1, Some(10), Some(11)).wrote(2, Some(20), Some(21));
     let last = || transaction("last", (30, 31), (30, 31)).read(1, 11).read(2, 21);
@@ -177,7 +177,7 @@ fn a_read_skew() {
         let reader = transaction("B", (4, 18), (5, 19)).read(1, one).read(2, two);
         passes(vec![first(), writer(), reader, last()]);
     }
-    // Two readers that see two writes in opposite orders.
+    // Two readers see two writes in opposite orders.
     let a = transaction("A", (2, 20), (3, 21)).wrote(1, Some(10), Some(11));
     let b = transaction("B", (4, 22), (5, 23)).wrote(2, Some(20), Some(21));
     let c = transaction("C", (6, 24), (7, 25)).read(1, 11).read(2, 20);

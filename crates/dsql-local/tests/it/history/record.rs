@@ -1,37 +1,37 @@
-//! What sessions did and saw: all that the checker knows.
+//! What the sessions did and saw: the input of the checker.
 
 use std::time::Duration;
 
 pub(super) type Key = i64;
 
-/// A value of a row. No two writes have the same, so it tells who wrote it.
+/// A value of a row. Every write has its own, so it identifies its transaction.
 pub(super) type Version = i64;
 
-/// Something happened after the first and before the second count of a counter that all sessions share.
+/// Something happened between two values of a counter that all sessions share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) after: u64,
     pub(super) before: u64,
 }
 
-/// What was done to a key; no version stands for no row.
+/// An operation on a key; no version means no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Read(Key, Option<Version>),
     /// A read for update.
     Lock(Key, Option<Version>),
-    /// An update, or an insert if it replaced nothing, or a delete if it made nothing.
+    /// An update; an insert if it replaced nothing; a delete if it wrote nothing.
     Write {
         key: Key,
         replaced: Option<Version>,
         made: Option<Version>,
     },
-    /// It wanted to change a row and was refused, so what it saw is not known.
+    /// A refused change; what it saw is not known.
     Attempt(Key),
 }
 
 impl Act {
-    /// What the key was before it.
+    /// The version before the operation.
     pub(super) fn seen(&self) -> Option<(Key, Option<Version>)> {
         match *self {
             Self::Read(key, seen) | Self::Lock(key, seen) | Self::Write { key, replaced: seen, .. } => {
@@ -48,7 +48,7 @@ pub(super) enum Outcome {
     /// OC000 at its commit, or at its only statement.
     Conflict,
     RolledBack,
-    /// Anything else that was said.
+    /// Any other error.
     Failed(String),
 }
 
@@ -67,8 +67,8 @@ pub(super) struct Transaction {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    /// Among them one that made the first rows, and as the last one a look at what is there in the end.
+    /// The first one creates the rows, and the last one reads the final state.
     pub(super) transactions: Vec<Transaction>,
-    /// The slowest answer to one who had nothing to do with any row: what the machine alone costs.
+    /// The slowest empty query: the delay of the machine.
     pub(super) bystander: Duration,
 }

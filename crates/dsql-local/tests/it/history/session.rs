@@ -10,7 +10,6 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 use super::generate::Shared;
 use super::record::{Act, Key, Outcome, Transaction, Version, Window};
 
-/// Pairs of numbers.
 pub(super) type Rows = Vec<(Option<i64>, Option<i64>)>;
 
 pub(super) struct Session {
@@ -21,7 +20,6 @@ pub(super) struct Session {
     number: usize,
 }
 
-/// A transaction that runs.
 struct Running {
     acts: Vec<Act>,
     snapshot: Option<Window>,
@@ -62,7 +60,7 @@ impl Session {
         i64::try_from(self.below(keys)).unwrap() + 1
     }
 
-    /// One statement that is a transaction of its own.
+    /// A single statement, which is its own transaction.
     async fn statement(&mut self) -> Transaction {
         let (key, version, keys) = (self.key(), self.shared.version(), self.shared.mix.keys);
         let kind = self.below(5);
@@ -71,7 +69,7 @@ impl Session {
             1 => ALL.to_owned(),
             2 => update(key, version),
             3 => delete(key),
-            // It inserts nothing if there is a row; of which version, it does not say.
+            // It inserts nothing if the row exists; the version is not known.
             _ => format!(
                 "INSERT INTO t (k, v) SELECT {key}, {version}
                  WHERE NOT EXISTS (SELECT FROM t WHERE k = {key}) RETURNING k, v"
@@ -101,7 +99,7 @@ impl Session {
         (rows, transaction)
     }
 
-    /// One of several statements.
+    /// A transaction of several statements.
     async fn transaction(&mut self) -> Transaction {
         let mut running = Running::new();
         let (began, _) = self.ask(&mut running, "BEGIN").await;
@@ -149,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Changes several rows one after the other, from the lowest up or from the highest down.
+    /// Changes several rows in ascending or descending order.
     async fn sweep(&mut self, running: &mut Running) {
         let keys = self.shared.mix.keys;
         let up = self.one_in(2);
@@ -235,7 +233,7 @@ fn select(key: Key) -> String {
     format!("SELECT k, v FROM t WHERE k = {key}")
 }
 
-/// What it replaces is kept in the row, since RETURNING gives only what is new.
+/// The old version is kept in the row, because RETURNING has only the new one.
 fn update(key: Key, version: Version) -> String {
     format!("UPDATE t SET old = v, v = {version} WHERE k = {key} RETURNING k, old")
 }
@@ -257,7 +255,7 @@ pub(super) fn insert(key: Key, version: Version) -> Act {
     Act::Write { key, replaced: None, made: Some(version) }
 }
 
-/// An update of no row is a look at it.
+/// An update of no row is a read.
 fn updated(rows: &Rows, key: Key, version: Version) -> Act {
     match value(rows) {
         None => Act::Read(key, None),

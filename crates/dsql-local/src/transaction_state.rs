@@ -1,0 +1,368 @@
+//! Runs statements as the service does, on either engine: rules, transaction state, faults and counters.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::counters::count;
+use crate::engine::{Call, Column, Description, Engine, Extent, Rows, Session};
+use crate::error::SqlError;
+use crate::faults::Failure;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::statement::{Kind, Statement};
+use crate::wire::backend::TransactionStatus;
+
+/// The outcome of a statement for the client.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) tag: String,
+    /// The settings that changed.
+    pub(crate) changed: Vec<(&'static str, String)>,
+    pub(crate) warning: Option<SqlError>,
+    pub(crate) description: Arc<Description>,
+}
+
+/// The transactions of one session.
+pub(crate) struct TransactionState<E: Engine> {
+    shared: Arc<Shared>,
+    session: E::Session,
+    settings: Settings,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Open {
+        explicit: bool,
+        wrote: bool,
+        began: Moment,
+        done: Done,
+        read_only: bool,
+    },
+    Failed {
+        began: Moment,
+    },
+    /// It became too old while the client was idle, and was rolled back. The client does not know yet.
+    TimedOut {
+        explicit: bool,
+        began: Moment,
+    },
+}
+
+/// What a transaction has done: one DDL statement, or DML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Nothing,
+    Ddl,
+    Dml,
+}
+
+impl<E: Engine> TransactionState<E> {
+    pub(crate) fn new(shared: Arc<Shared>, session: E::Session) -> Self {
+        Self { shared, session, settings: Settings::default(), state: State::Idle }
+    }
+
+    /// Applies settings, unless the engine rejects them.
+    pub(crate) async fn apply_settings(&mut self, settings: Settings) -> Result<(), SqlError> {
+        let changed = settings.engine_settings();
+        if changed != self.settings.engine_settings() {
+            self.session.configure(changed).await?;
+        }
+        self.settings = settings;
+        Ok(())
+    }
+
+    pub(crate) fn status(&self) -> TransactionStatus {
+        match self.state {
+            State::Idle | State::Open { explicit: false, .. } | State::TimedOut { explicit: false, .. } => {
+                TransactionStatus::Idle
+            }
+            State::Open { explicit: true, .. } | State::TimedOut { explicit: true, .. } => {
+                TransactionStatus::InTransaction
+            }
+            State::Failed { .. } => TransactionStatus::Failed,
+        }
+    }
+
+    pub(crate) fn began(&self) -> Option<Moment> {
+        match self.state {
+            State::Idle => None,
+            State::Open { began, .. } | State::Failed { began } | State::TimedOut { began, .. } => {
+                Some(began)
+            }
+        }
+    }
+
+    /// Whether it has failed, and the client has got the error.
+    pub(crate) fn failed(&self) -> bool {
+        matches!(self.state, State::Failed { .. })
+    }
+
+    /// Whether a transaction is open, which may become too old.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+    }
+
+    /// Rolls back the open transaction, which is too old. The client gets the error with its next message.
+    pub(crate) async fn time_out(&mut self) {
+        if let State::Open { explicit, began, .. } = self.state {
+            self.state = State::TimedOut { explicit, began };
+            // If the rollback fails, nothing was done.
+            drop(self.session.rollback().await);
+        }
+    }
+
+    /// Whether a statement may run or be described in the current state.
+    fn check_state(&self, statement: &Statement) -> Result<(), SqlError> {
+        if ends_transaction(statement) { Ok(()) } else { self.check_alive() }
+    }
+
+    /// Whether the transaction can continue.
+    pub(crate) fn check_alive(&self) -> Result<(), SqlError> {
+        match self.state {
+            State::Failed { .. } => Err(SqlError::aborted()),
+            State::TimedOut { .. } => Err(self.too_old()),
+            State::Idle | State::Open { .. } => Ok(()),
+        }
+    }
+
+    fn too_old(&self) -> SqlError {
+        let age = self.shared.clock.now().saturating_sub(self.began().unwrap_or_default());
+        SqlError::too_old(self.shared.sessions.limits().transaction_life, age)
+    }
+
+    pub(crate) async fn describe(
+        &mut self,
+        statement: &Statement,
+        types: &[u32],
+    ) -> Result<Arc<Description>, SqlError> {
+        self.check_state(statement)?;
+        self.shared.rules.check(statement)?;
+        match statement.kind() {
+            Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
+            Kind::Show => {
+                let (name, _) = self.settings.show(shown(statement))?;
+                Ok(one_text(name))
+            }
+            _ => self.session.describe(statement, types).await,
+        }
+    }
+
+    /// Runs a statement. Outside of an explicit transaction, all statements up to [`finish`](Self::finish)
+    /// share one.
+    pub(crate) async fn run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
+        let statement = call.statement;
+        if statement.kind() != Kind::Empty {
+            count(&self.shared.tally.statements);
+        }
+        self.check_state(statement)?;
+        // A described statement was checked before.
+        if call.description.is_none() {
+            self.shared.rules.check(statement)?;
+        }
+        match statement.kind() {
+            Kind::Empty => Ok(Outcome::default()),
+            Kind::Begin => self.begin(statement).await,
+            Kind::Commit => self.end(statement).await,
+            Kind::Rollback => self.roll_back(statement).await,
+            Kind::Set => {
+                let mut settings = self.settings.clone();
+                let changed = settings.set(statement)?;
+                self.apply_settings(settings).await?;
+                Ok(Outcome { tag: statement.tag(0), changed, ..Outcome::default() })
+            }
+            Kind::Show => {
+                let (name, value) = self.settings.show(shown(statement))?;
+                rows.text(value);
+                Ok(Outcome { tag: statement.tag(1), description: one_text(name), ..Outcome::default() })
+            }
+            _ => self.execute(call, rows).await,
+        }
+    }
+
+    /// Fails the transaction. Call this for every error that the client gets.
+    pub(crate) async fn fail(&mut self, failure: &Failure) {
+        count(&self.shared.tally.errors);
+        if matches!(failure, Failure::Error(SqlError { code: "40001", .. })) {
+            count(&self.shared.tally.conflicts);
+        }
+        self.state = match self.state {
+            State::Open { explicit: true, began, .. }
+            | State::TimedOut { explicit: true, began }
+            | State::Failed { began } => State::Failed { began },
+            State::Idle | State::Open { explicit: false, .. } | State::TimedOut { explicit: false, .. } => {
+                State::Idle
+            }
+        };
+        // The locks must not wait for the client's ROLLBACK. If the rollback fails, nothing was done.
+        drop(self.session.rollback().await);
+    }
+
+    /// Commits an implicit transaction, at the end of a query or at a Sync.
+    pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
+        match self.state {
+            State::Open { explicit: false, .. } => self.commit().await,
+            State::TimedOut { explicit: false, .. } => {
+                self.state = State::Idle;
+                Err(self.too_old().into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
+        self.check_age()?;
+        let (delay, failure) = self.shared.faults.on_statement();
+        self.shared.delay(delay).await;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let mut extent = call.extent;
+        match self.state {
+            State::Idle => self.open(false, false).await?,
+            State::Open { explicit: false, .. } => extent = Extent::Query,
+            _ => extent = Extent::Open,
+        }
+        self.check_mix(call.statement)?;
+        let limit = self.shared.sessions.limits().transaction_life;
+        let deadline = self.began().unwrap_or_default().saturating_add(limit);
+        let done = self.session.execute(Call { deadline, extent, ..call }, rows).await.map_err(|error| {
+            // The engine does not know the limit.
+            if error.code == SqlError::DEADLINE { self.too_old() } else { error }
+        })?;
+        if let State::Open { wrote, .. } = &mut self.state {
+            *wrote |= done.description.writes;
+        }
+        let counted = if call.statement.kind() == Kind::Select { rows.count() } else { done.changed };
+        let tag = call.statement.tag(counted);
+        Ok(Outcome { tag, description: done.description, ..Outcome::default() })
+    }
+
+    async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
+        let mut outcome = Outcome { tag: statement.tag(0), ..Outcome::default() };
+        let read_only = statement.text().to_ascii_uppercase().ends_with("READ ONLY");
+        match &mut self.state {
+            State::Open { explicit: explicit @ false, .. } => *explicit = true,
+            State::Idle => self.open(true, read_only).await?,
+            State::Open { .. } | State::Failed { .. } | State::TimedOut { .. } => {
+                outcome.warning = Some(SqlError::new("25001", "there is already a transaction in progress"));
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn open(&mut self, explicit: bool, read_only: bool) -> Result<(), SqlError> {
+        self.session.begin().await?;
+        let began = self.shared.clock.now();
+        self.state = State::Open { explicit, wrote: false, began, done: Done::Nothing, read_only };
+        Ok(())
+    }
+
+    async fn end(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
+        match self.state {
+            State::Open { .. } => {
+                let result = self.commit().await;
+                // The transaction is over, even if its commit failed.
+                self.state = State::Idle;
+                result.map(|()| Outcome { tag: statement.tag(0), ..Outcome::default() })
+            }
+            State::TimedOut { .. } => {
+                let error = self.too_old();
+                self.state = State::Idle;
+                Err(error.into())
+            }
+            State::Failed { .. } => {
+                self.state = State::Idle;
+                Ok(Outcome { tag: "ROLLBACK".to_owned(), ..Outcome::default() })
+            }
+            State::Idle => Ok(outside(statement)),
+        }
+    }
+
+    async fn roll_back(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
+        if self.state == State::Idle {
+            return Ok(outside(statement));
+        }
+        self.state = State::Idle;
+        self.session.rollback().await?;
+        Ok(Outcome { tag: statement.tag(0), ..Outcome::default() })
+    }
+
+    async fn commit(&mut self) -> Result<(), Failure> {
+        let State::Open { explicit, wrote, .. } = self.state else { return Ok(()) };
+        if !explicit && !wrote {
+            // A single read has nothing to commit or to lose.
+            self.state = State::Idle;
+            return Ok(self.session.commit().await?);
+        }
+        self.check_age()?;
+        let faults = self.shared.faults.on_commit(wrote);
+        self.shared.delay(faults.delay).await;
+        if let Some(failure) = faults.before {
+            return Err(failure);
+        }
+        self.session.commit().await?;
+        self.state = State::Idle;
+        count(&self.shared.tally.commits);
+        faults.after.map_or(Ok(()), Err)
+    }
+
+    fn check_age(&self) -> Result<(), SqlError> {
+        let Some(began) = self.began() else { return Ok(()) };
+        let limit = self.shared.sessions.limits().transaction_life;
+        let over = self.shared.clock.now() > began.saturating_add(limit);
+        if over { Err(self.too_old()) } else { Ok(()) }
+    }
+
+    /// A transaction contains DML, or one DDL statement; a read-only one contains neither.
+    fn check_mix(&mut self, statement: &Statement) -> Result<(), SqlError> {
+        let next = match statement.kind() {
+            Kind::Ddl => Done::Ddl,
+            Kind::Dml => Done::Dml,
+            _ => return Ok(()),
+        };
+        let State::Open { done, read_only, .. } = &mut self.state else { return Ok(()) };
+        if *read_only {
+            let tag = statement.tag(0);
+            let verb = tag.trim_end_matches(['0', ' ']);
+            let message = format!("cannot execute {verb} in a read-only transaction");
+            return Err(SqlError::new("25006", message));
+        }
+        match (std::mem::replace(done, next), next) {
+            (Done::Ddl, Done::Ddl) => {
+                Err(SqlError::unsupported("multiple ddl statements not supported in a transaction"))
+            }
+            (Done::Ddl, Done::Dml) | (Done::Dml, Done::Ddl) => {
+                Err(SqlError::unsupported("ddl and dml are not supported in the same transaction"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<SqlError> for Failure {
+    fn from(error: SqlError) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn ends_transaction(statement: &Statement) -> bool {
+    matches!(statement.kind(), Kind::Commit | Kind::Rollback | Kind::Empty)
+}
+
+fn outside(statement: &Statement) -> Outcome {
+    let warning = SqlError::new("25P01", "there is no transaction in progress");
+    Outcome { tag: statement.tag(0), warning: Some(warning), ..Outcome::default() }
+}
+
+fn one_text(name: &str) -> Arc<Description> {
+    let column = Column { name: name.to_owned(), oid: 25, size: -1 };
+    Arc::new(Description { columns: Some(vec![column]), ..Description::default() })
+}
+
+/// The name after SHOW.
+fn shown(statement: &Statement) -> &str {
+    let text = statement.text();
+    text.split_once(char::is_whitespace).map_or("", |(_, name)| name.trim().trim_matches('"'))
+}
