@@ -1,26 +1,26 @@
-//! A part of the fleet's rate that comes with slots: to be used without asking anyone.
+//! The share of the fleet's rate that belongs to slots. It is used without a call.
 
 use std::time::Duration;
 
 use forebay::Instant;
 
-/// Of the rate and of the burst, so many hundredths are shared out by slots; the rest is in the shared item.
+/// The percentage of rate and burst that belongs to the slots. The rest is in the shared item.
 pub(crate) const HUNDREDTHS: u64 = 20;
 
-/// Billionths in a whole.
+/// Billionths in one.
 const BILLION: u128 = 1_000_000_000;
-/// One permit, in the unit they are counted in: what a billionth of a permit a second brings in a nanosecond. So nothing is
-/// rounded off, however often one looks.
+/// One permit, in the unit of the count: a billionth of a permit per second, for one nanosecond. With this unit, nothing
+/// is rounded off.
 const PERMIT: u128 = BILLION * BILLION;
-/// Nobody need look more often than this.
+/// The shortest wait.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What an instance may open on its own account. It starts empty: a process that restarts must not have more for it.
+/// The share of one instance. It starts empty, so that a restart does not gain permits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     per_second: u64,
     burst: u64,
-    /// What is saved up, in parts of a `PERMIT`.
+    /// The saved permits, in parts of a `PERMIT`.
     saved: u128,
     at: Option<Instant>,
 }
@@ -40,18 +40,18 @@ impl Share {
         enough
     }
 
-    /// Gives a permit back; it is lost if there is no room for it by now.
+    /// Gives a permit back. It is lost if the share is full.
     pub(crate) fn give_back(&mut self) {
         self.saved += PERMIT;
     }
 
-    /// Permits to be had at `now`.
+    /// Permits available at `now`.
     pub(crate) fn ready(&mut self, now: Instant, slots: u64, limit: u64) -> u64 {
         self.save(now, slots, limit);
         whole(self.saved)
     }
 
-    /// Permits that will have been to be had by `then`, each taken as it comes, if the slots stay as they are.
+    /// Permits available until `then`, if each is taken at once and the slots stay the same.
     pub(crate) fn ready_by(&self, now: Instant, then: Instant, slots: u64, limit: u64) -> u64 {
         let mut share = *self;
         share.save(now, slots, limit);
@@ -59,7 +59,7 @@ impl Share {
         whole(share.saved.saturating_add(coming))
     }
 
-    /// When there will be a permit, if the slots stay as they are.
+    /// When the next permit is available, if the slots stay the same.
     pub(crate) fn next(&self, now: Instant, slots: u64, limit: u64) -> Instant {
         let rate = portion(self.per_second, slots, limit);
         if rate == 0 {
@@ -73,28 +73,28 @@ impl Share {
         let passed = now.since(*self.at.get_or_insert(now)).as_nanos();
         self.at = Some(now);
         let gained = passed.saturating_mul(portion(self.per_second, slots, limit));
-        // Less slots, less saved: whoever has them now begins to save anew.
+        // With fewer slots, less is saved: the new owner of the slots starts to save.
         self.saved = self.saved.saturating_add(gained).min(most(self.burst, slots, limit) * BILLION);
     }
 }
 
-/// Permits in what is saved.
+/// Whole permits.
 fn whole(saved: u128) -> u64 {
     u64::try_from(saved / PERMIT).unwrap_or(u64::MAX)
 }
 
-/// What a share may save, in billionths of a permit: what its slots bring, and one at least, or it would be worth nothing.
+/// The most a share may save, in billionths of a permit: the part of its slots, and at least one permit.
 fn most(burst: u64, slots: u64, limit: u64) -> u128 {
     if slots == 0 { 0 } else { portion(burst, slots, limit).max(BILLION) }
 }
 
-/// Permits that all shares together may save beyond what their slots bring: the shared item has so many fewer.
+/// Permits that all shares together may save above their part. The shared item has that many fewer.
 pub(crate) fn overdraft(burst: u64, holdings: impl Iterator<Item = u64>, limit: u64) -> u64 {
     let beyond = |slots| most(burst, slots, limit).saturating_sub(portion(burst, slots, limit));
     u64::try_from(holdings.map(beyond).sum::<u128>().div_ceil(BILLION)).unwrap_or(u64::MAX)
 }
 
-/// The part of `whole` that `slots` of `limit` bring, in billionths.
+/// The part of `whole` that belongs to `slots` of `limit`, in billionths.
 fn portion(whole: u64, slots: u64, limit: u64) -> u128 {
     u128::from(whole) * u128::from(slots) * u128::from(HUNDREDTHS) * BILLION
         / (100 * u128::from(limit.max(1)))

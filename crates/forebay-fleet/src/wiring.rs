@@ -1,29 +1,28 @@
-//! What a pool gets from the fleet of its process.
+//! The leases and the limit of a pool.
 
 use std::fmt;
 use std::sync::Arc;
 
 use forebay::{Builder, Connect, Leases, Limit};
 
-/// What a pool gets from the fleet of its process: all of it, in one place, so that a service, a simulation of it and an example cannot be wired
-/// differently.
+/// Everything that a pool gets from the fleet of its process. Services, the simulator and examples all use this.
 ///
 /// | what | how |
 /// |---|---|
 /// | how many connections | `leases` |
 /// | how fast | `limit` |
-/// | whose turn it is to retire some | `leases`, which know the [index](crate::Fleet::instance_index) of the process |
-/// | room for replacements | the slots that [`FleetSettings::for_pools`](crate::FleetSettings::for_pools) has asked for |
+/// | when to retire connections | `leases`, by the [index](crate::Fleet::instance_index) of the process |
+/// | slots for replacements | computed by [`FleetSettings::for_pools`](crate::FleetSettings::for_pools) |
 #[derive(Clone, Default)]
 pub struct Wiring {
-    /// Counts connections, if the fleet does.
+    /// The leases, if the fleet has a connection limit.
     pub leases: Option<Arc<dyn Leases>>,
-    /// Rations opens, if the fleet does. Otherwise each pool has a limit of its own.
+    /// The connect rate, if the fleet shares one. Otherwise each pool has its own limit.
     pub limit: Option<Arc<dyn Limit>>,
 }
 
 impl Wiring {
-    /// Gives all of it to a reservoir.
+    /// Gives leases and limit to a reservoir.
     pub fn reservoir<C: Connect>(self, mut reservoir: Builder<C>) -> Builder<C> {
         if let Some(leases) = self.leases {
             reservoir = reservoir.leases(leases);
