@@ -1,26 +1,26 @@
-//! The share of the fleet's rate that belongs to slots. It is used without a call.
+//! The part of the fleet's rate that comes with slots: an instance uses it without a call to the table.
 
 use std::time::Duration;
 
 use forebay::Instant;
 
-/// The percentage of rate and burst that belongs to the slots. The rest is in the shared item.
+/// How many hundredths of the rate and of the burst are shared out by slots. The rest is in the shared item.
 pub(crate) const HUNDREDTHS: u64 = 20;
 
-/// Billionths in one.
+/// Billionths in a whole.
 const BILLION: u128 = 1_000_000_000;
-/// One permit, in the unit of the count: a billionth of a permit per second, for one nanosecond. With this unit, nothing
-/// is rounded off.
+/// One permit, in the unit of `saved`: what a rate of a billionth of a permit a second yields in a nanosecond. Nothing is
+/// rounded off, however often the share is updated.
 const PERMIT: u128 = BILLION * BILLION;
-/// The shortest wait.
+/// The shortest wait for a permit.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The share of one instance. It starts empty, so that a restart does not gain permits.
+/// The permits of one instance. It starts empty, so that a process gains nothing by a restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     per_second: u64,
     burst: u64,
-    /// The saved permits, in parts of a `PERMIT`.
+    /// The permits saved up, in parts of a `PERMIT`.
     saved: u128,
     at: Option<Instant>,
 }
@@ -40,7 +40,7 @@ impl Share {
         enough
     }
 
-    /// Gives a permit back. It is lost if the share is full.
+    /// Gives a permit back. It is lost if the share is full by now.
     pub(crate) fn give_back(&mut self) {
         self.saved += PERMIT;
     }
@@ -51,7 +51,7 @@ impl Share {
         whole(self.saved)
     }
 
-    /// Permits available until `then`, if each is taken at once and the slots stay the same.
+    /// Permits that become available by `then` if each is taken at once and the slots stay as they are.
     pub(crate) fn ready_by(&self, now: Instant, then: Instant, slots: u64, limit: u64) -> u64 {
         let mut share = *self;
         share.save(now, slots, limit);
@@ -59,7 +59,7 @@ impl Share {
         whole(share.saved.saturating_add(coming))
     }
 
-    /// When the next permit is available, if the slots stay the same.
+    /// When there will be a permit, if the slots stay as they are.
     pub(crate) fn next(&self, now: Instant, slots: u64, limit: u64) -> Instant {
         let rate = portion(self.per_second, slots, limit);
         if rate == 0 {
@@ -73,28 +73,29 @@ impl Share {
         let passed = now.since(*self.at.get_or_insert(now)).as_nanos();
         self.at = Some(now);
         let gained = passed.saturating_mul(portion(self.per_second, slots, limit));
-        // With fewer slots, less is saved: the new owner of the slots starts to save.
+        // Fewer slots hold fewer permits: their new owner starts to save from zero.
         self.saved = self.saved.saturating_add(gained).min(most(self.burst, slots, limit) * BILLION);
     }
 }
 
-/// Whole permits.
+/// Permits in what is saved.
 fn whole(saved: u128) -> u64 {
     u64::try_from(saved / PERMIT).unwrap_or(u64::MAX)
 }
 
-/// The most a share may save, in billionths of a permit: the part of its slots, and at least one permit.
+/// The most a share may save, in billionths of a permit: what its slots bring, and at least one permit, or the share would
+/// never have one.
 fn most(burst: u64, slots: u64, limit: u64) -> u128 {
     if slots == 0 { 0 } else { portion(burst, slots, limit).max(BILLION) }
 }
 
-/// Permits that all shares together may save above their part. The shared item has that many fewer.
+/// Permits that all shares together may save beyond what their slots bring. The shared item has so many fewer.
 pub(crate) fn overdraft(burst: u64, holdings: impl Iterator<Item = u64>, limit: u64) -> u64 {
     let beyond = |slots| most(burst, slots, limit).saturating_sub(portion(burst, slots, limit));
     u64::try_from(holdings.map(beyond).sum::<u128>().div_ceil(BILLION)).unwrap_or(u64::MAX)
 }
 
-/// The part of `whole` that belongs to `slots` of `limit`, in billionths.
+/// The part of `whole` that `slots` of `limit` bring, in billionths.
 fn portion(whole: u64, slots: u64, limit: u64) -> u128 {
     u128::from(whole) * u128::from(slots) * u128::from(HUNDREDTHS) * BILLION
         / (100 * u128::from(limit.max(1)))

@@ -1,28 +1,29 @@
-//! The leases and the limit of a pool.
+//! What a fleet gives to the pools of its process.
 
 use std::fmt;
 use std::sync::Arc;
 
 use forebay::{Builder, Connect, Leases, Limit};
 
-/// Everything that a pool gets from the fleet of its process. Services, the simulator and examples all use this.
+/// What a pool gets from the fleet of its process. All of it is in one place, so that a service, a simulation and an example
+/// are wired alike.
 ///
 /// | what | how |
 /// |---|---|
 /// | how many connections | `leases` |
-/// | how fast | `limit` |
-/// | when to retire connections | `leases`, by the [index](crate::Fleet::instance_index) of the process |
-/// | slots for replacements | computed by [`FleetSettings::for_pools`](crate::FleetSettings::for_pools) |
+/// | how fast they are opened | `limit` |
+/// | when they are retired | `leases`, which have the [index](crate::Fleet::instance_index) of the process |
+/// | slots for replacements | [`FleetSettings::for_pools`](crate::FleetSettings::for_pools) |
 #[derive(Clone, Default)]
 pub struct Wiring {
-    /// The leases, if the fleet has a connection limit.
+    /// Counts connections, if the fleet does.
     pub leases: Option<Arc<dyn Leases>>,
-    /// The connect rate, if the fleet shares one. Otherwise each pool has its own limit.
+    /// Limits the rate of opens, if the fleet does. Otherwise each pool has a limit of its own.
     pub limit: Option<Arc<dyn Limit>>,
 }
 
 impl Wiring {
-    /// Gives leases and limit to a reservoir.
+    /// Gives all of it to a reservoir.
     pub fn reservoir<C: Connect>(self, mut reservoir: Builder<C>) -> Builder<C> {
         if let Some(leases) = self.leases {
             reservoir = reservoir.leases(leases);

@@ -1,4 +1,4 @@
-//! Many seeds: which, and what came of them.
+//! A range of seeds, and their results.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay::duration;
-use forebay_sim::{Failed, Seeds};
+use forebay_sim::{FailedSeed, SeedReport};
 use serde_json::{Value, json};
 
 /// From one seed to another, both included.
@@ -30,20 +30,20 @@ impl FromStr for SeedRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("'{text}' is no range of seeds; expected two numbers, as in 1..1000");
+        let expected = || format!("'{text}' is not a range of seeds; write two numbers, such as 1..1000");
         let (from, to) = text.split_once("..").ok_or_else(expected)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| expected());
         let range = Self { from: number(from)?, to: number(to.trim_start_matches('='))? };
         if range.from > range.to {
-            Err(format!("'{text}' is empty: the first seed is above the last"))
+            Err(format!("'{text}' is empty: the first seed is greater than the last"))
         } else {
             Ok(range)
         }
     }
 }
 
-/// For a reader.
-pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
+/// The results as text.
+pub(super) fn summary(name: &str, range: SeedRange, found: &SeedReport) -> String {
     let mut text = String::new();
     let worst = &found.worst;
     let of = if found.run == range.count() { String::new() } else { format!(" of {}", range.count()) };
@@ -68,24 +68,24 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
         show(worst.longest_wait)
     );
     let _ = match &found.first_failure {
-        Some(Failed { seed, outcome: Some(outcome), .. }) => {
+        Some(FailedSeed { seed, outcome: Some(outcome), .. }) => {
             writeln!(text, "\nthe first seed that fails is {seed}:\n{outcome}")
         }
-        Some(Failed { seed, panic, replay, .. }) => {
+        Some(FailedSeed { seed, panic, replay, .. }) => {
             let panic = panic.as_deref().unwrap_or_default();
             writeln!(
                 text,
                 "\nthe first seed that fails is {seed}; it panicked: {panic}\n  replay        {replay}"
             )
         }
-        None if found.broken_off => writeln!(text, "  broken off; none failed so far"),
+        None if found.broken_off => writeln!(text, "  ended early; none failed so far"),
         None => writeln!(text, "  all pass"),
     };
     text
 }
 
-/// For a program.
-pub(super) fn record(name: &str, range: SeedRange, found: &Seeds) -> Value {
+/// The results as JSON.
+pub(super) fn record(name: &str, range: SeedRange, found: &SeedReport) -> Value {
     let worst = &found.worst;
     json!({
         "scenario": name,
