@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p forebay-aws --features dynamodb --example fleet`
 //!
-//! It starts a local Aurora DSQL and a local DynamoDB. Each member would be a process of its own, and say no more than
-//! `forebay_aws::join(&options)`: the rest stands in its environment.
+//! It starts a local Aurora DSQL and a local DynamoDB. In production, each member is a process that calls
+//! `forebay_aws::join(&options)`; the rest comes from its environment.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Failure> {
         .variable("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "forebay")
         .variable("DSQL_DISTRIBUTED_CONN_LIMIT", "10")
         .variable("DSQL_DISTRIBUTED_CONN_LEASE_BLOCK", "1")
-        // Of two processes, one sees what the other does within a beat: 30 s, if nothing is said.
+        // A process sees the changes of another within a heartbeat: 30 s by default.
         .variable("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "2s")
         .variable("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "20s")
         .build()?;

@@ -1,7 +1,7 @@
 //! A cluster from the outside: pools, transactions, compare-and-swap and scale, with the SDK's tokens.
 //!
-//! With `CLUSTER_ENDPOINT` and credentials in the environment these tests run against that cluster, and use it only through
-//! tables of their own, which they drop. Without, each of them starts a local one.
+//! With `CLUSTER_ENDPOINT` and credentials in the environment, these tests run against that cluster. They use only their
+//! own tables, and drop them. Otherwise each test starts a local cluster.
 #![allow(clippy::disallowed_methods, reason = "tests with real sockets run in real time")]
 
 use std::collections::BTreeMap;
@@ -20,17 +20,17 @@ use sqlx::Executor;
 
 const KEY: &str = "AKIDEXAMPLE";
 const SECRET: &str = "not-a-secret";
-/// Longer than anything here takes.
+/// Longer than any step of these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One test at a time: a new table meets every open connection of a cluster, other tests' included.
+/// One test at a time: a new table affects every open connection of a cluster, also those of other tests.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Where the tests run.
 struct Place {
     _turn: tokio::sync::MutexGuard<'static, ()>,
     variables: BTreeMap<String, String>,
-    /// The local one, if it is that; it ends with the test.
+    /// The local cluster, if there is one. It ends with the test.
     local: Option<Cluster>,
 }
 
@@ -49,7 +49,7 @@ impl Place {
             ..dsql_local::Config::default()
         });
         let local = local.unwrap();
-        // As `forebay dsql-local --print-env` has them.
+        // As `forebay dsql-local --print-env` prints them.
         for (name, value) in [
             ("CLUSTER_ENDPOINT", local.endpoint().to_owned()),
             ("REGION", local.region().to_owned()),
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-/// A table of this test's own. Nobody else's tests are in its way, nor what an earlier run has left behind.
+/// A table that only this test uses, independent of other tests and earlier runs.
 async fn table(pool: &Dsql, columns: &str) -> String {
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let name = format!("forebay_suite_{}_{}", std::process::id(), time.as_nanos());
@@ -101,7 +101,7 @@ async fn drop_table(pool: &Dsql, name: &str) {
     pool.run("drop", async |tx| Ok::<_, Error>(tx.batch_execute(&drop).await?)).await.unwrap();
 }
 
-/// A connection on which nothing is in the way. A change of the schema meets every open connection once.
+/// A connection that has seen the schema change. A change fails one statement on every open connection.
 async fn current<'a>(pool: &'a Dsql, table: &str) -> Lent<'a, Postgres> {
     let lent = pool.acquire_within(PATIENCE).await.unwrap();
     let look = format!("SELECT 1 FROM {table}");
@@ -142,7 +142,7 @@ async fn a_pool_serves_in_both_modes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_open_is_rolled_back() {
+async fn an_open_transaction_is_rolled_back() {
     let place = Place::find().await;
     for reservoir in [true, false] {
         let pool = place.pool(1, reservoir).await;
@@ -161,7 +161,7 @@ async fn what_is_left_open_is_rolled_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_commits_second_conflicts_and_is_run_again() {
+async fn the_second_commit_conflicts_and_is_retried() {
     let place = Place::find().await;
     let pool = place.pool(10, true).await;
     let table = table(&pool, "id bigint PRIMARY KEY, n bigint NOT NULL").await;
@@ -180,7 +180,7 @@ async fn whoever_commits_second_conflicts_and_is_run_again() {
     assert!(matches!(error.class(), Class::Conflict(_)), "{error}");
     drop((first, second));
 
-    // Eight at once, on two rows: what succeeded is there, and what failed is not.
+    // Eight at once, on two rows: successful changes are stored, and failed ones are not.
     let tasks: Vec<_> = (0..8_i64)
         .map(|client| {
             let (pool, update) = (pool.clone(), update.clone());
@@ -214,7 +214,7 @@ async fn a_stale_owner_changes_nothing() {
     let place = Place::find().await;
     let pool = place.pool(2, true).await;
     let table = table(&pool, "id bigint PRIMARY KEY, range_id bigint NOT NULL, data text").await;
-    // A fence is made for a table whose name is in the program.
+    // A fence needs a table name that is a constant.
     let fence = Fence::new(table.clone().leak(), &["id"], "range_id");
     let insert = format!("INSERT INTO {table} VALUES (7, 4, 'old')");
     pool.run("fill", async |tx| Ok::<_, Error>(tx.batch_execute(&insert).await?)).await.unwrap();
@@ -245,7 +245,7 @@ async fn sqlx_is_served_too() {
     assert!(pool.drain(PATIENCE).await.is_complete());
 }
 
-/// As many connections as `FOREBAY_SCALE` says, opened at 100 a second, all used at once, all replaced.
+/// `FOREBAY_SCALE` connections, opened at 100 a second, all used at once, all replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reservoir_of_many_connections() {
     let scale: usize = std::env::var("FOREBAY_SCALE").map_or(100, |scale| scale.parse().expect("a number"));

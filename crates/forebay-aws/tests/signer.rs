@@ -1,4 +1,4 @@
-//! The SDK's signer: its tokens open connections, are the same each time for the same moment, and cost one load.
+//! The SDK's signer: its tokens open connections, depend only on time and keys, and need one load of credentials.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 /// 2026-01-01 00:00 UTC, when virtual time begins.
 const START: Duration = Duration::from_secs(1_767_225_600);
 
-/// A provider that does as it is told.
+/// A provider that the test controls.
 #[derive(Clone, Debug)]
 struct Vault(Arc<Inner>);
 
@@ -102,7 +102,7 @@ fn request(user: &str) -> TokenRequest {
     Options::builder("abc.dsql.us-east-1.on.aws").user(user).build().unwrap().token_request()
 }
 
-/// Runs what needs no runtime: nothing here waits for anything.
+/// Runs a future that never waits.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match poll(future.as_mut()) {
@@ -149,7 +149,7 @@ fn credentials_are_loaded_once_and_again_before_they_expire() {
     assert_eq!(sign(&signer).unwrap().credentials_expire, Some(START + 2 * hour - Duration::from_secs(300)));
     assert_eq!(vault.loads(), 2);
 
-    // Without an end, they are looked up again now and then.
+    // Without an expiry, they are loaded again after some time.
     let vault = Vault::new(Answer::Good { for_: None });
     let signer = vault.signer();
     for _ in 0..30 {
@@ -160,7 +160,7 @@ fn credentials_are_loaded_once_and_again_before_they_expire() {
 }
 
 #[test]
-fn old_credentials_will_do_while_new_ones_cannot_be_had() {
+fn cached_credentials_are_used_while_a_load_fails() {
     let vault = Vault::new(Answer::Good { for_: Some(Duration::from_secs(600)) });
     let signer = vault.signer();
     sign(&signer).unwrap();
@@ -176,7 +176,7 @@ fn old_credentials_will_do_while_new_ones_cannot_be_had() {
 }
 
 #[test]
-fn a_token_lives_no_shorter_than_it_was_asked_for() {
+fn a_token_lives_at_least_as_long_as_requested() {
     let signer = Vault::new(Answer::Good { for_: None }).signer();
     let (second, week) = (Duration::from_secs(1), Duration::from_secs(604_800));
     for (life, signed) in [
@@ -194,7 +194,7 @@ fn a_token_lives_no_shorter_than_it_was_asked_for() {
 }
 
 #[test]
-fn one_load_serves_all_and_a_dropped_one_is_left_to_the_next() {
+fn one_load_serves_all_and_the_next_caller_continues_a_dropped_one() {
     let vault = Vault::new(Answer::Hanging);
     let signer = vault.signer();
     let (admin, app) = (request("admin"), request("app"));
@@ -206,7 +206,7 @@ fn one_load_serves_all_and_a_dropped_one_is_left_to_the_next() {
     assert!(poll(second.as_mut()).is_pending());
     assert_eq!(vault.loads(), 1, "the second goes on with what the first began");
     drop(second);
-    // One that hangs for a minute is given up.
+    // A load that hangs for a minute is dropped.
     vault.pass(Duration::from_secs(60));
     assert!(sign(&signer).is_ok());
     assert_eq!(vault.loads(), 2);
@@ -214,7 +214,7 @@ fn one_load_serves_all_and_a_dropped_one_is_left_to_the_next() {
     assert_eq!(vault.loads(), 2);
 }
 
-/// A provider that takes its time.
+/// A slow provider.
 #[derive(Clone, Debug)]
 struct Slow {
     time: VirtualTime,
@@ -235,7 +235,7 @@ impl ProvideCredentials for Slow {
 }
 
 #[test]
-fn a_provider_slower_than_callers_wait_is_waited_for_by_the_next() {
+fn the_next_caller_continues_a_slow_load() {
     let time = VirtualTime::new();
     let slow = Slow { time: time.clone(), loads: Arc::default() };
     let provider = SharedCredentialsProvider::new(slow.clone());
@@ -259,7 +259,7 @@ fn credentials_whose_token_was_denied_are_loaded_again() {
     assert!(sign(&signer).is_ok() && sign(&signer).is_ok());
     assert_eq!(vault.loads(), 1);
     signer.denied(&request("admin").identity);
-    // If no others can be had, the old ones are better than none.
+    // If the load fails, the old credentials are used.
     vault.answer(Answer::Failing);
     assert!(sign(&signer).is_ok());
     vault.answer(Answer::Good { for_: None });
@@ -268,12 +268,12 @@ fn credentials_whose_token_was_denied_are_loaded_again() {
 }
 
 #[test]
-fn no_provider_is_an_error_with_a_remedy() {
+fn a_missing_provider_is_an_error_with_a_remedy() {
     let error = sign(&SdkSigner::new(SdkConfig::builder().build())).unwrap_err();
     assert!(error.to_string().contains("give this process a role or keys"), "{error}");
 }
 
-/// Variables belong to a process, so this gets one of its own: it runs itself again, with variables.
+/// Variables belong to a process, so the test runs itself again in a new process with variables.
 #[test]
 fn the_environment_is_enough() {
     if std::env::var("AWS_ACCESS_KEY_ID").is_ok_and(|key| key == KEY) {
@@ -294,7 +294,7 @@ fn the_environment_is_enough() {
     assert!(child.status.success() && told.contains("1 passed"), "{told}");
 }
 
-/// Through the cache, as connectors use it; by the machine's own clock, as the server checks it.
+/// Uses the cache, as connectors do, and the real clock, which the server checks.
 #[tokio::test]
 async fn its_tokens_open_connections_to_dsql_local() {
     let keys = dsql_local::Credentials::new(KEY, SECRET);

@@ -110,7 +110,7 @@ pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) ->
     let (mut survey, wall) = (Survey::default(), runtime.wall());
     let clock = wall.saturating_sub(HEARTBEAT_ORIGIN);
     for k in 0..SHARDS {
-        let item = get(table, runtime, &shard::key(endpoint, k)).await?;
+        let item = bounded(runtime, table.get(&shard::key(endpoint, k))).await?;
         let Some(item) = item else { continue };
         let Some(shard) = Shard::read(&item) else {
             survey.broken.push(k);
@@ -129,7 +129,7 @@ pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) ->
             lease: shard.lease,
         }));
     }
-    let counter = get(table, runtime, &items::key(endpoint)).await?;
+    let counter = bounded(runtime, table.get(&items::key(endpoint))).await?;
     if let Some((active, item)) = counter.and_then(|item| Some((item.number("active")?, item))) {
         let age = items::millis(wall).saturating_sub(item.number("updated_ms").unwrap_or(0));
         let age = Duration::from_millis(u64::try_from(age).unwrap_or(0));
@@ -153,7 +153,8 @@ pub async fn rate_reserved(
     runtime: &dyn Runtime,
     endpoint: &str,
 ) -> Result<Option<Duration>, TableError> {
-    let due = get(table, runtime, &bucket::key(endpoint)).await?.and_then(|item| item.number("due_ns"));
+    let due =
+        bounded(runtime, table.get(&bucket::key(endpoint))).await?.and_then(|item| item.number("due_ns"));
     let ahead = |due| Duration::from_nanos(u64::try_from(due).unwrap_or(0)).saturating_sub(runtime.wall());
     Ok(due.map(ahead))
 }
@@ -191,10 +192,10 @@ pub async fn evict(
 ) -> Result<u64, TableError> {
     let mut freed = 0;
     for k in 0..SHARDS {
-        let item = get(table, runtime, &shard::key(endpoint, k)).await?;
+        let item = bounded(runtime, table.get(&shard::key(endpoint, k))).await?;
         let shard = item.as_ref().and_then(Shard::read);
         if let Some(entry) = shard.and_then(|shard| shard.entries.get(instance).copied()) {
-            update(table, runtime, &entry.reap(endpoint, k, instance)).await?;
+            bounded(runtime, table.update(&entry.reap(endpoint, k, instance))).await?;
             freed += entry.slots;
         }
     }
@@ -218,7 +219,7 @@ pub async fn resize(
     let mut total = 0;
     for k in 0..SHARDS {
         loop {
-            let item = get(table, runtime, &shard::key(endpoint, k)).await?;
+            let item = bounded(runtime, table.get(&shard::key(endpoint, k))).await?;
             let Some(shard) = item.as_ref().and_then(Shard::read) else {
                 total += shard::capacity(limit, k);
                 break;
@@ -231,7 +232,7 @@ pub async fn resize(
                 .when(Condition::AtLeast("free".into(), more.min(0).abs()))
                 .change(Change::set("capacity", signed(capacity)))
                 .change(Change::plus("free", more));
-            match update(table, runtime, &change).await {
+            match bounded(runtime, table.update(&change)).await {
                 // Slots were taken in between: read again.
                 Err(TableError::ConditionFailed(_)) => {}
                 Err(error) => return Err(error),
@@ -265,18 +266,6 @@ pub async fn reset(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) -> 
         bounded(runtime, table.delete(&delete)).await?;
     }
     Ok(Reset { counter_kept })
-}
-
-async fn get(table: &dyn Table, runtime: &dyn Runtime, key: &str) -> Result<Option<Item>, TableError> {
-    bounded(runtime, table.get(key)).await
-}
-
-async fn update(
-    table: &dyn Table,
-    runtime: &dyn Runtime,
-    update: &Update,
-) -> Result<Option<Item>, TableError> {
-    bounded(runtime, table.update(update)).await
 }
 
 fn signed(count: u64) -> i64 {

@@ -1,4 +1,4 @@
-//! A server that gives the answers a DynamoDB for tests never gives.
+//! A server with answers that a DynamoDB for tests never gives.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,19 +8,19 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 
-/// What it says to everything.
+/// The answer to every request.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// A status and a body.
     Says(u16, String),
-    /// It hangs up instead of answering.
+    /// Closes the connection instead of an answer.
     HangsUp,
-    /// It hangs up in the middle of the answer.
+    /// Closes the connection in the middle of the answer.
     BreaksOff,
 }
 
 impl Answer {
-    /// An error as DynamoDB writes it.
+    /// An error in DynamoDB's format.
     pub(crate) fn error(status: u16, code: &str, message: &str) -> Self {
         let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
         Self::Says(status, serde_json::json!({ "__type": kind, "message": message }).to_string())
@@ -31,7 +31,7 @@ impl Answer {
     }
 }
 
-/// It answers one connection at a time, each with one request, until it is dropped.
+/// Answers one connection at a time, each with one request, until it is dropped.
 pub(crate) struct Answers {
     pub(crate) address: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -51,7 +51,7 @@ impl Answers {
                     break;
                 }
                 let stream = stream.unwrap();
-                // Whoever only connects asks nothing.
+                // A connection without a request has no answer.
                 if read_request(&stream).is_some() {
                     count.fetch_add(1, Ordering::Relaxed);
                     give(&stream, &answer);
@@ -61,7 +61,7 @@ impl Answers {
         Self { address, asked, over, thread: Some(thread.unwrap()) }
     }
 
-    /// How many requests there were.
+    /// The number of requests.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
@@ -108,6 +108,6 @@ fn give(mut stream: &TcpStream, answer: &Answer) {
             body.len()
         ),
     };
-    // A client that has gone needs no answer.
+    // The client may have gone.
     drop(stream.write_all(text.as_bytes()));
 }

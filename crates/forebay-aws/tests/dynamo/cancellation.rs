@@ -1,4 +1,4 @@
-//! Every call may be dropped at any await: what it did is done or not, and the next works.
+//! Every call may be dropped at any await. It is made or not, and the next call works.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -8,7 +8,7 @@ use forebay_fleet::{Change, Delete, Item, Table, Update, Write};
 
 use crate::server::DynamoDb;
 
-/// Polls `future` at most `polls` times, then drops it; what came of it, if it was done by then.
+/// Polls `future` at most `polls` times and drops it. Returns its output if it was done.
 async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| {
@@ -46,14 +46,14 @@ fn calls_may_be_dropped_anywhere() {
             assert!(polls < 1000, "they are never done");
         }
         assert!(polls > 1, "nothing was dropped on its way");
-        // What was dropped may still arrive, so the last word is a fresh item's.
+        // A dropped call may still arrive, so a fresh item is checked at the end.
         let fresh = table.update(&Update::of("z").change(Change::set("a", 1))).await.unwrap();
         assert_eq!(fresh, Some(Item::new().with("a", 1)));
     });
 }
 
 #[test]
-fn a_setup_that_was_broken_off_can_be_repeated() {
+fn an_interrupted_setup_can_be_repeated() {
     let mut polls = 0;
     loop {
         let server = DynamoDb::start();

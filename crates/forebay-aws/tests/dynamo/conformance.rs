@@ -1,4 +1,4 @@
-//! It keeps the promises of a table.
+//! Conformance tests of the table.
 
 use forebay_fleet::{
     Change, Condition, Item, MemoryTable, Path, Returning, Table, TableError, Update, Value, conformance,
@@ -12,9 +12,9 @@ fn dynamodb_conforms() {
     server.run(conformance::table(&server.table(), "conformance-"));
 }
 
-/// Every condition on every kind of value, after every change: DynamoDB and the table in memory are of one mind.
+/// Every condition on every kind of value, after every change: DynamoDB and the table in memory agree.
 #[test]
-fn conditions_and_changes_mean_the_same_as_in_memory() {
+fn conditions_and_changes_are_the_same_as_in_memory() {
     let server = DynamoDb::with_table();
     let (dynamo, memory) = (server.table(), MemoryTable::new());
     let inner = || Value::Map([("n".to_owned(), Value::Number(3))].into());
@@ -88,7 +88,7 @@ fn story(outcome: Result<Option<Item>, TableError>) -> String {
     match outcome {
         Ok(item) => format!("done: {item:?}"),
         Err(TableError::ConditionFailed(item)) => format!("refused: {item:?}"),
-        // The words differ.
+        // The messages differ.
         Err(TableError::Invalid(_)) => "invalid".to_owned(),
         Err(error) => panic!("{error}"),
     }

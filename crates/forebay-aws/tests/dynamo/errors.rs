@@ -1,4 +1,4 @@
-//! Every failure is told by what the caller does next.
+//! Failures are classified by what the caller does next.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn beat() -> Update {
     Update::of("x").when(Condition::an_item()).change(Change::set("beat", 1))
 }
 
-/// What every kind of call makes of one answer, and that each asked once.
+/// The result of every kind of call for one answer. Each makes one request.
 fn all_calls(answer: Answer) -> Vec<TableError> {
     let server = Answers::start(answer);
     let table = table_at(server.address);
@@ -52,14 +52,14 @@ fn each(answer: Answer, fits: impl Fn(&TableError) -> bool) {
 }
 
 #[test]
-fn throttling_is_told() {
+fn throttling_is_recognised() {
     for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
         each(Answer::error(400, code, "slow down"), |failure| matches!(failure, TableError::Throttled));
     }
 }
 
 #[test]
-fn a_lack_of_rights_is_told_with_the_reason() {
+fn missing_permissions_are_reported_with_the_reason() {
     let answer = Answer::error(400, "AccessDeniedException", "User: arn:x may not dynamodb:UpdateItem");
     each(answer, |failure| {
         let (text, remedy) = (failure.to_string(), failure.remedy().unwrap());
@@ -70,7 +70,7 @@ fn a_lack_of_rights_is_told_with_the_reason() {
 }
 
 #[test]
-fn credentials_that_are_not_valid_are_no_lack_of_rights() {
+fn invalid_credentials_are_not_missing_permissions() {
     for code in ["UnrecognizedClientException", "ExpiredTokenException", "InvalidSignatureException"] {
         each(Answer::error(400, code, "the security token"), |failure| {
             let (text, remedy) = (failure.to_string(), failure.remedy().unwrap());
@@ -81,7 +81,7 @@ fn credentials_that_are_not_valid_are_no_lack_of_rights() {
 }
 
 #[test]
-fn a_missing_table_is_told_by_its_name() {
+fn a_missing_table_is_reported_with_its_name() {
     each(Answer::error(400, "ResourceNotFoundException", "Requested resource not found"), |failure| {
         matches!(failure, TableError::NoTable(name) if name == TABLE) && failure.remedy().is_some()
     });
@@ -91,7 +91,7 @@ fn a_missing_table_is_told_by_its_name() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_requests_are_recognised() {
     for code in ["ValidationException", "SerializationException"] {
         each(
             Answer::error(400, code, "no such path"),
@@ -104,13 +104,13 @@ fn what_makes_no_sense_is_told() {
 }
 
 #[test]
-fn a_conflict_is_told_from_a_condition() {
+fn a_conflict_is_not_a_failed_condition() {
     let answer = Answer::error(400, "TransactionConflictException", "ongoing");
     each(answer, |failure| matches!(failure, TableError::Conflict));
 }
 
 #[test]
-fn whatever_may_have_been_applied_is_unknown() {
+fn a_call_that_may_have_been_applied_is_unknown() {
     let unknown = |failure: &TableError| failure.may_have_been_applied();
     each(Answer::error(500, "InternalServerError", "oops"), unknown);
     each(Answer::Says(503, "<html>try later</html>".into()), unknown);
@@ -123,7 +123,7 @@ fn whatever_may_have_been_applied_is_unknown() {
 }
 
 #[test]
-fn nobody_there_is_unknown_and_says_so() {
+fn a_refused_connection_is_unknown_with_its_reason() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -132,10 +132,10 @@ fn nobody_there_is_unknown_and_says_so() {
     assert!(failure.to_string().contains("refused"), "{failure}");
 }
 
-/// The caller's timeout ends a call that nobody answers; nothing of it is left.
+/// The caller's timeout ends a call without an answer, and nothing is left of it.
 #[test]
-fn silence_lasts_as_long_as_the_caller_likes() {
-    // It is never accepted, let alone answered.
+fn the_callers_timeout_ends_a_silent_call() {
+    // The connection is never accepted.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let table = table_at(listener.local_addr().unwrap());
     run(async {
@@ -209,7 +209,7 @@ fn without_credentials_an_operator_must_act() {
 }
 
 #[test]
-fn without_a_place_there_is_no_table() {
+fn a_table_needs_a_location() {
     let failure = DynamoTable::new(&SdkConfig::builder().build(), TABLE).unwrap_err();
     assert_eq!(failure, LocationError::NoRegion);
     assert!(failure.to_string().contains("AWS_REGION"));

@@ -27,7 +27,7 @@ fn three_instances_share_one_budget() {
             let tables = Tables::one(table.clone());
             fleets.push(Fleet::start(settings(), tables, clock.clone(), Seed::new(number)).await.unwrap());
         }
-        // In turns, until nobody gets any more: slots are taken in blocks, so not all get the same.
+        // One after the other until none gets more. Slots are taken in blocks, so not all get the same.
         let (mut held, mut refused) = (Vec::new(), 0);
         for turn in 0.. {
             let fleet = &fleets[turn % fleets.len()];

@@ -44,7 +44,7 @@ fn settings(leases: LeaseMode, rate: RateMode) -> FleetSettings {
         .rate(RateSettings::new("fleet").mode(rate))
 }
 
-/// What it takes to join, to hold connections and to leave.
+/// Joins, holds connections and leaves.
 fn needed(leases: LeaseMode, rate: RateMode) -> BTreeSet<String> {
     let (server, witness) = (DynamoDb::with_table(), Witness::default());
     let (table, clock) = (witness.table(&server), server.clock());
@@ -66,7 +66,7 @@ fn needed(leases: LeaseMode, rate: RateMode) -> BTreeSet<String> {
 }
 
 #[test]
-fn instances_may_do_what_they_do() {
+fn instances_have_the_permissions_they_need() {
     let policy = policy("instance");
     let budget = &policy["ShareTheBudget"];
     assert_eq!(&needed(LeaseMode::Ledger, RateMode::Bucket), budget);
@@ -78,7 +78,7 @@ fn instances_may_do_what_they_do() {
 }
 
 #[test]
-fn instances_may_connect_as_their_tokens_say() {
+fn instances_may_connect_with_their_tokens() {
     let policy = policy("instance");
     let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
     let sdk = SdkConfig::builder().credentials_provider(SharedCredentialsProvider::new(credentials)).build();
@@ -94,7 +94,7 @@ fn instances_may_connect_as_their_tokens_say() {
 }
 
 #[test]
-fn operators_may_do_what_they_do() {
+fn operators_have_the_permissions_they_need() {
     let policy = policy("operator");
     let (server, witness) = (DynamoDb::start(), Witness::default());
     let (table, clock) = (witness.table(&server), server.clock());
@@ -103,7 +103,7 @@ fn operators_may_do_what_they_do() {
     let witness = Witness::default();
     let table = witness.table(&server);
     server.run(async {
-        // What a fleet in mode counter leaves when it crashes, and an instance of a ledger.
+        // The items that a crashed fleet in mode counter leaves, and an instance of a ledger.
         let others = server.table();
         let held = Item::new().with("ttl_epoch", 1).with("created_ms", 1).with("renewed_ms", 1);
         let changes = held.iter().map(|(name, value)| forebay_fleet::Change::set(name, value.clone()));
@@ -116,8 +116,8 @@ fn operators_may_do_what_they_do() {
             forebay_fleet::Table::update(&others, &update).await.unwrap();
         }
         let hour = Duration::from_secs(3600);
-        let mended = operator::reconcile(&table, &clock, ENDPOINT, hour).await.unwrap();
-        assert_eq!((mended.counted, mended.held, mended.expired), (5, 0, 1));
+        let reconciled = operator::reconcile(&table, &clock, ENDPOINT, hour).await.unwrap();
+        assert_eq!((reconciled.counted, reconciled.held, reconciled.expired), (5, 0, 1));
         let settings = settings(LeaseMode::Ledger, RateMode::Bucket);
         let fleet = Fleet::start(settings, Tables::one(others), clock.clone(), Seed::new(1)).await;
         // The counter was written just now.
@@ -132,9 +132,9 @@ fn operators_may_do_what_they_do() {
     assert_eq!(policy.len(), 2);
 }
 
-/// What Terraform makes is what the set-up would.
+/// Terraform and setup create the same table.
 #[test]
-fn terraform_makes_the_same_table() {
+fn terraform_creates_the_same_table() {
     let path = format!("{}/../../ops/terraform/main.tf", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     let words: Vec<&str> = text.split_whitespace().collect();

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 pub(crate) const TABLE: &str = "fleet";
 
-/// A DynamoDB, and threads to talk to it on. It ends with this.
+/// A DynamoDB with its threads. It ends when this is dropped.
 pub(crate) struct DynamoDb {
     pub(crate) database: Database,
     pub(crate) address: SocketAddr,
@@ -24,7 +24,7 @@ pub(crate) struct DynamoDb {
 }
 
 impl DynamoDb {
-    /// One without tables.
+    /// A DynamoDB without tables.
     pub(crate) fn start() -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let database = Database::memory().unwrap();
@@ -36,7 +36,7 @@ impl DynamoDb {
         Self { database, address, stop: Some(stop), runtime }
     }
 
-    /// One with the table, as the set-up makes it.
+    /// A DynamoDB with the table that setup creates.
     pub(crate) fn with_table() -> Self {
         let server = Self::start();
         let table = server.table();

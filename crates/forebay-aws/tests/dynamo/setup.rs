@@ -1,4 +1,4 @@
-//! The table is made once, as it must be, and nobody else's is touched.
+//! Setup creates the table once, and does not change other tables.
 
 use forebay_aws::dynamo::SetupError;
 use forebay_fleet::TableError;
@@ -25,7 +25,7 @@ fn expiry(server: &DynamoDb) -> Value {
 }
 
 #[test]
-fn it_is_made_once_and_repeating_is_safe() {
+fn setup_creates_the_table_once() {
     let server = DynamoDb::start();
     let (table, clock) = (server.table(), server.clock());
     let first = server.run(table.setup(&clock)).unwrap();
@@ -40,7 +40,7 @@ fn it_is_made_once_and_repeating_is_safe() {
 }
 
 #[test]
-fn two_at_once_make_one() {
+fn two_setups_at_once_create_one_table() {
     let server = DynamoDb::start();
     let (one, other) = (server.table(), server.table());
     let clock = server.clock();
@@ -51,7 +51,7 @@ fn two_at_once_make_one() {
 }
 
 #[test]
-fn a_table_that_lacks_expiry_gets_it_and_one_with_capacity_is_told() {
+fn expiry_is_enabled_and_provisioned_capacity_is_reported() {
     let server = DynamoDb::start();
     make(
         &server,
@@ -66,7 +66,7 @@ fn a_table_that_lacks_expiry_gets_it_and_one_with_capacity_is_told() {
 }
 
 #[test]
-fn another_shape_is_explained_and_left_alone() {
+fn another_schema_is_reported_and_not_changed() {
     let server = DynamoDb::start();
     make(
         &server,
@@ -94,7 +94,7 @@ fn another_shape_is_explained_and_left_alone() {
 }
 
 #[test]
-fn expiry_by_another_attribute_is_explained_and_left_alone() {
+fn expiry_on_another_attribute_is_reported_and_not_changed() {
     let server = DynamoDb::start();
     make(
         &server,
@@ -115,7 +115,7 @@ fn expiry_by_another_attribute_is_explained_and_left_alone() {
 }
 
 #[test]
-fn a_table_on_its_way_out_is_not_waited_for() {
+fn setup_does_not_wait_for_a_table_that_is_being_deleted() {
     let answers = Answers::start(Answer::json(200, json!({ "Table": { "TableStatus": "DELETING" } })));
     let server = DynamoDb::start();
     let table = forebay_aws::dynamo::DynamoTable::new(&sdk(answers.address), TABLE).unwrap();
@@ -124,7 +124,7 @@ fn a_table_on_its_way_out_is_not_waited_for() {
 }
 
 #[test]
-fn a_lack_of_rights_is_told() {
+fn missing_permissions_are_reported() {
     let denied =
         Answer::error(400, "AccessDeniedException", "not authorized to perform: dynamodb:DescribeTable");
     let (answers, server) = (Answers::start(denied), DynamoDb::start());

@@ -1,4 +1,4 @@
-//! Sees every request on its way, and notes which actions it takes to be allowed to make it.
+//! Records the permissions that the requests need.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::server::{DynamoDb, TABLE, sdk};
 pub(crate) struct Witness(Arc<Mutex<BTreeSet<String>>>);
 
 impl Witness {
-    /// The table of `server`, with this on the way to it.
+    /// The table of `server`, behind this recorder.
     pub(crate) fn table(&self, server: &DynamoDb) -> DynamoTable {
         let http = aws_smithy_http_client::Builder::new().build_http();
         let watched = Watched { client: http, witness: self.clone() };
@@ -36,7 +36,7 @@ impl Witness {
         let operation = target.rsplit('.').next().unwrap();
         let mut actions = self.0.lock().unwrap();
         if operation == "TransactWriteItems" {
-            // There is no right of that name: it takes the rights of its parts.
+            // There is no permission of that name: a transaction needs those of its parts.
             let body: Value = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
             for part in body["TransactItems"].as_array().unwrap() {
                 actions.extend(part.as_object().unwrap().keys().map(|kind| format!("dynamodb:{kind}Item")));

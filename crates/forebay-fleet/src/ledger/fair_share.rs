@@ -69,10 +69,6 @@ impl FairShare {
         self.cap
     }
 
-    pub(super) fn is_limited(&self) -> bool {
-        self.share.is_some()
-    }
-
     /// Slots are missing.
     pub(super) fn starved(&mut self, now: Instant) {
         self.starved = Some(now);

@@ -141,10 +141,6 @@ impl Membership {
         self.entries.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// The home shard. This instance is in the fleet while it has one.
     pub(super) fn home(&self) -> Option<u8> {
         self.home
@@ -275,7 +271,7 @@ impl Membership {
 
     /// Changes the name if another instance has it. Returns the former name.
     pub(super) fn rename_if_taken(&mut self, watch: &NeighbourWatch) -> Option<String> {
-        let taken = self.is_empty() && watch.entries().any(|(id, _)| *id == self.name());
+        let taken = self.entries.is_empty() && watch.entries().any(|(id, _)| *id == self.name());
         taken.then(|| self.name.change())
     }
 

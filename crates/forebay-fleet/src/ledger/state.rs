@@ -56,13 +56,14 @@ impl LedgerState {
         let leaving = self.members.is_leaving();
         // Slots are given back after the last lease is returned.
         let left = leaving && self.usage.leases() == 0 && self.calls.unanswered().is_none();
-        if left && self.members.is_empty() {
+        let leave = self.members.next_leave();
+        if left && leave.is_none() {
             return Action::Left;
         }
         if now < self.calls.paused_until() {
             return Action::Wait(self.calls.paused_until());
         }
-        if let Some(call) = self.members.next_leave().filter(|_| left) {
+        if let Some(call) = leave.filter(|_| left) {
             return Action::Call(call);
         }
         let retry = self.calls.unanswered().or_else(|| self.members.unanswered());
@@ -253,7 +254,7 @@ impl LedgerState {
     /// Whether an instance lacks slots. Then every instance reads all shards at each heartbeat, so that all compute the
     /// same fair share.
     fn is_scarce(&self, now: Instant) -> bool {
-        self.fair.is_limited() || self.watch.has_want_since(now - self.params.heartbeat * 2)
+        self.fair.cap().is_some() || self.watch.has_want_since(now - self.params.heartbeat * 2)
     }
 
     /// Computes the fair share from the shards of this round.

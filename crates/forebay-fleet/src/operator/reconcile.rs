@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 
-use super::{bounded, counter_leases, get, update};
+use super::{bounded, counter_leases};
 use crate::counter::items;
 use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
@@ -93,7 +93,7 @@ pub async fn reconcile(
             .change(Change::set("active", held))
             .change(Change::set("updated_ms", items::millis(wall)))
             .change(Change::set("renewed_ms", items::millis(wall)));
-        match update(table, runtime, &set).await {
+        match bounded(runtime, table.update(&set)).await {
             Err(TableError::ConditionFailed(_)) => continue,
             Err(error) => return Err(error.into()),
             Ok(_) => {}
@@ -127,7 +127,7 @@ async fn look(
     endpoint: &str,
     longest_session: Duration,
 ) -> Result<Seen, ReconcileError> {
-    let counter = get(table, runtime, &items::key(endpoint)).await?;
+    let counter = bounded(runtime, table.get(&items::key(endpoint))).await?;
     let counter = counter.ok_or_else(|| ReconcileError::NoCounter(endpoint.to_owned()))?;
     let leases = counter_leases(table, runtime, endpoint).await?;
     match peer_activity(&counter, &leases, runtime.wall()) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay::rt::Runtime;
 
-use super::{counter_leases, get};
+use super::{bounded, counter_leases};
 use crate::counter::items;
 use crate::table::{Table, TableError};
 
@@ -25,7 +25,7 @@ pub(super) async fn counter_in_use(
     runtime: &dyn Runtime,
     endpoint: &str,
 ) -> Result<Option<i64>, TableError> {
-    let Some(counter) = get(table, runtime, &items::key(endpoint)).await? else { return Ok(None) };
+    let Some(counter) = bounded(runtime, table.get(&items::key(endpoint))).await? else { return Ok(None) };
     let active = counter.number("active").unwrap_or(0);
     let recent = active > 0 && items::is_in_use(&counter, runtime.wall(), LONGEST_SESSION);
     let used = recent || !counter_leases(table, runtime, endpoint).await?.is_empty();

@@ -103,7 +103,7 @@ fn a_mixed_fleet_counts_correctly_and_is_exact_after_reconcile() {
     actors[1].crash();
     world.time.advance(seconds(600));
     let held = i64::try_from(actors[0].status().unwrap().leases).unwrap();
-    assert!(active(&world.table) > held && before > held, "drift is there to be mended");
+    assert!(active(&world.table) > held && before > held, "there is drift");
     world.time.advance(hour);
     let survey = || world.time.run(operator::survey(&world.table, &world.time, ENDPOINT)).unwrap();
     // A time-to-live removes it, and the counter stays.

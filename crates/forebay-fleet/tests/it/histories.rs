@@ -107,12 +107,12 @@ impl History {
         let until = self.world.time.now() + pause;
         while self.world.time.now() < until {
             self.world.time.advance(seconds(1));
-            self.mend();
+            self.recover();
         }
     }
 
     /// Lets instances recover whose time has come. Those that have joined again are no longer excused.
-    fn mend(&mut self) {
+    fn recover(&mut self) {
         if self.ailing.is_empty() && self.world.cluster.lock().cut_off.is_empty() {
             return;
         }
@@ -151,7 +151,7 @@ impl History {
         for (_, until) in &mut self.ailing {
             *until = self.world.time.now();
         }
-        self.mend();
+        self.recover();
         for actor in &self.actors {
             let faults = actor.table.faults();
             actor.table.set(Faults { latency: faults.latency, ..Faults::default() });

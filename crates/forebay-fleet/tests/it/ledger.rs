@@ -225,7 +225,7 @@ fn operators_can_inspect_and_repair_the_ledger() {
     assert_eq!(freed, first.slots);
     assert_eq!(names(&survey()), 2);
     world.time.advance(seconds(60));
-    assert_eq!(names(&survey()), 3, "it lives, and has joined anew");
+    assert_eq!(names(&survey()), 3, "it lives, and has joined again");
     assert_eq!(world.live(), 60);
     let limit = world.time.run(operator::resize(&world.table, &world.time, ENDPOINT, 1000)).unwrap();
     assert!((875..=1000).contains(&limit), "shards that are not there yet have their part: {limit}");

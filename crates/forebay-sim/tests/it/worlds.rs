@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use forebay::Discard;
+use forebay_sim::Assertion;
 
-use super::{parse, scenario, simulate};
+use super::{broken, parse, scenario, simulate};
 
 #[test]
 fn a_crash_blocks_its_leases_for_a_while() {
@@ -72,12 +73,14 @@ fn clocks_may_be_wrong() {
 #[test]
 fn a_failing_table_is_survived() {
     let table = "table={errorRate: 0.02, lostAnswers: 0.02}";
-    for mode in ["ledger", "counter"] {
-        let leases = format!("leases={{limit: 260, mode: {mode}}}");
-        // A lost call costs 5 s, and a replacement has 10 s. In mode counter each lease is a call, and one
-        // seed in six loses two calls for the same connection.
-        let outcome = simulate(&scenario("local", &[table, &leases, "limiterBurst=300", "seed=43"]));
-        assert!(outcome.passed(), "{outcome}");
+    let runs = ["ledger", "counter"].into_iter().flat_map(|mode| (40..46).map(move |seed| (mode, seed)));
+    for (mode, seed) in runs {
+        let (leases, seed) = (format!("leases={{limit: 260, mode: {mode}}}"), format!("seed={seed}"));
+        let outcome = simulate(&scenario("local", &[table, &leases, "limiterBurst=300", &seed]));
+        // A lost call costs 5 s, and a replacement has 10 s. In mode counter each lease is a call, and with some seeds two
+        // calls for one connection are lost: the reservoir is then short for a moment. No caller notices.
+        let tolerated = |broken: &Assertion| mode == "counter" && *broken == Assertion::Stable;
+        assert!(broken(&outcome).iter().all(tolerated), "{mode}, {seed}: {outcome}");
     }
 }
 
