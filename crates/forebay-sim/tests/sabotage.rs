@@ -1,4 +1,7 @@
 //! The simulator runs the code that ships: if that code is broken, the matching assertion fails.
+//!
+//! Needs `RUSTFLAGS="--cfg forebay_sabotage"`, which compiles the faults into the core.
+#![cfg(forebay_sabotage)]
 
 #![cfg(forebay_sabotage)]
 

@@ -160,7 +160,7 @@ impl Disturbances {
         late
     }
 
-    /// Closes all disturbances if it is time to, and tells which turn out to be late.
+    /// Closes all disturbances if the fleet has recovered. Returns those that are newly late.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<LateRecovery> {
         let Some(since) = self.at_target_since else {
             let overdue =

@@ -77,7 +77,7 @@ impl SharedTable {
 }
 
 impl NetworkFaults {
-    fn delivery(&mut self) -> Delivery {
+    fn deliver(&mut self) -> Delivery {
         let latency = self.latency.draw(&mut self.rng);
         let mut chance = |share: f64| share > 0.0 && fraction(&mut self.rng) < share;
         if self.outages > 0 {
@@ -95,14 +95,14 @@ impl NetworkFaults {
     }
 }
 
-/// The network link of one instance to the table. A call that is cancelled may still arrive.
+/// The network between one instance and the table.
 pub(crate) struct TableLink {
     world: Arc<World>,
     instance: usize,
 }
 
 impl TableLink {
-    /// The table, as instance `instance` reaches it.
+    /// The table, as the instance reaches it.
     pub(crate) fn table(world: &Arc<World>, instance: usize) -> FaultyTable<Self> {
         let link = Self { world: Arc::clone(world), instance };
         FaultyTable::with_network(world.table.items.clone(), world.time.clone(), link)
@@ -116,7 +116,7 @@ impl Network for TableLink {
             return Delivery::Direct;
         }
         // Drawn even if the instance is cut off: the other draws must not depend on that.
-        let delivery = world.table.network.lock().delivery();
+        let delivery = world.table.network.lock().deliver();
         if world.is_cut_off(instance) { Delivery::Lost } else { delivery }
     }
 
@@ -127,7 +127,8 @@ impl Network for TableLink {
     fn confirmed(&self, update: &Update, sent: Instant) {
         // A write that only removes the dead does not renew the writer's own entry.
         let renews = update.changes.iter().any(|change| matches!(change, Change::Set(..)));
-        self.world.lease_audit.lock().confirmed(self.instance, update.key.clone(), renews.then_some(sent));
+        let mut audit = self.world.lease_audit.lock();
+        audit.confirmed(self.instance, update.key.clone(), renews.then_some(sent));
     }
 }
 
