@@ -11,7 +11,7 @@ use std::task::Poll;
 use anyhow::{Context, bail};
 use clap::Args;
 use forebay::rt::TokioRuntime;
-use forebay_aws::dynamo::{DynamoTable, Place, SetupError};
+use forebay_aws::dynamo::{DynamoTable, Location, SetupError};
 use forebay_fleet::TableError;
 use serde_json::json;
 
@@ -179,7 +179,7 @@ impl Common {
     /// The table called `name`, with the credentials of the environment. The region is REGION, or what the
     /// SDK finds, or the cluster's.
     async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
-        let place = Place {
+        let place = Location {
             region: std::env::var("REGION").ok().filter(|region| !region.is_empty()),
             cluster: endpoint.map(str::to_owned),
             endpoint_url: self.dynamodb_endpoint.clone(),

@@ -311,7 +311,7 @@ impl Startup {
         let settings = world.scenario.fleet_settings(&world.scenario.services[self.instance]);
         let service = settings.service.clone();
         let is_counter = settings.leases.as_ref().is_some_and(|leases| leases.mode == LeaseMode::Counter);
-        let tables = Tables::one(TableLink::new(world, self.instance));
+        let tables = Tables::one(TableLink::table(world, self.instance));
         let member = FleetMember::start(settings, tables, self.process.clone(), self.seed).await;
         let member = member.expect("all use one mode; an outage of the table is not an error");
         let name = if is_counter { service } else { member.status().instance };

@@ -1,26 +1,26 @@
 //! Conditions and changes as DynamoDB's expressions.
 //!
-//! Every name and every value goes by a placeholder: names may be reserved words or hold a dot, and nothing a name or a
-//! value holds is ever part of an expression.
+//! Every name and every value has a placeholder: names may be reserved words or contain a dot, and neither names nor
+//! values may change the meaning of an expression.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use forebay_fleet::{Change, Condition, KEY, Path, Value};
 
 use super::attributes::{Attributes, attribute};
 
-/// What the SDK keeps names in. Nothing depends on its order.
+/// The SDK's map of names. Nothing depends on its order.
 #[allow(clippy::disallowed_types, reason = "the SDK's own")]
 type Names = std::collections::HashMap<String, String>;
 
-/// The expressions of one request, and what their placeholders stand for.
+/// The expressions of one request, with their placeholders.
 #[derive(Debug, Default)]
-pub(crate) struct Phrase {
+pub(crate) struct Expressions {
     names: Vec<String>,
     values: Vec<AttributeValue>,
 }
 
-impl Phrase {
-    /// All of `conditions`; none, if there is none to say.
+impl Expressions {
+    /// All of `conditions`; none if there are no conditions.
     pub(crate) fn conditions(&mut self, conditions: &[Condition]) -> Option<String> {
         let all: Vec<String> = conditions.iter().map(|condition| self.condition(condition)).collect();
         (!all.is_empty()).then(|| all.join(" AND "))
@@ -34,12 +34,12 @@ impl Phrase {
             Condition::AtLeast(path, number) => self.comparison(path, ">=", &Value::Number(*number)),
             Condition::AtMost(path, number) => self.comparison(path, "<=", &Value::Number(*number)),
             Condition::Below(path, number) => self.comparison(path, "<", &Value::Number(*number)),
-            // None of nothing holds, and there is no word for that.
+            // An empty `Any` never holds. DynamoDB has no constant for that.
             Condition::Any(conditions) if conditions.is_empty() => {
                 let key = self.name(KEY);
                 format!("(attribute_exists({key}) AND attribute_not_exists({key}))")
             }
-            // Brackets around brackets are refused.
+            // DynamoDB refuses redundant brackets.
             Condition::Any(conditions) if conditions.len() == 1 => self.condition(&conditions[0]),
             Condition::Any(conditions) => {
                 let any: Vec<String> = conditions.iter().map(|condition| self.condition(condition)).collect();
@@ -52,7 +52,7 @@ impl Phrase {
         format!("{} {sign} {}", self.path(path), self.value(attribute(value)))
     }
 
-    /// All of `changes`, by their clauses; none, if there is none to make.
+    /// All of `changes`, by clause; none if there are no changes.
     pub(crate) fn changes(&mut self, changes: &[Change]) -> Option<String> {
         let (mut sets, mut adds, mut removals) = (Vec::new(), Vec::new(), Vec::new());
         for change in changes {
@@ -70,15 +70,15 @@ impl Phrase {
             }
         }
         let clauses = [("SET", sets), ("ADD", adds), ("REMOVE", removals)];
-        let said: Vec<String> = clauses
+        let clauses: Vec<String> = clauses
             .iter()
             .filter(|(_, parts)| !parts.is_empty())
             .map(|(word, parts)| format!("{word} {}", parts.join(", ")))
             .collect();
-        (!said.is_empty()).then(|| said.join(" "))
+        (!clauses.is_empty()).then(|| clauses.join(" "))
     }
 
-    /// That the string called `name` begins with `prefix`.
+    /// The string called `name` begins with `prefix`.
     pub(crate) fn begins_with(&mut self, name: &str, prefix: &str) -> String {
         format!("begins_with({}, {})", self.name(name), self.value(AttributeValue::S(prefix.to_owned())))
     }
@@ -102,7 +102,7 @@ impl Phrase {
         format!(":v{}", self.values.len() - 1)
     }
 
-    /// What the placeholders stand for. None where there is none: an empty list is refused.
+    /// The values of the placeholders. DynamoDB refuses empty lists.
     pub(crate) fn into_parts(self) -> (Option<Names>, Option<Attributes>) {
         let names: Names =
             self.names.into_iter().enumerate().map(|(place, name)| (format!("#n{place}"), name)).collect();
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn every_name_and_value_is_a_placeholder() {
-        let mut phrase = Phrase::default();
+        let mut expressions = Expressions::default();
         let slots = Path::of("inst").then("a.b-c").then("s");
-        let condition = phrase.conditions(&[
+        let condition = expressions.conditions(&[
             Condition::Equals(slots.clone(), Value::Number(4)),
             Condition::Any(vec![Condition::Missing("free".into()), Condition::Below("free".into(), 9)]),
             Condition::no_item(),
@@ -128,7 +128,7 @@ mod tests {
         let expected = "#n0.#n1.#n2 = :v0 AND (attribute_not_exists(#n3) OR #n3 < :v1) AND \
                         attribute_not_exists(#n4)";
         assert_eq!(condition.as_deref(), Some(expected));
-        let changes = phrase.changes(&[
+        let changes = expressions.changes(&[
             Change::Remove("ttl".into()),
             Change::Add("count".into(), 1),
             Change::set(slots, 5),
@@ -136,31 +136,31 @@ mod tests {
         ]);
         let expected = "SET #n0.#n1.#n2 = :v3, #n3 = #n3 + :v4 ADD #n6 :v2 REMOVE #n5";
         assert_eq!(changes.as_deref(), Some(expected));
-        let (names, values) = phrase.into_parts();
+        let (names, values) = expressions.into_parts();
         assert_eq!(names.unwrap()["#n1"], "a.b-c");
         assert_eq!(values.unwrap()[":v4"], AttributeValue::N("-1".into()));
     }
 
     #[test]
-    fn nothing_to_say_is_not_said() {
-        let mut phrase = Phrase::default();
-        assert_eq!((phrase.conditions(&[]), phrase.changes(&[])), (None, None));
-        let (names, values) = phrase.into_parts();
+    fn empty_expressions_are_left_out() {
+        let mut expressions = Expressions::default();
+        assert_eq!((expressions.conditions(&[]), expressions.changes(&[])), (None, None));
+        let (names, values) = expressions.into_parts();
         assert!(names.is_none() && values.is_none());
     }
 
     #[test]
-    fn there_are_no_brackets_around_brackets() {
-        let (mut phrase, a, b) = (Phrase::default(), Condition::no_item(), Condition::an_item());
+    fn redundant_brackets_are_left_out() {
+        let (mut expressions, a, b) = (Expressions::default(), Condition::no_item(), Condition::an_item());
         let any = Condition::Any(vec![Condition::Any(vec![a, b])]);
-        let said = phrase.conditions(&[any]);
-        assert_eq!(said.as_deref(), Some("(attribute_not_exists(#n0) OR attribute_exists(#n0))"));
+        let condition = expressions.conditions(&[any]);
+        assert_eq!(condition.as_deref(), Some("(attribute_not_exists(#n0) OR attribute_exists(#n0))"));
     }
 
     #[test]
-    fn none_of_nothing_never_holds() {
-        let mut phrase = Phrase::default();
-        let never = phrase.conditions(&[Condition::Any(Vec::new())]);
+    fn an_empty_any_never_holds() {
+        let mut expressions = Expressions::default();
+        let never = expressions.conditions(&[Condition::Any(Vec::new())]);
         assert_eq!(never.as_deref(), Some("(attribute_exists(#n0) AND attribute_not_exists(#n0))"));
     }
 }

@@ -1,4 +1,4 @@
-//! A look at the tables before joining: whether they can be used, and whether instances of the endpoint do otherwise.
+//! Checks before joining: whether the tables are usable, and whether other instances use another mode.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use tracing::warn;
 
 use super::StartError;
 use crate::item::Item;
-use crate::ledger::BEAT_ORIGIN;
+use crate::ledger::HEARTBEAT_ORIGIN;
 use crate::ledger::shard::{self, SHARDS, Shard};
 use crate::settings::{LeaseMode, LeaseSettings, RateMode, RateSettings};
 use crate::store::Store;
 use crate::{bucket, counter, window};
 
-/// Looks whether instances of this endpoint count in the other mode. Whether the table answers: if not, the away policy holds, and the
-/// ledger looks for a counter now and then, too.
-pub(super) async fn of_leases(
+/// Fails if other instances of the endpoint use the other lease mode. Returns whether the table answers: if not, the
+/// outage policy applies, and the ledger looks for a counter later.
+pub(super) async fn check_leases(
     endpoint: &str,
     lease: &LeaseSettings,
     store: &Store,
@@ -34,9 +34,9 @@ pub(super) async fn of_leases(
                 let key = shard::key(endpoint, k);
                 let Some(item) = look(store, &lease.table, &key).await? else { return Ok(false) };
                 let Some(shard) = item.as_ref().and_then(Shard::read) else { continue };
-                let now = store.runtime.wall().saturating_sub(BEAT_ORIGIN).as_secs();
-                let age = |beat: i64| now.saturating_sub(u64::try_from(beat).unwrap_or(0));
-                if shard.entries.values().any(|entry| age(entry.beat) < shard.lease.as_secs()) {
+                let now = store.runtime.wall().saturating_sub(HEARTBEAT_ORIGIN).as_secs();
+                let age = |heartbeat: i64| now.saturating_sub(u64::try_from(heartbeat).unwrap_or(0));
+                if shard.entries.values().any(|entry| age(entry.heartbeat) < shard.lease.as_secs()) {
                     return other_mode("counter", "ledger", shard.lease);
                 }
             }
@@ -45,12 +45,12 @@ pub(super) async fn of_leases(
     Ok(true)
 }
 
-/// A bucket whose next turn is not longer ago than this is in use.
+/// A bucket with a later permit than this is in use.
 const RECENTLY: Duration = Duration::from_secs(120);
 
-/// Looks whether instances of this endpoint share their rate in the other mode, and says so: together they open more than either
-/// allows. It is no error, since a fleet that goes from one to the other does so instance by instance.
-pub(super) async fn of_rate(endpoint: &str, rate: &RateSettings, store: &Store) -> Result<(), StartError> {
+/// Logs if other instances of the endpoint use the other rate mode: together they open more than either mode allows. It
+/// is not an error, because a fleet changes its mode instance by instance.
+pub(super) async fn check_rate(endpoint: &str, rate: &RateSettings, store: &Store) -> Result<(), StartError> {
     let wall = store.runtime.wall();
     let theirs = match rate.mode {
         RateMode::Bucket => {
@@ -70,13 +70,13 @@ pub(super) async fn of_rate(endpoint: &str, rate: &RateSettings, store: &Store) 
     };
     if let Some(theirs) = theirs {
         let ours = rate.mode;
-        warn!(target: "forebay", ?ours, theirs, "Distributed rate limiter: instances of this endpoint share their rate in another mode, \
-            which makes two budgets; set DSQL_DISTRIBUTED_RATE_LIMITER_MODE alike");
+        warn!(target: "forebay", ?ours, theirs, "Distributed rate limiter: other instances of this endpoint use another mode, \
+            so there are two budgets; set the same DSQL_DISTRIBUTED_RATE_LIMITER_MODE everywhere");
     }
     Ok(())
 }
 
-/// The item at `key`, if there is one; none of it if there is no answer. A table that only an operator can mend is an error.
+/// The item at `key`; `None` if there is no answer. A table that needs an operator's help is an error.
 async fn look(store: &Store, table: &str, key: &str) -> Result<Option<Option<Item>>, StartError> {
     match store.get("look", key).await {
         Ok(item) => Ok(Some(item)),

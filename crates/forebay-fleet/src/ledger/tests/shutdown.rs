@@ -1,4 +1,4 @@
-//! The end of a ledger, with its tasks polled by hand.
+//! The end of a ledger's tasks, polled by hand.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,21 +9,22 @@ use forebay::rt::{Runtime, Starved, Task, VirtualTime};
 use forebay::{Instant, Seed};
 use parking_lot::Mutex;
 
-use super::{Ledger, Rules};
+use super::super::Ledger;
+use super::LeaseParams;
 use crate::memory::MemoryTable;
 use crate::metrics::Telemetry;
 use crate::name::Name;
 use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
 
-/// A runtime that runs nothing by itself, and lets one task run when another asks for the time.
+/// A runtime that runs nothing by itself. It can run one task while another reads the clock.
 #[derive(Clone, Debug)]
 struct ByHand(Arc<Hands>);
 
 struct Hands {
     time: VirtualTime,
     spawned: Mutex<Vec<Task>>,
-    /// Runs at the next question for the time.
+    /// Runs at the next read of the clock.
     in_between: Mutex<Option<Task>>,
 }
 
@@ -68,27 +69,28 @@ impl Runtime for ByHand {
 }
 
 #[test]
-fn the_watch_over_the_ceiling_ends_with_the_ledger_whenever_that_ends() {
+fn the_ceiling_task_ends_with_the_ledger_at_any_moment() {
     let hands = Hands { time: VirtualTime::new(), spawned: Mutex::default(), in_between: Mutex::default() };
     let runtime = ByHand(Arc::new(hands));
-    let rules = Rules {
+    let params = LeaseParams {
+        service: String::new(),
         endpoint: "host".to_owned(),
         limit: 100,
         block: 10,
-        beat: Duration::from_secs(30),
+        heartbeat: Duration::from_secs(30),
         lease: Duration::from_secs(120),
         max_open: 10,
         policy: StoreOutagePolicy::Strict,
     };
     let telemetry = Arc::new(Telemetry::new("test", "history"));
     let store = Store::new(Arc::new(MemoryTable::new()), Arc::new(runtime.clone()), telemetry);
-    let ledger = Ledger::start(rules, Name::new("history", 7), store, Seed::new(1).rng());
+    let ledger = Ledger::start(params, Name::new("history", 7), store, Seed::new(1).rng());
     let gone = Arc::downgrade(&ledger);
     ledger.begin_to_leave();
     drop(ledger);
     let mut spawned = std::mem::take(&mut *runtime.0.spawned.lock());
     let (mut lower, run) = (spawned.pop().unwrap(), spawned.pop().unwrap());
-    // It holds nothing, so it has left as soon as it runs: while the other task is between two looks.
+    // The ledger has no entries, so it leaves in its first run, while the other task is between two checks.
     *runtime.0.in_between.lock() = Some(run);
     assert!(poll(&mut lower).is_ready(), "nothing would ever wake it");
     drop(lower);
