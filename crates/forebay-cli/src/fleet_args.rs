@@ -27,7 +27,7 @@ pub(crate) struct Common {
 
     /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 }
 
 /// The environment variable that names a table.
