@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut rows = pool.query_stream("SELECT a FROM numbers WHERE a % 2 = 0").await?;
     let mut even = 0;
-    while let Some(batch) = rows.next().await {
+    while let Some(batch) = rows.next_batch().await {
         even += batch?.num_rows();
     }
     println!("{even} of them are even");

@@ -15,19 +15,19 @@ pub const ACQUIRE_TIMEOUT: &str = "pool.acquire.timeout";
 pub const CREATED: &str = "pool.conn.created";
 /// Connections closed, for whatever reason.
 pub const DROPPED: &str = "pool.conn.dropped";
-/// Connections with callers.
+/// Connections that callers hold.
 pub const IN_USE: &str = "pool.conn.in_use";
-/// Connections to be had at once.
+/// Connections that are free.
 pub const IDLE: &str = "pool.conn.idle";
 
 /// Every metric and what it tells, in the order of the manual.
 pub const ALL: &[(&str, &str)] = &[
     (ACQUIRE_WAIT, "How long callers waited for a connection, in milliseconds"),
-    (ACQUIRE_TIMEOUT, "Callers who got no connection in time"),
+    (ACQUIRE_TIMEOUT, "Callers that got no connection in time"),
     (CREATED, "Connections opened"),
     (DROPPED, "Connections closed, for whatever reason"),
-    (IN_USE, "Connections with callers"),
-    (IDLE, "Connections to be had at once"),
+    (IN_USE, "Connections that callers hold"),
+    (IDLE, "Connections that are free"),
 ];
 
 /// Keeps the metrics of one pool, through the `metrics` facade. Values follow within a second.

@@ -3,9 +3,9 @@
 //! No grammar is known here, since every server has its own. Words are told apart from strings, names and comments, and a
 //! statement is read-only only if nothing in it is in doubt. A doubt costs a retry; a mistake would run an INSERT twice.
 
-mod leaves;
+mod effects;
 mod lexer;
-mod reads;
+mod read_only;
 mod vocabulary;
 mod words;
 
@@ -14,7 +14,7 @@ use words::{Word, dialects, words};
 
 /// What is known of a text of one or more statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traits {
+pub(crate) struct StatementTraits {
     /// Every statement of it is known to change nothing: it may be run twice.
     pub(crate) is_read_only: bool,
     /// It may change what later statements of the session see: settings, temporary tables, the current schema.
@@ -29,7 +29,7 @@ pub(crate) struct Traits {
     pub(crate) is_all_or_nothing: bool,
 }
 
-impl Traits {
+impl StatementTraits {
     pub(crate) fn of(sql: &str) -> Self {
         // As the dialect is not known, it must be harmless in each that it makes sense in.
         let readings: Vec<_> = dialects(sql).into_iter().map(|dialect| Self::read(sql, dialect)).collect();
@@ -46,7 +46,7 @@ impl Traits {
         Self {
             is_read_only: sum.is_read_only && is_certain,
             ends: sum.ends && is_certain,
-            is_all_or_nothing: leaves::is_all_or_nothing(sql),
+            is_all_or_nothing: effects::is_all_or_nothing(sql),
             ..sum
         }
     }
@@ -73,9 +73,9 @@ impl Traits {
                 continue;
             }
             statements += 1;
-            traits.is_read_only &= reads::is_read_only(&plain);
-            traits.alters_session |= leaves::alters_session(&plain);
-            let (begins, ends) = (leaves::begins(&plain), leaves::ends(&plain));
+            traits.is_read_only &= read_only::is_read_only(&plain);
+            traits.alters_session |= effects::alters_session(&plain);
+            let (begins, ends) = (effects::begins(&plain), effects::ends(&plain));
             traits.begins |= begins;
             traits.ends = ends;
             traits.ends_last = ends || traits.ends_last && !begins;
@@ -91,7 +91,7 @@ impl Traits {
 pub(crate) fn is_temporary(catalog: &Option<String>, schema: &Option<String>, table: &str) -> bool {
     let before = table.rsplit_once('.').map(|(before, _)| before);
     let qualifiers = [catalog.as_deref(), schema.as_deref(), before].into_iter().flatten();
-    qualifiers.flat_map(|names| names.split('.')).any(leaves::is_temporary_schema) || table.starts_with('#')
+    qualifiers.flat_map(|names| names.split('.')).any(effects::is_temporary_schema) || table.starts_with('#')
 }
 
 /// The word it begins with, parentheses apart.

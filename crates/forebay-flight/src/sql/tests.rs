@@ -4,7 +4,7 @@ use super::vocabulary::WRITERS;
 use super::*;
 
 fn read_only(sql: &str) -> bool {
-    Traits::of(sql).is_read_only
+    StatementTraits::of(sql).is_read_only
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn what_stays_in_a_session_is_noticed() {
         "PRAGMA cache_size(10)",
         "SELEC 1",
     ] {
-        assert!(Traits::of(sql).alters_session, "{sql}");
+        assert!(StatementTraits::of(sql).alters_session, "{sql}");
     }
     for sql in [
         "SELECT 1",
@@ -167,14 +167,14 @@ fn what_stays_in_a_session_is_noticed() {
         "CREATE TABLE t (a TEXT DEFAULT 'temp')",
         "",
     ] {
-        assert!(!Traits::of(sql).alters_session, "{sql}");
+        assert!(!StatementTraits::of(sql).alters_session, "{sql}");
     }
 }
 
 #[test]
 fn transactions_by_words_are_followed() {
     let of = |sql| {
-        let traits = Traits::of(sql);
+        let traits = StatementTraits::of(sql);
         (traits.begins, traits.ends)
     };
     for sql in [
@@ -213,17 +213,17 @@ fn transactions_by_words_are_followed() {
 #[test]
 fn a_script_may_end_what_it_begins() {
     for sql in ["BEGIN; INSERT INTO t VALUES (1); COMMIT", "BEGIN; COMMIT; SELECT 1", "COMMIT"] {
-        assert!(Traits::of(sql).ends_last, "{sql}");
+        assert!(StatementTraits::of(sql).ends_last, "{sql}");
     }
     for sql in ["BEGIN", "BEGIN; COMMIT; BEGIN", "COMMIT; SAVEPOINT a", "BEGIN; ROLLBACK TO a", "SELECT 1"] {
-        assert!(!Traits::of(sql).ends_last, "{sql}");
+        assert!(!StatementTraits::of(sql).ends_last, "{sql}");
     }
 }
 
 #[test]
 fn a_refusal_is_forgiven_only_where_nothing_can_have_been_done() {
     for sql in ["SELEC 1", "SELECT 'x", "FORM t SELECT 1;", "PIVOTT t", "SELECT \"x"] {
-        assert!(Traits::of(sql).is_all_or_nothing, "{sql}");
+        assert!(StatementTraits::of(sql).is_all_or_nothing, "{sql}");
     }
     for sql in [
         "SET a = 1",
@@ -236,7 +236,7 @@ fn a_refusal_is_forgiven_only_where_nothing_can_have_been_done() {
         "BEGIN",
         "/*! SET a = 1 */",
     ] {
-        assert!(!Traits::of(sql).is_all_or_nothing, "{sql}");
+        assert!(!StatementTraits::of(sql).is_all_or_nothing, "{sql}");
     }
 }
 
@@ -258,7 +258,7 @@ proptest! {
     /// No text makes it panic, and none that begins with a writing word is taken for a read.
     #[test]
     fn any_text_is_judged(text in any::<String>(), sql in "[ -~\n]{0,40}") {
-        let _ = (Traits::of(&text), Traits::of(&sql));
+        let _ = (StatementTraits::of(&text), StatementTraits::of(&sql));
         for writer in ["INSERT ", "delete/**/", "Update\n", "CREATE "] {
             prop_assert!(!read_only(&format!("{writer}{sql}")), "{writer}{sql}");
         }

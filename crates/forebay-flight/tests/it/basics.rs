@@ -39,7 +39,7 @@ async fn a_refused_statement_leaves_the_session_as_it_was() {
     session.update("CREATE TEMP TABLE t (a INTEGER)").await.unwrap();
     let error = session.query("SELECT nonsense FROM nowhere").await.unwrap_err();
     assert!(
-        matches!(&error, Error::Server { code, message } if *code != Code::Ok && message.contains("nowhere")),
+        matches!(&error, Error::Server { code, message, .. } if *code != Code::Ok && message.contains("nowhere")),
         "{error}"
     );
     assert!(session.query("SELECT * FROM t").await.unwrap().is_empty());
@@ -76,7 +76,7 @@ async fn prepared_statements_last_as_long_as_their_session() {
     let pool = pool(&server, 1).await;
     pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
     let mut session = pool.acquire_session().await.unwrap();
-    let mut insert = session.prepare("INSERT INTO t VALUES (?)").await.unwrap();
+    let mut insert = session.prepare_query("INSERT INTO t VALUES (?)").await.unwrap();
     for value in 1..=3 {
         insert.update_with_record_batch(numbers([value])).await.unwrap();
     }

@@ -81,7 +81,7 @@ async fn a_pools_statements_can_be_dropped_at_each_await() {
         .unwrap();
     at_each_await(async || {
         let mut stream = pool.query_stream("SELECT a FROM t").await.unwrap();
-        while let Some(batch) = stream.next().await {
+        while let Some(batch) = stream.next_batch().await {
             batch.unwrap();
         }
     })
@@ -101,7 +101,7 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
         let rows = dropped_after(polls, async {
             let mut transaction = session.begin().await.unwrap();
             transaction.update("INSERT INTO t VALUES (1)").await.unwrap();
-            let mut prepared = transaction.prepare("SELECT a FROM t WHERE a = ?").await.unwrap();
+            let mut prepared = transaction.prepare_query("SELECT a FROM t WHERE a = ?").await.unwrap();
             let rows = prepared.query_with_param(numbers([1])).await.unwrap().row_count();
             transaction.rollback().await.unwrap();
             rows
@@ -125,7 +125,7 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
     for polls in 0..12 {
         let mut session = pool.acquire_session().await.unwrap();
         dropped_after(polls, async {
-            session.set_options([("query_only".to_owned(), OptionValue::Flag(true))]).await.unwrap();
+            session.set_options([("query_only".to_owned(), OptionValue::Bool(true))]).await.unwrap();
             session.ping().await.unwrap();
         })
         .await;

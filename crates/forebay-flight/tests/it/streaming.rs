@@ -19,13 +19,13 @@ async fn a_stream_gives_its_connection_back_at_its_end() {
     let pool = pool(&server, 1).await;
     let mut stream = pool.query_stream("SELECT value FROM generate_series(1, 95)").await.unwrap();
     let (mut batches, mut rows) = (0, 0);
-    while let Some(batch) = stream.next().await {
+    while let Some(batch) = stream.next_batch().await {
         batches += 1;
         rows += batch.unwrap().num_rows();
     }
     assert_eq!((batches, rows), (10, 95));
     assert_eq!(pool.status().in_use, 0, "though the stream is still there");
-    assert!(stream.next().await.is_none());
+    assert!(stream.next_batch().await.is_none());
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn a_slow_reader_holds_the_server_back() {
     let pool = pool(&server, 1).await;
     let mut stream = pool.query_stream("SELECT * FROM prebuilt(rows => 100000000)").await.unwrap();
     for read in 1..=5 {
-        stream.next().await.unwrap().unwrap();
+        stream.next_batch().await.unwrap().unwrap();
         pause(Duration::from_millis(100)).await;
         let ahead = server.counters().batches_sent - read;
         assert!(ahead <= 8, "{ahead} batches ahead of the reader");

@@ -120,7 +120,7 @@ impl Shell {
 
 /// Whether the server may have been at work when nobody waited for it any more.
 fn is_broken_off(error: &Error) -> bool {
-    matches!(error, Error::Cancelled { .. } | Error::QueryTimeout { .. }) && !error.is_harmless()
+    matches!(error, Error::Cancelled { .. } | Error::QueryTimeout { .. }) && !error.is_not_executed()
 }
 
 fn changed(statement: &Statement, count: Option<u64>) -> String {
