@@ -194,10 +194,36 @@ impl Connection {
         body: impl Into<Bytes>,
         limit: Option<Duration>,
     ) -> Result<Option<Bytes>, Status> {
+        let results = self.start_action(kind, body, limit).await?;
+        Ok(first_of(results).await?.map(|result| result.body))
+    }
+
+    /// Runs an action to its end, and returns all its results.
+    pub(crate) async fn action_results(
+        &self,
+        kind: &str,
+        body: impl Into<Bytes>,
+        limit: Option<Duration>,
+    ) -> Result<Vec<Bytes>, Status> {
+        let mut results = self.start_action(kind, body, limit).await?;
+        let mut bodies = Vec::new();
+        while let Some(result) = results.try_next().await? {
+            bodies.push(result.body);
+            // A deadline is checked in between, however many results there are.
+            rt::yield_now().await;
+        }
+        Ok(bodies)
+    }
+
+    async fn start_action(
+        &self,
+        kind: &str,
+        body: impl Into<Bytes>,
+        limit: Option<Duration>,
+    ) -> Result<Streaming<arrow_flight::Result>, Status> {
         self.mark_used();
         let request = self.request(Action::new(kind, body), limit)?;
-        let results = self.client.clone().do_action(request).await?;
-        Ok(first_of(results.into_inner()).await?.map(|result| result.body))
+        Ok(self.client.clone().do_action(request).await?.into_inner())
     }
 
     /// Runs the health check in the session. Its rows do not matter.

@@ -51,6 +51,8 @@ pub use connection::{ConnectOptions, Endpoint, TokenFuture, TokenProvider};
 pub use error::{Code, Error, Phase, Result};
 pub use pool::{AsyncFlightSQLPool, AsyncSessionHandle, PoolConfig, PoolStatus, PooledConnection};
 pub use session::{AsyncSession, AsyncTransaction, OptionValue, TableFilter};
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+pub use statement::Compression;
 pub use statement::{
     AsyncPreparedQuery, CancelHandle, Ingest, IngestProgress, QueryOptions, QueryResult, QueryStream,
     UpdateResult,

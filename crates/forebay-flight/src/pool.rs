@@ -53,6 +53,9 @@ use session_budget::SessionBudget;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// See [`Error`].
 #[derive(Clone)]
 pub struct AsyncFlightSQLPool {
     inner: Arc<Inner>,
@@ -96,9 +99,6 @@ impl AsyncFlightSQLPool {
 
     /// A pool with the settings of [`PoolConfig::default`].
     ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    ///
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub async fn with_default(endpoint: &str) -> Result<Self> {
@@ -106,9 +106,6 @@ impl AsyncFlightSQLPool {
     }
 
     /// A pool whose connections need more than an endpoint, such as TLS, credentials or headers.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
     ///
     /// # Cancel safety
     /// As [`new`](Self::new).
@@ -188,9 +185,6 @@ impl AsyncFlightSQLPool {
     }
 
     /// Takes a connection, as [`acquire_session`](Self::acquire_session) does.
-    ///
-    /// # Errors
-    /// As [`acquire_session`](Self::acquire_session).
     ///
     /// # Cancel safety
     /// As [`acquire_session`](Self::acquire_session).

@@ -31,6 +31,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// [`connect`](Self::connect) opens one for a program without a pool. The sessions of a pool deref to it. Statements run one after
 /// another, so all methods take `&mut self`. Once its connection is gone, every call fails with
 /// [`SessionLost`](Error::SessionLost).
+///
+/// # Errors
+/// See [`Error`].
 pub struct AsyncSession {
     pub(crate) connection: Arc<Connection>,
     /// The next borrower would see a change, such as a setting or a temporary table.
@@ -94,9 +97,6 @@ impl AsyncSession {
 
     /// Runs a query and reads its whole result.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// Dropping it cancels the statement on the server, in the background. The next call waits for that.
     pub async fn query(&mut self, sql: &str) -> Result<QueryResult> {
@@ -104,9 +104,6 @@ impl AsyncSession {
     }
 
     /// Runs a query with a timeout, parameters or other options.
-    ///
-    /// # Errors
-    /// See [`Error`].
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -120,9 +117,6 @@ impl AsyncSession {
 
     /// Runs a statement that changes something and returns rows, such as `INSERT ... RETURNING`.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query). It may have been executed.
     pub async fn execute(&mut self, sql: &str) -> Result<QueryResult> {
@@ -131,9 +125,6 @@ impl AsyncSession {
 
     /// Runs a query, and returns its result as the server sends it.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_stream(&mut self, sql: &str) -> Result<QueryStream<'_>> {
@@ -141,9 +132,6 @@ impl AsyncSession {
     }
 
     /// As [`query_stream`](Self::query_stream), with a timeout, parameters or other options.
-    ///
-    /// # Errors
-    /// See [`Error`].
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -159,9 +147,6 @@ impl AsyncSession {
 
     /// Runs a statement that changes something.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query). It may have been executed.
     pub async fn update(&mut self, sql: &str) -> Result<UpdateResult> {
@@ -169,9 +154,6 @@ impl AsyncSession {
     }
 
     /// As [`update`](Self::update), with a timeout, parameters or other options.
-    ///
-    /// # Errors
-    /// See [`Error`].
     ///
     /// # Cancel safety
     /// As [`update`](Self::update).
@@ -182,9 +164,6 @@ impl AsyncSession {
 
     /// Runs a query with parameters: the columns of `params`, in order.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_param(&mut self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
@@ -193,9 +172,6 @@ impl AsyncSession {
 
     /// Runs a statement once for each row of `batch`, with its columns as parameters.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_record_batch(&mut self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
@@ -203,9 +179,6 @@ impl AsyncSession {
     }
 
     /// Prepares a statement: a query or an update. It works for as long as this session is held.
-    ///
-    /// # Errors
-    /// See [`Error`].
     ///
     /// # Cancel safety
     /// If it is dropped, the statement is closed in the background. The next call waits for that.
@@ -250,9 +223,6 @@ impl AsyncSession {
     }
 
     /// Runs the health check, to see whether the session answers.
-    ///
-    /// # Errors
-    /// See [`Error`].
     ///
     /// # Cancel safety
     /// Dropping it changes nothing.

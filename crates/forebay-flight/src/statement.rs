@@ -15,6 +15,8 @@ mod result;
 
 pub use cancel_handle::CancelHandle;
 pub use ingest::{Ingest, IngestProgress};
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+pub use options::Compression;
 pub use options::QueryOptions;
 pub use prepared::AsyncPreparedQuery;
 pub use result::{QueryResult, UpdateResult};

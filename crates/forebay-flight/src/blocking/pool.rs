@@ -70,7 +70,6 @@ impl Drop for Inner {
     }
 }
 
-#[allow(clippy::missing_errors_doc, reason = "the type's documentation covers all methods")]
 impl FlightSQLPool {
     /// A pool with these settings. Waits for the first connection, unless `min_idle` is zero.
     pub fn new(endpoint: &str, config: PoolConfig) -> Result<Self> {

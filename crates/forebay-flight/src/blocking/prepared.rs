@@ -21,7 +21,6 @@ pub struct PreparedQuery {
     thread: Arc<RuntimeThread>,
 }
 
-#[allow(clippy::missing_errors_doc, reason = "the type's documentation covers all methods")]
 impl PreparedQuery {
     pub(super) fn new(prepared: AsyncPreparedQuery, thread: Arc<RuntimeThread>) -> Self {
         Self { prepared, thread }

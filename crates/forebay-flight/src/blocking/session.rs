@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use bytes::Bytes;
 use forebay::BoxError;
 
 use super::ingest::ingest_from;
@@ -35,7 +36,6 @@ enum Kind {
     Pooled(AsyncSessionHandle),
 }
 
-#[allow(clippy::missing_errors_doc, reason = "the type's documentation covers all methods")]
 impl Session {
     pub(super) fn own(session: AsyncSession, thread: Arc<RuntimeThread>) -> Self {
         Self { session: Kind::Own(session), thread }
@@ -191,6 +191,52 @@ impl Session {
         self.block_on(async |session| session.primary_keys(catalog, schema, table).await)
     }
 
+    /// The columns of other tables that refer to this table's primary key.
+    pub fn exported_keys(
+        &mut self,
+        catalog: Option<&str>,
+        schema: Option<&str>,
+        table: &str,
+    ) -> Result<QueryResult> {
+        self.block_on(async |session| session.exported_keys(catalog, schema, table).await)
+    }
+
+    /// The columns of this table that refer to the primary keys of others.
+    pub fn imported_keys(
+        &mut self,
+        catalog: Option<&str>,
+        schema: Option<&str>,
+        table: &str,
+    ) -> Result<QueryResult> {
+        self.block_on(async |session| session.imported_keys(catalog, schema, table).await)
+    }
+
+    /// The columns of the foreign table that refer to the primary key of the parent table.
+    pub fn cross_reference(
+        &mut self,
+        parent_catalog: Option<&str>,
+        parent_schema: Option<&str>,
+        parent_table: &str,
+        foreign_catalog: Option<&str>,
+        foreign_schema: Option<&str>,
+        foreign_table: &str,
+    ) -> Result<QueryResult> {
+        let (session, thread) = self.parts();
+        thread.block_on(session.cross_reference(
+            parent_catalog,
+            parent_schema,
+            parent_table,
+            foreign_catalog,
+            foreign_schema,
+            foreign_table,
+        ))
+    }
+
+    /// The server's data types: all, or the one with this number.
+    pub fn type_info(&mut self, data_type: Option<i32>) -> Result<QueryResult> {
+        self.block_on(async |session| session.type_info(data_type).await)
+    }
+
     /// What the server reports about itself: all entries, or those with these numbers.
     pub fn sql_info(&mut self, entries: &[u32]) -> Result<QueryResult> {
         self.block_on(async |session| session.sql_info(entries).await)
@@ -204,6 +250,16 @@ impl Session {
     /// The options of this session.
     pub fn options(&mut self) -> Result<BTreeMap<String, OptionValue>> {
         self.block_on(async |session| session.options().await)
+    }
+
+    /// Runs a Flight action of the server that this crate does not know, and returns the bodies of its results.
+    pub fn action(
+        &mut self,
+        kind: &str,
+        body: impl Into<Bytes>,
+        options: QueryOptions,
+    ) -> Result<Vec<Bytes>> {
+        self.block_on(async |session| session.action(kind, body, options).await)
     }
 
     /// Runs the health check, to see whether the session answers.

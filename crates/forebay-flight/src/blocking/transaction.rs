@@ -19,9 +19,6 @@ impl<'a> Transaction<'a> {
     }
 
     /// Commits it.
-    ///
-    /// # Errors
-    /// As [`AsyncSession::commit`](crate::AsyncSession::commit).
     pub fn commit(mut self) -> Result<()> {
         self.session.commit()?;
         self.is_open = false;
@@ -29,9 +26,6 @@ impl<'a> Transaction<'a> {
     }
 
     /// Rolls it back.
-    ///
-    /// # Errors
-    /// As [`AsyncSession::rollback`](crate::AsyncSession::rollback).
     pub fn rollback(mut self) -> Result<()> {
         self.session.rollback()?;
         self.is_open = false;

@@ -16,9 +16,6 @@ impl AsyncFlightSQLPool {
     ///
     /// A read-only statement runs a second time, on another connection, if the connection of the first fails.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
-    ///
     /// # Cancel safety
     /// Dropping it cancels the statement on the server, in the background, and loses no capacity.
     pub async fn query(&self, sql: &str) -> Result<QueryResult> {
@@ -26,9 +23,6 @@ impl AsyncFlightSQLPool {
     }
 
     /// Runs a query with a timeout, parameters or other options.
-    ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -52,9 +46,6 @@ impl AsyncFlightSQLPool {
 
     /// Runs a statement that changes something and returns rows, such as `INSERT ... RETURNING`. It never runs twice.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query). It may have been executed.
     pub async fn execute(&self, sql: &str) -> Result<QueryResult> {
@@ -63,9 +54,6 @@ impl AsyncFlightSQLPool {
 
     /// Runs a query, and returns its result as the server sends it. The stream holds its connection until its end.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_stream(&self, sql: &str) -> Result<QueryStream<'static>> {
@@ -73,9 +61,6 @@ impl AsyncFlightSQLPool {
     }
 
     /// As [`query_stream`](Self::query_stream), with a timeout, parameters or other options.
-    ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -101,9 +86,6 @@ impl AsyncFlightSQLPool {
 
     /// Runs a statement that changes something. It never runs twice.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query). It may have been executed.
     pub async fn update(&self, sql: &str) -> Result<UpdateResult> {
@@ -111,9 +93,6 @@ impl AsyncFlightSQLPool {
     }
 
     /// As [`update`](Self::update), with a timeout, parameters or other options.
-    ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
     ///
     /// # Cancel safety
     /// As [`update`](Self::update).
@@ -134,9 +113,6 @@ impl AsyncFlightSQLPool {
 
     /// Runs a query with parameters: the columns of `params`, in order.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_param(&self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
@@ -144,9 +120,6 @@ impl AsyncFlightSQLPool {
     }
 
     /// Runs a statement once for each row of `batch`, with its columns as parameters.
-    ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
     ///
     /// # Cancel safety
     /// As [`update`](Self::update).

@@ -1,8 +1,9 @@
 //! The catalog of a server: catalogs, schemas, tables, keys, types.
 
 use arrow_flight::sql::{
-    CommandGetCatalogs, CommandGetDbSchemas, CommandGetPrimaryKeys, CommandGetSqlInfo, CommandGetTableTypes,
-    CommandGetTables, ProstMessageExt,
+    CommandGetCatalogs, CommandGetCrossReference, CommandGetDbSchemas, CommandGetExportedKeys,
+    CommandGetImportedKeys, CommandGetPrimaryKeys, CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables,
+    CommandGetXdbcTypeInfo, ProstMessageExt,
 };
 use prost::Message;
 
@@ -29,9 +30,6 @@ pub struct TableFilter {
 impl AsyncSession {
     /// The catalogs, in a column `catalog_name`.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn catalogs(&mut self) -> Result<QueryResult> {
@@ -39,9 +37,6 @@ impl AsyncSession {
     }
 
     /// The schemas of a catalog whose names match a pattern, as `catalog_name` and `db_schema_name`.
-    ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -51,9 +46,6 @@ impl AsyncSession {
     }
 
     /// The tables, as `catalog_name`, `db_schema_name`, `table_name`, `table_type` and, on request, `table_schema`.
-    ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -71,9 +63,6 @@ impl AsyncSession {
 
     /// The table types, in a column `table_type`.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn table_types(&mut self) -> Result<QueryResult> {
@@ -81,9 +70,6 @@ impl AsyncSession {
     }
 
     /// The columns of a table's primary key, as Flight SQL defines them.
-    ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -97,10 +83,67 @@ impl AsyncSession {
         self.catalog_query(CommandGetPrimaryKeys { catalog, db_schema, table: table.to_owned() }).await
     }
 
-    /// What the server reports about itself: all entries, or those with these numbers of Flight SQL's `SqlInfo`.
+    /// The columns of other tables that refer to this table's primary key, as Flight SQL defines them.
     ///
-    /// # Errors
-    /// See [`Error`](crate::Error).
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn exported_keys(
+        &mut self,
+        catalog: Option<&str>,
+        schema: Option<&str>,
+        table: &str,
+    ) -> Result<QueryResult> {
+        let (catalog, db_schema) = (catalog.map(str::to_owned), schema.map(str::to_owned));
+        self.catalog_query(CommandGetExportedKeys { catalog, db_schema, table: table.to_owned() }).await
+    }
+
+    /// The columns of this table that refer to the primary keys of others, as Flight SQL defines them.
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn imported_keys(
+        &mut self,
+        catalog: Option<&str>,
+        schema: Option<&str>,
+        table: &str,
+    ) -> Result<QueryResult> {
+        let (catalog, db_schema) = (catalog.map(str::to_owned), schema.map(str::to_owned));
+        self.catalog_query(CommandGetImportedKeys { catalog, db_schema, table: table.to_owned() }).await
+    }
+
+    /// The columns of the foreign table that refer to the primary key of the parent table, as Flight SQL defines them.
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn cross_reference(
+        &mut self,
+        parent_catalog: Option<&str>,
+        parent_schema: Option<&str>,
+        parent_table: &str,
+        foreign_catalog: Option<&str>,
+        foreign_schema: Option<&str>,
+        foreign_table: &str,
+    ) -> Result<QueryResult> {
+        self.catalog_query(CommandGetCrossReference {
+            pk_catalog: parent_catalog.map(str::to_owned),
+            pk_db_schema: parent_schema.map(str::to_owned),
+            pk_table: parent_table.to_owned(),
+            fk_catalog: foreign_catalog.map(str::to_owned),
+            fk_db_schema: foreign_schema.map(str::to_owned),
+            fk_table: foreign_table.to_owned(),
+        })
+        .await
+    }
+
+    /// The server's data types, as Flight SQL's `GetXdbcTypeInfo` defines them: all, or the one with this number.
+    ///
+    /// # Cancel safety
+    /// As [`query`](Self::query).
+    pub async fn type_info(&mut self, data_type: Option<i32>) -> Result<QueryResult> {
+        self.catalog_query(CommandGetXdbcTypeInfo { data_type }).await
+    }
+
+    /// What the server reports about itself: all entries, or those with these numbers of Flight SQL's `SqlInfo`.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).

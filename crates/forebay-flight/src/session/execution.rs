@@ -47,11 +47,11 @@ impl AsyncSession {
         limits: Limits,
         options: &QueryOptions,
     ) -> Result<Fetch> {
-        if let Some(params) = &options.params {
+        if options.params.is_some() {
             // Boxed, since most statements have no parameters, and every query's future contains this one.
             return Box::pin(async {
                 let mut prepared = self.prepare_within(sql, &limits).await?;
-                let fetch = prepared.fetch(Some(params.clone()), limits, options.progress.as_ref()).await?;
+                let fetch = prepared.fetch(options, limits).await?;
                 Ok(fetch.with_prepared(prepared))
             })
             .await;
@@ -69,9 +69,9 @@ impl AsyncSession {
         limits: &Limits,
         options: &QueryOptions,
     ) -> Result<UpdateResult> {
-        if let Some(params) = &options.params {
+        if options.params.is_some() {
             let prepared = Box::pin(self.prepare_within(sql, limits)).await?;
-            return Box::pin(prepared.run_update(Some(params.clone()), limits)).await;
+            return Box::pin(prepared.run_update(options, limits)).await;
         }
         let permit = self.permit(limits).await?;
         self.run_update_with(permit, sql, limits).await
@@ -86,7 +86,7 @@ impl AsyncSession {
         let traits = StatementTraits::of(sql);
         let was_altered = self.statement_sent(traits);
         let command = update_command(sql, self.connection.transaction.id());
-        let updated = run_update(permit, command, None, limits).await;
+        let updated = run_update(permit, command, &QueryOptions::new(), limits).await;
         let updated = updated.map_err(|error| self.statement_failed(traits, was_altered, error))?;
         self.connection.transaction.statement_succeeded(traits);
         Ok(updated)

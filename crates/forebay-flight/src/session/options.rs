@@ -6,8 +6,9 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::AsyncSession;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Phase, Result};
 use crate::statement::QueryOptions;
+use crate::statement::cancellation::RunningStatement;
 
 /// The value of a session option.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,15 +108,39 @@ impl AsyncSession {
 
     /// The options of this session.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// Dropping it changes nothing.
     pub async fn options(&mut self) -> Result<BTreeMap<String, OptionValue>> {
         let body = self.first_result("GetSessionOptions", Vec::new()).await?;
         let result = GetSessionOptionsResult::decode(body).map_err(Error::protocol)?;
         Ok(result.session_options.into_iter().map(|(name, value)| (name, value.into())).collect())
+    }
+
+    /// Runs a Flight action of the server that this crate does not know (`DoAction` with this type and body), and returns the bodies of its
+    /// results. The session's headers and credentials are sent with it. Of the options, the timeout and the cancellation apply.
+    ///
+    /// A pool does not lend the session again, since the action may have changed anything in it.
+    ///
+    /// # Cancel safety
+    /// Dropping it aborts the call, and leaves open whether the action ran. The next call of the session waits until the session answers.
+    pub async fn action(
+        &mut self,
+        kind: &str,
+        body: impl Into<Bytes>,
+        options: QueryOptions,
+    ) -> Result<Vec<Bytes>> {
+        let limits = self.limits(&options);
+        let permit = self.permit(&limits).await?;
+        limits.check(Phase::Execute)?;
+        self.is_altered = true;
+        let running = RunningStatement::begin(permit);
+        let results = limits.run(Phase::Execute, async {
+            let results = self.connection.action_results(kind, body, limits.remaining()).await;
+            results.map_err(|status| self.connection.classify_within(&status, &limits, Phase::Execute))
+        });
+        let results = results.await;
+        running.end(&results);
+        results
     }
 
     async fn first_result(&mut self, kind: &str, request: Vec<u8>) -> Result<Bytes> {

@@ -206,9 +206,6 @@ pub struct AsyncTransaction<'a> {
 impl AsyncTransaction<'_> {
     /// Commits it.
     ///
-    /// # Errors
-    /// As [`AsyncSession::commit`].
-    ///
     /// # Cancel safety
     /// As [`AsyncSession::commit`].
     pub async fn commit(mut self) -> Result<()> {
@@ -218,9 +215,6 @@ impl AsyncTransaction<'_> {
     }
 
     /// Rolls it back.
-    ///
-    /// # Errors
-    /// As [`AsyncSession::rollback`].
     ///
     /// # Cancel safety
     /// If it is dropped, the rollback goes on in the background.

@@ -1,13 +1,13 @@
 //! What a statement leaves in its session: settings, temporary tables, locks, an open transaction.
 
-use super::vocabulary::{HARMLESS_PRAGMAS, SESSION_FUNCTIONS, STATELESS, UNFORGIVEN};
+use super::vocabulary::{NOT_ATOMIC, READ_ONLY_PRAGMAS, SESSION_FUNCTIONS, STATELESS};
 use super::words::Word;
 use super::{first_word, is_any, is_in};
 
 pub(super) fn alters_session(statement: &[Word<'_>]) -> bool {
     let Some(first) = first_word(statement) else { return true };
     let has = |names: &[&str]| keywords(statement).any(|word| is_any(word, names));
-    if into_temporary(statement, first) || calls_for_the_session(statement) || sets_variable(statement) {
+    if into_temporary(statement, first) || calls_session_function(statement) || sets_variable(statement) {
         return true;
     }
     // CREATE may come after WITH.
@@ -24,12 +24,12 @@ pub(super) fn alters_session(statement: &[Word<'_>]) -> bool {
         return alters_session(explained(statement));
     }
     if is_any(first, &["pragma"]) {
-        return !is_harmless_pragma(statement);
+        return !is_read_only_pragma(statement);
     }
     !is_any(first, STATELESS)
 }
 
-/// Whether it may begin a transaction. A savepoint does outside of one, for some.
+/// Whether it may begin a transaction. On some servers a savepoint does, outside of one.
 pub(super) fn begins(statement: &[Word<'_>]) -> bool {
     let Some(first) = first_word(statement) else { return false };
     let pairs = |one: &str, others: &[&str]| {
@@ -39,13 +39,13 @@ pub(super) fn begins(statement: &[Word<'_>]) -> bool {
         })
     };
     is_any(first, &["begin", "start", "savepoint"])
-        // Where no semicolon is needed between statements.
+        // Some dialects need no semicolon between statements.
         || pairs("begin", &["tran", "transaction"])
         || pairs("start", &["transaction"])
         || pairs("and", &["chain"])
 }
 
-/// Whether it is certain to end the transaction: nothing but the words that do.
+/// Whether it certainly ends the transaction: it has only the words for that.
 pub(super) fn ends(statement: &[Word<'_>]) -> bool {
     let words: Option<Vec<_>> = statement.iter().map(Word::keyword).collect();
     let Some([first, rest @ ..]) = words.as_deref() else { return false };
@@ -58,16 +58,16 @@ pub(super) fn ends(statement: &[Word<'_>]) -> bool {
     is_any(first, &["commit", "rollback", "end", "abort"]) && (rest.is_empty() || chains_not)
 }
 
-/// Whether a text that the server refuses is certain to have left nothing, in whatever dialect: a single statement, without
-/// any word, be it in a string or a comment, of something that could go on for a while before it fails. What is left to doubt
-/// is a server that runs a procedure by its bare name.
+/// Whether a refused text has certainly left nothing, in any dialect: it is a single statement, and nowhere, not even in a string or a
+/// comment, has a word of a statement that may do a part of its work before it fails. The remaining doubt is a server that runs a
+/// procedure by its bare name.
 pub(super) fn is_all_or_nothing(sql: &str) -> bool {
     let statement = sql.trim_end_matches(|letter: char| letter == ';' || letter.is_whitespace());
     let mut words = statement.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
     !statement.contains(';')
         && words.all(|word| {
             let lower = word.to_ascii_lowercase();
-            !is_in(UNFORGIVEN, &lower) && !is_session_function(&lower)
+            !is_in(NOT_ATOMIC, &lower) && !is_session_function(&lower)
         })
 }
 
@@ -94,7 +94,7 @@ fn into_temporary(statement: &[Word<'_>], first: &str) -> bool {
     })
 }
 
-/// Whether it names something in a schema of temporary things, quoted or not, or `#t`.
+/// Whether it names something in a temporary schema, quoted or not, or `#t`.
 fn names_temporary(statement: &[Word<'_>]) -> bool {
     let qualified = statement.windows(2).any(|pair| {
         let name = match pair[0] {
@@ -111,8 +111,8 @@ pub(super) fn is_temporary_schema(name: &str) -> bool {
     is_any(name, &["temp", "pg_temp", "tempdb"]) || name.to_ascii_lowercase().starts_with("pg_temp_")
 }
 
-/// Whether it calls a function that changes the session: a setting, a seed, a lock that is the session's.
-fn calls_for_the_session(statement: &[Word<'_>]) -> bool {
+/// Whether it calls a function that changes the session: a setting, a seed, a session lock.
+fn calls_session_function(statement: &[Word<'_>]) -> bool {
     statement.windows(2).any(|pair| match pair[0] {
         Word::Keyword(name) | Word::Quoted(name) => {
             pair[1] == Word::Open && is_session_function(&name.to_ascii_lowercase())
@@ -133,7 +133,7 @@ fn sets_variable(statement: &[Word<'_>]) -> bool {
         .any(|pair| pair[1] == Word::Assign && pair[0].keyword().is_some_and(|word| word.starts_with('@')))
 }
 
-/// What EXPLAIN ANALYZE runs.
+/// The statement that EXPLAIN ANALYZE runs.
 fn explained<'s, 'a>(statement: &'s [Word<'a>]) -> &'s [Word<'a>] {
     let mut depth = 0_usize;
     let start = statement.iter().position(|word| match word {
@@ -150,12 +150,12 @@ fn explained<'s, 'a>(statement: &'s [Word<'a>]) -> &'s [Word<'a>] {
             !word.keyword().is_some_and(|word| is_any(word, &["explain", "analyze", "analyse", "verbose"]))
         }
     });
-    // A SELECT in parentheses is passed over with the options: there is nothing then.
+    // A SELECT in parentheses is skipped like the options. Nothing is left then.
     start.map_or(&[], |start| &statement[start..])
 }
 
-/// `PRAGMA table_info(t)`, and the others that only tell.
-fn is_harmless_pragma(statement: &[Word<'_>]) -> bool {
+/// `PRAGMA table_info(t)`, and others that only read.
+fn is_read_only_pragma(statement: &[Word<'_>]) -> bool {
     let rest = match statement {
         [_, Word::Keyword(_) | Word::Quoted(_), Word::Dot, rest @ ..] => rest,
         [_, rest @ ..] => rest,
@@ -163,12 +163,13 @@ fn is_harmless_pragma(statement: &[Word<'_>]) -> bool {
     };
     let is_value = |word: &Word<'_>| matches!(word, Word::Keyword(_) | Word::Quoted(_) | Word::Text(_));
     match rest {
-        [Word::Keyword(name), rest @ ..] if is_in(HARMLESS_PRAGMAS, &name.to_ascii_lowercase()) => match rest
-        {
-            [] => true,
-            [Word::Open, values @ .., Word::Close] => values.iter().all(is_value),
-            _ => false,
-        },
+        [Word::Keyword(name), rest @ ..] if is_in(READ_ONLY_PRAGMAS, &name.to_ascii_lowercase()) => {
+            match rest {
+                [] => true,
+                [Word::Open, values @ .., Word::Close] => values.iter().all(is_value),
+                _ => false,
+            }
+        }
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a statement is certain to change nothing.
+//! Whether a statement certainly changes nothing.
 
 use super::vocabulary::{BEFORE_PARENTHESIS, PURE, READERS, WRITERS};
 use super::words::Word;
@@ -6,7 +6,7 @@ use super::{first_word, is_any, is_in};
 
 pub(super) fn is_read_only(statement: &[Word<'_>]) -> bool {
     let Some(first) = first_word(statement) else { return false };
-    // EXPLAIN reads; but EXPLAIN ANALYZE runs what it explains, and the word is among the writers.
+    // EXPLAIN reads. EXPLAIN ANALYZE runs its statement, and ANALYZE is one of the writers.
     if !is_any(first, READERS) {
         return false;
     }
@@ -17,17 +17,17 @@ pub(super) fn is_read_only(statement: &[Word<'_>]) -> bool {
             let calls = statement.get(place + 1) == Some(&Word::Open);
             let qualified = place > 0 && statement[place - 1] == Word::Dot;
             if qualified {
-                // A column of any name; or a function of some schema, of which nothing is known. Where a function of one row may
-                // be written as its column, it is taken for one: nobody could tell, and hardly a read would be left.
+                // A column of any name, or an unknown function of some schema. Some servers accept a function of one row written as a
+                // column. It counts as a column here, since otherwise hardly any statement would be a read.
                 return !calls;
             }
             if calls {
                 return is_in(BEFORE_PARENTHESIS, &lower) || is_in(PURE, &lower) || named.contains(&place);
             }
-            // FOR asks for locks, but for SUBSTRING(x FROM 1 FOR 2) and the like, which are not worth telling apart.
+            // FOR takes locks, except in SUBSTRING(x FROM 1 FOR 2) and the like, which are not worth an exception.
             lower != "for" && !is_in(WRITERS, &lower)
         }
-        // A quoted name may be a function's as well.
+        // A quoted name may be the name of a function.
         Word::Quoted(_) => statement.get(place + 1) != Some(&Word::Open) || named.contains(&place),
         // It sets a variable.
         Word::Assign | Word::Doubt => false,
@@ -35,7 +35,7 @@ pub(super) fn is_read_only(statement: &[Word<'_>]) -> bool {
     })
 }
 
-/// Where the names of WITH queries are that have columns, as in `WITH t (a, b) AS (...)`: they look like calls.
+/// The positions of WITH queries' names that have columns, as in `WITH t (a, b) AS (...)`, and so look like calls.
 fn names_with_columns(statement: &[Word<'_>]) -> Vec<usize> {
     let mut places = Vec::new();
     for (place, word) in statement.iter().enumerate() {
@@ -50,7 +50,7 @@ fn names_with_columns(statement: &[Word<'_>]) -> Vec<usize> {
     places
 }
 
-/// Goes through a list of WITH queries, for as long as it is one.
+/// Reads a list of WITH queries.
 fn follow(statement: &[Word<'_>], mut at: usize, places: &mut Vec<usize>) {
     let keyword = |at: usize, name| statement.get(at).is_some_and(|word| is_keyword(*word, name));
     if keyword(at, "recursive") {
@@ -95,7 +95,7 @@ fn follow(statement: &[Word<'_>], mut at: usize, places: &mut Vec<usize>) {
     }
 }
 
-/// Where the parenthesis that opens at `open` is closed.
+/// The position where the parenthesis at `open` is closed.
 fn closed(statement: &[Word<'_>], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (place, word) in statement.iter().enumerate().skip(open) {

@@ -121,7 +121,7 @@ impl Ingest {
         self
     }
 
-    /// The deadline and the cancellation of the load.
+    /// The deadline, the cancellation and the compression of the load.
     #[must_use]
     pub fn options(mut self, options: QueryOptions) -> Self {
         self.options = options;
@@ -196,7 +196,9 @@ impl AsyncSession {
         let command = ingest.command(self.connection.transaction.id());
         limits.check(Phase::Execute)?;
         let statement = RunningStatement::begin(permit);
-        let send = send(&self.connection, command, ingest.progress, batches, limits);
+        let encoder =
+            ingest.options.encoder().with_flight_descriptor(Some(FlightDescriptor::new_cmd(command)));
+        let send = send(&self.connection, encoder, ingest.progress, batches, limits);
         let loaded = limits.run(Phase::Execute, send).await;
         statement.end(&loaded);
         loaded
@@ -205,7 +207,7 @@ impl AsyncSession {
 
 async fn send<S, E>(
     connection: &Arc<Connection>,
-    command: Bytes,
+    encoder: FlightDataEncoderBuilder,
     mut progress: ProgressCallback,
     batches: S,
     limits: &Limits,
@@ -224,11 +226,8 @@ where
         }
         Ok(batch)
     });
-    let encoder = FlightDataEncoderBuilder::new()
-        .with_flight_descriptor(Some(FlightDescriptor::new_cmd(command)))
-        .build(batches);
     let max_size = connection.max_message_size();
-    let encoder = encoder.map(move |data| {
+    let encoder = encoder.build(batches).map(move |data| {
         let data = data?;
         TooLarge::check(&data, max_size).map_err(|error| FlightError::ExternalError(error.into()))?;
         Ok(data)

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+use arrow_ipc::{CompressionType, writer::IpcWriteOptions};
 
 use super::cancel_handle::CancelHandle;
 
@@ -22,6 +25,21 @@ pub struct QueryOptions {
     pub(crate) retry: Option<bool>,
     pub(crate) cancel: Option<CancelHandle>,
     pub(crate) progress: Option<Progress>,
+    #[cfg(any(feature = "lz4", feature = "zstd"))]
+    compression: Option<Compression>,
+}
+
+/// How to compress the batches that are sent.
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// LZ4 frames: fast.
+    #[cfg(feature = "lz4")]
+    Lz4,
+    /// Zstandard: smaller.
+    #[cfg(feature = "zstd")]
+    Zstd,
 }
 
 /// Called with the progress of a statement.
@@ -56,6 +74,31 @@ impl QueryOptions {
     pub fn with_params(mut self, params: RecordBatch) -> Self {
         self.params = Some(params);
         self
+    }
+
+    /// Compresses the batches that are sent: the parameters, and the batches of an ingest. The server must support it.
+    #[cfg(any(feature = "lz4", feature = "zstd"))]
+    #[must_use]
+    pub fn with_compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
+        self
+    }
+
+    /// An encoder of the batches that are sent.
+    pub(super) fn encoder(&self) -> FlightDataEncoderBuilder {
+        let encoder = FlightDataEncoderBuilder::new();
+        #[cfg(any(feature = "lz4", feature = "zstd"))]
+        if let Some(compression) = self.compression {
+            let kind = match compression {
+                #[cfg(feature = "lz4")]
+                Compression::Lz4 => CompressionType::LZ4_FRAME,
+                #[cfg(feature = "zstd")]
+                Compression::Zstd => CompressionType::ZSTD,
+            };
+            let options = IpcWriteOptions::default().try_with_compression(Some(kind));
+            return encoder.with_options(options.expect("the default format supports compression"));
+        }
+        encoder
     }
 
     /// One deadline for everything: waiting for a connection, executing, and reading the result to its end. The server gets it too.

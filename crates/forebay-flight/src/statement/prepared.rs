@@ -17,7 +17,7 @@ use prost::Message;
 
 use super::fetch::{Fetch, decode_schema};
 use super::limits::Limits;
-use super::options::{Progress, QueryOptions};
+use super::options::QueryOptions;
 use super::result::{QueryResult, UpdateResult};
 use super::stream::QueryStream;
 use super::undoable_action::{Answer, UndoFuture, UndoableAction};
@@ -32,6 +32,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A statement that the server has prepared in one session. It may be a query or an update.
 ///
 /// It works until its session is given back, closed or lost. Other statements of the session may run in between.
+///
+/// # Errors
+/// See [`Error`].
 ///
 /// ```
 /// # use flight_local::{Config, FlightLocal};
@@ -119,9 +122,6 @@ impl AsyncPreparedQuery {
 
     /// Runs it as a query, with the parameters that were set last, if any.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// Dropping it cancels the statement on the server, in the background. The next call waits for that.
     pub async fn query(&mut self) -> Result<QueryResult> {
@@ -129,9 +129,6 @@ impl AsyncPreparedQuery {
     }
 
     /// Runs it as a query with these parameters.
-    ///
-    /// # Errors
-    /// See [`Error`].
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -141,14 +138,11 @@ impl AsyncPreparedQuery {
 
     /// Runs it as a query, with a timeout, parameters or other options.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_options(&mut self, options: QueryOptions) -> Result<QueryResult> {
         let (connection, limits) = (self.connection()?, self.limits(&options));
-        let fetch = self.fetch(options.params, limits, options.progress.as_ref()).await?;
+        let fetch = self.fetch(&options, limits).await?;
         let result = fetch.collect().await.map_err(|(error, _)| error)?;
         connection.transaction.statement_succeeded(self.traits);
         Ok(result)
@@ -156,32 +150,23 @@ impl AsyncPreparedQuery {
 
     /// Runs it as a query, and returns the result as the server sends it.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_stream(&mut self, options: QueryOptions) -> Result<QueryStream<'_>> {
         let limits = self.limits(&options);
-        Ok(QueryStream::new(self.fetch(options.params, limits, options.progress.as_ref()).await?, None))
+        Ok(QueryStream::new(self.fetch(&options, limits).await?, None))
     }
 
     /// Sets the parameters of the next runs.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// Dropping it leaves open whether they are set.
     pub async fn set_parameters(&mut self, params: RecordBatch) -> Result<()> {
-        let limits = self.limits(&QueryOptions::new());
-        self.bind(params, &limits).await
+        let options = QueryOptions::new().with_params(params);
+        self.bind(&options, &self.limits(&options)).await
     }
 
     /// Runs it as an update.
-    ///
-    /// # Errors
-    /// See [`Error`].
     ///
     /// # Cancel safety
     /// As [`query`](Self::query). It may have been executed.
@@ -191,9 +176,6 @@ impl AsyncPreparedQuery {
 
     /// Runs it as an update, once for each row of `batch`, with the columns as parameters.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_record_batch(&mut self, batch: RecordBatch) -> Result<UpdateResult> {
@@ -202,41 +184,29 @@ impl AsyncPreparedQuery {
 
     /// Runs it as an update, with a timeout, parameters or other options.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_options(&mut self, options: QueryOptions) -> Result<UpdateResult> {
         let limits = self.limits(&options);
-        self.run_update(options.params, &limits).await
+        self.run_update(&options, &limits).await
     }
 
-    pub(crate) async fn run_update(
-        &self,
-        params: Option<RecordBatch>,
-        limits: &Limits,
-    ) -> Result<UpdateResult> {
+    pub(crate) async fn run_update(&self, options: &QueryOptions, limits: &Limits) -> Result<UpdateResult> {
         let command = CommandPreparedStatementUpdate { prepared_statement_handle: self.handle.clone() };
         let (connection, permit) = self.permit(limits).await?;
         connection.transaction.statement_sent(self.traits);
-        let updated = run_update(permit, command.as_any().encode_to_vec().into(), params, limits).await?;
+        let updated = run_update(permit, command.as_any().encode_to_vec().into(), options, limits).await?;
         connection.transaction.statement_succeeded(self.traits);
         Ok(updated)
     }
 
-    pub(crate) async fn fetch(
-        &mut self,
-        params: Option<RecordBatch>,
-        limits: Limits,
-        progress: Option<&Progress>,
-    ) -> Result<Fetch> {
-        if let Some(params) = params {
-            self.bind(params, &limits).await?;
+    pub(crate) async fn fetch(&mut self, options: &QueryOptions, limits: Limits) -> Result<Fetch> {
+        if options.params.is_some() {
+            self.bind(options, &limits).await?;
         }
         let (connection, permit) = self.permit(&limits).await?;
         connection.transaction.statement_sent(self.traits);
-        Fetch::start(permit, self.command(), limits, progress).await
+        Fetch::start(permit, self.command(), limits, options.progress.as_ref()).await
     }
 
     fn limits(&self, options: &QueryOptions) -> Limits {
@@ -261,9 +231,9 @@ impl AsyncPreparedQuery {
         command.as_any().encode_to_vec().into()
     }
 
-    async fn bind(&mut self, params: RecordBatch, limits: &Limits) -> Result<()> {
+    async fn bind(&mut self, options: &QueryOptions, limits: &Limits) -> Result<()> {
         let (_, permit) = self.permit(limits).await?;
-        let answer = send_params(permit, self.command(), Some(params), limits).await?;
+        let answer = send_params(permit, self.command(), options, limits).await?;
         // A server may return a new handle for the statement with its parameters. Older servers return nothing.
         let bound = answer.and_then(|answer| DoPutPreparedStatementResult::decode(answer).ok());
         if let Some(handle) = bound.and_then(|result| result.prepared_statement_handle) {

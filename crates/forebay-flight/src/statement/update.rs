@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::sql::{CommandStatementUpdate, DoPutUpdateResult, ProstMessageExt};
 use arrow_flight::{FlightData, FlightDescriptor};
 use bytes::Bytes;
@@ -12,6 +10,7 @@ use prost::Message;
 
 use super::cancellation::RunningStatement;
 use super::limits::Limits;
+use super::options::QueryOptions;
 use super::result::UpdateResult;
 use crate::connection::{StatementPermit, TooLarge};
 use crate::error::{Error, Phase, Result};
@@ -21,17 +20,17 @@ pub(crate) fn update_command(sql: &str, transaction_id: Option<Bytes>) -> Bytes 
     CommandStatementUpdate { query: sql.to_owned(), transaction_id }.as_any().encode_to_vec().into()
 }
 
-/// Runs an update, once for each row of `params` if there are any.
+/// Runs an update, once for each row of the parameters if there are any.
 ///
 /// # Cancel safety
 /// Dropping it cancels the statement.
 pub(crate) async fn run_update(
     permit: StatementPermit,
     command: Bytes,
-    params: Option<RecordBatch>,
+    options: &QueryOptions,
     limits: &Limits,
 ) -> Result<UpdateResult> {
-    decode_result(send_params(permit, command, params, limits).await?)
+    decode_result(send_params(permit, command, options, limits).await?)
 }
 
 pub(super) fn decode_result(answer: Option<Bytes>) -> Result<UpdateResult> {
@@ -47,14 +46,14 @@ pub(super) fn decode_result(answer: Option<Bytes>) -> Result<UpdateResult> {
 pub(super) async fn send_params(
     permit: StatementPermit,
     command: Bytes,
-    params: Option<RecordBatch>,
+    options: &QueryOptions,
     limits: &Limits,
 ) -> Result<Option<Bytes>> {
     limits.check(Phase::Execute)?;
     let connection = Arc::clone(permit.connection());
     let statement = RunningStatement::begin(permit);
     let answer = limits.run(Phase::Execute, async {
-        let data = encode(command, params, connection.max_message_size()).await?;
+        let data = encode(command, options, connection.max_message_size()).await?;
         let answer = connection.put(stream::iter(data), limits.remaining()).await;
         answer.map_err(|status| connection.classify_within(&status, limits, Phase::Execute))
     });
@@ -63,13 +62,14 @@ pub(super) async fn send_params(
     answer
 }
 
-async fn encode(command: Bytes, params: Option<RecordBatch>, max_size: usize) -> Result<Vec<FlightData>> {
+async fn encode(command: Bytes, options: &QueryOptions, max_size: usize) -> Result<Vec<FlightData>> {
     let descriptor = FlightDescriptor::new_cmd(command);
-    let data = match params {
-        Some(params) => FlightDataEncoderBuilder::new()
+    let data = match &options.params {
+        Some(params) => options
+            .encoder()
             .with_flight_descriptor(Some(descriptor))
             .with_schema(params.schema())
-            .build(stream::iter([Ok(params)]))
+            .build(stream::iter([Ok(params.clone())]))
             .try_collect()
             .await
             .map_err(|error| Error::config(format!("the parameters cannot be sent: {error}")))?,

@@ -1,4 +1,4 @@
-//! Threads that load what comes slowly, or not at all.
+//! Threads that ingest from an iterator that is slow, blocks or panics.
 
 use std::convert::Infallible;
 

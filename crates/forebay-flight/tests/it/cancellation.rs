@@ -1,4 +1,4 @@
-//! Statements that are given up stop on the server: proven by its own steps, which stand still.
+//! Statements that are given up stop on the server: its step counter stands still.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use forebay_flight::{
 };
 
 use crate::fixture::{
-    blocking_server, eventually, eventually_blocking, integers, pause, pool, server, server_with, small,
+    blocking_server, eventually, eventually_blocking, integers, numbers, pause, pool, server, server_with,
+    small,
 };
 
 const MINUTE: &str = "SELECT sleep_ms(60000)";
@@ -69,18 +70,47 @@ async fn a_timeout_stops_an_update_a_parameter_query_and_a_prepared_one() {
     pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
     assert!(is_timeout(&pool.update(MINUTE_OF_WRITING).await.unwrap_err()));
     stopped(&server).await;
-    let numbers = crate::fixture::numbers([60_000]);
-    assert!(is_timeout(&pool.query_with_param("SELECT sleep_ms(?)", numbers.clone()).await.unwrap_err()));
+    let params = numbers([60_000]);
+    assert!(is_timeout(&pool.query_with_param("SELECT sleep_ms(?)", params.clone()).await.unwrap_err()));
     stopped(&server).await;
-    let update = pool.update_with_record_batch("INSERT INTO t SELECT sleep_ms(?)", numbers.clone());
+    let update = pool.update_with_record_batch("INSERT INTO t SELECT sleep_ms(?)", params.clone());
     assert!(is_timeout(&update.await.unwrap_err()));
     stopped(&server).await;
     let mut session = pool.acquire_session().await.unwrap();
     let mut prepared = session.prepare_query("SELECT sleep_ms(?)").await.unwrap();
-    assert!(is_timeout(&prepared.query_with_param(numbers).await.unwrap_err()));
+    assert!(is_timeout(&prepared.query_with_param(params).await.unwrap_err()));
     stopped(&server).await;
+    drop(prepared);
     assert_eq!(integers(&session.query("SELECT count(*) FROM t").await.unwrap()), [0]);
     assert_eq!(server.counters().sessions_ever, 1, "the session was kept");
+}
+
+#[tokio::test]
+async fn each_call_with_parameters_may_have_its_own_timeout() {
+    let server = server().await;
+    let pool = pool(&server, 1).await;
+    let options = || QueryOptions::new().with_params(numbers([60_000])).with_timeout_ms(100);
+    let (select, insert) = ("SELECT sleep_ms(?)", "INSERT INTO t SELECT sleep_ms(?)");
+    pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
+    assert!(is_timeout(&pool.query_with_options(select, options()).await.unwrap_err()));
+    stopped(&server).await;
+    assert!(is_timeout(&pool.query_stream_with_options(select, options()).await.unwrap_err()));
+    stopped(&server).await;
+    assert!(is_timeout(&pool.update_with_options(insert, options()).await.unwrap_err()));
+    stopped(&server).await;
+    let mut session = pool.acquire_session().await.unwrap();
+    assert!(is_timeout(&session.query_with_options(select, options()).await.unwrap_err()));
+    stopped(&server).await;
+    let mut prepared = session.prepare_query(select).await.unwrap();
+    assert!(is_timeout(&prepared.query_with_options(options()).await.unwrap_err()));
+    stopped(&server).await;
+    let mut prepared = session.prepare_query(insert).await.unwrap();
+    assert!(is_timeout(&prepared.update_with_options(options()).await.unwrap_err()));
+    stopped(&server).await;
+    assert_eq!(integers(&session.query("SELECT count(*) FROM t").await.unwrap()), [0]);
+    // The same statement works with another value.
+    let short = QueryOptions::new().with_params(numbers([1])).with_timeout_ms(60_000);
+    assert_eq!(prepared.update_with_options(short).await.unwrap().rows_affected(), Some(1));
 }
 
 #[tokio::test]
@@ -201,7 +231,7 @@ fn deaf(actions: Actions) -> Config {
 }
 
 #[tokio::test]
-async fn each_rung_of_the_ladder_holds() {
+async fn each_step_of_the_cancellation_works_alone() {
     let none = Actions::all(Support::Unknown);
     for actions in [
         Actions { cancel_flight_info: Support::Known, ..none },

@@ -1,4 +1,4 @@
-//! What was given up is cleared away before anything else is done in its session, whoever asks.
+//! What was given up is cleaned up before anything else runs in its session.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -106,7 +106,7 @@ async fn insert(session: &mut AsyncSession, server: &FlightLocal, kept: &mut Vec
 }
 
 #[tokio::test]
-async fn nobody_works_in_a_transaction_whose_begin_or_end_was_given_up() {
+async fn no_statement_runs_in_a_transaction_whose_begin_or_end_was_given_up() {
     for config in both() {
         let server = server_with(config).await;
         let watch = watched(&server).await;
@@ -209,7 +209,7 @@ async fn a_rollback_does_not_overtake_the_cancelling_of_its_statement() {
 }
 
 #[test]
-fn what_was_prepared_ends_with_its_client() {
+fn a_prepared_statement_ends_with_its_client() {
     let server = blocking_server(Config::default());
     let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();
     let mut prepared = client.prepare_query("SELECT 1").unwrap();
@@ -224,7 +224,20 @@ fn what_was_prepared_ends_with_its_client() {
 }
 
 #[tokio::test]
-async fn what_was_prepared_ends_with_its_session() {
+async fn a_held_prepared_statement_does_not_keep_a_drained_connection_open() {
+    let server = server().await;
+    let pool = pool(&server, 1).await;
+    let mut session = pool.acquire_session().await.unwrap();
+    let mut prepared = session.prepare_query("SELECT 1").await.unwrap();
+    drop(session);
+    assert!(pool.drain(Duration::from_secs(5)).await);
+    eventually("its connection is closed", || server.counters().connections_open == 0).await;
+    let error = prepared.query().await.unwrap_err();
+    assert!(matches!(error, Error::SessionLost { may_have_run: false, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_prepared_statement_ends_with_its_session() {
     let server = server().await;
     let mut session = connect(&server).await;
     let mut prepared = session.prepare_query("SELECT 1").await.unwrap();
@@ -234,8 +247,9 @@ async fn what_was_prepared_ends_with_its_session() {
     let mut session = connect(&server).await;
     let other = session.prepare_query("SELECT 1").await.unwrap();
     session.close().await.unwrap();
-    drop((prepared, other));
+    // Also while the statements are held: a drain waits for the connection, not for them.
     eventually("no connection is left", || server.counters().connections_open == 0).await;
+    drop((prepared, other));
     pause(Duration::from_millis(20)).await;
     assert_eq!((server.counters().sessions_ever, server.counters().sessions_open), (2, 0));
 }
@@ -276,7 +290,7 @@ async fn a_dropped_update_is_stopped_by_the_abort_alone() {
 
 /// Health checks have several answers.
 #[tokio::test]
-async fn a_thread_that_runs_tasks_may_wait_for_many_answers() {
+async fn a_thread_of_a_runtime_may_wait_for_many_answers() {
     let server =
         std::thread::scope(|scope| scope.spawn(|| blocking_server(Config::default())).join().unwrap());
     let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();

@@ -27,7 +27,7 @@ async fn every_scheme_reaches_the_server() {
 }
 
 #[tokio::test]
-async fn tls_trusts_whom_it_is_told_to() {
+async fn tls_trusts_the_given_roots() {
     let signed = Tls::self_signed().unwrap();
     let server = server_with(Config { tls: Some(signed.tls.clone()), ..Config::default() }).await;
     let options = || ConnectOptions::new(&server.url()).unwrap();
@@ -103,7 +103,7 @@ impl TokenProvider for Renewed {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_asked_for_anew() {
+async fn a_refused_token_is_replaced() {
     let server = server_with(Config { auth: Some(Auth::bearer("good")), ..Config::default() }).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let options = ConnectOptions::new(&server.url()).unwrap().token_provider(Renewed(Arc::clone(&asked)));
@@ -125,7 +125,7 @@ async fn cookies_keep_their_session() {
 }
 
 #[tokio::test]
-async fn large_batches_pass_and_the_limit_is_told() {
+async fn large_batches_pass_and_the_error_names_the_limit() {
     let server = server().await;
     // Eight megabytes in one value; arrow-flight by itself takes four.
     let large = "SELECT zeroblob(8000000)";
@@ -140,7 +140,7 @@ async fn large_batches_pass_and_the_limit_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_not_sent() {
+async fn a_message_that_is_too_large_is_not_sent() {
     let server = server_with(Config { log_statements: true, ..Config::default() }).await;
     let options = ConnectOptions::new(&server.url()).unwrap().max_message_size(1_000_000, 1_000_000);
     let pool = AsyncFlightSQLPool::with_options(options, small(1)).await.unwrap();
@@ -191,7 +191,10 @@ async fn a_server_that_is_not_there_is_a_clear_error() {
         panic!("{error:?}");
     };
     let own = std::error::Error::source(&**cause).and_then(|cause| cause.downcast_ref());
-    assert!(matches!(own, Some(Error::Transport { may_have_run: false, .. })), "the connection's own: {error:?}");
+    assert!(
+        matches!(own, Some(Error::Transport { may_have_run: false, .. })),
+        "the connection's own: {error:?}"
+    );
     assert!(error.is_not_executed() && error.to_string().contains("cannot connect"), "{error}");
     assert!(std::error::Error::source(&error).is_none(), "its text contains all causes: {error:?}");
 }
@@ -206,7 +209,7 @@ async fn a_server_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn outside_a_runtime_there_is_the_blocking_face() {
+fn the_async_pool_needs_a_runtime_and_the_client_does_not() {
     let error = futures_util::FutureExt::now_or_never(AsyncFlightSQLPool::with_default("grpc://localhost:1"));
     assert!(matches!(error, Some(Err(Error::Config { .. }))));
     assert!(matches!(FlightSQLClient::connect("grpc://127.0.0.1:1"), Err(Error::Transport { .. })));

@@ -1,4 +1,4 @@
-//! Futures dropped wherever they may be: nothing is lost on either side.
+//! Futures that are dropped at any await: nothing is lost on either side.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use futures_util::stream;
 
 use crate::fixture::{blocking_server, eventually, integers, numbers, pool, server, server_with, small};
 
-/// Polls `future` at most `polls` times and drops it then. Its output, if it came to that.
+/// Polls `future` at most `polls` times, then drops it. Returns its output if it ended.
 pub(crate) async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     let mut polled = 0;
@@ -37,7 +37,7 @@ pub(crate) async fn dropped_after<T>(polls: usize, future: impl Future<Output = 
     .await
 }
 
-/// Every await of a future is where it is dropped, in turn, until it comes to its end.
+/// Drops a future at each of its awaits, in turn, until it ends.
 async fn at_each_await<T, F: Future<Output = T>>(mut make: impl FnMut() -> F) -> T {
     for polls in 0..500 {
         if let Some(output) = dropped_after(polls, make()).await {
@@ -47,7 +47,7 @@ async fn at_each_await<T, F: Future<Output = T>>(mut make: impl FnMut() -> F) ->
     panic!("it did not end");
 }
 
-/// The pool is whole again: nothing is in use, nothing is on its way out, and every place can be had.
+/// The pool is whole again: nothing is in use or closing, and all connections can be acquired.
 async fn whole(pool: &AsyncFlightSQLPool, server: &FlightLocal) {
     eventually("nothing is held", || {
         let status = pool.status();
@@ -121,6 +121,29 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
             [0],
             "after {polls} polls"
         );
+    }
+    for polls in 0..20 {
+        let mut session = pool.acquire_session().await.unwrap();
+        dropped_after(polls, async {
+            let options = QueryOptions::new().with_params(numbers([1]));
+            let mut select = session.prepare_query("SELECT a FROM t WHERE a = ?").await.unwrap();
+            select.query_with_options(options.clone()).await.unwrap();
+            select.query_stream(options.clone()).await.unwrap().read_all().await.unwrap();
+            let mut update = session.prepare_query("DELETE FROM t WHERE a = ?").await.unwrap();
+            update.update_with_options(options).await.unwrap();
+        })
+        .await;
+    }
+    for polls in 0..30 {
+        let mut session = pool.acquire_session().await.unwrap();
+        dropped_after(polls, async {
+            session.action("GetSessionOptions", "", QueryOptions::new()).await.unwrap();
+            session.exported_keys(None, None, "t").await.unwrap();
+            session.imported_keys(None, None, "t").await.unwrap();
+            session.cross_reference(None, None, "t", None, None, "t").await.unwrap();
+            session.type_info(None).await.unwrap();
+        })
+        .await;
     }
     for polls in 0..12 {
         let mut session = pool.acquire_session().await.unwrap();
@@ -246,7 +269,7 @@ fn ten_thousand_calls_of_threads_given_up_at_random_points() {
 }
 
 #[tokio::test]
-async fn a_dropped_wait_wakes_the_next_in_line() {
+async fn a_dropped_wait_wakes_the_next_waiter() {
     let server = server().await;
     let pool = pool(&server, 1).await;
     let held = pool.acquire_session().await.unwrap();

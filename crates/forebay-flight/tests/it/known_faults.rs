@@ -1,4 +1,4 @@
-//! The faults of the pool this one takes the place of, each as a test that fails on that behaviour.
+//! The faults of the client that this one replaces, each with a test.
 
 use std::time::Duration;
 
@@ -135,7 +135,7 @@ async fn an_insert_is_never_run_twice() {
 
 /// And what reads is run again, once, on another connection.
 #[tokio::test]
-async fn a_read_that_fails_on_the_way_is_repeated_once() {
+async fn a_read_whose_connection_fails_is_retried_once() {
     let server = server().await;
     let pool = warm_pool(&server, 8).await;
     server.faults().reset_next(1);

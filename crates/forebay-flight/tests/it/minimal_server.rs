@@ -1,4 +1,4 @@
-//! A server made of arrow-rs's defaults: no handshake, no transactions, no sessions, no cancellation. It notes what it is told.
+//! A server made of arrow-rs's defaults: no handshake, no transactions, no sessions, no cancellation. It records what it receives.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -82,7 +82,7 @@ impl Plain {
 }
 
 #[tokio::test]
-async fn transactions_are_begun_by_words_where_there_is_no_action() {
+async fn transactions_are_begun_by_sql_without_the_action() {
     let (plain, url) = Plain::start().await;
     let mut session = AsyncSession::connect(url.as_str()).await.unwrap();
     for _ in 0..2 {
@@ -98,7 +98,7 @@ async fn transactions_are_begun_by_words_where_there_is_no_action() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_refused_once_is_begun_by_words_once() {
+async fn a_transaction_that_is_refused_once_is_begun_by_sql_once() {
     let (plain, url) = Plain::start().await;
     let busy = Status::invalid_argument("too many transactions");
     *plain.begins.lock() =
@@ -115,7 +115,7 @@ async fn a_transaction_that_is_refused_once_is_begun_by_words_once() {
 }
 
 #[tokio::test]
-async fn a_pool_rolls_back_by_words_too() {
+async fn a_pool_rolls_back_by_sql_too() {
     let (plain, url) = Plain::start().await;
     let pool =
         AsyncFlightSQLPool::new(&url, PoolConfig { max_size: 1, ..PoolConfig::default() }).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_pool_rolls_back_by_words_too() {
 }
 
 #[tokio::test]
-async fn calls_wear_what_they_are_given() {
+async fn every_call_has_the_headers_and_cookies() {
     let (plain, url) = Plain::start().await;
     let options = ConnectOptions::new(&url)
         .unwrap()
@@ -151,7 +151,7 @@ async fn calls_wear_what_they_are_given() {
 }
 
 #[tokio::test]
-async fn what_it_cannot_do_is_a_servers_refusal() {
+async fn an_unsupported_call_is_an_error_of_the_server() {
     let (_, url) = Plain::start().await;
     let mut session = AsyncSession::connect(url.as_str()).await.unwrap();
     let error = session.query("SELECT 1").await.unwrap_err();
@@ -161,7 +161,7 @@ async fn what_it_cannot_do_is_a_servers_refusal() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_frees_its_caller_and_its_place() {
+async fn a_call_that_hangs_frees_its_caller_and_its_connection() {
     let (plain, url) = Plain::start().await;
     let config = PoolConfig { max_size: 1, healthcheck_sql: "SELECT 1".into(), ..PoolConfig::default() };
     let pool = AsyncFlightSQLPool::new(&url, config).await.unwrap();

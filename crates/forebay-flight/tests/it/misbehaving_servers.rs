@@ -1,4 +1,4 @@
-//! Servers that name odd places, and send what no decoder can read.
+//! Servers that name wrong locations, and send data that cannot be decoded.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use arrow_flight::FlightData;
 use bytes::Bytes;
 use flight_local::{Actions, Config, Support};
 use forebay_flight::{
-    AsyncFlightSQLPool, AsyncSession, CancelHandle, ConnectOptions, Error, PoolConfig, QueryOptions,
+    AsyncFlightSQLPool, AsyncSession, CancelHandle, Code, ConnectOptions, Error, PoolConfig, QueryOptions,
     TableFilter,
 };
 
@@ -16,7 +16,7 @@ use odd_server::{OddServer, Oddity};
 mod odd_server;
 mod uploads;
 
-/// Nobody listens there.
+/// A port without a server.
 const NOWHERE: &str = "grpc://127.0.0.1:1";
 
 fn url(port: u16) -> String {
@@ -28,7 +28,7 @@ fn at(location: impl Into<String>) -> Oddity {
 }
 
 #[tokio::test]
-async fn what_the_server_has_answered_is_not_sent_again() {
+async fn an_answered_statement_is_not_sent_again() {
     let (server, port) = OddServer::start(at(NOWHERE)).await;
     let pool = AsyncFlightSQLPool::new(&url(port), small(4)).await.unwrap();
     let error = pool.execute("INSERT INTO t VALUES (1) RETURNING a").await.unwrap_err();
@@ -43,7 +43,7 @@ async fn what_the_server_has_answered_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_write_whose_rows_cannot_be_reached_is_done_once() {
+async fn a_write_whose_rows_cannot_be_read_runs_once() {
     let config =
         Config { log_statements: true, endpoints_per_result: 2, further_listeners: 1, ..Config::default() };
     let server = server_with(config).await;
@@ -57,7 +57,7 @@ async fn a_write_whose_rows_cannot_be_reached_is_done_once() {
 }
 
 #[tokio::test]
-async fn a_poll_that_breaks_off_is_not_harmless() {
+async fn a_poll_that_breaks_off_may_have_executed() {
     let (server, port) = OddServer::start(Oddity { breaks_off_polling: true, ..Oddity::default() }).await;
     let pool = AsyncFlightSQLPool::new(&url(port), small(4)).await.unwrap();
     let options = QueryOptions::new().with_progress(|_| {});
@@ -77,6 +77,59 @@ async fn credentials_stay_with_their_host() {
         let mut session = AsyncSession::connect(options).await.unwrap();
         assert_eq!(integers(&session.query("SELECT a FROM t").await.unwrap()), [1, 2, 3]);
         assert_eq!(stranger.secrets().is_empty(), !allow, "{:?}", stranger.secrets());
+    }
+}
+
+#[tokio::test]
+async fn a_custom_action_has_the_headers_of_its_session_and_keeps_its_deadline() {
+    let (server, port) = OddServer::start(Oddity::default()).await;
+    let options = ConnectOptions::new(&url(port)).unwrap().header("x-key", "hush").unwrap();
+    let mut session = AsyncSession::connect(options).await.unwrap();
+    let error = session.action("Unheard", "of", QueryOptions::new()).await.unwrap_err();
+    assert!(matches!(error, Error::Server { code: Code::Unimplemented, .. }), "{error}");
+    assert_eq!(server.secrets(), ["x-key"]);
+    let status: Option<&tonic::Status> =
+        std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+    assert_eq!(status.map(tonic::Status::code), Some(Code::Unimplemented));
+    let options = QueryOptions::new().with_timeout_ms(50);
+    let error = session.action("Never", "ends", options).await.unwrap_err();
+    assert!(matches!(error, Error::QueryTimeout { .. }), "{error}");
+    assert_eq!(integers(&session.query("SELECT a FROM t").await.unwrap()), [1, 2, 3]);
+}
+
+/// A server may compress what it sends, and accepts what is compressed.
+#[cfg(feature = "lz4")]
+#[tokio::test]
+async fn compressed_batches_are_read_and_sent() {
+    use arrow_array::Array;
+    use forebay_flight::{Compression, Ingest};
+
+    for (kind, compression) in [
+        (arrow_ipc::CompressionType::LZ4_FRAME, Compression::Lz4),
+        #[cfg(feature = "zstd")]
+        (arrow_ipc::CompressionType::ZSTD, Compression::Zstd),
+    ] {
+        let (_server, port) = OddServer::start(Oddity { compression: Some(kind), ..Oddity::default() }).await;
+        let mut session = AsyncSession::connect(url(port).as_str()).await.unwrap();
+        assert_eq!(integers(&session.query("SELECT a FROM t").await.unwrap()), [1, 2, 3], "{kind:?}");
+
+        // These zeros are too large for one message, unless they are compressed.
+        let server = crate::fixture::server().await;
+        let options = ConnectOptions::new(&server.url()).unwrap().max_message_size(1 << 20, 1 << 16);
+        let mut session = AsyncSession::connect(options).await.unwrap();
+        session.update("CREATE TABLE t (a INTEGER)").await.unwrap();
+        let zeros = crate::fixture::numbers(std::iter::repeat_n(0, 20_000));
+        assert!(zeros.column(0).get_array_memory_size() > 1 << 16);
+        let plain = QueryOptions::new().with_params(zeros.clone());
+        let error = session.update_with_options("INSERT INTO t VALUES (?)", plain.clone()).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error}");
+        let compressed = plain.with_compression(compression);
+        let updated =
+            session.update_with_options("INSERT INTO t VALUES (?)", compressed.clone()).await.unwrap();
+        assert_eq!(updated.rows_affected(), Some(20_000));
+        let batches = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(zeros)]);
+        let ingest = Ingest::into_table("t").options(compressed);
+        assert_eq!(session.ingest(ingest, batches).await.unwrap().rows_affected(), Some(20_000));
     }
 }
 
@@ -110,7 +163,7 @@ async fn a_malformed_batch_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_dropped_question_about_the_catalog_leaves_cancelling_as_it_was() {
+async fn a_dropped_catalog_query_does_not_disable_cancellation() {
     let server = server_with(Config { interrupt_on_drop: false, ..Config::default() }).await;
     let pool = pool(&server, 1).await;
     for micros in (100..4_000).step_by(100) {
@@ -130,7 +183,7 @@ async fn forebay_timeout<T>(time: Duration, future: impl Future<Output = T>) -> 
 }
 
 #[tokio::test]
-async fn what_is_over_before_it_begins_is_not_sent() {
+async fn a_statement_that_is_late_or_cancelled_before_it_begins_is_not_sent() {
     let server = server_with(Config { log_statements: true, ..Config::default() }).await;
     let pool = pool(&server, 1).await;
     let cancel = CancelHandle::new();
@@ -172,7 +225,7 @@ async fn an_update_is_stopped_by_closing_its_session_if_nothing_else_will() {
 }
 
 #[tokio::test]
-async fn another_place_is_connected_to_once_for_a_result_and_closed() {
+async fn another_location_is_connected_to_once_per_result_and_closed() {
     let config = Config { endpoints_per_result: 6, further_listeners: 1, ..Config::default() };
     let server = server_with(config).await;
     let pool = pool(&server, 1).await;

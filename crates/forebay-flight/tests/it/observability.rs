@@ -9,7 +9,7 @@ use crate::fixture::{eventually, pool, server, small};
 use crate::spans;
 
 #[test]
-fn metrics_have_the_documents_names_and_the_endpoint() {
+fn metrics_have_the_specified_names_and_the_endpoint() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -50,7 +50,7 @@ fn the_manual_lists_every_metric() {
 }
 
 #[tokio::test]
-async fn status_tells_how_things_stand() {
+async fn status_counts_connections_and_waiters() {
     let server = server().await;
     let pool = pool(&server, 2).await;
     let session = pool.acquire_session().await.unwrap();
@@ -74,7 +74,7 @@ async fn status_tells_how_things_stand() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed_down_to_the_least() {
+async fn idle_connections_are_closed_down_to_min_idle() {
     let server = server().await;
     let config = PoolConfig { idle_ttl_ms: 100, ..small(4) };
     let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();

@@ -1,4 +1,4 @@
-//! What one borrower does to a session, and what the next one finds.
+//! What one borrower leaves in a session, and what the next one finds.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn no_transaction_is_handed_on_by_a_script_that_takes_too_long() {
 }
 
 #[tokio::test]
-async fn no_transaction_is_handed_on_by_what_was_prepared() {
+async fn no_transaction_of_a_prepared_statement_is_handed_on() {
     let (_server, pool) = one().await;
     let mut session = pool.acquire_session().await.unwrap();
     let mut begin = session.prepare_query("BEGIN").await.unwrap();
@@ -78,7 +78,7 @@ async fn no_transaction_is_handed_on_by_what_was_prepared() {
 }
 
 #[tokio::test]
-async fn a_transaction_by_words_costs_no_session() {
+async fn a_transaction_by_sql_costs_no_session() {
     let (server, pool) = one().await;
     for _ in 0..3 {
         let mut session = pool.acquire_session().await.unwrap();
@@ -152,7 +152,7 @@ async fn bad_statements_cost_no_sessions() {
 }
 
 #[tokio::test]
-async fn what_may_have_altered_its_session_before_it_failed_costs_it() {
+async fn a_failed_statement_that_may_have_altered_its_session_closes_it() {
     let (server, pool) = one().await;
     for sql in ["CREATE TEMP TABLE leak (n INTEGER); SELEC 1", "SELEC 1; CREATE TEMP TABLE leak (n INTEGER)"]
     {
@@ -163,7 +163,7 @@ async fn what_may_have_altered_its_session_before_it_failed_costs_it() {
 }
 
 #[tokio::test]
-async fn a_call_with_an_alias_is_not_run_twice() {
+async fn a_function_call_with_an_alias_does_not_run_twice() {
     for (sql, times) in
         [("SELECT 1, sleep_ms(1) AS x", 1), ("SELECT [sleep_ms](1)", 1), ("SELECT 1, 2 AS x", 2)]
     {
@@ -215,7 +215,7 @@ async fn a_dropped_prepare_leaves_no_statement() {
 }
 
 #[tokio::test]
-async fn a_write_that_times_out_in_a_transaction_leaves_a_session_of_use() {
+async fn a_write_that_times_out_in_a_transaction_leaves_a_usable_session() {
     let server = server().await;
     let pool = pool(&server, 1).await;
     pool.update("CREATE TABLE t (n INTEGER)").await.unwrap();

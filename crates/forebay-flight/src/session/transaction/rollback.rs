@@ -9,6 +9,7 @@ use super::state::Open;
 use super::{decode_id, end_request};
 use crate::connection::{Connection, StatementPermit};
 use crate::error::Result;
+use crate::statement::QueryOptions;
 use crate::statement::limits::Limits;
 use crate::statement::undoable_action::{Answer, UndoFuture};
 use crate::statement::update::{run_update, update_command};
@@ -86,7 +87,9 @@ pub(super) fn close_in_background(connection: &Arc<Connection>) {
 /// Fails unless no transaction is open afterwards.
 async fn roll_back(connection: &Arc<Connection>, open: Open) -> Result<()> {
     let limits = Limits::new(&connection.server.runtime, Some(ROLLBACK_TIMEOUT), None);
-    let run = |sql| run_update(StatementPermit::take(connection), update_command(sql, None), None, &limits);
+    let options = QueryOptions::new();
+    let run =
+        |sql| run_update(StatementPermit::take(connection), update_command(sql, None), &options, &limits);
     let rolled_back = match open {
         Open::ByAction(id) => {
             let request = end_request(id, EndTransaction::Rollback);

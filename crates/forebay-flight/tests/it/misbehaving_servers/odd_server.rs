@@ -1,4 +1,4 @@
-//! A server that answers as no good one would.
+//! A server that gives wrong answers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::IpcWriteOptions;
 use futures_util::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
@@ -32,6 +34,8 @@ pub(crate) struct Oddity {
     pub(crate) spoil: Option<fn(&mut FlightData)>,
     /// It answers the first question about progress, and breaks off the second.
     pub(crate) breaks_off_polling: bool,
+    /// How it compresses its results.
+    pub(crate) compression: Option<CompressionType>,
     /// What it does with data that it is sent.
     pub(crate) upload: Option<Upload>,
 }
@@ -51,7 +55,7 @@ pub(crate) enum Upload {
 
 /// What it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct Received {
     pub(crate) messages: usize,
     /// Uploads that came to their end.
     pub(crate) ended: usize,
@@ -68,7 +72,7 @@ struct State {
     oddity: Mutex<Oddity>,
     statements: AtomicUsize,
     secrets: Mutex<Vec<String>>,
-    taken: Mutex<Taken>,
+    received: Mutex<Received>,
 }
 
 impl OddServer {
@@ -100,22 +104,22 @@ impl OddServer {
         self.0.secrets.lock().clone()
     }
 
-    pub(crate) fn taken(&self) -> Taken {
-        *self.0.taken.lock()
+    pub(crate) fn received(&self) -> Received {
+        *self.0.received.lock()
     }
 
     async fn take(self, mut data: Streaming<FlightData>) -> Result<PutResult, Status> {
         loop {
             let message = data.message().await;
-            let mut taken = self.0.taken.lock();
+            let mut received = self.0.received.lock();
             match message {
-                Ok(Some(_)) => taken.messages += 1,
+                Ok(Some(_)) => received.messages += 1,
                 Ok(None) => {
-                    taken.ended += 1;
+                    received.ended += 1;
                     return Ok(updated());
                 }
                 Err(status) => {
-                    taken.broken += 1;
+                    received.broken += 1;
                     return Err(status);
                 }
             }
@@ -133,8 +137,14 @@ fn updated() -> PutResult {
     PutResult { app_metadata: DoPutUpdateResult { record_count: 7 }.encode_to_vec().into() }
 }
 
-async fn encoded(batch: RecordBatch) -> Vec<FlightData> {
-    FlightDataEncoderBuilder::new().build(stream::iter([Ok(batch)])).try_collect().await.unwrap()
+async fn encoded(batch: RecordBatch, compression: Option<CompressionType>) -> Vec<FlightData> {
+    let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+    FlightDataEncoderBuilder::new()
+        .with_options(options)
+        .build(stream::iter([Ok(batch)]))
+        .try_collect()
+        .await
+        .unwrap()
 }
 
 fn unknown<T>() -> Answer<T> {
@@ -192,7 +202,8 @@ impl FlightService for OddServer {
 
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
         self.listen(&request);
-        let mut messages = encoded(numbers([1, 2, 3])).await;
+        let compression = self.0.oddity.lock().compression;
+        let mut messages = encoded(numbers([1, 2, 3]), compression).await;
         let spoil = self.0.oddity.lock().spoil;
         if let Some(spoil) = spoil {
             spoil(&mut messages[1]);
@@ -204,7 +215,7 @@ impl FlightService for OddServer {
         let data = request.into_inner();
         // A task of its own goes on when the call is over, so that what it reads then is seen.
         #[allow(clippy::disallowed_methods, reason = "a server of its own")]
-        let take = |data| tokio::spawn(self.clone().take(data)).map(|taken| taken.unwrap());
+        let take = |data| tokio::spawn(self.clone().take(data)).map(|received| received.unwrap());
         let upload = self.0.oddity.lock().upload;
         let answers = match upload {
             None => return unknown(),
@@ -220,7 +231,11 @@ impl FlightService for OddServer {
         unknown()
     }
 
-    async fn do_action(&self, _: Request<Action>) -> Answer<Self::DoActionStream> {
+    async fn do_action(&self, request: Request<Action>) -> Answer<Self::DoActionStream> {
+        self.listen(&request);
+        if request.get_ref().r#type == "Never" {
+            return Ok(Response::new(stream::pending().boxed()));
+        }
         unknown()
     }
 

@@ -1,4 +1,4 @@
-//! Data on its way to servers that answer early, late, never, or for ever.
+//! Uploads to servers that answer early, late, never, or endlessly.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -52,8 +52,8 @@ impl Trial<'_> {
 
     /// Until the server has some of it.
     async fn begun(&self) {
-        let before = self.server.taken().messages;
-        eventually("some of it is there", || self.server.taken().messages > before + 3).await;
+        let before = self.server.received().messages;
+        eventually("some of it is there", || self.server.received().messages > before + 3).await;
     }
 }
 
@@ -66,13 +66,13 @@ async fn is_broken_off(give_up: impl AsyncFn(&Trial<'_>)) {
             give_up(&trial).await;
             eventually("the input is let go", || Arc::strong_count(&trial.held) == 1).await;
             let asked = trial.asked.load(Ordering::Relaxed);
-            eventually("the server hears of it", || server.taken().broken == turn).await;
+            eventually("the server hears of it", || server.received().broken == turn).await;
             assert_eq!(
                 trial.asked.load(Ordering::Relaxed),
                 asked,
                 "nothing is sent behind the caller's back"
             );
-            assert_eq!(server.taken().ended, 0, "{upload:?}: a part was taken for the whole");
+            assert_eq!(server.received().ended, 0, "{upload:?}: a part counted as the whole");
         }
     }
 }
@@ -128,7 +128,7 @@ async fn an_ingest_whose_input_panics_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_a_server_does_not_take_is_let_go_all_the_same() {
+async fn an_upload_that_the_server_does_not_read_is_dropped() {
     let (server, pool) = server(Upload::Never).await;
     let held = Arc::new(());
     let large = numbers(0..100_000);
@@ -141,7 +141,7 @@ async fn what_a_server_does_not_take_is_let_go_all_the_same() {
     let begun = eventually("some of it is on its way", || asked.load(Ordering::Relaxed) > 0);
     assert!(matches!(select(pin!(ingest), pin!(begun)).await, Either::Right(_)));
     eventually("the input is let go", || Arc::strong_count(&held) == 1).await;
-    assert_eq!(server.taken().ended, 0);
+    assert_eq!(server.received().ended, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
