@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use forebay::EnvReader;
 use forebay::rt::{self, TokioRuntime};
-use forebay_aws::dynamo::{DynamoTable, Place, SetupError};
+use forebay_aws::dynamo::{DynamoTable, Location, SetupError};
 use forebay_fleet::TableError;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -86,9 +85,7 @@ impl<V: Variable> Target<V> {
 
 /// A host as it is part of every key: in lower case, and without a port.
 fn host(text: &str) -> Result<String, String> {
-    let environment = EnvReader::new("DSQL").read([("CLUSTER_ENDPOINT", text)]);
-    let endpoint = environment.map_err(|error| error.to_string())?.endpoint;
-    endpoint
+    Some(forebay_fleet::cluster_host(text.trim()))
         .filter(|host| is_host(host))
         .ok_or_else(|| "it is no host, such as abc.dsql.us-east-1.on.aws".to_owned())
 }
@@ -141,7 +138,7 @@ impl Way {
     /// The table called `name`, with the region and the credentials of the environment. The region is REGION, or what the SDK
     /// finds, or the cluster's own.
     async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
-        let place = Place {
+        let place = Location {
             region: std::env::var("REGION").ok().filter(|region| !region.is_empty()),
             cluster: endpoint.map(str::to_owned),
             endpoint_url: self.dynamodb_endpoint.clone(),

@@ -18,6 +18,7 @@ use crate::pool_metrics::{PoolMetrics, ReservoirMetrics};
 use crate::registry::{Registry, Tracking};
 use crate::reservoir::Stocked;
 use crate::retry::RetryPolicy;
+use crate::settings::Note;
 use crate::standard::Standard;
 use crate::token::{Signer, TokenCache};
 use crate::transaction::Transactions;
@@ -131,7 +132,7 @@ impl<C: Connect> Builder<C> {
     /// pool that has them: one of a [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
         let Self { options, make, runtime, mut wiring, observers, policy, check_after } = self;
-        Logs::notes(&options.settings().notes);
+        options.settings().notes.iter().for_each(Note::log);
         if let Some(problem) =
             member::shares_nothing(&options, wiring.leases.is_some(), wiring.limit.is_some())
         {
@@ -142,19 +143,18 @@ impl<C: Connect> Builder<C> {
             None => rt::current()?,
         };
         let mut config = options.config().clone();
-        if let (Some(idle), None) = (check_after, config.figures().check_after) {
+        if let (Some(idle), None) = (check_after, config.check_after) {
             config = config.check_after(idle);
         }
-        let figures = config.figures();
-        let registry = Registry::new(Arc::clone(&runtime), figures.check_after.is_some());
+        let registry = Registry::new(Arc::clone(&runtime), config.check_after.is_some());
         let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
-        let local = || Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))) as _;
+        let local = || Arc::new(LocalLimit::new(config.rate, config.burst, Arc::clone(&runtime))) as _;
         let limit: Arc<dyn Limit> = Arc::clone(wiring.limit.get_or_insert_with(local));
         let metrics = PoolMetrics::new(options.service(), options.pool());
         let mode = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
             let reservoir = wiring.reservoir(
-                Reservoir::builder(connector.clone()).config(config).runtime(Arc::clone(&runtime)),
+                Reservoir::builder(connector.clone()).config(config.clone()).runtime(Arc::clone(&runtime)),
             );
             let mut reservoir = reservoir
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
@@ -167,20 +167,27 @@ impl<C: Connect> Builder<C> {
                 reservoir: Box::pin(reservoir.start()).await?,
                 connector,
                 runtime: Arc::clone(&runtime),
-                acquire_timeout: figures.acquire_timeout,
-                maintenance_timeout: figures.maintenance_timeout,
+                acquire_timeout: config.acquire_timeout,
+                maintenance_timeout: config.maintenance_timeout,
             })
         } else {
             config.validate()?;
-            let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
+            let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
             let mut rng = seed.rng();
             let settings = options.settings().standard.clone();
             let stagger = settings.warmup_stagger;
             let leases = wiring.leases;
-            let standard =
-                Standard::new(connector, Arc::clone(&runtime), figures, settings, limit, leases, metrics);
+            let standard = Standard::new(
+                connector,
+                Arc::clone(&runtime),
+                config.clone(),
+                settings,
+                limit,
+                leases,
+                metrics,
+            );
             tracing::info!(
-                max_open_conns = figures.max_open,
+                max_open_conns = config.max_open,
                 current_open = 0,
                 max_conn_lifetime = %forebay::duration::show(standard::LIFE),
                 max_conn_idle_time = "0s",
@@ -188,13 +195,13 @@ impl<C: Connect> Builder<C> {
             );
             // From here on, dropping this future closes it.
             let open = Arc::new(Open(standard));
-            runtime.sleep_until(runtime.now() + rng.up_to(figures.startup_jitter)).await;
+            runtime.sleep_until(runtime.now() + rng.up_to(config.startup_jitter)).await;
             Box::pin(warmup::warm_up(&open.0, stagger, &mut rng)).await;
             runtime.spawn(Box::pin(keeper::run(open.0.clone())));
             Mode::Standard(open)
         };
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
-        Ok(DsqlPool { mode, registry, acquire_timeout: figures.acquire_timeout, transactions })
+        Ok(DsqlPool { mode, registry, acquire_timeout: config.acquire_timeout, transactions })
     }
 }
 

@@ -14,8 +14,7 @@ use std::time::Duration;
 use deadpool::managed::{Manager, Metrics as Used, Object, Pool, PoolError, RecycleError, RecycleResult};
 use forebay::rt::{self, Runtime};
 use forebay::{
-    CheckoutError, Connect, ConnectionMonitor, Failure, Figures, Instant, Leases, Limit, OpenError, Seed,
-    StandardSettings,
+    CheckoutError, Config, Connect, ConnectionMonitor, Failure, Instant, Leases, Limit, OpenError, Seed,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -23,6 +22,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::dsql::PoolStatus;
 use crate::pool_metrics::PoolMetrics;
 use crate::registry::{Registry, Tracked, Tracking};
+use crate::settings::StandardSettings;
 
 mod lease;
 mod line;
@@ -46,7 +46,7 @@ pub(crate) struct Standard<C: Connect> {
 pub(crate) struct Shared<C: Connect> {
     pub(crate) connector: Tracking<C>,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) figures: Figures,
+    pub(crate) figures: Config,
     pub(crate) settings: StandardSettings,
     pub(crate) metrics: PoolMetrics,
     limit: Arc<dyn Limit>,
@@ -88,13 +88,14 @@ impl<C: Connect> Standard<C> {
     pub(crate) fn new(
         connector: Tracking<C>,
         runtime: Arc<dyn Runtime>,
-        figures: Figures,
+        figures: Config,
         settings: StandardSettings,
         limit: Arc<dyn Limit>,
         leases: Option<Arc<dyn Leases>>,
         metrics: PoolMetrics,
     ) -> Self {
         let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard opens");
+        let max_open = figures.max_open;
         let shared = Arc::new(Shared {
             connector,
             runtime,
@@ -103,14 +104,14 @@ impl<C: Connect> Standard<C> {
             metrics,
             limit,
             leases,
-            stock: Stock::new(figures.max_open, seed.rng()),
+            stock: Stock::new(max_open, seed.rng()),
             closing: AtomicUsize::new(0),
             gone: Notify::new(),
             waiting: AtomicUsize::new(0),
             doubted_at: Mutex::default(),
             orphaned: AtomicBool::new(false),
         });
-        let built = Pool::builder(Opener(shared)).max_size(figures.max_open).build();
+        let built = Pool::builder(Opener(shared)).max_size(max_open).build();
         // Without a deadpool timeout there is nothing in a pool that needs a runtime, and nothing else to fail.
         Self { pool: built.expect("a pool without timeouts needs no runtime") }
     }

@@ -2,23 +2,17 @@
 
 use std::time::Duration;
 
-use forebay::{EnvReader, LeaseError, Seed};
-use forebay_fleet::{Fleet, FleetSettings, Tables, operator};
+use forebay::{LeaseError, Seed};
+use forebay_fleet::{Fleet, FleetSettings, LeaseSettings, RateSettings, Tables, operator};
 
 use crate::server::DynamoDb;
 
 const ENDPOINT: &str = "abc.dsql.us-east-1.on.aws";
 
 fn settings() -> FleetSettings {
-    let environment = EnvReader::new("DSQL").read([
-        ("CLUSTER_ENDPOINT", ENDPOINT),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "fleet"),
-        ("DSQL_DISTRIBUTED_CONN_LIMIT", "30"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "fleet"),
-    ]);
-    let mut settings = FleetSettings::from_environment(&environment.unwrap()).unwrap();
+    let mut settings = FleetSettings::new(ENDPOINT, "fleet")
+        .leases(LeaseSettings::new("fleet").limit(30))
+        .rate(RateSettings::new("fleet"));
     settings.max_open = 10;
     settings
 }
@@ -58,7 +52,7 @@ fn three_instances_share_one_budget() {
         let survey = operator::survey(&table, &clock, ENDPOINT).await.unwrap();
         assert_eq!(survey.totals(), (30, 30));
         assert!(survey.is_exact() && survey.rate_reserved.is_some(), "{survey:?}");
-        assert!(survey.instances.iter().all(|one| one.beat_age < Duration::from_secs(60)), "{survey:?}");
+        assert!(survey.instances.iter().all(|one| one.heartbeat_age < Duration::from_secs(60)), "{survey:?}");
         let mut nodes: Vec<u16> = survey.instances.iter().filter_map(|instance| instance.node).collect();
         nodes.sort_unstable();
         nodes.dedup();

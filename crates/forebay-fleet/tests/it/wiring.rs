@@ -1,11 +1,11 @@
-//! Reservoirs of a fleet, wired as services wire them.
+//! Reservoirs of a fleet, wired as in a service.
 
 use std::time::Duration;
 
 use forebay::memory::Memory;
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay::{Config, LeaseMode, LeaseSettings, RateMode, Reservoir, Seed};
-use forebay_fleet::{Fleet, MemoryTable, Tables};
+use forebay::{Config, Reservoir, Seed};
+use forebay_fleet::{Fleet, LeaseMode, LeaseSettings, MemoryTable, RateMode, Tables};
 
 use crate::support::{bucket, leases, seconds, settings};
 
@@ -35,7 +35,7 @@ impl World {
         (fleet, reservoir)
     }
 
-    /// How long it takes until that is so.
+    /// Waits for a condition. Returns how long that took.
     fn until(&self, holds: impl Fn() -> bool) -> Duration {
         let began = self.time.now();
         while !holds() {
@@ -57,7 +57,7 @@ fn a_process_has_slots_for_its_replacements_and_an_index_once_it_is_filled() {
     world.until(|| reservoir.status().size() == 40);
     assert_eq!(fleet.status().slots, 42);
     assert!(fleet.instance_index().is_some());
-    // Every connection is replaced several times, and none of them is missing meanwhile.
+    // Every connection is replaced several times, and none is missing in between.
     for _ in 0..1800 {
         world.time.advance(seconds(1));
         assert!(reservoir.status().size() >= 40, "{:?}", reservoir.status());
@@ -70,10 +70,10 @@ fn a_process_has_slots_for_its_replacements_and_an_index_once_it_is_filled() {
 }
 
 #[test]
-fn room_for_replacements_is_no_reason_to_starve_another() {
+fn slots_for_replacements_do_not_starve_another_instance() {
     let world = World::new();
     let mut leases = leases(LeaseMode::Ledger, 10);
-    (leases.block, leases.beat, leases.length) = (1, seconds(2), seconds(20));
+    (leases.block, leases.heartbeat, leases.length) = (1, seconds(2), seconds(20));
     let (_one, first) = world.start(config(7), &leases, 1);
     world.until(|| first.status().size() == 7);
     let (_other, second) = world.start(config(7), &leases, 2);

@@ -6,7 +6,6 @@ mod adapters;
 mod blocking;
 mod cancellation;
 mod drain;
-mod environment;
 mod faults;
 mod fleet_phase;
 mod histories;
