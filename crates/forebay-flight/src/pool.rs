@@ -28,7 +28,6 @@ mod statements;
 
 pub use config::PoolConfig;
 use connector::Connector;
-use pooled::Borrowed;
 pub use pooled::{AsyncSessionHandle, PooledConnection};
 use session_budget::SessionBudget;
 
@@ -181,14 +180,14 @@ impl AsyncFlightSQLPool {
     /// # Cancel safety
     /// Dropping it loses nothing: the next waiter gets the session.
     pub async fn acquire_session(&self) -> Result<AsyncSessionHandle> {
-        Ok(AsyncSessionHandle::new(self.acquire().await?))
+        self.acquire().await
     }
 
     /// Takes a connection, as [`acquire_session`](Self::acquire_session) does.
     ///
     /// # Cancel safety
     /// As [`acquire_session`](Self::acquire_session).
-    pub async fn acquire(&self) -> Result<PooledConnection> {
+    pub async fn acquire(&self) -> Result<AsyncSessionHandle> {
         let unlimited = Limits::new(&self.inner.runtime, None, None);
         Ok(self.borrow(&unlimited).await?.into_owned())
     }
@@ -236,7 +235,7 @@ impl AsyncFlightSQLPool {
         Limits::new(&self.inner.runtime, timeout, options.cancel.clone())
     }
 
-    async fn borrow(&self, limits: &Limits) -> Result<Borrowed<'_>> {
+    async fn borrow(&self, limits: &Limits) -> Result<PooledConnection<'_>> {
         limits.check(Phase::ACQUIRE)?;
         let acquire = async {
             let checkout = self.inner.reservoir.checkout();
@@ -249,7 +248,7 @@ impl AsyncFlightSQLPool {
         };
         let cancellable = limits.without_deadline();
         let checkout = cancellable.run(Phase::ACQUIRE, acquire).instrument(self.span("acquire")).await?;
-        Ok(Borrowed::new(checkout, &self.inner.endpoint))
+        Ok(PooledConnection::new(checkout, &self.inner.endpoint))
     }
 
     fn span(&self, what: &'static str) -> tracing::Span {

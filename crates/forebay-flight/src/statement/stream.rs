@@ -17,7 +17,7 @@ use super::fetch::Fetch;
 use super::limits::Limits;
 use super::result::QueryResult;
 use crate::error::{Error, Phase, Result};
-use crate::pool::PooledConnection;
+use crate::pool::AsyncSessionHandle;
 use crate::session::AsyncSession;
 
 /// The rows of a query, as the server sends them: a [`Stream`] of batches in order. The server may be ahead of the reader by
@@ -38,14 +38,14 @@ pub struct QueryStream<'a> {
 struct Source {
     // Before the connection, and so dropped before it goes back.
     fetch: Option<Fetch>,
-    connection: Option<PooledConnection>,
+    connection: Option<AsyncSessionHandle>,
     /// Why it ended early, until the reader has got it.
     failure: Option<Error>,
     reader: Option<Waker>,
 }
 
 impl QueryStream<'_> {
-    pub(crate) fn new(fetch: Fetch, connection: Option<PooledConnection>) -> Self {
+    pub(crate) fn new(fetch: Fetch, connection: Option<AsyncSessionHandle>) -> Self {
         let (schema, limits) = (fetch.schema().clone(), fetch.limits().clone());
         let runtime = Arc::clone(fetch.runtime());
         let source = Source { fetch: Some(fetch), connection, ..Source::default() };
