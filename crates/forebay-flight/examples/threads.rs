@@ -1,4 +1,5 @@
-//! A pool of sessions for threads: statements in parallel, parameters, a prepared statement, and a transaction on one session.
+//! A pool of sessions for threads: statements in parallel, parameters, a prepared statement, and a
+//! transaction on one session.
 //!
 //! Starts a local server, so there is nothing to set up.
 

@@ -1,7 +1,7 @@
 //! The same sessions and pools, for threads.
 //!
-//! A private thread runs the connections. The caller's own thread runs its statement, and sleeps on a condition variable in between. So
-//! it works outside a runtime and inside any.
+//! A private thread runs the connections. The caller's own thread runs its statement, and sleeps on a
+//! condition variable in between. So it works outside a runtime and inside any.
 
 mod client;
 mod ingest;

@@ -66,11 +66,14 @@ pub(crate) struct Connection {
     background_tasks: AtomicUsize,
     /// Notified when a permit or a background task ends.
     changed: Notify,
-    /// Background tasks run one at a time, in order: a rollback must not overtake the cancellation of its last statement.
+    /// Background tasks run one at a time, in order: a rollback must not overtake the cancellation of its
+    /// last statement.
     background_lock: Arc<tokio::sync::Mutex<()>>,
-    /// A background task failed: a cancelled statement may still run, or an abandoned transaction may still be open.
+    /// A background task failed: a cancelled statement may still run, or an abandoned transaction may still
+    /// be open.
     is_stuck: AtomicBool,
-    /// The server reported an abandoned transaction as already ended. Only its present holder may go on using the session.
+    /// The server reported an abandoned transaction as already ended. Only its present holder may go on using
+    /// the session.
     is_suspect: AtomicBool,
     /// Not to be used again, although the connection is open.
     is_unusable: AtomicBool,
@@ -294,8 +297,8 @@ impl Connection {
         .with_status(status)
     }
 
-    /// As [`classify`](Self::classify), for a statement with these limits: the server may notice first that the deadline has
-    /// passed.
+    /// As [`classify`](Self::classify), for a statement with these limits: the server may notice first that
+    /// the deadline has passed.
     pub(crate) fn classify_within(&self, status: &Status, limits: &Limits, phase: Phase) -> Error {
         let error = self.classify(status);
         let timed_out = match &error {

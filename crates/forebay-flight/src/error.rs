@@ -13,14 +13,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed. Each kind asks for a different reaction of the caller.
 ///
-/// Its text includes its causes. [`source`](std::error::Error::source) starts at the first cause that the text does not contain, so
-/// that a report of the whole chain says nothing twice. An error that came as a gRPC status has it as a source: a [`tonic::Status`] with
-/// the code, the details and the metadata, but without the message, which is part of this error's text.
+/// Its text includes its causes. [`source`](std::error::Error::source) starts at the first cause that the
+/// text does not contain, so that a report of the whole chain says nothing twice. An error that came as a
+/// gRPC status has it as a source: a [`tonic::Status`] with the code, the details and the metadata, but
+/// without the message, which is part of this error's text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pool had no connection in time, and the statement was not sent. Try again, hold connections for less time, or raise
-    /// `max_size`. If connecting fails, `cause` says why.
+    /// The pool had no connection in time, and the statement was not sent. Try again, hold connections for
+    /// less time, or raise `max_size`. If connecting fails, `cause` says why.
     PoolTimeout {
         /// How long the caller waited.
         waited: Duration,
@@ -28,8 +29,9 @@ pub enum Error {
         cause: Option<Arc<OpenError>>,
     },
 
-    /// The deadline passed. The server was asked to stop, unless nothing was sent yet. A statement that changes something may have
-    /// done so. Allow more time, or ask for less. If connecting fails, the phase says why.
+    /// The deadline passed. The server was asked to stop, unless nothing was sent yet. A statement that
+    /// changes something may have done so. Allow more time, or ask for less. If connecting fails, the phase
+    /// says why.
     QueryTimeout {
         /// The statement's timeout.
         after: Duration,
@@ -37,14 +39,15 @@ pub enum Error {
         phase: Phase,
     },
 
-    /// A [`CancelHandle`](crate::CancelHandle) cancelled it. If anything was sent, the server was asked to stop.
+    /// A [`CancelHandle`](crate::CancelHandle) cancelled it. If anything was sent, the server was asked to
+    /// stop.
     Cancelled {
         /// Whether the statement may have reached the server, and may have changed something.
         may_have_run: bool,
     },
 
-    /// The network failed, or the server broke off an answer. If `may_have_run` is false, try again. Otherwise the statement may have
-    /// been executed: try again only what may run twice.
+    /// The network failed, or the server broke off an answer. If `may_have_run` is false, try again.
+    /// Otherwise the statement may have been executed: try again only what may run twice.
     #[non_exhaustive]
     Transport {
         /// What happened.
@@ -55,8 +58,8 @@ pub enum Error {
         status: Option<Arc<Status>>,
     },
 
-    /// The connection of a session is gone, and with it the session's transaction, temporary tables, settings and prepared statements.
-    /// Take a new session and start again.
+    /// The connection of a session is gone, and with it the session's transaction, temporary tables, settings
+    /// and prepared statements. Take a new session and start again.
     #[non_exhaustive]
     SessionLost {
         /// What happened.
@@ -67,7 +70,8 @@ pub enum Error {
         status: Option<Arc<Status>>,
     },
 
-    /// The server refused the statement. The session is unchanged. Correct the statement, or what `code` points to.
+    /// The server refused the statement. The session is unchanged. Correct the statement, or what `code`
+    /// points to.
     #[non_exhaustive]
     Server {
         /// The kind of refusal.
@@ -78,13 +82,15 @@ pub enum Error {
         status: Option<Arc<Status>>,
     },
 
-    /// An option is invalid, or a message is larger than the options allow. Nothing was sent. Correct the option.
+    /// An option is invalid, or a message is larger than the options allow. Nothing was sent. Correct the
+    /// option.
     Config {
         /// Which option, its value, and what it may be.
         message: String,
     },
 
-    /// The batches to ingest ended in an error, or differ in their columns. Correct their source. What was sent before may be stored.
+    /// The batches to ingest ended in an error, or differ in their columns. Correct their source. What was
+    /// sent before may be stored.
     Input {
         /// The error of their source.
         message: String,
@@ -311,27 +317,16 @@ fn outcome(may_have_run: bool) -> &'static str {
     if may_have_run { " (the statement may have been executed)" } else { " (the statement was not sent)" }
 }
 
-/// A code as gRPC spells it.
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+/// A code as gRPC spells it: `INVALID_ARGUMENT`.
+fn name(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
     }
+    name
 }
 
 /// What a statement was doing when its time was up.
@@ -340,7 +335,8 @@ fn name(code: Code) -> &'static str {
 pub enum Phase {
     /// It had no connection yet: nothing was sent.
     Acquire {
-        /// Why the last attempt to connect failed, if none has succeeded since. None: all connections were in use.
+        /// Why the last attempt to connect failed, if none has succeeded since. None: all connections were in
+        /// use.
         cause: Option<Arc<OpenError>>,
     },
     /// The server was executing it.
@@ -399,8 +395,9 @@ mod tests {
             Error::session_lost("connection reset", false).to_string(),
             "the session is lost: connection reset (the statement was not sent); start again with a new session"
         );
-        let server = Error::server(Code::Internal, "no such table: t");
-        assert_eq!(server.to_string(), "the server answered INTERNAL: no such table: t");
+        let server = |code| Error::server(code, "no such table: t").to_string();
+        assert_eq!(server(Code::Internal), "the server answered INTERNAL: no such table: t");
+        assert_eq!(server(Code::InvalidArgument), "the server answered INVALID_ARGUMENT: no such table: t");
     }
 
     #[test]

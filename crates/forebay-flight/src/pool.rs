@@ -31,7 +31,8 @@ use connector::Connector;
 pub use pooled::{AsyncSessionHandle, PooledConnection};
 use session_budget::SessionBudget;
 
-/// A pool of sessions on one Flight SQL server. Statements of different callers run in parallel, each on a session of its own.
+/// A pool of sessions on one Flight SQL server. Statements of different callers run in parallel, each on a
+/// session of its own.
 ///
 /// A clone is another handle to the same pool. Its connections are closed with the last handle.
 ///
@@ -87,8 +88,8 @@ impl AsyncFlightSQLPool {
     /// A pool with these settings. Waits for the first connection, unless `min_idle` is zero.
     ///
     /// # Errors
-    /// [`Error::Config`] if the endpoint or a setting is invalid, or there is no tokio runtime. [`Error::Transport`] if the server cannot
-    /// be reached. [`Error::Server`] if it refuses the credentials.
+    /// [`Error::Config`] if the endpoint or a setting is invalid, or there is no tokio runtime.
+    /// [`Error::Transport`] if the server cannot be reached. [`Error::Server`] if it refuses the credentials.
     ///
     /// # Cancel safety
     /// Dropping it closes the connections.
@@ -171,8 +172,8 @@ impl AsyncFlightSQLPool {
         .await
     }
 
-    /// Takes a session for one caller that needs it for several statements: transactions, temporary tables, settings, prepared
-    /// statements. It goes back to the pool when it is dropped.
+    /// Takes a session for one caller that needs it for several statements: transactions, temporary tables,
+    /// settings, prepared statements. It goes back to the pool when it is dropped.
     ///
     /// # Errors
     /// [`Error::PoolTimeout`] if none is free in time, [`Error::Closed`] if the pool is closed.
@@ -221,7 +222,8 @@ impl AsyncFlightSQLPool {
         &self.inner.config
     }
 
-    /// Serves no more callers, and waits at most `wait` until every connection is back and closed. Returns whether they are.
+    /// Serves no more callers, and waits at most `wait` until every connection is back and closed. Returns
+    /// whether they are.
     ///
     /// # Cancel safety
     /// Dropping it stops the wait, not the closing. It can be called again.
@@ -264,7 +266,8 @@ pub struct PoolStatus {
     pub idle: usize,
     /// Connections that callers hold.
     pub in_use: usize,
-    /// Connections that are being cleaned for the next caller: a transaction is rolled back, a statement is cancelled.
+    /// Connections that are being cleaned for the next caller: a transaction is rolled back, a statement is
+    /// cancelled.
     pub cleaning: usize,
     /// Connections that are being opened.
     pub opening: usize,

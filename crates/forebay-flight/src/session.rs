@@ -19,7 +19,7 @@ mod execution;
 mod options;
 pub(crate) mod transaction;
 
-pub use catalog::TableFilter;
+pub use catalog::{TableFilter, TableName};
 pub use options::OptionValue;
 pub use transaction::AsyncTransaction;
 
@@ -28,9 +28,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One session: one TCP connection that is never replaced by another.
 ///
-/// [`connect`](Self::connect) opens one for a program without a pool. The sessions of a pool deref to it. Statements run one after
-/// another, so all methods take `&mut self`. Once its connection is gone, every call fails with
-/// [`SessionLost`](Error::SessionLost).
+/// [`connect`](Self::connect) opens one for a program without a pool. The sessions of a pool deref to it.
+/// Statements run one after another, so all methods take `&mut self`. Once its connection is gone, every call
+/// fails with [`SessionLost`](Error::SessionLost).
 ///
 /// # Errors
 /// See [`Error`].
@@ -66,8 +66,8 @@ impl AsyncSession {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid endpoint or without a tokio runtime, [`Error::Transport`] if the server cannot be reached,
-    /// [`Error::Server`] if it refuses the credentials.
+    /// [`Error::Config`] for an invalid endpoint or without a tokio runtime, [`Error::Transport`] if the
+    /// server cannot be reached, [`Error::Server`] if it refuses the credentials.
     ///
     /// # Cancel safety
     /// Dropping it closes the connection.
@@ -233,7 +233,8 @@ impl AsyncSession {
     }
 }
 
-/// Closes the session on the server in the background, if that is supported: otherwise the server may keep it for long.
+/// Closes the session on the server in the background, if that is supported: otherwise the server may keep it
+/// for long.
 impl Drop for AsyncSession {
     fn drop(&mut self) {
         if !self.is_closed && self.can_be_closed() {

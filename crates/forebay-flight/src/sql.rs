@@ -1,7 +1,7 @@
 //! What a statement does, decided by its words: whether it may run twice, and what it leaves in its session.
 //!
-//! This is a lexer without a grammar, since every server has its own. A statement counts as read-only only if nothing in it is in
-//! doubt. A doubt costs a retry; a mistake would run an `INSERT` twice.
+//! This is a lexer without a grammar, since every server has its own. A statement counts as read-only only if
+//! nothing in it is in doubt. A doubt costs a retry; a mistake would run an `INSERT` twice.
 
 mod effects;
 mod lexer;
@@ -17,7 +17,8 @@ use words::{Word, dialects, words};
 pub(crate) struct StatementTraits {
     /// It certainly changes nothing, and may run twice.
     pub(crate) is_read_only: bool,
-    /// It may change what later statements of the session see: settings, temporary tables, the current schema.
+    /// It may change what later statements of the session see: settings, temporary tables, the current
+    /// schema.
     pub(crate) alters_session: bool,
     /// A statement of it may begin a transaction, even if another ends it: it may fail in between.
     pub(crate) begins: bool,

@@ -15,8 +15,8 @@ use crate::session::AsyncSession;
 /// How long closing a dropped client may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One connection to a Flight SQL server: one session, whose statements run one after another. It derefs to [`Session`], which has the
-/// methods.
+/// One connection to a Flight SQL server: one session, whose statements run one after another. It derefs to
+/// [`Session`], which has the methods.
 ///
 /// ```
 /// # use flight_local::{Config, FlightLocal};
@@ -59,7 +59,8 @@ impl FlightSQLClient {
         Ok(Self { session: Some(Session::own(session, thread)) })
     }
 
-    /// Ends the session, on the server too if it supports that. Dropping the client does the same in the background.
+    /// Ends the session, on the server too if it supports that. Dropping the client does the same in the
+    /// background.
     ///
     /// # Errors
     /// None at present: a server that does not answer is ignored.

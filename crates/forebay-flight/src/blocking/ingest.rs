@@ -11,8 +11,8 @@ use crate::error::Result;
 /// How many batches may wait for the connection.
 const QUEUED: usize = 2;
 
-/// Runs `load` with a stream of the iterator's batches. The iterator runs on this thread, and may block it. `load` runs on another,
-/// where its deadline is kept.
+/// Runs `load` with a stream of the iterator's batches. The iterator runs on this thread, and may block it.
+/// `load` runs on another, where its deadline is kept.
 pub(super) fn ingest_from<B, E, T, F>(
     thread: &RuntimeThread,
     batches: B,
@@ -30,7 +30,7 @@ where
         let batches = batches.into_iter().map(|batch| Some(batch.map_err(Into::into)));
         for batch in batches.chain([None]) {
             if thread.block_on(send.send(batch)).is_err() {
-                // Anonymous wants more of them.
+                // The load has ended.
                 return;
             }
         }

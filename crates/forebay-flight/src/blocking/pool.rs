@@ -19,9 +19,11 @@ use crate::statement::{Ingest, QueryOptions, QueryResult, UpdateResult};
 /// How long closing a dropped pool may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A pool of sessions on one Flight SQL server, for threads. Each method does the same as that of [`AsyncFlightSQLPool`], and blocks.
+/// A pool of sessions on one Flight SQL server, for threads. Each method does the same as that of
+/// [`AsyncFlightSQLPool`], and blocks.
 ///
-/// A clone is another handle to the same pool. With the last handle, its connections are closed and its thread ends, in the background.
+/// A clone is another handle to the same pool. With the last handle, its connections are closed and its
+/// thread ends, in the background.
 ///
 /// ```
 /// # use flight_local::{Config, FlightLocal};
@@ -179,7 +181,8 @@ impl FlightSQLPool {
         self.inner.pool.config()
     }
 
-    /// Serves no more callers, and waits at most `wait` until every connection is back and closed. Returns whether they are.
+    /// Serves no more callers, and waits at most `wait` until every connection is back and closed. Returns
+    /// whether they are.
     pub fn drain(&self, wait: Duration) -> bool {
         self.block_on(self.inner.pool.drain(wait))
     }

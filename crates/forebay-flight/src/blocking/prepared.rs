@@ -10,8 +10,8 @@ use super::runtime_thread::RuntimeThread;
 use crate::error::Result;
 use crate::statement::{AsyncPreparedQuery, QueryOptions, QueryResult, UpdateResult};
 
-/// A statement that the server has prepared in one session. It may be a query or an update. Each method does the same as that of
-/// [`AsyncPreparedQuery`], and blocks.
+/// A statement that the server has prepared in one session. It may be a query or an update. Each method does
+/// the same as that of [`AsyncPreparedQuery`], and blocks.
 ///
 /// # Errors
 /// See [`Error`](crate::Error).

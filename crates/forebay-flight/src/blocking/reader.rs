@@ -9,9 +9,11 @@ use super::runtime_thread::RuntimeThread;
 use crate::error::Result;
 use crate::statement::QueryStream;
 
-/// The rows of a query, as the server sends them: an iterator over batches. The schema is known before the first.
+/// The rows of a query, as the server sends them: an iterator over batches. The schema is known before the
+/// first.
 ///
-/// Dropping it before its end cancels the statement on the server. A reader of a pool holds its connection until its end.
+/// Dropping it before its end cancels the statement on the server. A reader of a pool holds its connection
+/// until its end.
 #[derive(Debug)]
 pub struct QueryReader<'a> {
     // Before the thread, which may end with it.

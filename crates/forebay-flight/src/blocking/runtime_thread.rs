@@ -71,7 +71,8 @@ impl RuntimeThread {
         let parker = Parked::here();
         let waker = Waker::from(Arc::clone(&parker.0));
         let mut context = Context::from_waker(&waker);
-        // Without tokio's budget. Inside a task of another runtime it would be that task's, which is never renewed here.
+        // Without tokio's budget. Inside a task of another runtime it would be that task's, which is never
+        // renewed here.
         let mut future = pin!(tokio::task::unconstrained(future));
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {

@@ -17,7 +17,7 @@ use super::runtime_thread::RuntimeThread;
 use super::transaction::Transaction;
 use crate::error::Result;
 use crate::pool::AsyncSessionHandle;
-use crate::session::{AsyncSession, OptionValue, TableFilter};
+use crate::session::{AsyncSession, OptionValue, TableFilter, TableName};
 use crate::statement::{Ingest, QueryOptions, QueryResult, UpdateResult};
 
 /// One session on the server, for one thread at a time. [`FlightSQLClient`](crate::FlightSQLClient) and
@@ -117,9 +117,10 @@ impl Session {
 
     /// Loads batches into a table, as fast as the server takes them. The iterator runs on this thread.
     ///
-    /// The deadline or a cancellation stops the load on the server, whatever the iterator does. This call returns the error once the
-    /// iterator has returned its next batch: a thread cannot leave an iterator that blocks. An iterator that may block for long
-    /// should check the time itself, or [`CancelHandle::is_cancelled`](crate::CancelHandle::is_cancelled).
+    /// The deadline or a cancellation stops the load on the server, whatever the iterator does. This call
+    /// returns the error once the iterator has returned its next batch: a thread cannot leave an iterator
+    /// that blocks. An iterator that may block for long should check the time itself, or
+    /// [`CancelHandle::is_cancelled`](crate::CancelHandle::is_cancelled).
     pub fn ingest<B, E>(&mut self, ingest: Ingest, batches: B) -> Result<UpdateResult>
     where
         B: IntoIterator<Item = Result<RecordBatch, E>>,
@@ -142,7 +143,8 @@ impl Session {
         Ok(Transaction::new(self))
     }
 
-    /// Begins a transaction. Prefer [`begin`](Self::begin), whose guard rolls back a transaction that is not committed.
+    /// Begins a transaction. Prefer [`begin`](Self::begin), whose guard rolls back a transaction that is not
+    /// committed.
     pub fn begin_transaction(&mut self) -> Result<()> {
         self.block_on(async |session| session.begin_transaction().await)
     }
@@ -182,54 +184,27 @@ impl Session {
     }
 
     /// The columns of a table's primary key.
-    pub fn primary_keys(
-        &mut self,
-        catalog: Option<&str>,
-        schema: Option<&str>,
-        table: &str,
-    ) -> Result<QueryResult> {
-        self.block_on(async |session| session.primary_keys(catalog, schema, table).await)
+    pub fn primary_keys<'a>(&mut self, table: impl Into<TableName<'a>>) -> Result<QueryResult> {
+        self.block_on(async |session| session.primary_keys(table).await)
     }
 
     /// The columns of other tables that refer to this table's primary key.
-    pub fn exported_keys(
-        &mut self,
-        catalog: Option<&str>,
-        schema: Option<&str>,
-        table: &str,
-    ) -> Result<QueryResult> {
-        self.block_on(async |session| session.exported_keys(catalog, schema, table).await)
+    pub fn exported_keys<'a>(&mut self, table: impl Into<TableName<'a>>) -> Result<QueryResult> {
+        self.block_on(async |session| session.exported_keys(table).await)
     }
 
     /// The columns of this table that refer to the primary keys of others.
-    pub fn imported_keys(
-        &mut self,
-        catalog: Option<&str>,
-        schema: Option<&str>,
-        table: &str,
-    ) -> Result<QueryResult> {
-        self.block_on(async |session| session.imported_keys(catalog, schema, table).await)
+    pub fn imported_keys<'a>(&mut self, table: impl Into<TableName<'a>>) -> Result<QueryResult> {
+        self.block_on(async |session| session.imported_keys(table).await)
     }
 
-    /// The columns of the foreign table that refer to the primary key of the parent table.
-    pub fn cross_reference(
+    /// The columns of the table `foreign` that refer to the primary key of the table `parent`.
+    pub fn cross_reference<'a>(
         &mut self,
-        parent_catalog: Option<&str>,
-        parent_schema: Option<&str>,
-        parent_table: &str,
-        foreign_catalog: Option<&str>,
-        foreign_schema: Option<&str>,
-        foreign_table: &str,
+        parent: impl Into<TableName<'a>>,
+        foreign: impl Into<TableName<'a>>,
     ) -> Result<QueryResult> {
-        let (session, thread) = self.parts();
-        thread.block_on(session.cross_reference(
-            parent_catalog,
-            parent_schema,
-            parent_table,
-            foreign_catalog,
-            foreign_schema,
-            foreign_table,
-        ))
+        self.block_on(async |session| session.cross_reference(parent, foreign).await)
     }
 
     /// The server's data types: all, or the one with this number.
@@ -252,7 +227,8 @@ impl Session {
         self.block_on(async |session| session.options().await)
     }
 
-    /// Runs a Flight action of the server that this crate does not know, and returns the bodies of its results.
+    /// Runs a Flight action of the server that this crate does not know, and returns the bodies of its
+    /// results.
     pub fn action(
         &mut self,
         kind: &str,
@@ -280,8 +256,9 @@ impl fmt::Debug for Session {
     }
 }
 
-/// A session of a pool, held by one thread. It derefs to [`Session`], and goes back to the pool when it is dropped. The pool then rolls
-/// back an open transaction, and closes a session with changed settings or temporary tables.
+/// A session of a pool, held by one thread. It derefs to [`Session`], and goes back to the pool when it is
+/// dropped. The pool then rolls back an open transaction, and closes a session with changed settings or
+/// temporary tables.
 #[derive(Debug)]
 pub struct SessionHandle(Session);
 

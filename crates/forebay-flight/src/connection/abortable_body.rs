@@ -1,8 +1,9 @@
 //! A request body that can be aborted.
 //!
-//! Dropping a call ends it only until its answer has begun. After that, hyper goes on sending the body. A server made with tonic
-//! also takes a cancelled call for one whose data has ended, and stores the part that it has received. A body that fails resets the
-//! call with an error at any time, and no server mistakes that for the end of the data.
+//! Dropping a call ends it only until its answer has begun. After that, hyper goes on sending the body. A
+//! server made with tonic also takes a cancelled call for one whose data has ended, and stores the part that
+//! it has received. A body that fails resets the call with an error at any time, and no server mistakes that
+//! for the end of the data.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,7 +18,8 @@ use parking_lot::Mutex;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Aborts a body. One clone travels in the request's extensions to [`Transport`](super::transport::Transport), which wraps the body.
+/// Aborts a body. One clone travels in the request's extensions to
+/// [`Transport`](super::transport::Transport), which wraps the body.
 #[derive(Clone, Default)]
 pub(crate) struct AbortHandle(Arc<Inner>);
 
@@ -36,7 +38,8 @@ impl AbortHandle {
         Body::new(AbortableBody(self.clone()))
     }
 
-    /// Aborts the body, and drops it even if the server reads no more of it. Returns false if all of it was sent before.
+    /// Aborts the body, and drops it even if the server reads no more of it. Returns false if all of it was
+    /// sent before.
     pub(crate) fn abort(&self) -> bool {
         self.0.is_aborted.store(true, Ordering::SeqCst);
         // If it is being polled, that poll sees the flag.

@@ -14,7 +14,8 @@ use super::Connection;
 use crate::error::Error;
 
 impl Connection {
-    /// Runs `task` in the background, after those spawned before it. It returns whether the session can be used afterwards.
+    /// Runs `task` in the background, after those spawned before it. It returns whether the session can be
+    /// used afterwards.
     pub(crate) fn spawn_background(self: &Arc<Self>, task: impl Future<Output = bool> + Send + 'static) {
         self.background_tasks.fetch_add(1, Ordering::AcqRel);
         let guard = BackgroundTask { connection: Arc::clone(self), succeeded: false };
@@ -60,8 +61,8 @@ impl Connection {
         }
     }
 
-    /// Waits, at most for the quarantine, until a stuck session answers, and rolls back what could not be rolled back before.
-    /// Returns whether the session can be used.
+    /// Waits, at most for the quarantine, until a stuck session answers, and rolls back what could not be
+    /// rolled back before. Returns whether the session can be used.
     ///
     /// # Cancel safety
     /// Dropping it leaves the session stuck.

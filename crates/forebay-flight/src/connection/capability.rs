@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use tonic::{Code, Status};
 
-/// Whether a server supports an optional call. Found out by trying, since a server may list an action and still refuse it. The result
-/// is remembered, so that an unsupported call is tried once, or twice if the first refusal is ambiguous.
+/// Whether a server supports an optional call. Found out by trying, since a server may list an action and
+/// still refuse it. The result is remembered, so that an unsupported call is tried once, or twice if the
+/// first refusal is ambiguous.
 #[derive(Debug, Default)]
 pub(crate) struct Capability(AtomicU8);
 
@@ -38,8 +39,8 @@ impl Capability {
         }
     }
 
-    /// For an action on one object, which may be the reason for the refusal: unless the server says that it does not know the
-    /// action, only the second refusal counts.
+    /// For an action on one object, which may be the reason for the refusal: unless the server says that it
+    /// does not know the action, only the second refusal counts.
     pub(crate) fn record_object_refusal(&self, status: &Status) {
         if status.code() != Code::Unimplemented
             && is_refusal(status)
@@ -50,8 +51,8 @@ impl Capability {
         self.record_refusal(status);
     }
 
-    /// For an action that has a fallback. Returns whether to use the fallback now. Only a server that says that it does not know the
-    /// action is not asked again: any other refusal may be about this one moment.
+    /// For an action that has a fallback. Returns whether to use the fallback now. Only a server that says
+    /// that it does not know the action is not asked again: any other refusal may be about this one moment.
     pub(crate) fn use_fallback(&self, action: &str, status: &Status) -> bool {
         if is_unknown_action(action, status) {
             self.record_refusal(status);
@@ -59,8 +60,8 @@ impl Capability {
         is_refusal(status) && !self.has_worked()
     }
 
-    /// For a method of the service itself. Only `UNIMPLEMENTED` says that it is missing. Any other answer may be about the
-    /// statement, which must not be sent again.
+    /// For a method of the service itself. Only `UNIMPLEMENTED` says that it is missing. Any other answer may
+    /// be about the statement, which must not be sent again.
     pub(crate) fn record_method_refusal(&self, status: &Status) {
         if status.code() == Code::Unimplemented {
             self.record_refusal(status);
@@ -68,14 +69,15 @@ impl Capability {
     }
 }
 
-/// Whether the server does not know the action, or does not allow it. Servers built on arrow-rs answer `INVALID_ARGUMENT` for an
-/// action that they do not know, not `UNIMPLEMENTED`.
+/// Whether the server does not know the action, or does not allow it. Servers built on arrow-rs answer
+/// `INVALID_ARGUMENT` for an action that they do not know, not `UNIMPLEMENTED`.
 fn is_refusal(status: &Status) -> bool {
     std::error::Error::source(status).is_none()
         && matches!(status.code(), Code::Unimplemented | Code::InvalidArgument | Code::PermissionDenied)
 }
 
-/// Whether the server says that it has no such action. The words matter only where the code alone is ambiguous.
+/// Whether the server says that it has no such action. The words matter only where the code alone is
+/// ambiguous.
 fn is_unknown_action(action: &str, status: &Status) -> bool {
     match status.code() {
         Code::Unimplemented => true,

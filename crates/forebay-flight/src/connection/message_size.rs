@@ -7,7 +7,8 @@ use tonic::{Request, Status};
 
 use super::{Connection, timed};
 
-/// A message above the limit. Checked before anything is sent: afterwards one sees only a call that broke off.
+/// A message above the limit. Checked before anything is sent: afterwards one sees only a call that broke
+/// off.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a message of {size} bytes, where {limit} may be sent: raise ConnectOptions::max_message_size, or send less at once"

@@ -100,8 +100,8 @@ impl ConnectOptions {
         self
     }
 
-    /// Logs in with a user name and a password. A handshake exchanges them for a token; if the server has no handshake, they are sent
-    /// with every call.
+    /// Logs in with a user name and a password. A handshake exchanges them for a token; if the server has no
+    /// handshake, they are sent with every call.
     #[must_use]
     pub fn basic(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.auth = Auth::Basic { user: user.into(), password: password.into() };
@@ -135,7 +135,8 @@ impl ConnectOptions {
         Ok(self)
     }
 
-    /// Sends this cookie from the first call on. Each connection stores the cookies that the server sets for itself.
+    /// Sends this cookie from the first call on. Each connection stores the cookies that the server sets for
+    /// itself.
     #[must_use]
     pub fn cookie(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.cookies.insert(name.into(), value.into());
@@ -149,9 +150,9 @@ impl ConnectOptions {
         self
     }
 
-    /// Sends an HTTP/2 ping over a silent connection at this interval, and closes it after `timeout` without an answer. Default: no
-    /// pings, since many gRPC servers close connections that ping more often than every five minutes. TCP notices a dead host
-    /// without them.
+    /// Sends an HTTP/2 ping over a silent connection at this interval, and closes it after `timeout` without
+    /// an answer. Default: no pings, since many gRPC servers close connections that ping more often than
+    /// every five minutes. TCP notices a dead host without them.
     #[must_use]
     pub fn keep_alive(mut self, interval: Option<Duration>, timeout: Duration) -> Self {
         self.keep_alive = interval;
@@ -159,7 +160,8 @@ impl ConnectOptions {
         self
     }
 
-    /// The largest messages to receive and to send, in bytes. Default 256 MiB each. A message holds one batch.
+    /// The largest messages to receive and to send, in bytes. Default 256 MiB each. A message holds one
+    /// batch.
     #[must_use]
     pub fn max_message_size(mut self, received: usize, sent: usize) -> Self {
         self.max_decoding = received;
@@ -167,17 +169,18 @@ impl ConnectOptions {
         self
     }
 
-    /// How many bytes of a result a server may send ahead of its reader. Default 4 MiB. Raise it for distant servers; lower it to
-    /// hold a server closer to a slow reader.
+    /// How many bytes of a result a server may send ahead of its reader. Default 4 MiB. Raise it for distant
+    /// servers; lower it to hold a server closer to a slow reader.
     #[must_use]
     pub fn read_ahead(mut self, bytes: u32) -> Self {
         self.window = bytes;
         self
     }
 
-    /// Whether to send the credentials, headers, cookies and the client's certificate also to other hosts that a server names as the
-    /// locations of a result. Default: no, they get only the result's ticket. Set it for a cluster whose nodes check credentials.
-    /// A client of a server with TLS never connects to a location without TLS, with either setting.
+    /// Whether to send the credentials, headers, cookies and the client's certificate also to other hosts
+    /// that a server names as the locations of a result. Default: no, they get only the result's ticket. Set
+    /// it for a cluster whose nodes check credentials. A client of a server with TLS never connects to a
+    /// location without TLS, with either setting.
     #[must_use]
     pub fn credentials_to_other_hosts(mut self, allow: bool) -> Self {
         self.credentials_to_other_hosts = allow;
@@ -190,7 +193,8 @@ impl ConnectOptions {
         &self.endpoint
     }
 
-    /// The options for a location of a result. The server chooses the location, so another host gets no credentials by default.
+    /// The options for a location of a result. The server chooses the location, so another host gets no
+    /// credentials by default.
     pub(crate) fn for_location(&self, endpoint: Endpoint) -> Result<Self> {
         if self.endpoint.is_tls() && !endpoint.is_tls() {
             return Err(Error::protocol(format!("the location {endpoint} of a result has no TLS")));
@@ -206,7 +210,8 @@ impl ConnectOptions {
         Ok(Self { auth, identity: None, headers, cookies, ..there })
     }
 
-    /// How long all of an open may take: connecting, logging in and the first ping have the timeout each, plus one to spare.
+    /// How long all of an open may take: connecting, logging in and the first ping have the timeout each,
+    /// plus one to spare.
     pub(crate) fn open_timeout(&self) -> Duration {
         self.connect_timeout.saturating_mul(4)
     }

@@ -9,8 +9,8 @@ use super::Connection;
 use crate::error::{Error, Phase, Result};
 use crate::statement::limits::Limits;
 
-/// Permission to send something in a session. Granted by [`Connection::permit`], once no background task is left. The session is
-/// not idle until the permit is dropped.
+/// Permission to send something in a session. Granted by [`Connection::permit`], once no background task is
+/// left. The session is not idle until the permit is dropped.
 #[derive(Debug)]
 pub(crate) struct StatementPermit {
     connection: Arc<Connection>,
@@ -53,7 +53,8 @@ impl Drop for StatementPermit {
 }
 
 impl Connection {
-    /// Waits until no background task is left. Fails if the session was given back since `checkout_generation`.
+    /// Waits until no background task is left. Fails if the session was given back since
+    /// `checkout_generation`.
     ///
     /// # Cancel safety
     /// Dropping it changes nothing.
@@ -63,7 +64,8 @@ impl Connection {
         limits: &Limits,
     ) -> Result<StatementPermit> {
         loop {
-            // Counted before the checks: if the session is given back meanwhile, either this sees it or the pool sees the count.
+            // Counted before the checks: if the session is given back meanwhile, either this sees it or the
+            // pool sees the count.
             let permit = StatementPermit::take(self);
             if !self.is_usable() {
                 return Err(lost("its connection is closed, or given up"));

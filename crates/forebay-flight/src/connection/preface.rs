@@ -1,6 +1,6 @@
-//! The server's connection preface. In HTTP/2 each side begins with a SETTINGS frame, and hyper does not report when the server's
-//! has arrived. Without this check, a port that never answers, or one that speaks TLS, would count as a connection until its first
-//! call.
+//! The server's connection preface. In HTTP/2 each side begins with a SETTINGS frame, and hyper does not
+//! report when the server's has arrived. Without this check, a port that never answers, or one that speaks
+//! TLS, would count as a connection until its first call.
 
 use std::io;
 use std::pin::Pin;

@@ -1,8 +1,9 @@
 //! One TCP connection that speaks HTTP/2, and nothing that would open a second one.
 //!
-//! A tonic channel reconnects by itself when its connection breaks. In Flight SQL that would be another session, without the
-//! caller's transaction and temporary tables. So this is hyper's connection itself, which ends for good. There is also no queue and
-//! no task between caller and connection, so a call is faster.
+//! A tonic channel reconnects by itself when its connection breaks. In Flight SQL that would be another
+//! session, without the caller's transaction and temporary tables. So this is hyper's connection itself,
+//! which ends for good. There is also no queue and no task between caller and connection, so a call is
+//! faster.
 
 use std::fmt;
 use std::future::Future;
@@ -64,7 +65,8 @@ impl Transport {
         monitor: ConnectionMonitor,
     ) -> Result<Self> {
         let limit = options.connect_timeout;
-        // Boxed: a handshake is twenty kilobytes of state, which every future that waits for it would contain.
+        // Boxed: a handshake is twenty kilobytes of state, which every future that waits for it would
+        // contain.
         let connecting = Box::pin(async {
             let endpoint = &options.endpoint;
             let socket = TcpStream::connect((endpoint.host(), endpoint.port())).await;

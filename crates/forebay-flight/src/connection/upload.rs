@@ -15,15 +15,16 @@ use tonic::Status;
 use super::abortable_body::AbortHandle;
 use super::{Connection, first_of, timed};
 
-/// How long an aborted call may take to end: its body fails once the server has read what is already on its way.
+/// How long an aborted call may take to end: its body fails once the server has read what is already on its
+/// way.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Connection {
     /// Sends data. Returns the server's first answer once it has sent all of them.
     ///
     /// # Cancel safety
-    /// Dropping it aborts the call. If all of the data is sent, the call is cancelled. Otherwise its body fails, which no server
-    /// mistakes for the end of the data.
+    /// Dropping it aborts the call. If all of the data is sent, the call is cancelled. Otherwise its body
+    /// fails, which no server mistakes for the end of the data.
     pub(crate) fn put(
         &self,
         data: impl Stream<Item = FlightData> + Send + 'static,

@@ -16,27 +16,30 @@ use crate::error::{Error, Result};
 pub struct PoolConfig {
     /// The connections opened at the start, and kept ready. Default 1.
     pub min_idle: usize,
-    /// The most connections: in use, ready and opening. Default: twice the processors, at least 4 and at most 16.
+    /// The most connections: in use, ready and opening. Default: twice the processors, at least 4 and at most
+    /// 16.
     pub max_size: usize,
     /// How long a caller waits for a connection, in milliseconds. Default 30,000.
     pub acquire_timeout_ms: u64,
-    /// How long a connection may be idle before it is closed, down to `min_idle`, in milliseconds. Default 300,000; 0 keeps them.
+    /// How long a connection may be idle before it is closed, down to `min_idle`, in milliseconds. Default
+    /// 300,000; 0 keeps them.
     pub idle_ttl_ms: u64,
-    /// The query that checks whether a session answers. It runs once for each new connection, and after a failure. Default `SELECT 1`.
+    /// The query that checks whether a session answers. It runs once for each new connection, and after a
+    /// failure. Default `SELECT 1`.
     pub healthcheck_sql: String,
     /// How long a statement may take, from the call to its last row, in milliseconds. Default: no limit.
     pub default_query_timeout_ms: Option<u64>,
-    /// Whether a read-only statement runs a second time, on another connection, if the first fails before it has returned anything.
-    /// Default: yes.
+    /// Whether a read-only statement runs a second time, on another connection, if the first fails before it
+    /// has returned anything. Default: yes.
     pub retry_on_failure: bool,
-    /// The most sessions of this pool on the server, including those that still run a cancelled statement and those that the server
-    /// keeps after their end. Default: twice `max_size`.
+    /// The most sessions of this pool on the server, including those that still run a cancelled statement and
+    /// those that the server keeps after their end. Default: twice `max_size`.
     pub session_budget: Option<usize>,
-    /// How long a session whose cancelled statement does not stop stays in quarantine, until it answers again, in milliseconds.
-    /// Default 30,000.
+    /// How long a session whose cancelled statement does not stop stays in quarantine, until it answers
+    /// again, in milliseconds. Default 30,000.
     pub quarantine_ms: u64,
-    /// How long the server keeps a session after its connection is closed, in milliseconds. It counts in the budget until then.
-    /// Default 0.
+    /// How long the server keeps a session after its connection is closed, in milliseconds. It counts in the
+    /// budget until then. Default 0.
     pub session_linger_ms: u64,
 }
 

@@ -30,8 +30,9 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Connects, and makes sure that the server has a session for the connection. A server creates it with the first call, and may
-    /// have none left. A connection without a session would be lent again and again, and fail every statement.
+    /// Connects, and makes sure that the server has a session for the connection. A server creates it with
+    /// the first call, and may have none left. A connection without a session would be lent again and again,
+    /// and fail every statement.
     ///
     /// # Cancel safety
     /// Dropping it closes the session in the background.
@@ -60,7 +61,8 @@ impl Connector {
         Err(Error::transport(format!("no session at {}: {reason}", self.server.options.endpoint), false))
     }
 
-    /// Waits for a session that still runs a cancelled statement. If it answers again, it is kept for the pool's next open.
+    /// Waits for a session that still runs a cancelled statement. If it answers again, it is kept for the
+    /// pool's next open.
     async fn quarantine(&self, mut session: AsyncSession) -> Option<AsyncSession> {
         let recovery = async {
             let connection = Arc::clone(&session.connection);

@@ -11,8 +11,9 @@ use super::connector::Connector;
 use crate::connection::Endpoint;
 use crate::session::AsyncSession;
 
-/// A connection of a pool, with its session, to which it derefs. It goes back to the pool when it is dropped. The pool then rolls back an
-/// open transaction, and closes a session with changed settings or temporary tables.
+/// A connection of a pool, with its session, to which it derefs. It goes back to the pool when it is dropped.
+/// The pool then rolls back an open transaction, and closes a session with changed settings or temporary
+/// tables.
 pub struct PooledConnection<'a> {
     /// There until it is dropped or made owned.
     checkout: Option<Checkout<'a, Connector>>,

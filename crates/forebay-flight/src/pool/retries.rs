@@ -15,7 +15,8 @@ impl Retries {
         Self { may_repeat, unsent: max_size + 1 }
     }
 
-    /// Returns the error, unless the statement may be sent again. `is_begun`: the caller has got a part of the result.
+    /// Returns the error, unless the statement may be sent again. `is_begun`: the caller has got a part of
+    /// the result.
     pub(crate) fn allow(&mut self, error: Error, is_begun: bool) -> Result<()> {
         if !error.is_connection_failure() {
             return Err(error);

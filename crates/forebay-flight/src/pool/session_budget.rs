@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 
 use crate::session::AsyncSession;
 
-/// The sessions of one pool on its server. A connection counts from before it is opened until the server has probably forgotten its
-/// session. A session that left the pool and answers again waits here for the pool's next open, so a statement that cannot be
-/// stopped costs the server no additional session.
+/// The sessions of one pool on its server. A connection counts from before it is opened until the server has
+/// probably forgotten its session. A session that left the pool and answers again waits here for the pool's
+/// next open, so a statement that cannot be stopped costs the server no additional session.
 #[derive(Debug)]
 pub(crate) struct SessionBudget {
     limit: usize,

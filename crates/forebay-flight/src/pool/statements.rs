@@ -44,7 +44,8 @@ impl AsyncFlightSQLPool {
         }
     }
 
-    /// Runs a statement that changes something and returns rows, such as `INSERT ... RETURNING`. It never runs twice.
+    /// Runs a statement that changes something and returns rows, such as `INSERT ... RETURNING`. It never
+    /// runs twice.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query). It may have been executed.
@@ -52,7 +53,8 @@ impl AsyncFlightSQLPool {
         self.query_with_options(sql, QueryOptions::new().with_retry(false)).await
     }
 
-    /// Runs a query, and returns its result as the server sends it. The stream holds its connection until its end.
+    /// Runs a query, and returns its result as the server sends it. The stream holds its connection until its
+    /// end.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -127,10 +129,12 @@ impl AsyncFlightSQLPool {
         self.update_with_options(sql, QueryOptions::new().with_params(batch)).await
     }
 
-    /// Loads batches into a table, as fast as the server takes them. All batches must have the schema of the first.
+    /// Loads batches into a table, as fast as the server takes them. All batches must have the schema of the
+    /// first.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error). [`Error::Input`] if the batches themselves end in an error. What was sent before may be stored.
+    /// See [`Error`](crate::Error). [`Error::Input`] if the batches themselves end in an error. What was sent
+    /// before may be stored.
     ///
     /// # Cancel safety
     /// As [`update`](Self::update).

@@ -27,6 +27,36 @@ pub struct TableFilter {
     pub with_columns: bool,
 }
 
+/// The name of one table. A table's bare name converts into it.
+///
+/// ```
+/// use forebay_flight::TableName;
+///
+/// let bare = TableName::from("city");
+/// let full = TableName { schema: Some("main"), ..bare };
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableName<'a> {
+    /// The catalog. Default: the server's choice.
+    pub catalog: Option<&'a str>,
+    /// The schema. Default: the server's choice.
+    pub schema: Option<&'a str>,
+    /// The table.
+    pub table: &'a str,
+}
+
+impl<'a> From<&'a str> for TableName<'a> {
+    fn from(table: &'a str) -> Self {
+        Self { catalog: None, schema: None, table }
+    }
+}
+
+impl TableName<'_> {
+    fn owned(self) -> (Option<String>, Option<String>, String) {
+        (self.catalog.map(str::to_owned), self.schema.map(str::to_owned), self.table.to_owned())
+    }
+}
+
 impl AsyncSession {
     /// The catalogs, in a column `catalog_name`.
     ///
@@ -45,7 +75,8 @@ impl AsyncSession {
         self.catalog_query(CommandGetDbSchemas { catalog, db_schema_filter_pattern: pattern }).await
     }
 
-    /// The tables, as `catalog_name`, `db_schema_name`, `table_name`, `table_type` and, on request, `table_schema`.
+    /// The tables, as `catalog_name`, `db_schema_name`, `table_name`, `table_type` and, on request,
+    /// `table_schema`.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -73,69 +104,54 @@ impl AsyncSession {
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
-    pub async fn primary_keys(
-        &mut self,
-        catalog: Option<&str>,
-        schema: Option<&str>,
-        table: &str,
-    ) -> Result<QueryResult> {
-        let (catalog, db_schema) = (catalog.map(str::to_owned), schema.map(str::to_owned));
-        self.catalog_query(CommandGetPrimaryKeys { catalog, db_schema, table: table.to_owned() }).await
+    pub async fn primary_keys<'a>(&mut self, table: impl Into<TableName<'a>>) -> Result<QueryResult> {
+        let (catalog, db_schema, table) = table.into().owned();
+        self.catalog_query(CommandGetPrimaryKeys { catalog, db_schema, table }).await
     }
 
     /// The columns of other tables that refer to this table's primary key, as Flight SQL defines them.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
-    pub async fn exported_keys(
-        &mut self,
-        catalog: Option<&str>,
-        schema: Option<&str>,
-        table: &str,
-    ) -> Result<QueryResult> {
-        let (catalog, db_schema) = (catalog.map(str::to_owned), schema.map(str::to_owned));
-        self.catalog_query(CommandGetExportedKeys { catalog, db_schema, table: table.to_owned() }).await
+    pub async fn exported_keys<'a>(&mut self, table: impl Into<TableName<'a>>) -> Result<QueryResult> {
+        let (catalog, db_schema, table) = table.into().owned();
+        self.catalog_query(CommandGetExportedKeys { catalog, db_schema, table }).await
     }
 
     /// The columns of this table that refer to the primary keys of others, as Flight SQL defines them.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
-    pub async fn imported_keys(
-        &mut self,
-        catalog: Option<&str>,
-        schema: Option<&str>,
-        table: &str,
-    ) -> Result<QueryResult> {
-        let (catalog, db_schema) = (catalog.map(str::to_owned), schema.map(str::to_owned));
-        self.catalog_query(CommandGetImportedKeys { catalog, db_schema, table: table.to_owned() }).await
+    pub async fn imported_keys<'a>(&mut self, table: impl Into<TableName<'a>>) -> Result<QueryResult> {
+        let (catalog, db_schema, table) = table.into().owned();
+        self.catalog_query(CommandGetImportedKeys { catalog, db_schema, table }).await
     }
 
-    /// The columns of the foreign table that refer to the primary key of the parent table, as Flight SQL defines them.
+    /// The columns of the table `foreign` that refer to the primary key of the table `parent`, as Flight SQL
+    /// defines them.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
-    pub async fn cross_reference(
+    pub async fn cross_reference<'a>(
         &mut self,
-        parent_catalog: Option<&str>,
-        parent_schema: Option<&str>,
-        parent_table: &str,
-        foreign_catalog: Option<&str>,
-        foreign_schema: Option<&str>,
-        foreign_table: &str,
+        parent: impl Into<TableName<'a>>,
+        foreign: impl Into<TableName<'a>>,
     ) -> Result<QueryResult> {
-        self.catalog_query(CommandGetCrossReference {
-            pk_catalog: parent_catalog.map(str::to_owned),
-            pk_db_schema: parent_schema.map(str::to_owned),
-            pk_table: parent_table.to_owned(),
-            fk_catalog: foreign_catalog.map(str::to_owned),
-            fk_db_schema: foreign_schema.map(str::to_owned),
-            fk_table: foreign_table.to_owned(),
-        })
-        .await
+        let (pk_catalog, pk_db_schema, pk_table) = parent.into().owned();
+        let (fk_catalog, fk_db_schema, fk_table) = foreign.into().owned();
+        let tables = CommandGetCrossReference {
+            pk_catalog,
+            pk_db_schema,
+            pk_table,
+            fk_catalog,
+            fk_db_schema,
+            fk_table,
+        };
+        self.catalog_query(tables).await
     }
 
-    /// The server's data types, as Flight SQL's `GetXdbcTypeInfo` defines them: all, or the one with this number.
+    /// The server's data types, as Flight SQL's `GetXdbcTypeInfo` defines them: all, or the one with this
+    /// number.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -143,7 +159,8 @@ impl AsyncSession {
         self.catalog_query(CommandGetXdbcTypeInfo { data_type }).await
     }
 
-    /// What the server reports about itself: all entries, or those with these numbers of Flight SQL's `SqlInfo`.
+    /// What the server reports about itself: all entries, or those with these numbers of Flight SQL's
+    /// `SqlInfo`.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).

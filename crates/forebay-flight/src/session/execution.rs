@@ -22,8 +22,8 @@ impl AsyncSession {
         self.connection.permit(self.connection.checkout_generation(), limits).await
     }
 
-    /// To be called before a statement is sent: if its caller gives up, it may have had all its effects. Returns whether the session
-    /// was altered before.
+    /// To be called before a statement is sent: if its caller gives up, it may have had all its effects.
+    /// Returns whether the session was altered before.
     fn statement_sent(&mut self, traits: StatementTraits) -> bool {
         self.connection.transaction.statement_sent(traits);
         let was_altered = self.is_altered;
@@ -39,7 +39,8 @@ impl AsyncSession {
         error
     }
 
-    /// Runs a query. If it ends a transaction, that has ended only once the result is read: the reader must report it.
+    /// Runs a query. If it ends a transaction, that has ended only once the result is read: the reader must
+    /// report it.
     pub(crate) async fn fetch(
         &mut self,
         sql: &str,

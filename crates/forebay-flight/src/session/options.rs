@@ -1,4 +1,5 @@
-//! Session options, and custom actions. The messages of the session actions are missing in arrow-flight's generated code.
+//! Session options, and custom actions. The messages of the session actions are missing in arrow-flight's
+//! generated code.
 
 use std::collections::BTreeMap;
 
@@ -116,13 +117,15 @@ impl AsyncSession {
         Ok(result.session_options.into_iter().map(|(name, value)| (name, value.into())).collect())
     }
 
-    /// Runs a Flight action of the server that this crate does not know (`DoAction` with this type and body), and returns the bodies of its
-    /// results. The session's headers and credentials are sent with it. Of the options, the timeout and the cancellation apply.
+    /// Runs a Flight action of the server that this crate does not know (`DoAction` with this type and body),
+    /// and returns the bodies of its results. The session's headers and credentials are sent with it. Of the
+    /// options, the timeout and the cancellation apply.
     ///
     /// A pool does not lend the session again, since the action may have changed anything in it.
     ///
     /// # Cancel safety
-    /// Dropping it aborts the call, and leaves open whether the action ran. The next call of the session waits until the session answers.
+    /// Dropping it aborts the call, and leaves open whether the action ran. The next call of the session
+    /// waits until the session answers.
     pub async fn action(
         &mut self,
         kind: &str,

@@ -30,14 +30,15 @@ impl AsyncSession {
     /// See [`Error`]. [`Error::Config`] if one is open already.
     ///
     /// # Cancel safety
-    /// If it is dropped or fails, a transaction that was begun is rolled back in the background, and the next call waits for that. If
-    /// the server never answers whether it has begun one, the session is lost.
+    /// If it is dropped or fails, a transaction that was begun is rolled back in the background, and the next
+    /// call waits for that. If the server never answers whether it has begun one, the session is lost.
     pub async fn begin(&mut self) -> Result<AsyncTransaction<'_>> {
         self.begin_transaction().await?;
         Ok(AsyncTransaction { session: self, is_open: true })
     }
 
-    /// Begins a transaction. Prefer [`begin`](Self::begin), whose guard rolls back a transaction that is not committed.
+    /// Begins a transaction. Prefer [`begin`](Self::begin), whose guard rolls back a transaction that is not
+    /// committed.
     ///
     /// # Errors
     /// See [`Error`]. [`Error::Config`] if one is open already.
@@ -61,7 +62,8 @@ impl AsyncSession {
         let permit = self.permit(limits).await?;
         let (connection, capability) = (&self.connection, &self.connection.server.begin_transaction);
         let request = ActionBeginTransactionRequest {}.as_any().encode_to_vec();
-        // Without a deadline, which could cut off the answer. Its id is needed to roll back a transaction that was begun too late.
+        // Without a deadline, which could cut off the answer. Its id is needed to roll back a transaction
+        // that was begun too late.
         let mut action = UndoableAction::new(permit, rollback::undo_begin);
         match action.run("BeginTransaction", request, None, limits).await? {
             Ok(body) => {
@@ -103,12 +105,12 @@ impl AsyncSession {
     /// Commits the transaction.
     ///
     /// # Errors
-    /// See [`Error`]. After [`SessionLost`](Error::SessionLost), a timeout or a cancellation it is unknown whether it was committed: check
-    /// before you do it again. The session has no transaction then.
+    /// See [`Error`]. After [`SessionLost`](Error::SessionLost), a timeout or a cancellation it is unknown
+    /// whether it was committed: check before you do it again. The session has no transaction then.
     ///
     /// # Cancel safety
-    /// Dropping it leaves open whether it was committed. If it was not, it is rolled back in the background, and the next call waits
-    /// for that.
+    /// Dropping it leaves open whether it was committed. If it was not, it is rolled back in the background,
+    /// and the next call waits for that.
     pub async fn commit(&mut self) -> Result<()> {
         self.end(EndTransaction::Commit).await
     }
@@ -116,7 +118,8 @@ impl AsyncSession {
     /// Rolls back the transaction.
     ///
     /// # Errors
-    /// See [`Error`]. After a timeout or a cancellation it is rolled back in the background, and the next call waits for that.
+    /// See [`Error`]. After a timeout or a cancellation it is rolled back in the background, and the next
+    /// call waits for that.
     ///
     /// # Cancel safety
     /// If it is dropped, the rollback goes on in the background, and the next call waits for that.
@@ -142,7 +145,8 @@ impl AsyncSession {
                         self.connection.transaction.set(Open::No);
                         Ok(())
                     }
-                    // An interrupted write may have ended it. The pool makes sure that none is open when the session goes back.
+                    // An interrupted write may have ended it. The pool makes sure that none is open when the
+                    // session goes back.
                     Err(error) if error.is_transaction_ended() => {
                         self.connection.transaction.set(Open::Uncertain);
                         if how == EndTransaction::Rollback { Ok(()) } else { Err(error) }
@@ -161,7 +165,8 @@ impl AsyncSession {
     }
 }
 
-/// Abandons a transaction whose begin or end has an unknown outcome, so that no later statement runs in it unnoticed.
+/// Abandons a transaction whose begin or end has an unknown outcome, so that no later statement runs in it
+/// unnoticed.
 struct AbandonOnDrop(Option<Arc<Connection>>);
 
 impl AbandonOnDrop {

@@ -58,9 +58,9 @@ pub(super) fn ends(statement: &[Word<'_>]) -> bool {
     is_any(first, &["commit", "rollback", "end", "abort"]) && (rest.is_empty() || chains_not)
 }
 
-/// Whether a refused text has certainly left nothing, in any dialect: it is a single statement, and nowhere, not even in a string or a
-/// comment, has a word of a statement that may do a part of its work before it fails. The remaining doubt is a server that runs a
-/// procedure by its bare name.
+/// Whether a refused text has certainly left nothing, in any dialect: it is a single statement, and nowhere,
+/// not even in a string or a comment, has a word of a statement that may do a part of its work before it
+/// fails. The remaining doubt is a server that runs a procedure by its bare name.
 pub(super) fn is_all_or_nothing(sql: &str) -> bool {
     let statement = sql.trim_end_matches(|letter: char| letter == ';' || letter.is_whitespace());
     let mut words = statement.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));

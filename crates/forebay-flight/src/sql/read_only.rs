@@ -17,14 +17,16 @@ pub(super) fn is_read_only(statement: &[Word<'_>]) -> bool {
             let calls = statement.get(place + 1) == Some(&Word::Open);
             let qualified = place > 0 && statement[place - 1] == Word::Dot;
             if qualified {
-                // A column of any name, or an unknown function of some schema. Some servers accept a function of one row written as a
-                // column. It counts as a column here, since otherwise hardly any statement would be a read.
+                // A column of any name, or an unknown function of some schema. Some servers accept a function
+                // of one row written as a column. It counts as a column here, since otherwise hardly any
+                // statement would be a read.
                 return !calls;
             }
             if calls {
                 return is_in(BEFORE_PARENTHESIS, &lower) || is_in(PURE, &lower) || named.contains(&place);
             }
-            // FOR takes locks, except in SUBSTRING(x FROM 1 FOR 2) and the like, which are not worth an exception.
+            // FOR takes locks, except in SUBSTRING(x FROM 1 FOR 2) and the like, which are not worth an
+            // exception.
             lower != "for" && !is_in(WRITERS, &lower)
         }
         // A quoted name may be the name of a function.
@@ -35,7 +37,8 @@ pub(super) fn is_read_only(statement: &[Word<'_>]) -> bool {
     })
 }
 
-/// The positions of WITH queries' names that have columns, as in `WITH t (a, b) AS (...)`, and so look like calls.
+/// The positions of WITH queries' names that have columns, as in `WITH t (a, b) AS (...)`, and so look like
+/// calls.
 fn names_with_columns(statement: &[Word<'_>]) -> Vec<usize> {
     let mut places = Vec::new();
     for (place, word) in statement.iter().enumerate() {

@@ -78,8 +78,8 @@ pub(super) const READ_ONLY_PRAGMAS: &[&str] = &[
     "show_databases", "show_tables", "storage_info", "table_info", "table_list", "table_xinfo", "version",
 ];
 
-/// Words of statements that may do a part of their work before they fail: procedures, blocks, and statements that change their
-/// session.
+/// Words of statements that may do a part of their work before they fail: procedures, blocks, and statements
+/// that change their session.
 #[rustfmt::skip]
 pub(super) const NOT_ATOMIC: &[&str] = &[
     "abort", "add", "alter", "attach", "autocommit", "begin", "cache", "call", "chain", "close", "commit",

@@ -1,8 +1,9 @@
-//! Stopping a statement on the server: abort the call, `CancelFlightInfo`, `CancelQuery`, ping the session, and `CloseSession` if it does
-//! not answer.
+//! Stopping a statement on the server: abort the call, `CancelFlightInfo`, `CancelQuery`, ping the session,
+//! and `CloseSession` if it does not answer.
 //!
-//! Dropping a call aborts it, which resets its stream. For some servers that is enough. Others go on with the statement, and the
-//! session's next one would have to wait. If nothing else helps, the owner of the connection drops it.
+//! Dropping a call aborts it, which resets its stream. For some servers that is enough. Others go on with the
+//! statement, and the session's next one would have to wait. If nothing else helps, the owner of the
+//! connection drops it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +22,16 @@ use crate::error::{Code, Error, Result};
 const ACTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a session may take to answer if the server has understood the cancellation.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may take at least if the server has not understood: the abort alone may have stopped the statement. Short, since
-/// the session takes a place in the pool meanwhile. A session that answers later comes back from quarantine.
+/// How long it may take at least if the server has not understood: the abort alone may have stopped the
+/// statement. Short, since the session takes a place in the pool meanwhile. A session that answers later
+/// comes back from quarantine.
 const MIN_PING_TIMEOUT: Duration = Duration::from_millis(100);
-/// A server that is slow to refuse an action is slow to answer too: the ping may take this many times as long.
+/// A server that is slow to refuse an action is slow to answer too: the ping may take this many times as
+/// long.
 const PING_FACTOR: u32 = 10;
 
-/// The body of a `CancelQuery` for the statement that runs in the caller's own session. Updates have no `FlightInfo`, and a query has
-/// none until its first call is answered.
+/// The body of a `CancelQuery` for the statement that runs in the caller's own session. Updates have no
+/// `FlightInfo`, and a query has none until its first call is answered.
 const CANCEL_OWN_STATEMENT: &str = "type.googleapis.com/forebay.flight.CancelStatement";
 
 /// A statement that was sent. Unless it [ends](Self::finish), dropping it cancels it in the background.
@@ -48,7 +51,8 @@ impl RunningStatement {
         Self { permit: Some(permit), info: None, is_catalog: false, is_answered: false }
     }
 
-    /// For a catalog query. A server that is asked to cancel its `FlightInfo` may answer as if it did not know the action.
+    /// For a catalog query. A server that is asked to cancel its `FlightInfo` may answer as if it did not
+    /// know the action.
     pub(crate) fn begin_catalog(permit: StatementPermit) -> Self {
         let mut statement = Self::begin(permit);
         statement.is_catalog = true;
@@ -76,8 +80,9 @@ impl RunningStatement {
         self.permit = None;
     }
 
-    /// Ends with this outcome. A server that refuses a statement has finished with it. `OUT_OF_RANGE` may come from this side,
-    /// though: a message was too large. An invalid option means that nothing was sent. After any other error it is cancelled.
+    /// Ends with this outcome. A server that refuses a statement has finished with it. `OUT_OF_RANGE` may
+    /// come from this side, though: a message was too large. An invalid option means that nothing was sent.
+    /// After any other error it is cancelled.
     pub(crate) fn end<T>(self, outcome: &Result<T>) {
         let is_finished = match outcome {
             Ok(_) | Err(Error::Config { .. }) => true,
@@ -135,7 +140,8 @@ async fn cancel(connection: &Connection, info: Option<FlightInfo>) -> bool {
     answers
 }
 
-/// Whether the server says that it stops the statement. None if it does not understand the action, which is remembered.
+/// Whether the server says that it stops the statement. None if it does not understand the action, which is
+/// remembered.
 fn record(answer: Result<bool, Status>, capability: &Capability) -> Option<bool> {
     match &answer {
         Ok(true) => capability.record_success(),

@@ -59,8 +59,8 @@ struct Source {
 }
 
 impl Source {
-    /// The next message. Arrow's decoder panics if a body is shorter than its header says. That is the server's fault, and must
-    /// not end the caller. The decoder is not used again afterwards.
+    /// The next message. Arrow's decoder panics if a body is shorter than its header says. That is the
+    /// server's fault, and must not end the caller. The decoder is not used again afterwards.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<DecodedPayload, FlightError>>> {
         let decoded = catch_unwind(AssertUnwindSafe(|| self.data.poll_next_unpin(context)));
         let unreadable =
@@ -78,7 +78,8 @@ enum Item {
 }
 
 impl Fetch {
-    /// Runs a command and starts to read its result: two calls if the result has one endpoint. Returns once the schema is known.
+    /// Runs a command and starts to read its result: two calls if the result has one endpoint. Returns once
+    /// the schema is known.
     ///
     /// # Cancel safety
     /// Dropping it cancels the statement.
@@ -247,7 +248,8 @@ impl Fetch {
                         DecodedPayload::Schema(schema) => match &self.schema {
                             None => {
                                 self.schema = Some(match schema.fields().is_empty() {
-                                    // Some servers take the columns from the first batch, and here there is none.
+                                    // Some servers take the columns from the first batch, and here there is
+                                    // none.
                                     true => decode_schema(&self.declared)?,
                                     false => schema,
                                 });
@@ -277,8 +279,8 @@ impl Fetch {
         if self.schema.is_none() { Phase::Execute } else { Phase::Fetch }
     }
 
-    /// Ends it with an error. The server has answered the first call, and many servers execute the statement then: from here on no
-    /// error may say that it was not sent.
+    /// Ends it with an error. The server has answered the first call, and many servers execute the statement
+    /// then: from here on no error may say that it was not sent.
     fn fail(&mut self, error: Error) -> Error {
         let error = error.after_answer();
         self.reading = Reading::Done;

@@ -164,11 +164,12 @@ impl fmt::Debug for Ingest {
 }
 
 impl AsyncSession {
-    /// Loads batches into a table, as fast as the server takes them. All batches must have the schema of the first.
+    /// Loads batches into a table, as fast as the server takes them. All batches must have the schema of the
+    /// first.
     ///
     /// # Errors
-    /// See [`Error`]. [`Error::Input`] if the batches themselves end in an error. What was sent before may be stored, unless it is part
-    /// of a transaction.
+    /// See [`Error`]. [`Error::Input`] if the batches themselves end in an error. What was sent before may be
+    /// stored, unless it is part of a transaction.
     ///
     /// # Cancel safety
     /// Dropping it cancels the statement on the server, in the background.
@@ -254,7 +255,8 @@ where
     .await
 }
 
-/// Encoded batches. When the input fails, the stream stays pending. If it ended, the server would take that for the end of the data.
+/// Encoded batches. When the input fails, the stream stays pending. If it ended, the server would take that
+/// for the end of the data.
 struct EncodedBatches {
     encoder: BoxStream<'static, Result<FlightData, FlightError>>,
     /// There until the input fails.

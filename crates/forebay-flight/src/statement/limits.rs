@@ -71,7 +71,8 @@ impl Limits {
         Ok(())
     }
 
-    /// Runs `future` until it ends, the time is up, or it is cancelled. It is not started if the time is up before.
+    /// Runs `future` until it ends, the time is up, or it is cancelled. It is not started if the time is up
+    /// before.
     pub(crate) async fn run<T>(&self, phase: Phase, future: impl Future<Output = Result<T>>) -> Result<T> {
         if !self.are_any() {
             return future.await;

@@ -67,7 +67,8 @@ impl QueryOptions {
         Self::default()
     }
 
-    /// Runs the statement with these parameters: a query once, an update once for each row. The columns are the parameters, in order.
+    /// Runs the statement with these parameters: a query once, an update once for each row. The columns are
+    /// the parameters, in order.
     ///
     /// The statement is prepared, run and closed.
     #[must_use]
@@ -76,7 +77,8 @@ impl QueryOptions {
         self
     }
 
-    /// Compresses the batches that are sent: the parameters, and the batches of an ingest. The server must support it.
+    /// Compresses the batches that are sent: the parameters, and the batches of an ingest. The server must
+    /// support it.
     #[cfg(any(feature = "lz4", feature = "zstd"))]
     #[must_use]
     pub fn with_compression(mut self, compression: Compression) -> Self {
@@ -101,7 +103,8 @@ impl QueryOptions {
         encoder
     }
 
-    /// One deadline for everything: waiting for a connection, executing, and reading the result to its end. The server gets it too.
+    /// One deadline for everything: waiting for a connection, executing, and reading the result to its end.
+    /// The server gets it too.
     #[must_use]
     pub fn with_timeout_ms(self, timeout_ms: u64) -> Self {
         self.with_timeout(Duration::from_millis(timeout_ms))
@@ -114,8 +117,8 @@ impl QueryOptions {
         self
     }
 
-    /// Whether a read-only statement may run a second time, on another connection, if the first fails before it has returned
-    /// anything.
+    /// Whether a read-only statement may run a second time, on another connection, if the first fails before
+    /// it has returned anything.
     #[must_use]
     pub fn with_retry(mut self, retry: bool) -> Self {
         self.retry = Some(retry);
@@ -129,8 +132,8 @@ impl QueryOptions {
         self
     }
 
-    /// Calls `progress` with how far a query is, from 0 to 1, if the server supports `PollFlightInfo`. This takes an additional call or
-    /// more. `progress` must not block.
+    /// Calls `progress` with how far a query is, from 0 to 1, if the server supports `PollFlightInfo`. This
+    /// takes an additional call or more. `progress` must not block.
     #[must_use]
     pub fn with_progress(mut self, progress: impl Fn(f64) + Send + Sync + 'static) -> Self {
         self.progress = Some(Progress(Arc::new(progress)));

@@ -31,7 +31,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A statement that the server has prepared in one session. It may be a query or an update.
 ///
-/// It works until its session is given back, closed or lost. Other statements of the session may run in between.
+/// It works until its session is given back, closed or lost. Other statements of the session may run in
+/// between.
 ///
 /// # Errors
 /// See [`Error`].
@@ -234,7 +235,8 @@ impl AsyncPreparedQuery {
     async fn bind(&mut self, options: &QueryOptions, limits: &Limits) -> Result<()> {
         let (_, permit) = self.permit(limits).await?;
         let answer = send_params(permit, self.command(), options, limits).await?;
-        // A server may return a new handle for the statement with its parameters. Older servers return nothing.
+        // A server may return a new handle for the statement with its parameters. Older servers return
+        // nothing.
         let bound = answer.and_then(|answer| DoPutPreparedStatementResult::decode(answer).ok());
         if let Some(handle) = bound.and_then(|result| result.prepared_statement_handle) {
             self.handle = handle;
@@ -267,7 +269,8 @@ async fn close(connection: &Connection, prepared_statement_handle: Bytes) {
     }
 }
 
-/// Closes it on the server, in the background. No call waits for that, and the statement ends with its session anyway.
+/// Closes it on the server, in the background. No call waits for that, and the statement ends with its
+/// session anyway.
 impl Drop for AsyncPreparedQuery {
     fn drop(&mut self) {
         let Some(connection) = self.connection.upgrade().filter(|connection| connection.is_usable()) else {

@@ -20,11 +20,12 @@ use crate::error::{Error, Phase, Result};
 use crate::pool::AsyncSessionHandle;
 use crate::session::AsyncSession;
 
-/// The rows of a query, as the server sends them: a [`Stream`] of batches in order. The server may be ahead of the reader by
-/// [`read_ahead`](crate::ConnectOptions::read_ahead).
+/// The rows of a query, as the server sends them: a [`Stream`] of batches in order. The server may be ahead
+/// of the reader by [`read_ahead`](crate::ConnectOptions::read_ahead).
 ///
-/// Dropping it before its end cancels the statement on the server. A stream of a pool holds its connection until its end. When its
-/// deadline passes or it is cancelled, it ends even if nobody reads it; the reader gets the error with its next call.
+/// Dropping it before its end cancels the statement on the server. A stream of a pool holds its connection
+/// until its end. When its deadline passes or it is cancelled, it ends even if nobody reads it; the reader
+/// gets the error with its next call.
 pub struct QueryStream<'a> {
     schema: SchemaRef,
     source: Arc<Mutex<Source>>,
@@ -111,7 +112,8 @@ impl QueryStream<'_> {
     }
 }
 
-/// Ends a stream when its time is up, even if nobody reads it: a slow reader must not hold the statement or the connection.
+/// Ends a stream when its time is up, even if nobody reads it: a slow reader must not hold the statement or
+/// the connection.
 fn watch(source: &Arc<Mutex<Source>>, limits: &Limits, runtime: &dyn Runtime) -> oneshot::Sender<()> {
     let (held, mut dropped) = oneshot::channel();
     let (source, mut expiry) = (Arc::downgrade(source), limits.expiry());

@@ -19,13 +19,14 @@ const LATE_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The server's answer.
 pub(crate) type Answer = Result<Option<Bytes>, Status>;
 
-/// Undoes what a late answer reports; there is none if the server did not answer. Returns whether the session can be used
-/// afterwards.
+/// Undoes what a late answer reports; there is none if the server did not answer. Returns whether the session
+/// can be used afterwards.
 pub(crate) type Undo = fn(Arc<Connection>, Option<Answer>) -> UndoFuture;
 
 pub(crate) type UndoFuture = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// An action that creates something. If its caller gives up, what it creates is undone before the session is used again.
+/// An action that creates something. If its caller gives up, what it creates is undone before the session is
+/// used again.
 pub(crate) struct UndoableAction {
     /// From when it is sent until it is answered.
     call: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
@@ -39,7 +40,8 @@ impl UndoableAction {
         Self { call: None, undo, permit }
     }
 
-    /// Runs it. `limit` is the deadline to send to the server, if the action should fail rather than end late.
+    /// Runs it. `limit` is the deadline to send to the server, if the action should fail rather than end
+    /// late.
     ///
     /// # Cancel safety
     /// Dropping it undoes what the action creates.

@@ -131,17 +131,17 @@ fn the_catalog_can_be_queried_from_threads() {
     assert_eq!(client.tables(TableFilter::default()).unwrap().row_count(), 1);
     assert!(!client.catalogs().unwrap().is_empty() && !client.schemas(None, None).unwrap().is_empty());
     assert!(!client.table_types().unwrap().is_empty());
-    assert_eq!(client.primary_keys(None, None, "people").unwrap().row_count(), 1);
+    assert_eq!(client.primary_keys("people").unwrap().row_count(), 1);
     assert!(!client.sql_info(&[]).unwrap().is_empty() && !client.type_info(None).unwrap().is_empty());
     client.update("CREATE TABLE pets (name TEXT, owner TEXT REFERENCES people (name))").unwrap();
-    assert_eq!(client.exported_keys(None, None, "people").unwrap().row_count(), 1);
-    assert_eq!(client.imported_keys(None, None, "pets").unwrap().row_count(), 1);
-    assert_eq!(client.cross_reference(None, None, "people", None, None, "pets").unwrap().row_count(), 1);
+    assert_eq!(client.exported_keys("people").unwrap().row_count(), 1);
+    assert_eq!(client.imported_keys("pets").unwrap().row_count(), 1);
+    assert_eq!(client.cross_reference("people", "pets").unwrap().row_count(), 1);
     assert_eq!(client.action("GetSessionOptions", "", QueryOptions::new()).unwrap().len(), 1);
     let pool = FlightSQLPool::new(&server.url(), crate::fixture::small(1)).unwrap();
     assert_eq!((pool.endpoint().to_string(), pool.config().max_size), (server.url(), 1));
     let mut session = pool.acquire().unwrap();
-    assert_eq!(session.primary_keys(None, None, "people").unwrap().row_count(), 1);
+    assert_eq!(session.primary_keys("people").unwrap().row_count(), 1);
     let before = server.counters().sessions_ever;
     assert!(session.age() < std::time::Duration::from_secs(3_600));
     session.mark_bad();
@@ -163,15 +163,15 @@ async fn the_catalog_can_be_queried() {
     assert!(!session.catalogs().await.unwrap().is_empty());
     assert!(!session.schemas(None, None).await.unwrap().is_empty());
     assert!(!session.table_types().await.unwrap().is_empty());
-    assert_eq!(session.primary_keys(None, None, "people").await.unwrap().row_count(), 1);
+    assert_eq!(session.primary_keys("people").await.unwrap().row_count(), 1);
     assert!(!session.sql_info(&[]).await.unwrap().is_empty());
     let types = session.type_info(None).await.unwrap().row_count();
     assert!(types > session.type_info(Some(12)).await.unwrap().row_count(), "VARCHAR is not all");
     session.update("CREATE TABLE pets (name TEXT, owner TEXT REFERENCES people (name))").await.unwrap();
     for (table, exported, imported) in [("people", 1, 0), ("pets", 0, 1), ("places", 0, 0)] {
-        assert_eq!(session.exported_keys(None, None, table).await.unwrap().row_count(), exported, "{table}");
-        assert_eq!(session.imported_keys(None, None, table).await.unwrap().row_count(), imported, "{table}");
-        let references = session.cross_reference(None, None, "people", None, None, table).await.unwrap();
+        assert_eq!(session.exported_keys(table).await.unwrap().row_count(), exported, "{table}");
+        assert_eq!(session.imported_keys(table).await.unwrap().row_count(), imported, "{table}");
+        let references = session.cross_reference("people", table).await.unwrap();
         assert_eq!(references.row_count(), imported, "{table}");
     }
 }

@@ -20,7 +20,8 @@ const MINUTE_OF_ROWS: &str = "SELECT value, sleep_ms(1) FROM generate_series(1, 
 const MINUTE_OF_WRITING: &str = "INSERT INTO t SELECT sleep_ms(60000)";
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Nothing runs on the server any more, and its steps stand still: long before the minute is over that it was asked for.
+/// Nothing runs on the server any more, and its steps stand still: long before the minute is over that it was
+/// asked for.
 async fn stopped(server: &FlightLocal) {
     for _ in 0..20 {
         let before = server.counters();
@@ -253,9 +254,10 @@ async fn each_step_of_the_cancellation_works_alone() {
     }
 }
 
-/// Lets a statement time out, so that its session is the last of so many in quarantine. On a busy machine the deadline may
-/// pass before the server has begun with it; then the session comes back, and it is tried again with more time: as often as this
-/// returns. Each try is over before the next: what the server refused in one is known in the next.
+/// Lets a statement time out, so that its session is the last of so many in quarantine. On a busy machine the
+/// deadline may pass before the server has begun with it; then the session comes back, and it is tried again
+/// with more time: as often as this returns. Each try is over before the next: what the server refused in one
+/// is known in the next.
 async fn run_until_stuck(pool: &AsyncFlightSQLPool, sql: &str, stuck: usize) -> u64 {
     let (mut time, mut tries) = (SHORT, 0);
     while pool.status().closing < stuck {

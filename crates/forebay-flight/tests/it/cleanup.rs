@@ -95,8 +95,8 @@ async fn unheard<T>(server: &FlightLocal, future: impl Future<Output = T>) {
     eventually("the server has heard of it", || heard() > before).await;
 }
 
-/// Adds a row, and notes it if that is acknowledged. On a busy machine a session may not be cleared in time: it is lost then, and
-/// says so.
+/// Adds a row, and notes it if that is acknowledged. On a busy machine a session may not be cleared in time:
+/// it is lost then, and says so.
 async fn insert(session: &mut AsyncSession, server: &FlightLocal, kept: &mut Vec<i64>, row: i64) {
     match session.update(&format!("INSERT INTO t VALUES ({row})")).await {
         Ok(_) => kept.push(row),

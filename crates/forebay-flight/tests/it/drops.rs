@@ -10,7 +10,7 @@ use flight_local::{Config, FlightLocal};
 use forebay::Seed;
 use forebay_flight::{
     AsyncFlightSQLPool, AsyncSession, CancelHandle, ConnectOptions, FlightSQLPool, Ingest, OptionValue,
-    PoolConfig, QueryOptions,
+    PoolConfig, QueryOptions, TableFilter,
 };
 use futures_util::stream;
 
@@ -110,7 +110,8 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
             assert_eq!(rows, 1);
         }
         if polls % 2 == 0 && session.is_connected() {
-            // What was dropped is cleared up before the next statement. One that cannot be is lost, and says so.
+            // What was dropped is cleared up before the next statement. One that cannot be is lost, and says
+            // so.
             if let Ok(result) = session.query("SELECT count(*) FROM t").await {
                 assert_eq!(integers(&result), [0], "after {polls} polls");
             }
@@ -122,26 +123,35 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
             "after {polls} polls"
         );
     }
-    for polls in 0..20 {
+    for polls in 0..30 {
         let mut session = pool.acquire_session().await.unwrap();
         dropped_after(polls, async {
             let options = QueryOptions::new().with_params(numbers([1]));
             let mut select = session.prepare_query("SELECT a FROM t WHERE a = ?").await.unwrap();
             select.query_with_options(options.clone()).await.unwrap();
+            select.set_parameters(numbers([2])).await.unwrap();
+            select.query().await.unwrap();
             select.query_stream(options.clone()).await.unwrap().read_all().await.unwrap();
             let mut update = session.prepare_query("DELETE FROM t WHERE a = ?").await.unwrap();
             update.update_with_options(options).await.unwrap();
         })
         .await;
     }
-    for polls in 0..30 {
+    for polls in 0..40 {
         let mut session = pool.acquire_session().await.unwrap();
         dropped_after(polls, async {
             session.action("GetSessionOptions", "", QueryOptions::new()).await.unwrap();
-            session.exported_keys(None, None, "t").await.unwrap();
-            session.imported_keys(None, None, "t").await.unwrap();
-            session.cross_reference(None, None, "t", None, None, "t").await.unwrap();
+            session.exported_keys("t").await.unwrap();
+            session.imported_keys("t").await.unwrap();
+            session.cross_reference("t", "t").await.unwrap();
             session.type_info(None).await.unwrap();
+            session.primary_keys("t").await.unwrap();
+            session.tables(TableFilter::default()).await.unwrap();
+            session.schemas(None, None).await.unwrap();
+            session.catalogs().await.unwrap();
+            session.table_types().await.unwrap();
+            session.sql_info(&[]).await.unwrap();
+            session.options().await.unwrap();
         })
         .await;
     }

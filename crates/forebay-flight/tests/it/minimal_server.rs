@@ -1,4 +1,5 @@
-//! A server made of arrow-rs's defaults: no handshake, no transactions, no sessions, no cancellation. It records what it receives.
+//! A server made of arrow-rs's defaults: no handshake, no transactions, no sessions, no cancellation. It
+//! records what it receives.
 
 use std::future::pending;
 use std::net::SocketAddr;

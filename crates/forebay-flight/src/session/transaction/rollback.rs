@@ -18,7 +18,8 @@ use crate::statement::update::{run_update, update_command};
 const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Connection {
-    /// Gives up the transaction, if one is open: it is rolled back in the background, and the next call waits for that.
+    /// Gives up the transaction, if one is open: it is rolled back in the background, and the next call waits
+    /// for that.
     pub(crate) fn abandon_transaction(self: &Arc<Self>) {
         if !self.transaction.abandon() {
             return;
@@ -30,7 +31,8 @@ impl Connection {
         );
     }
 
-    /// Rolls back an abandoned transaction, if there is one. Returns whether the session can be used; if not, it is still abandoned.
+    /// Rolls back an abandoned transaction, if there is one. Returns whether the session can be used; if not,
+    /// it is still abandoned.
     ///
     /// # Cancel safety
     /// Dropping it leaves the transaction abandoned.
@@ -38,7 +40,8 @@ impl Connection {
         let Some(open) = self.transaction.abandoned() else { return true };
         match roll_back(self, open).await {
             Ok(()) => {}
-            // The server says that it has ended, as after a failed commit. Its holder may rely on that, but no other borrower.
+            // The server says that it has ended, as after a failed commit. Its holder may rely on that, but
+            // no other borrower.
             Err(error) if error.is_transaction_ended() => self.mark_suspect(),
             Err(error) => {
                 if error.is_refusal() {
@@ -52,8 +55,8 @@ impl Connection {
     }
 }
 
-/// Rolls back a transaction that was begun after its caller had given up. Without its id that is impossible. Then the session is
-/// closed, since everything written in it would be lost.
+/// Rolls back a transaction that was begun after its caller had given up. Without its id that is impossible.
+/// Then the session is closed, since everything written in it would be lost.
 pub(super) fn undo_begin(connection: Arc<Connection>, answer: Option<Answer>) -> UndoFuture {
     Box::pin(async move {
         match answer {
@@ -99,7 +102,8 @@ async fn roll_back(connection: &Arc<Connection>, open: Open) -> Result<()> {
     };
     match rolled_back {
         Err(refusal) if refusal.is_refusal() => {
-            // There may be none. If one can be begun and rolled back, none is open afterwards. If the answer gets lost, it is ours.
+            // There may be none. If one can be begun and rolled back, none is open afterwards. If the answer
+            // gets lost, it is ours.
             connection.transaction.set(Open::BySql);
             connection.transaction.abandon();
             run("BEGIN").await.map_err(|error| if error.is_refusal() { refusal } else { error })?;

@@ -16,7 +16,8 @@ pub(super) enum Open {
     ByAction(Bytes),
     /// Begun by a statement.
     BySql,
-    /// Begun by a statement of a script that also ends it. A server may have executed only a part of the script.
+    /// Begun by a statement of a script that also ends it. A server may have executed only a part of the
+    /// script.
     Uncertain,
 }
 

@@ -96,7 +96,8 @@ impl EndpointConnections {
 }
 
 impl Drop for EndpointConnections {
-    /// Closes the sessions: a server may have created one for each connection, and would keep it like a lost one.
+    /// Closes the sessions: a server may have created one for each connection, and would keep it like a lost
+    /// one.
     fn drop(&mut self) {
         for connection in self.others.get_mut().drain(..) {
             if connection.is_usable() && connection.server.close_session.may_work() {
