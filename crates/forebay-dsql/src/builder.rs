@@ -195,7 +195,15 @@ impl<C: Connect> Builder<C> {
             );
             // From here on, dropping this future closes it.
             let open = Arc::new(Open(standard));
-            runtime.sleep_until(runtime.now() + rng.up_to(config.startup_jitter)).await;
+            let delay = rng.up_to(config.startup_jitter);
+            if !delay.is_zero() {
+                let delay = forebay::duration::show(delay);
+                tracing::info!(
+                    delay,
+                    "DSQL pool: start delayed, so that a fleet does not connect all at once"
+                );
+            }
+            runtime.sleep_until(runtime.now() + delay).await;
             Box::pin(warmup::warm_up(&open.0, stagger, &mut rng)).await;
             runtime.spawn(Box::pin(keeper::run(open.0.clone())));
             Mode::Standard(open)

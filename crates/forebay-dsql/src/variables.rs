@@ -23,25 +23,40 @@ impl Variable {
     pub fn full_name(&self, prefix: &str) -> String {
         if self.prefixed { format!("{prefix}_{}", self.name) } else { self.name.to_owned() }
     }
+
+    /// Whether it sets a part of [`Config`](forebay::Config).
+    pub(crate) fn is_of_config(&self) -> bool {
+        let beginnings = ["MAX_CONNS", "CONNECT", "STAGGERED_", "RESERVOIR_"];
+        *self != RESERVOIR_ENABLED && beginnings.iter().any(|beginning| self.name.starts_with(beginning))
+    }
 }
 
 macro_rules! variables {
-    ($($constant:ident $name:literal $kind:literal $default:literal $setting:literal $meaning:literal;)*) => {
+    ($all:ident $prefixed:literal:
+     $($constant:ident $name:literal $kind:literal $default:literal $setting:literal $meaning:literal;)*) => {
         $(pub(crate) const $constant: Variable = Variable {
             name: $name,
-            prefixed: true,
+            prefixed: $prefixed,
             kind: $kind,
             default: $default,
             meaning: $meaning,
             setting: $setting,
         };)*
 
-        /// Those that carry the prefix.
-        const PREFIXED: &[Variable] = &[$($constant),*];
+        const $all: &[Variable] = &[$($constant),*];
     };
 }
 
-variables! {
+variables! { PLAIN false:
+    CLUSTER_ENDPOINT "CLUSTER_ENDPOINT" "text" "none" "endpoint"
+        "host of the cluster; also the key of every shared item";
+    REGION "REGION" "text" "AWS_REGION, else from the host name" "region"
+        "region of the cluster";
+    AWS_REGION "AWS_REGION" "text" "from the host name" "region"
+        "region of the cluster, if `REGION` is not set";
+}
+
+variables! { PREFIXED true:
     MAX_CONNS "MAX_CONNS" "number" "100" "max_open"
         "connections that callers can have: ready, lent and opening together; up to 5 % more while some are replaced";
     SERVICE_NAME "SERVICE_NAME" "text" "the program's name" "service"
@@ -61,7 +76,7 @@ variables! {
     RESERVOIR_ENABLED "RESERVOIR_ENABLED" "boolean" "false" "enabled"
         "reservoir mode";
     RESERVOIR_TARGET_READY "RESERVOIR_TARGET_READY" "number" "MAX_CONNS" "target_ready"
-        "connections to keep ready; raised to the low watermark if below it";
+        "connections to keep ready; raised to the low watermark if below it, lowered to MAX_CONNS if above it";
     RESERVOIR_LOW_WATERMARK "RESERVOIR_LOW_WATERMARK" "number" "the smaller of target and MAX_CONNS" "low_watermark"
         "usable connections the first fill waits for; fewer later are worth a warning";
     RESERVOIR_BASE_LIFETIME "RESERVOIR_BASE_LIFETIME" "duration" "11m" "base_lifetime"
@@ -116,31 +131,6 @@ variables! {
         "standard mode: connections the keeper opens at a look";
 }
 
-pub(crate) const CLUSTER_ENDPOINT: Variable = Variable {
-    name: "CLUSTER_ENDPOINT",
-    prefixed: false,
-    kind: "text",
-    default: "none",
-    meaning: "host of the cluster; also the key of every shared item",
-    setting: "endpoint",
-};
-pub(crate) const REGION: Variable = Variable {
-    name: "REGION",
-    prefixed: false,
-    kind: "text",
-    default: "AWS_REGION, else from the host name",
-    meaning: "region of the cluster",
-    setting: "region",
-};
-pub(crate) const AWS_REGION: Variable = Variable {
-    name: "AWS_REGION",
-    prefixed: false,
-    kind: "text",
-    default: "from the host name",
-    meaning: "region of the cluster, if `REGION` is not set",
-    setting: "region",
-};
-
 /// Beginnings of variables of a later version of the original: known, warned about, not used.
 pub(crate) const NOT_USED: [&str; 2] = ["TOKEN_BUCKET_", "SLOT_BLOCK_"];
 
@@ -149,7 +139,6 @@ pub(crate) const OURS: [&str; 4] = ["RESERVOIR_", "DISTRIBUTED_", "CONNECTION_",
 
 /// Every variable, in the order of the manual.
 pub fn all() -> impl Iterator<Item = &'static Variable> {
-    const PLAIN: &[Variable] = &[CLUSTER_ENDPOINT, REGION, AWS_REGION];
     PLAIN.iter().chain(PREFIXED)
 }
 
@@ -158,8 +147,8 @@ pub fn all() -> impl Iterator<Item = &'static Variable> {
 pub fn manual(prefix: &str) -> String {
     let rows = all().map(|variable| {
         let default = variable.default.replace("MAX_CONNS", &format!("`{prefix}_MAX_CONNS`"));
-        let Variable { kind, meaning, .. } = variable;
-        format!("| `{}` | {kind} | {default} | {meaning} |\n", variable.full_name(prefix))
+        let meaning = variable.meaning.replace("MAX_CONNS", &format!("`{prefix}_MAX_CONNS`"));
+        format!("| `{}` | {} | {default} | {meaning} |\n", variable.full_name(prefix), variable.kind)
     });
     format!("| variable | value | default | meaning |\n|---|---|---|---|\n{}", rows.collect::<String>())
 }

@@ -11,6 +11,18 @@ use crate::event::{Discard, Event, Failure, Observer};
 use crate::status::Status;
 use crate::sync::Mutex;
 
+/// `tracing`'s macros need a level that is known when they are compiled.
+macro_rules! log {
+    ($level:expr, $($line:tt)+) => {
+        match $level {
+            Level::ERROR => error!(target: "forebay", $($line)+),
+            Level::WARN => warn!(target: "forebay", $($line)+),
+            Level::INFO => info!(target: "forebay", $($line)+),
+            _ => debug!(target: "forebay", $($line)+),
+        }
+    };
+}
+
 /// An observer that writes log lines, through `tracing`.
 ///
 /// Of lines that differ only in their numbers, one a second is written; the others of that second are counted, and the
@@ -30,6 +42,8 @@ struct Written {
     filled: bool,
     /// Below the low watermark at the last report.
     below: bool,
+    /// Callers who had found the reservoir empty by the last report.
+    empty: u64,
 }
 
 /// Lines that are the same but for their numbers.
@@ -77,18 +91,7 @@ impl Logs {
         let lines = std::mem::take(&mut self.written.lock().lines);
         let pool = self.pool.as_deref();
         for (line, more) in lines.into_iter().filter(|(_, more)| *more > 0) {
-            match line.level() {
-                Level::ERROR => {
-                    error!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
-                }
-                Level::WARN => {
-                    warn!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
-                }
-                Level::INFO => {
-                    info!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
-                }
-                _ => debug!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which()),
-            }
+            log!(line.level(), pool, repeated = more, "{line}{}, and again", line.which());
         }
     }
 }
@@ -110,9 +113,7 @@ impl Line {
             Self::Failed(_) => Level::ERROR,
         }
     }
-}
 
-impl Line {
     /// Which of several that read alike, where their first line says so in its fields.
     fn which(self) -> String {
         match self {
@@ -149,6 +150,11 @@ impl Observer for Logs {
             Event::Report { status } => {
                 self.sum_up();
                 self.compare_with_watermark(status);
+                self.compare_with_empty(status);
+            }
+            Event::StartDelayed { delay } => {
+                let delay = show(*delay);
+                info!(target: "forebay", pool, delay, "Reservoir refiller: start delayed, so that a fleet does not connect all at once");
             }
             Event::Started { target_ready, low_watermark, lifetime } => {
                 self.written.lock().lifetime = *lifetime;
@@ -156,23 +162,12 @@ impl Observer for Logs {
                 info!(target: "forebay", pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
             }
             Event::Opened { size, target, took } => {
-                let took = show(*took);
-                if self.written.lock().filled {
-                    debug!(target: "forebay",
-                        pool,
-                        reservoir_size = size,
-                        target,
-                        took,
-                        "Reservoir refiller: created connection"
-                    );
-                } else if self.first(Line::Created) {
-                    info!(target: "forebay",
-                        pool,
-                        reservoir_size = size,
-                        target,
-                        took,
-                        "Reservoir refiller: created connection"
-                    );
+                // Of the first fill, one line a second; later, opens are routine.
+                let filled = self.written.lock().filled;
+                if filled || self.first(Line::Created) {
+                    let level = if filled { Level::DEBUG } else { Level::INFO };
+                    let took = show(*took);
+                    log!(level, pool, reservoir_size = size, target, took, "{}", Line::Created);
                 }
             }
             Event::Filled { size, target, took } => {
@@ -191,11 +186,7 @@ impl Observer for Logs {
                 let line = Line::Failed(error.failure());
                 if self.first(line) {
                     let (error, retry_in) = (error.to_string(), show(*pause));
-                    if line.level() == Level::ERROR {
-                        error!(target: "forebay", pool, error, attempt, retry_in, "{line}");
-                    } else {
-                        warn!(target: "forebay", pool, error, attempt, retry_in, "{line}");
-                    }
+                    log!(line.level(), pool, error, attempt, retry_in, "{line}");
                 }
             }
             Event::CareFailed { error } if self.first(Line::CareFailed) => {
@@ -240,6 +231,17 @@ impl Logs {
         }
     }
 
+    /// One line a second at most, however many callers found nothing.
+    fn compare_with_empty(&self, status: &Status) {
+        let empty = status.counts.empty;
+        let callers = empty.saturating_sub(std::mem::replace(&mut self.written.lock().empty, empty));
+        if callers > 0 {
+            let (pool, size) = (self.pool.as_deref(), status.size());
+            let Status { opening, waiting, max_open, .. } = *status;
+            warn!(target: "forebay", pool, callers, size, opening, waiting, max_open, "Reservoir empty: callers found no connection ready");
+        }
+    }
+
     fn discarded(&self, reason: Discard, age: std::time::Duration, remaining: Option<std::time::Duration>) {
         let line = Line::Discarding(reason);
         if line.level() == Level::WARN && !self.first(line) {
@@ -248,10 +250,6 @@ impl Logs {
         let pool = self.pool.as_deref();
         let guard_window = self.written.lock().lifetime.map(|life| show(life.guard));
         let (reason, age, remaining) = (reason.label(), show(age), remaining.map(show));
-        if line.level() == Level::WARN {
-            warn!(target: "forebay", pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
-        } else {
-            debug!(target: "forebay", pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
-        }
+        log!(line.level(), pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
     }
 }

@@ -74,7 +74,7 @@ pub fn read(reading: &Reading) -> anyhow::Result<()> {
                 let mut bare = Bare::connect(&reading.address).await?;
                 watch = Stopwatch::start();
                 let mut batches = bare.stream(&sql).await?;
-                while let Some(batch) = batches.next_batch().await {
+                while let Some(batch) = batches.next().await {
                     read += batch?.num_rows() as u64;
                 }
             }

@@ -10,8 +10,8 @@ use super::{Options, OptionsBuilder};
 use crate::settings::{closest, process_variables};
 use crate::variables::{self, Variable};
 
-/// Variables beside those of forebay's reader, by the setting they fill: the names that `psql` uses, and
-/// `forebay dsql-local` prints.
+/// Variables beside the `DSQL_` ones, by the setting they fill: the names that `psql` uses, and `forebay dsql-local`
+/// prints.
 pub(super) const VARIABLES: [(&str, &str); 9] = [
     ("host", "CLUSTER_ENDPOINT"),
     ("region", "REGION"),
@@ -26,8 +26,12 @@ pub(super) const VARIABLES: [(&str, &str); 9] = [
 
 impl Options {
     /// Reads `dsql://user@host:port/database?key=value&...`. All but the host may be left out. Keys are `region`,
-    /// `address`, `root_file`, `direct_tls`, `application_name`, `pool`, and forebay's variables in lower case without
-    /// `DSQL_`: `max_conns`, `reservoir_enabled`, `token_duration` and so on.
+    /// `address`, `root_file`, `direct_tls`, `application_name`, `pool`, and the [variables](crate::variables) in lower
+    /// case without `DSQL_`: `max_conns`, `reservoir_enabled`, `token_duration` and so on.
+    ///
+    /// `postgres://` and `postgresql://` mean the same, and PostgreSQL's own keys `sslmode`, `sslrootcert`,
+    /// `sslnegotiation` and `hostaddr` are understood. TLS is always used and the server's certificate always checked, as
+    /// with `sslmode=verify-full`. A password is an error: a token takes its place.
     ///
     /// # Errors
     /// Every problem, each with what is allowed.
@@ -41,10 +45,10 @@ impl Options {
     /// # Errors
     /// Every problem, each with its variable and what is allowed.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(process_variables())
+        OptionsBuilder::from_env().build()
     }
 
-    /// Reads these variables as an environment: forebay's own, and `CLUSTER_USER` or `PGUSER`, `PGPORT`, `PGDATABASE`,
+    /// Reads these variables as an environment: the [`DSQL_` ones](crate::variables), and `CLUSTER_USER` or `PGUSER`, `PGPORT`, `PGDATABASE`,
     /// `PGHOSTADDR` (the address), `PGSSLROOTCERT` (the root file), `PGSSLNEGOTIATION` (`direct` or `postgres`) and
     /// `PGAPPNAME`.
     ///
@@ -61,10 +65,11 @@ impl OptionsBuilder {
     /// As [`Options::from_url`], for a program that sets more in code.
     pub fn from_url(url: &str) -> Self {
         let mut builder = Self { origin: Origin::Url, ..Self::default() };
-        let Some(rest) = url.strip_prefix("dsql://") else {
-            // What the rest of it would mean is anybody's guess.
+        let schemes = ["dsql://", "postgres://", "postgresql://"];
+        let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
+            // The rest of it is not read: it may hold a password.
             builder.unread = true;
-            return builder.with_problem("URL", scheme(url), "one that begins with dsql://");
+            return builder.with_problem("URL", scheme(url), "one that begins with dsql:// or postgres://");
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -110,9 +115,15 @@ impl OptionsBuilder {
     fn key(mut self, key: &str, value: String) -> Self {
         match key {
             "region" => return self.region(value),
-            "address" => self.address = Some(value),
-            "root_file" => self.root_file = Some(value.into()),
-            "direct_tls" => self.direct_tls = Some(value),
+            "address" | "hostaddr" => self.address = Some(value),
+            // PostgreSQL's word for the authorities that are trusted anyway.
+            "sslrootcert" if value == "system" => {}
+            "root_file" | "sslrootcert" => self.root_file = Some(value.into()),
+            "direct_tls" | "sslnegotiation" => self.direct_tls = Some(value),
+            "sslmode" if ["prefer", "require", "verify-ca", "verify-full"].contains(&value.as_str()) => {}
+            "sslmode" => {
+                return self.with_problem("sslmode", &value, "require or verify-full: TLS is always used");
+            }
             "application_name" => self.application_name = Some(value),
             "pool" => self.pool = Some(value),
             _ => {
@@ -124,6 +135,18 @@ impl OptionsBuilder {
             }
         }
         self
+    }
+
+    /// As [`Options::from_env`], for a program that sets more in code.
+    ///
+    /// ```no_run
+    /// use forebay_dsql::OptionsBuilder;
+    ///
+    /// let options = OptionsBuilder::from_env().pool("reports").max_connections(5).build()?;
+    /// # Ok::<(), forebay_dsql::Error>(())
+    /// ```
+    pub fn from_env() -> Self {
+        Self::from_variables(process_variables())
     }
 
     /// As [`Options::from_variables`], for a program that sets more in code.
@@ -152,7 +175,7 @@ impl OptionsBuilder {
         Self { variables, ..builder }
     }
 
-    /// What percent signs stand for; what they cannot stand for is a problem.
+    /// Decodes percent signs. Bytes that are not UTF-8 are a problem.
     fn decoded(&mut self, text: &str) -> Option<String> {
         let decoded = percent_decode_str(text).decode_utf8().ok();
         if decoded.is_none() {
@@ -171,14 +194,14 @@ impl OptionsBuilder {
 
 const A_KEY: &str = "a key of the URL";
 
-/// Those beside forebay's variables.
+/// The keys beside the variables.
 const KEYS: [&str; 6] = ["region", "address", "root_file", "direct_tls", "application_name", "pool"];
 
 fn prefixed() -> impl Iterator<Item = &'static Variable> {
     variables::all().filter(|variable| variable.prefixed)
 }
 
-/// What may have been meant by `key`.
+/// What is allowed instead of an unknown `key`.
 fn keys_like(key: &str) -> String {
     let variables = prefixed().map(|variable| variable.name.to_ascii_lowercase());
     let known: Vec<String> = KEYS.iter().map(|key| (*key).to_owned()).chain(variables).collect();
@@ -191,7 +214,7 @@ fn keys_like(key: &str) -> String {
     }
 }
 
-/// What stands before the `://`, which is safe to show; the rest may hold a password.
+/// The scheme, which is safe to show; the rest may hold a password.
 fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("one without a scheme", |(scheme, _)| scheme)
 }
@@ -199,8 +222,8 @@ fn scheme(url: &str) -> &str {
 const WITH_PASSWORD: &str = "one with a password";
 const WITHOUT_PASSWORD: &str = "without one: a token takes its place";
 
-/// Whether a password in the URL holds what tears it apart, so that its pieces pass for a port, a database or a key.
-/// Nothing of such a URL is repeated.
+/// Whether a password in the URL contains separators, so that its pieces look like a port, a database or a key. Nothing
+/// of such a URL is repeated.
 fn is_torn_by_password(authority: &str, path: &str, query: &str) -> bool {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let port = authority.split_once(':').map(|(_, port)| port);
