@@ -1,4 +1,4 @@
-//! A pool of sessions for tasks: streaming, a deadline that stops the server, cancellation, loading.
+//! A pool of sessions for tasks: streaming, a deadline that stops the server, cancellation, ingest.
 //!
 //! Starts a local server, so there is nothing to set up.
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut rows = pool.query_stream("SELECT a FROM numbers WHERE a % 2 = 0").await?;
     let mut even = 0;
-    while let Some(batch) = rows.next().await {
+    while let Some(batch) = rows.next_batch().await {
         even += batch?.num_rows();
     }
     println!("{even} of them are even");
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", pool.query_with_options(minute, options).await.expect_err("it takes a minute"));
     stopper.join().expect("no panic");
 
-    println!("the same pool, at once: {} row", pool.query("SELECT 1").await?.row_count());
+    println!("the pool goes on at once: {} row", pool.query("SELECT 1").await?.row_count());
     assert!(pool.drain(Duration::from_secs(5)).await);
     println!("{} sessions are left on the server", server.counters().sessions_open);
     Ok(())

@@ -1,4 +1,4 @@
-//! What can go wrong, split by what the caller does next.
+//! Errors, split by what the caller does next.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,76 +6,93 @@ use std::time::Duration;
 
 use forebay::{CheckoutError, Failure, OpenError};
 pub use tonic::Code;
-
-pub use crate::phase::Phase;
+use tonic::Status;
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. Each kind asks for something else of the caller.
+/// Why a call failed. Each kind asks for a different reaction of the caller.
+///
+/// Its text includes its causes. [`source`](std::error::Error::source) starts at the first cause that the
+/// text does not contain, so that a report of the whole chain says nothing twice. An error that came as a
+/// gRPC status has it as a source: a [`tonic::Status`] with the code, the details and the metadata, but
+/// without the message, which is part of this error's text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pool had no connection in time; the statement was not sent. Try again, hold connections for less long, or
-    /// raise `max_size`. If opens fail, `cause` says why.
+    /// The pool had no connection in time, and the statement was not sent. Try again, hold connections for
+    /// less time, or raise `max_size`. If connecting fails, `cause` says why.
     PoolTimeout {
         /// How long the caller waited.
         waited: Duration,
-        /// What keeps the pool short: why the last attempt to connect failed, for one.
+        /// Why the pool has no connection, such as a failed attempt to connect.
         cause: Option<Arc<OpenError>>,
     },
 
-    /// The deadline passed. The server has been asked to stop, unless nothing was sent yet; a statement that changes something may have done so.
-    /// Give it more time, or ask for less; if it had no connection because connecting fails, its phase says why.
+    /// The deadline passed. The server was asked to stop, unless nothing was sent yet. A statement that
+    /// changes something may have done so. Allow more time, or ask for less. If connecting fails, the phase
+    /// says why.
     QueryTimeout {
-        /// The time the statement was given.
+        /// The statement's timeout.
         after: Duration,
         /// What it was doing.
         phase: Phase,
     },
 
-    /// Somebody cancelled it, through a [`CancelHandle`](crate::CancelHandle). If anything was sent, the server has been asked to stop.
+    /// A [`CancelHandle`](crate::CancelHandle) cancelled it. If anything was sent, the server was asked to
+    /// stop.
     Cancelled {
-        /// Whether the statement may have reached the server: one that changes something may have done so.
+        /// Whether the statement may have reached the server, and may have changed something.
         may_have_run: bool,
     },
 
-    /// The network failed, or the server broke off an answer. If `may_have_run` is false, try again. Otherwise the statement
-    /// may have been carried out: try again only what can be done twice.
+    /// The network failed, or the server broke off an answer. If `may_have_run` is false, try again.
+    /// Otherwise the statement may have been executed: try again only what may run twice.
+    #[non_exhaustive]
     Transport {
         /// What happened.
         message: String,
         /// Whether the statement may have reached the server.
         may_have_run: bool,
+        /// The status of the call, if it had one.
+        status: Option<Arc<Status>>,
     },
 
-    /// The connection of a session is gone, and with it all that the session held: its transaction, temporary tables,
-    /// settings and prepared statements. Take a new session and do the whole of it again.
+    /// The connection of a session is gone, and with it the session's transaction, temporary tables, settings
+    /// and prepared statements. Take a new session and start again.
+    #[non_exhaustive]
     SessionLost {
         /// What happened.
         message: String,
         /// Whether the last statement may have reached the server.
         may_have_run: bool,
+        /// The status of the call, if it had one.
+        status: Option<Arc<Status>>,
     },
 
-    /// The server refused the statement, and the session is as it was. Mend the statement, or what `code` speaks of.
+    /// The server refused the statement. The session is unchanged. Correct the statement, or what `code`
+    /// points to.
+    #[non_exhaustive]
     Server {
-        /// What kind of refusal it is.
+        /// The kind of refusal.
         code: Code,
-        /// In the server's words.
+        /// The server's message, and what to do about it where that is known.
         message: String,
+        /// The status of the call.
+        status: Option<Arc<Status>>,
     },
 
-    /// An option makes no sense, or what was to be sent is larger than one allows. Mend it; nothing was sent.
+    /// An option is invalid, or a message is larger than the options allow. Nothing was sent. Correct the
+    /// option.
     Config {
-        /// Which option, what it is, and what it may be.
+        /// Which option, its value, and what it may be.
         message: String,
     },
 
-    /// The batches to be ingested ended in an error, or differ in their columns. Mend their source; what was sent before may be
-    /// stored.
+    /// The batches to ingest ended in an error, or differ in their columns. Correct their source. What was
+    /// sent before may be stored.
     Input {
-        /// What their source said.
+        /// The error of their source.
         message: String,
     },
 
@@ -89,8 +106,8 @@ impl fmt::Display for Error {
             Self::PoolTimeout { waited, cause } => {
                 write!(f, "no connection within {waited:?}")?;
                 match cause {
-                    Some(cause) => because(f, cause),
-                    None => f.write_str(": all are in use; hold them for less long, or raise max_size"),
+                    Some(cause) => write_cause(f, cause),
+                    None => f.write_str(": all are in use; hold them for less time, or raise max_size"),
                 }
             }
             Self::QueryTimeout { after, phase } => {
@@ -98,26 +115,24 @@ impl fmt::Display for Error {
                 match phase {
                     Phase::Acquire { cause: Some(cause) } => {
                         f.write_str("nothing was sent")?;
-                        because(f, cause)
+                        write_cause(f, cause)
                     }
-                    Phase::Acquire { cause: None } => {
-                        f.write_str("nothing was sent; allow it more time, hold connections for less long, or raise max_size")
-                    }
-                    _ => {
-                        f.write_str("the statement is being cancelled; allow it more time, or ask for less")
-                    }
+                    Phase::Acquire { cause: None } => f.write_str(
+                        "nothing was sent; allow more time, hold connections for less time, or raise max_size",
+                    ),
+                    _ => f.write_str("the statement is being cancelled; allow more time, or ask for less"),
                 }
             }
             Self::Cancelled { may_have_run: true } => f.write_str("cancelled by its caller"),
             Self::Cancelled { may_have_run: false } => {
                 f.write_str("cancelled by its caller before anything was sent")
             }
-            Self::Transport { message, may_have_run } => write!(f, "{message}{}", outcome(*may_have_run)),
-            Self::SessionLost { message, may_have_run } => {
+            Self::Transport { message, may_have_run, .. } => write!(f, "{message}{}", outcome(*may_have_run)),
+            Self::SessionLost { message, may_have_run, .. } => {
                 let outcome = outcome(*may_have_run);
                 write!(f, "the session is lost: {message}{outcome}; start again with a new session")
             }
-            Self::Server { code, message } => write!(f, "the server answered {}: {message}", name(*code)),
+            Self::Server { code, message, .. } => write!(f, "the server answered {}: {message}", name(*code)),
             Self::Config { message } => f.write_str(message),
             Self::Input { message } => write!(f, "the batches to ingest: {message}"),
             Self::Closed => f.write_str("the pool is closed"),
@@ -126,10 +141,10 @@ impl fmt::Display for Error {
 }
 
 /// Why there is no connection.
-fn because(f: &mut fmt::Formatter<'_>, cause: &OpenError) -> fmt::Result {
+fn write_cause(f: &mut fmt::Formatter<'_>, cause: &OpenError) -> fmt::Result {
     if cause.failure() == Failure::LeaseLimit {
         return f.write_str(
-            ": the server may have as many sessions of this pool as session_budget allows, with those in quarantine and \
+            ": the pool has as many sessions on the server as session_budget allows, including those in quarantine and \
              those that linger; wait for them to end, or raise session_budget",
         );
     }
@@ -139,12 +154,25 @@ fn because(f: &mut fmt::Formatter<'_>, cause: &OpenError) -> fmt::Result {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let (Self::PoolTimeout { cause, .. } | Self::QueryTimeout { phase: Phase::Acquire { cause }, .. }) =
-            self
-        else {
-            return None;
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = match self {
+            Self::PoolTimeout { cause, .. } | Self::QueryTimeout { phase: Phase::Acquire { cause }, .. } => {
+                cause.as_deref().map(|cause| cause as _)
+            }
+            Self::Transport { status, .. }
+            | Self::SessionLost { status, .. }
+            | Self::Server { status, .. } => {
+                return status.as_deref().map(|status| status as _);
+            }
+            _ => None,
         };
-        cause.as_deref().map(|cause| cause as _)
+        let text = self.to_string();
+        let is_repeated = |error: &&(dyn std::error::Error + 'static)| {
+            !error.is::<Status>() && text.contains(&error.to_string())
+        };
+        while let Some(error) = cause.filter(is_repeated) {
+            cause = error.source();
+        }
+        cause
     }
 }
 
@@ -153,56 +181,87 @@ impl Error {
         Self::Config { message: message.into() }
     }
 
-    /// The server said something that is not Flight SQL, or that Arrow cannot read.
-    pub(crate) fn protocol(message: impl fmt::Display) -> Self {
-        Self::Transport { message: format!("not an answer of Flight SQL: {message}"), may_have_run: true }
+    pub(crate) fn transport(message: impl Into<String>, may_have_run: bool) -> Self {
+        Self::Transport { message: message.into(), may_have_run, status: None }
     }
 
-    /// What a caller without a session of its own makes of it: there was nothing to lose but the answer.
-    pub(crate) fn stateless(self) -> Self {
-        match self {
-            Self::SessionLost { message, may_have_run } => Self::Transport { message, may_have_run },
-            other => other,
+    pub(crate) fn session_lost(message: impl Into<String>, may_have_run: bool) -> Self {
+        Self::SessionLost { message: message.into(), may_have_run, status: None }
+    }
+
+    pub(crate) fn server(code: Code, message: impl Into<String>) -> Self {
+        Self::Server { code, message: message.into(), status: None }
+    }
+
+    /// Keeps the status that the error came from, without its message.
+    pub(crate) fn with_status(mut self, kept: &Status) -> Self {
+        if let Self::Transport { status, .. }
+        | Self::SessionLost { status, .. }
+        | Self::Server { status, .. } = &mut self
+        {
+            let details = kept.details().to_vec().into();
+            let metadata = kept.metadata().clone();
+            *status = Some(Arc::new(Status::with_details_and_metadata(kept.code(), "", details, metadata)));
         }
+        self
     }
 
-    /// What it is once the server has answered a call of the same statement: that one may have carried it out.
-    pub(crate) fn after_answer(self) -> Self {
+    /// The server's answer is not valid Flight SQL, or Arrow cannot read it.
+    pub(crate) fn protocol(message: impl fmt::Display) -> Self {
+        Self::transport(format!("not a valid Flight SQL answer: {message}"), true)
+    }
+
+    /// The same for a caller without a session of its own, which has lost only the answer.
+    pub(crate) fn without_session(self) -> Self {
         match self {
-            Self::Transport { message, .. } => Self::Transport { message, may_have_run: true },
-            Self::SessionLost { message, .. } => Self::SessionLost { message, may_have_run: true },
-            // Of a place that the server named, not of an option of the caller's.
-            Self::Config { message } => Self::protocol(message),
-            Self::Cancelled { .. } => Self::Cancelled { may_have_run: true },
-            // Its credentials were good for the first call: that is no refused login.
-            Self::Server { code: Code::Unauthenticated, .. } => {
-                Self::Transport { message: self.to_string(), may_have_run: true }
+            Self::SessionLost { message, may_have_run, status } => {
+                Self::Transport { message, may_have_run, status }
             }
             other => other,
         }
     }
 
-    /// Whether it is certain that nothing was carried out.
+    /// The same after the server has answered an earlier call of the statement, which may have executed it.
+    pub(crate) fn after_answer(self) -> Self {
+        match self {
+            Self::Transport { message, status, .. } => {
+                Self::Transport { message, may_have_run: true, status }
+            }
+            Self::SessionLost { message, status, .. } => {
+                Self::SessionLost { message, may_have_run: true, status }
+            }
+            // About a location that the server named, not about an option of the caller.
+            Self::Config { message } => Self::protocol(message),
+            Self::Cancelled { .. } => Self::Cancelled { may_have_run: true },
+            // The first call was accepted, so this is not a refused login.
+            Self::Server { code: Code::Unauthenticated, ref status, .. } => {
+                Self::Transport { message: self.to_string(), may_have_run: true, status: status.clone() }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the statement was certainly not executed.
     #[must_use]
-    pub fn is_harmless(&self) -> bool {
+    pub fn is_not_executed(&self) -> bool {
         match self {
             Self::PoolTimeout { .. } | Self::Config { .. } | Self::Closed => true,
             Self::QueryTimeout { phase, .. } => phase.is_acquire(),
             Self::Cancelled { may_have_run }
             | Self::Transport { may_have_run, .. }
             | Self::SessionLost { may_have_run, .. } => !may_have_run,
-            // Who is not let in has nothing carried out.
+            // A server executes nothing for a caller that is not logged in.
             Self::Server { code, .. } => *code == Code::Unauthenticated,
             Self::Input { .. } => false,
         }
     }
 
-    /// Whether the server says of a transaction that it is over, or that there is none such.
-    pub(crate) fn is_of_ended_transaction(&self) -> bool {
+    /// Whether the server says that a transaction has ended, or does not exist.
+    pub(crate) fn is_transaction_ended(&self) -> bool {
         matches!(self, Self::Server { code: Code::FailedPrecondition | Code::NotFound, .. })
     }
 
-    /// Whether it is the server's own word that it did not carry out a statement, and not that something came between.
+    /// Whether the server itself says that it did not execute the statement.
     pub(crate) fn is_refusal(&self) -> bool {
         use Code::{
             AlreadyExists, FailedPrecondition, Internal, InvalidArgument, NotFound, PermissionDenied,
@@ -212,18 +271,18 @@ impl Error {
         matches!(self, Self::Server { code, .. } if refusals.contains(code))
     }
 
-    /// Whether nobody knows if the server has carried it out, or will.
-    pub(crate) fn leaves_open(&self) -> bool {
+    /// Whether it is unknown if the server has executed the statement, or still will.
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Server { code, .. } => {
                 matches!(code, Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable)
             }
-            other => !other.is_harmless(),
+            other => !other.is_not_executed(),
         }
     }
 
     /// Whether the same read may succeed on another connection.
-    pub(crate) fn is_of_the_way(&self) -> bool {
+    pub(crate) fn is_connection_failure(&self) -> bool {
         match self {
             Self::Transport { .. } | Self::SessionLost { .. } => true,
             Self::Server { code, .. } => *code == Code::Unavailable,
@@ -238,7 +297,7 @@ impl From<CheckoutError> for Error {
             CheckoutError::Empty { waited, last_open_error } => {
                 Self::PoolTimeout { waited, cause: last_open_error }
             }
-            // Nothing was sent either, and the cause says that the server does not let anybody in.
+            // Nothing was sent here either. The cause says that the server refuses every login.
             CheckoutError::Denied { waited, last_open_error } => {
                 Self::PoolTimeout { waited, cause: Some(last_open_error) }
             }
@@ -248,35 +307,66 @@ impl From<CheckoutError> for Error {
     }
 }
 
-fn outcome(may_have_run: bool) -> &'static str {
-    if may_have_run { " (the statement may have been carried out)" } else { " (the statement was not sent)" }
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
 }
 
-/// A code as gRPC writes it.
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+fn outcome(may_have_run: bool) -> &'static str {
+    if may_have_run { " (the statement may have been executed)" } else { " (the statement was not sent)" }
+}
+
+/// A code as gRPC spells it: `INVALID_ARGUMENT`.
+fn name(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+/// What a statement was doing when its time was up.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Phase {
+    /// It had no connection yet: nothing was sent.
+    Acquire {
+        /// Why the last attempt to connect failed, if none has succeeded since. None: all connections were in
+        /// use.
+        cause: Option<Arc<OpenError>>,
+    },
+    /// The server was executing it.
+    Execute,
+    /// Its result was being read.
+    Fetch,
+}
+
+impl Phase {
+    pub(crate) const ACQUIRE: Self = Self::Acquire { cause: None };
+
+    pub(crate) fn is_acquire(&self) -> bool {
+        matches!(self, Self::Acquire { .. })
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Acquire { .. } => "waiting for a connection",
+            Self::Execute => "waiting for the server",
+            Self::Fetch => "reading the result",
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use forebay::LeaseError;
 
     use super::*;
@@ -286,46 +376,63 @@ mod tests {
         let refused = Arc::new(OpenError::new(Failure::Open, "connection refused"));
         let waited = Duration::from_secs(1);
         let timeout = |cause| Error::PoolTimeout { waited, cause }.to_string();
-        let overdue = |cause| Error::QueryTimeout { after: waited, phase: Phase::Acquire { cause } };
+        let late = |cause| Error::QueryTimeout { after: waited, phase: Phase::Acquire { cause } };
         assert_eq!(
             timeout(None),
-            "no connection within 1s: all are in use; hold them for less long, or raise max_size"
+            "no connection within 1s: all are in use; hold them for less time, or raise max_size"
         );
-        let told = "the last attempt to connect failed: connection_open: connection refused";
-        assert!(timeout(Some(Arc::clone(&refused))).ends_with(told));
-        let error = overdue(Some(refused));
+        let text = "the last attempt to connect failed: connection_open: connection refused";
+        assert!(timeout(Some(Arc::clone(&refused))).ends_with(text));
+        let error = late(Some(refused));
         assert_eq!(
             error.to_string(),
-            format!("no result within 1s, while waiting for a connection: nothing was sent; {told}")
+            format!("no result within 1s, while waiting for a connection: nothing was sent; {text}")
         );
-        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-        assert_eq!(causes.map(ToString::to_string).last().as_deref(), Some("connection refused"));
-        assert!(std::error::Error::source(&overdue(None)).is_none());
+        assert!(late(None).source().is_none());
         let budget = Arc::new(OpenError::new(Failure::LeaseLimit, LeaseError::Limit { limit: 4 }));
         assert!(timeout(Some(budget)).ends_with("or raise session_budget"));
-        let lost = Error::SessionLost { message: "connection reset".into(), may_have_run: false };
         assert_eq!(
-            lost.to_string(),
+            Error::session_lost("connection reset", false).to_string(),
             "the session is lost: connection reset (the statement was not sent); start again with a new session"
         );
-        let server = Error::Server { code: Code::Internal, message: "no such table: t".into() };
-        assert_eq!(server.to_string(), "the server answered INTERNAL: no such table: t");
+        let server = |code| Error::server(code, "no such table: t").to_string();
+        assert_eq!(server(Code::Internal), "the server answered INTERNAL: no such table: t");
+        assert_eq!(server(Code::InvalidArgument), "the server answered INVALID_ARGUMENT: no such table: t");
     }
 
     #[test]
-    fn what_was_never_sent_is_harmless() {
+    fn the_status_is_a_source_and_no_text_is_repeated() {
+        let mut status = Status::with_details(Code::Internal, "no such table: t", "details".into());
+        status.metadata_mut().insert("x-request", "7".parse().unwrap());
+        let server = Error::server(Code::Internal, "no such table: t").with_status(&status);
+        let cause = Arc::new(OpenError::new(Failure::Open, server.clone()));
+        for error in [server, Error::PoolTimeout { waited: Duration::from_secs(1), cause: Some(cause) }] {
+            let source: &Status = error.source().unwrap().downcast_ref().unwrap();
+            assert_eq!((source.code(), source.details()), (Code::Internal, &b"details"[..]));
+            assert_eq!(source.metadata().get("x-request").unwrap(), "7");
+            let first: &(dyn std::error::Error + 'static) = &error;
+            let chain = std::iter::successors(Some(first), |error| (*error).source());
+            let all: Vec<_> = chain.map(ToString::to_string).collect();
+            assert_eq!(all.join(": ").matches("no such table").count(), 1, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_statement_that_was_not_sent_is_not_executed() {
         let after = Duration::from_millis(5);
-        assert!(Error::QueryTimeout { after, phase: Phase::ACQUIRE }.is_harmless());
-        assert!(!Error::QueryTimeout { after, phase: Phase::Execute }.is_harmless());
+        assert!(Error::QueryTimeout { after, phase: Phase::ACQUIRE }.is_not_executed());
+        assert!(!Error::QueryTimeout { after, phase: Phase::Execute }.is_not_executed());
         let cancelled = |may_have_run| Error::Cancelled { may_have_run };
-        assert!(!cancelled(true).is_harmless() && cancelled(false).is_harmless());
-        assert!(!cancelled(false).after_answer().is_harmless());
-        let refused = |code| Error::Server { code, message: "who are you?".into() };
-        assert!(refused(Code::Unauthenticated).is_harmless() && !refused(Code::Internal).is_harmless());
+        assert!(!cancelled(true).is_not_executed() && cancelled(false).is_not_executed());
+        assert!(!cancelled(false).after_answer().is_not_executed());
+        let refused = |code| Error::server(code, "who are you?");
+        assert!(
+            refused(Code::Unauthenticated).is_not_executed() && !refused(Code::Internal).is_not_executed()
+        );
         let late = refused(Code::Unauthenticated).after_answer();
-        assert!(!late.is_harmless() && late.to_string().contains("who are you?"), "{late}");
-        let lost = |may_have_run| Error::SessionLost { message: String::new(), may_have_run }.stateless();
-        assert!(lost(false).is_harmless() && !lost(true).is_harmless());
+        assert!(!late.is_not_executed() && late.to_string().contains("who are you?"), "{late}");
+        let lost = |may_have_run| Error::session_lost("", may_have_run).without_session();
+        assert!(lost(false).is_not_executed() && !lost(true).is_not_executed());
         assert!(matches!(lost(true), Error::Transport { .. }));
     }
 }

@@ -1,90 +1,72 @@
 //! A Flight SQL client and pools with real sessions, deadlines and cancellation.
 //!
-//! To a Flight SQL server a connection is a session, whose statements run one after another. So:
+//! For a Flight SQL server, a connection is a session, and the statements of a session run one after another.
+//! So:
 //!
-//! - [`FlightSQLPool`] and [`AsyncFlightSQLPool`] run the statements of many callers side by side, on a session each, and lend
-//!   sessions to whoever needs one for several statements.
+//! - [`FlightSQLPool`] and [`AsyncFlightSQLPool`] run the statements of many callers in parallel, each on its
+//!   own session. They also lend a session to a caller that needs one for several statements.
 //! - [`FlightSQLClient`] and [`AsyncSession`] are one session, for programs that do one thing at a time.
-//! - [`QueryOptions`] and [`CancelHandle`] end what takes too long, on the server as well.
-//! - [`Error`] tells what went wrong, by what to do next.
+//! - [`QueryOptions`] and [`CancelHandle`] stop a statement that takes too long, on the server too.
+//! - [`Error`] is split by what the caller does next.
 //!
 //! ```text
-//!   FlightSQLPool, FlightSQLClient      threads: a thin blocking face, one private thread
+//!   FlightSQLPool, FlightSQLClient       blocking/    for threads: one private thread runs the connections
 //!          │
-//!   AsyncFlightSQLPool ── forebay::Reservoir, filling on demand
-//!          │                            opens, lends, cleans, closes
-//!      AsyncSession                     one session: statements, transactions, prepared statements
+//!   AsyncFlightSQLPool                   pool/        forebay::Reservoir on demand: opens, lends, cleans, closes
+//!          │                                          session budget, quarantine, retries
+//!      AsyncSession                      session/     one session: transactions, options, catalog
 //!          │
-//!        a link                         one TCP connection, which is never replaced by another
+//!   fetch, update, ingest, prepared      statement/   one deadline from the call to the last row; cancellation
+//!          │
+//!      Connection                        connection/  one TCP connection that is never replaced by another:
+//!                                                     permits, background tasks, TLS, login, HTTP/2
 //! ```
 //!
-//! The manual page, `docs/flight.md`, says when to take which, and what happens when something fails.
+//! How the parts work together:
+//!
+//! - Every call in a session needs a `StatementPermit`. A permit is granted only when no background task is
+//!   left from an earlier call, so a cancelled statement or an abandoned transaction never reaches the next
+//!   caller.
+//! - A future that is dropped leaves its clean-up to a background task of its connection: it cancels the
+//!   statement, rolls back the transaction, or closes the prepared statement. These tasks run one at a time,
+//!   in order.
+//! - A session whose cancelled statement does not end goes into quarantine, outside the pool, and counts in
+//!   the session budget.
+//! - `sql` decides from the words of a statement whether it may run twice and what it leaves in its session.
+//!   When in doubt, it runs once and the session is not lent again.
+//!
+//! The manual page `docs/flight.md` says which type to use, and what happens when something fails.
 
 pub mod metrics;
-#[doc(hidden)] // for forebay's own Flight SQL shell
+#[doc(hidden)] // For forebay's own Flight SQL shell.
 pub mod sql;
 
-mod actions;
-mod auth;
-mod budget;
-mod cancel;
-mod catalog;
-mod config;
-mod connector;
-mod dress;
-mod endpoint;
+mod blocking;
+mod connection;
 mod error;
-mod fetch;
-mod first_failure;
-mod greeting;
-mod ingest;
-mod ladder;
-mod limits;
-mod link;
-mod login;
-mod making;
-mod options;
-mod patience;
-mod phase;
 mod pool;
-mod pooled;
-mod prepared;
-mod put;
-mod query_options;
-mod result;
-mod server;
 mod session;
-mod stream;
-mod sync;
-mod tls;
-mod transaction;
-mod valve;
-mod wire;
+mod statement;
 
-pub use actions::OptionValue;
-pub use auth::{TokenFuture, TokenProvider};
-pub use cancel::CancelHandle;
-pub use catalog::TableFilter;
-pub use config::PoolConfig;
-pub use endpoint::Endpoint;
-pub use error::{Code, Error, Phase, Result};
-pub use ingest::{Ingest, IngestProgress};
-pub use options::ConnectOptions;
-pub use pool::{AsyncFlightSQLPool, PoolStatus};
-pub use pooled::{AsyncSessionHandle, PooledConnection};
-pub use prepared::AsyncPreparedQuery;
-pub use query_options::QueryOptions;
-pub use result::{QueryResult, UpdateResult};
-pub use session::AsyncSession;
-pub use stream::QueryStream;
-pub use sync::{
+pub use blocking::{
     FlightSQLClient, FlightSQLPool, PreparedQuery, QueryReader, Session, SessionHandle, Transaction,
 };
-pub use transaction::AsyncTransaction;
+pub use connection::{ConnectOptions, Endpoint, TokenFuture, TokenProvider};
+pub use error::{Code, Error, Phase, Result};
+pub use pool::{AsyncFlightSQLPool, AsyncSessionHandle, PoolConfig, PoolStatus, PooledConnection};
+pub use session::{AsyncSession, AsyncTransaction, OptionValue, TableFilter, TableName};
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+pub use statement::Compression;
+pub use statement::{
+    AsyncPreparedQuery, CancelHandle, Ingest, IngestProgress, QueryOptions, QueryResult, QueryStream,
+    UpdateResult,
+};
 
-/// The pages that show this crate, so that what they show is compiled and run.
+/// Compiles and runs the examples of the manual.
 #[cfg(doctest)]
 mod manual {
     #[doc = include_str!("../../../docs/flight.md")]
     mod flight {}
+    #[doc = include_str!("../README.md")]
+    mod readme {}
 }

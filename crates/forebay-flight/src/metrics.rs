@@ -1,4 +1,4 @@
-//! Every metric of a pool, in one place: its name and where its value comes from. Each has the label `endpoint`.
+//! All metrics of a pool: their names and values. Each has the label `endpoint`.
 
 use ::metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
@@ -9,25 +9,25 @@ use parking_lot::Mutex;
 
 /// How long callers waited for a connection, in milliseconds.
 pub const ACQUIRE_WAIT: &str = "pool.acquire.wait_ms";
-/// Callers who got none in time.
+/// Callers that got no connection in time.
 pub const ACQUIRE_TIMEOUT: &str = "pool.acquire.timeout";
 /// Connections opened.
 pub const CREATED: &str = "pool.conn.created";
 /// Connections closed, for whatever reason.
 pub const DROPPED: &str = "pool.conn.dropped";
-/// Connections with callers.
+/// Connections that callers hold.
 pub const IN_USE: &str = "pool.conn.in_use";
-/// Connections to be had at once.
+/// Connections that are free.
 pub const IDLE: &str = "pool.conn.idle";
 
-/// Every metric and what it tells, in the order of the manual.
+/// Every metric and its meaning, in the order of the manual.
 pub const ALL: &[(&str, &str)] = &[
     (ACQUIRE_WAIT, "How long callers waited for a connection, in milliseconds"),
-    (ACQUIRE_TIMEOUT, "Callers who got no connection in time"),
+    (ACQUIRE_TIMEOUT, "Callers that got no connection in time"),
     (CREATED, "Connections opened"),
     (DROPPED, "Connections closed, for whatever reason"),
-    (IN_USE, "Connections with callers"),
-    (IDLE, "Connections to be had at once"),
+    (IN_USE, "Connections that callers hold"),
+    (IDLE, "Connections that are free"),
 ];
 
 /// Keeps the metrics of one pool, through the `metrics` facade. Values follow within a second.
@@ -43,17 +43,17 @@ struct Handles {
     dropped: Counter,
     in_use: Gauge,
     idle: Gauge,
-    told: Told,
+    reported: Reported,
 }
 
-/// What has been told so far: counters take differences.
+/// The values reported so far: counters take differences.
 #[derive(Default)]
-struct Told {
+struct Reported {
     checkouts: u64,
     timeouts: u64,
     created: u64,
     dropped: u64,
-    /// Checkouts recorded one by one, since they waited, and not yet part of a report.
+    /// Checkouts that waited and were recorded one by one, and are not yet part of a report.
     waited: u64,
 }
 
@@ -62,7 +62,7 @@ impl PoolMetrics {
         Self { endpoint, handles: Mutex::new(None) }
     }
 
-    /// Registered with the first event, so that an exporter can be installed until the pool starts.
+    /// Registers with the first event, so that an exporter may be installed until the pool starts.
     fn register(&self) -> Handles {
         for (name, help) in ALL {
             match *name {
@@ -79,7 +79,7 @@ impl PoolMetrics {
             dropped: counter!(DROPPED, "endpoint" => endpoint()),
             in_use: gauge!(IN_USE, "endpoint" => endpoint()),
             idle: gauge!(IDLE, "endpoint" => endpoint()),
-            told: Told::default(),
+            reported: Reported::default(),
         }
     }
 }
@@ -90,20 +90,20 @@ impl Handles {
         let number = |count: usize| count as f64;
         self.in_use.set(number(status.in_use));
         self.idle.set(number(status.ready));
-        let (counts, told) = (&status.counts, &mut self.told);
-        // Reports of two tasks may come in the wrong order; a counter never goes back.
-        let grown = |told: &mut u64, now: u64| {
-            let more = now.saturating_sub(*told);
-            *told += more;
+        let (counts, reported) = (&status.counts, &mut self.reported);
+        // Reports of two tasks may arrive in the wrong order. A counter never decreases.
+        let grown = |reported: &mut u64, now: u64| {
+            let more = now.saturating_sub(*reported);
+            *reported += more;
             more
         };
-        self.timeout.increment(grown(&mut told.timeouts, counts.all_checkout_failures()));
-        self.created.increment(grown(&mut told.created, counts.refills));
-        self.dropped.increment(grown(&mut told.dropped, counts.all_discards() + counts.detached));
-        let checkouts = grown(&mut told.checkouts, counts.checkouts);
-        // Whoever waited has been recorded; all others got theirs at once.
-        let at_once = checkouts.saturating_sub(told.waited);
-        told.waited = told.waited.saturating_sub(checkouts);
+        self.timeout.increment(grown(&mut reported.timeouts, counts.all_checkout_failures()));
+        self.created.increment(grown(&mut reported.created, counts.refills));
+        self.dropped.increment(grown(&mut reported.dropped, counts.all_discards() + counts.detached));
+        let checkouts = grown(&mut reported.checkouts, counts.checkouts);
+        // Checkouts that waited are recorded already. All others did not wait.
+        let at_once = checkouts.saturating_sub(reported.waited);
+        reported.waited = reported.waited.saturating_sub(checkouts);
         if at_once > 0 {
             self.wait.record_many(0.0, usize::try_from(at_once).unwrap_or(usize::MAX));
         }
@@ -117,7 +117,7 @@ impl Observer for PoolMetrics {
         match event {
             Event::Report { status } => handles.report(status),
             Event::Waited { waited } => {
-                handles.told.waited += 1;
+                handles.reported.waited += 1;
                 handles.wait.record(waited.as_secs_f64() * 1e3);
             }
             _ => {}

@@ -7,29 +7,34 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay::rt::{Runtime, TokioRuntime};
+use forebay::rt::{self, Runtime};
 use forebay::{Event, Reservoir};
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
 use tracing::Instrument;
 
-use crate::budget::Budget;
-use crate::config::PoolConfig;
-use crate::connector::Connector;
-use crate::endpoint::Endpoint;
+use crate::connection::{ConnectOptions, Endpoint, Server};
 use crate::error::{Error, Phase, Result};
-use crate::first_failure::FirstFailure;
-use crate::limits::Limits;
 use crate::metrics::PoolMetrics;
-use crate::options::ConnectOptions;
-use crate::pooled::{AsyncSessionHandle, Borrowed, PooledConnection};
-use crate::query_options::QueryOptions;
-use crate::server::Server;
+use crate::statement::QueryOptions;
+use crate::statement::limits::Limits;
 
+mod config;
+mod connector;
+mod pooled;
+mod retries;
+mod session_budget;
 mod statements;
 
-/// A pool of sessions on one Flight SQL server. Statements of different callers run in parallel, each on a session of its own.
+pub use config::PoolConfig;
+use connector::Connector;
+pub use pooled::{AsyncSessionHandle, PooledConnection};
+use session_budget::SessionBudget;
+
+/// A pool of sessions on one Flight SQL server. Statements of different callers run in parallel, each on a
+/// session of its own.
 ///
-/// A clone is another handle to the same pool; with the last one, its connections are closed.
+/// A clone is another handle to the same pool. Its connections are closed with the last handle.
 ///
 /// ```
 /// # use flight_local::{Config, FlightLocal};
@@ -48,6 +53,9 @@ mod statements;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// See [`Error`].
 #[derive(Clone)]
 pub struct AsyncFlightSQLPool {
     inner: Arc<Inner>,
@@ -58,15 +66,15 @@ struct Inner {
     runtime: Arc<dyn Runtime>,
     config: PoolConfig,
     endpoint: Endpoint,
-    budget: Arc<Budget>,
+    budget: Arc<SessionBudget>,
     closing: watch::Sender<bool>,
 }
 
 impl Inner {
     fn close(&self) {
         self.closing.send_replace(true);
-        // Outside the budget's lock: each may have to say something to the runtime.
-        drop(self.budget.unpromise());
+        // Dropped outside the budget's lock, since a session may spawn a task when it is dropped.
+        drop(self.budget.take_promised());
     }
 }
 
@@ -80,19 +88,16 @@ impl AsyncFlightSQLPool {
     /// A pool with these settings. Waits for the first connection, unless `min_idle` is zero.
     ///
     /// # Errors
-    /// [`Error::Config`] if endpoint or settings make no sense, or there is no tokio runtime; [`Error::Transport`] if the server cannot be
-    /// reached; [`Error::Server`] if it refuses the credentials.
+    /// [`Error::Config`] if the endpoint or a setting is invalid, or there is no tokio runtime.
+    /// [`Error::Transport`] if the server cannot be reached. [`Error::Server`] if it refuses the credentials.
     ///
     /// # Cancel safety
-    /// Dropping it closes what was opened.
+    /// Dropping it closes the connections.
     pub async fn new(endpoint: &str, config: PoolConfig) -> Result<Self> {
         Self::with_options(ConnectOptions::new(endpoint)?, config).await
     }
 
     /// A pool with the settings of [`PoolConfig::default`].
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
     ///
     /// # Cancel safety
     /// As [`new`](Self::new).
@@ -100,16 +105,13 @@ impl AsyncFlightSQLPool {
         Self::new(endpoint, PoolConfig::default()).await
     }
 
-    /// A pool of connections that need more than an endpoint: TLS, credentials, headers.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
+    /// A pool whose connections need more than an endpoint, such as TLS, credentials or headers.
     ///
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub async fn with_options(options: ConnectOptions, config: PoolConfig) -> Result<Self> {
-        let runtime = TokioRuntime::current().map_err(|error| Error::config(error.to_string()))?;
-        Self::start(Arc::new(runtime), options, config).await
+        let runtime = rt::current().map_err(|error| Error::config(error.to_string()))?;
+        Self::start(runtime, options, config).await
     }
 
     pub(crate) async fn start(
@@ -119,75 +121,79 @@ impl AsyncFlightSQLPool {
     ) -> Result<Self> {
         let settings = config.reservoir(&options)?;
         let endpoint = options.endpoint.clone();
-        let longest = options.opening();
+        let open_timeout = options.open_timeout();
         let server =
             Server::new(options, Arc::clone(&runtime), &config.healthcheck_sql, config.quarantine())?;
-        let budget = Arc::new(Budget::new(config.session_budget()));
+        let budget = Arc::new(SessionBudget::new(config.session_budget()));
         let (closing, is_closing) = watch::channel(false);
         let connector = Connector {
             server: Arc::new(server),
             budget: Arc::clone(&budget),
             default_timeout: config.default_timeout(),
             linger: config.linger(),
-            idle_ttl: config.idle_ttl(),
+            idle_timeout: config.idle_timeout(),
             closing: is_closing,
         };
-        let first_failure = Arc::new(FirstFailure::default());
+        let (report, first_failure) = oneshot::channel();
+        let report = Mutex::new(Some(report));
         let reservoir = Reservoir::builder(connector)
             .config(settings)
             .runtime(Arc::clone(&runtime))
             .leases(Arc::clone(&budget) as _)
             .observer(PoolMetrics::new(endpoint.to_string()))
-            .observer({
-                let first_failure = Arc::clone(&first_failure);
-                move |event: &Event<'_>| first_failure.note(event)
+            .observer(move |event: &Event<'_>| {
+                if let Event::OpenFailed { error, .. } = event
+                    && let Some(report) = report.lock().take()
+                {
+                    let cause =
+                        std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Error>());
+                    let cause = cause.cloned().unwrap_or_else(|| Error::transport(error.to_string(), false));
+                    // Fails once the pool has started.
+                    let _ = report.send(cause);
+                }
             })
             .start_empty()
             .map_err(|error| Error::config(error.to_string()))?;
         let pool = Self { inner: Arc::new(Inner { reservoir, runtime, config, endpoint, budget, closing }) };
-        pool.opened(longest, &first_failure).await?;
+        pool.opened(open_timeout, first_failure).await?;
         Ok(pool)
     }
 
-    /// Waits until the first connections are there, or one has failed.
-    async fn opened(&self, longest: Duration, first_failure: &FirstFailure) -> Result<()> {
-        let mut filled = pin!(self.inner.reservoir.filled(longest));
-        let mut failed = pin!(first_failure.told());
+    /// Waits until the first connections are open, or one has failed.
+    async fn opened(&self, timeout: Duration, mut first_failure: oneshot::Receiver<Error>) -> Result<()> {
+        let mut filled = pin!(self.inner.reservoir.filled(timeout));
         poll_fn(|context| {
             if let Poll::Ready(is_filled) = filled.as_mut().poll(context) {
-                let late = Error::PoolTimeout { waited: longest, cause: None };
+                let late = Error::PoolTimeout { waited: timeout, cause: None };
                 return Poll::Ready(if is_filled { Ok(()) } else { Err(late) });
             }
-            failed.as_mut().poll(context).map(Err)
+            pin!(&mut first_failure).poll(context).map(|failure| Err(failure.unwrap_or(Error::Closed)))
         })
         .await
     }
 
-    /// Takes a session for one caller, for whatever needs several statements on the same: transactions, temporary tables,
-    /// settings, prepared statements. It goes back when it is dropped, clean or not at all.
+    /// Takes a session for one caller that needs it for several statements: transactions, temporary tables,
+    /// settings, prepared statements. It goes back to the pool when it is dropped.
     ///
     /// # Errors
-    /// [`Error::PoolTimeout`] if none is free in time, [`Error::Closed`] if none will be.
+    /// [`Error::PoolTimeout`] if none is free in time, [`Error::Closed`] if the pool is closed.
     ///
     /// # Cancel safety
-    /// Dropping it loses nothing: what it was about to get goes to the next in line.
+    /// Dropping it loses nothing: the next waiter gets the session.
     pub async fn acquire_session(&self) -> Result<AsyncSessionHandle> {
-        Ok(AsyncSessionHandle::new(self.acquire().await?))
+        self.acquire().await
     }
 
-    /// Takes a connection. [`acquire_session`](Self::acquire_session) is the same by another name.
-    ///
-    /// # Errors
-    /// As [`acquire_session`](Self::acquire_session).
+    /// Takes a connection, as [`acquire_session`](Self::acquire_session) does.
     ///
     /// # Cancel safety
     /// As [`acquire_session`](Self::acquire_session).
-    pub async fn acquire(&self) -> Result<PooledConnection> {
+    pub async fn acquire(&self) -> Result<AsyncSessionHandle> {
         let unlimited = Limits::new(&self.inner.runtime, None, None);
         Ok(self.borrow(&unlimited).await?.into_owned())
     }
 
-    /// What the pool looks like now.
+    /// The state of the pool now.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         let status = self.inner.reservoir.status();
@@ -216,10 +222,11 @@ impl AsyncFlightSQLPool {
         &self.inner.config
     }
 
-    /// Serves no more callers, and waits, for at most `wait`, until every connection is back and closed. Returns whether they are.
+    /// Serves no more callers, and waits at most `wait` until every connection is back and closed. Returns
+    /// whether they are.
     ///
     /// # Cancel safety
-    /// Dropping it stops the waiting, not the closing. It can be called again.
+    /// Dropping it stops the wait, not the closing. It can be called again.
     pub async fn drain(&self, wait: Duration) -> bool {
         self.inner.close();
         self.inner.reservoir.drain(wait).await.is_complete()
@@ -230,20 +237,20 @@ impl AsyncFlightSQLPool {
         Limits::new(&self.inner.runtime, timeout, options.cancel.clone())
     }
 
-    async fn borrow(&self, limits: &Limits) -> Result<Borrowed<'_>> {
+    async fn borrow(&self, limits: &Limits) -> Result<PooledConnection<'_>> {
         limits.check(Phase::ACQUIRE)?;
         let acquire = async {
             let checkout = self.inner.reservoir.checkout();
             let outcome = match limits.remaining() {
-                // The reservoir keeps this deadline, since it knows why there was no connection by then.
+                // The reservoir keeps this deadline, since it knows why there is no connection.
                 Some(left) => checkout.within(left.min(self.inner.config.acquire_timeout())),
                 None => checkout,
             };
-            outcome.await.map_err(|error| limits.unconnected(error))
+            outcome.await.map_err(|error| limits.checkout_error(error))
         };
         let cancellable = limits.without_deadline();
         let checkout = cancellable.run(Phase::ACQUIRE, acquire).instrument(self.span("acquire")).await?;
-        Ok(Borrowed::new(checkout, &self.inner.endpoint))
+        Ok(PooledConnection::new(checkout, &self.inner.endpoint))
     }
 
     fn span(&self, what: &'static str) -> tracing::Span {
@@ -251,27 +258,28 @@ impl AsyncFlightSQLPool {
     }
 }
 
-/// What a pool looks like at one moment.
+/// The state of a pool at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatus {
-    /// Connections to be had at once.
+    /// Connections that are free.
     pub idle: usize,
-    /// Connections with callers.
+    /// Connections that callers hold.
     pub in_use: usize,
-    /// Connections that are made fit for the next caller: a transaction is rolled back, a statement cancelled.
+    /// Connections that are being cleaned for the next caller: a transaction is rolled back, a statement is
+    /// cancelled.
     pub cleaning: usize,
-    /// Connections on their way.
+    /// Connections that are being opened.
     pub opening: usize,
-    /// Connections on their way out, with those in quarantine.
+    /// Connections that are being closed, including those in quarantine.
     pub closing: usize,
-    /// Callers in line.
+    /// Callers that wait.
     pub waiting: usize,
-    /// Connections there may be.
+    /// The most connections.
     pub max_size: usize,
-    /// Sessions that the server may have for this pool, of its `session_budget`.
+    /// Sessions that the server may have for this pool, out of its `session_budget`.
     pub sessions: usize,
-    /// No more callers are served.
+    /// Whether the pool serves no more callers.
     pub is_closed: bool,
 }
 

@@ -6,32 +6,40 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay::ConnectionMonitor;
-use forebay::rt::{Runtime, TokioRuntime};
+use forebay::rt::{self, Runtime};
 
-use crate::config::PoolConfig;
+use crate::connection::{ConnectOptions, Connection, Server};
 use crate::error::{Error, Phase, Result};
-use crate::link::Link;
-use crate::options::ConnectOptions;
-use crate::prepared::AsyncPreparedQuery;
-use crate::query_options::QueryOptions;
-use crate::result::{QueryResult, UpdateResult};
-use crate::server::Server;
-use crate::sql::Traits;
-use crate::stream::QueryStream;
+use crate::pool::PoolConfig;
+use crate::sql::StatementTraits;
+use crate::statement::{AsyncPreparedQuery, QueryOptions, QueryResult, QueryStream, UpdateResult};
 
-mod inner;
+mod catalog;
+mod execution;
+mod options;
+pub(crate) mod transaction;
 
-/// One session: one TCP connection, never replaced by another behind its caller's back.
+pub use catalog::{TableFilter, TableName};
+pub use options::OptionValue;
+pub use transaction::AsyncTransaction;
+
+/// How long a socket may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One session: one TCP connection that is never replaced by another.
 ///
-/// [`connect`](Self::connect) opens one for a program that needs no pool; a pool's sessions deref to it. Statements run one after
-/// another, so all methods want it exclusively. When its connection is gone, every call fails with
-/// [`SessionLost`](Error::SessionLost).
+/// [`connect`](Self::connect) opens one for a program without a pool. The sessions of a pool deref to it.
+/// Statements run one after another, so all methods take `&mut self`. Once its connection is gone, every call
+/// fails with [`SessionLost`](Error::SessionLost).
+///
+/// # Errors
+/// See [`Error`].
 pub struct AsyncSession {
-    pub(crate) link: Arc<Link>,
-    /// Something of it would show to the next borrower.
+    pub(crate) connection: Arc<Connection>,
+    /// The next borrower would see a change, such as a setting or a temporary table.
     pub(crate) is_altered: bool,
-    /// The server has been told that it ends.
-    pub(crate) is_over: bool,
+    /// The server knows that the session has ended, or never created it.
+    pub(crate) is_closed: bool,
     default_timeout: Option<Duration>,
 }
 
@@ -58,18 +66,18 @@ impl AsyncSession {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] for an endpoint that is none, [`Error::Transport`] if the server cannot be reached,
-    /// [`Error::Server`] if it refuses the credentials.
+    /// [`Error::Config`] for an invalid endpoint or without a tokio runtime, [`Error::Transport`] if the
+    /// server cannot be reached, [`Error::Server`] if it refuses the credentials.
     ///
     /// # Cancel safety
-    /// Dropping it closes what was half made.
+    /// Dropping it closes the connection.
     pub async fn connect<E>(to: E) -> Result<Self>
     where
         E: TryInto<ConnectOptions>,
         Error: From<E::Error>,
     {
-        let runtime = TokioRuntime::current().map_err(|error| Error::config(error.to_string()))?;
-        Self::connect_on(Arc::new(runtime), to.try_into()?).await
+        let runtime = rt::current().map_err(|error| Error::config(error.to_string()))?;
+        Self::connect_on(runtime, to.try_into()?).await
     }
 
     pub(crate) async fn connect_on(runtime: Arc<dyn Runtime>, options: ConnectOptions) -> Result<Self> {
@@ -83,53 +91,39 @@ impl AsyncSession {
         monitor: ConnectionMonitor,
         default_timeout: Option<Duration>,
     ) -> Result<Self> {
-        let link = Link::open(server, monitor).await?;
-        Ok(Self { link, is_altered: false, is_over: false, default_timeout })
+        let connection = Connection::open(server, monitor).await?;
+        Ok(Self { connection, is_altered: false, is_closed: false, default_timeout })
     }
 
     /// Runs a query and reads its whole result.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
-    /// Dropping it cancels the statement on the server, in the background; the next call waits for that.
+    /// Dropping it cancels the statement on the server, in the background. The next call waits for that.
     pub async fn query(&mut self, sql: &str) -> Result<QueryResult> {
         self.query_with_options(sql, QueryOptions::new()).await
     }
 
-    /// As [`query`](Self::query), with options.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Runs a query with a timeout, parameters or other options.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<QueryResult> {
-        let traits = Traits::of(sql);
-        let progress = options.progress.clone();
-        let limits = self.limits(options);
-        let fetch = self.fetch(sql, traits, limits, progress.as_ref()).await?;
+        let (limits, traits) = (self.limits(&options), StatementTraits::of(sql));
+        let fetch = self.fetch(sql, traits, limits, &options).await?;
         let result = fetch.collect().await.map_err(|(error, _)| error)?;
-        self.link.transaction.conclude(traits);
+        self.connection.transaction.statement_succeeded(traits);
         Ok(result)
     }
 
-    /// Runs a statement that changes something and gives rows, as `INSERT ... RETURNING` does.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Runs a statement that changes something and returns rows, such as `INSERT ... RETURNING`.
     ///
     /// # Cancel safety
-    /// As [`query`](Self::query); it may have been carried out.
+    /// As [`query`](Self::query). It may have been executed.
     pub async fn execute(&mut self, sql: &str) -> Result<QueryResult> {
         self.query(sql).await
     }
 
-    /// Runs a query, and gives its result as the server sends it.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Runs a query, and returns its result as the server sends it.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -137,10 +131,7 @@ impl AsyncSession {
         self.query_stream_with_options(sql, QueryOptions::new()).await
     }
 
-    /// As [`query_stream`](Self::query_stream), with options.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// As [`query_stream`](Self::query_stream), with a timeout, parameters or other options.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
@@ -149,129 +140,120 @@ impl AsyncSession {
         sql: &str,
         options: QueryOptions,
     ) -> Result<QueryStream<'_>> {
-        let progress = options.progress.clone();
-        let limits = self.limits(options);
-        Ok(QueryStream::of_session(self.fetch(sql, Traits::of(sql), limits, progress.as_ref()).await?))
+        let limits = self.limits(&options);
+        let fetch = self.fetch(sql, StatementTraits::of(sql), limits, &options).await?;
+        Ok(QueryStream::new(fetch, None))
     }
 
     /// Runs a statement that changes something.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
-    /// As [`query`](Self::query); it may have been carried out.
+    /// As [`query`](Self::query). It may have been executed.
     pub async fn update(&mut self, sql: &str) -> Result<UpdateResult> {
         self.update_with_options(sql, QueryOptions::new()).await
     }
 
-    /// As [`update`](Self::update), with options.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// As [`update`](Self::update), with a timeout, parameters or other options.
     ///
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_options(&mut self, sql: &str, options: QueryOptions) -> Result<UpdateResult> {
-        let limits = self.limits(options);
-        self.run_update(sql, &limits).await
+        let limits = self.limits(&options);
+        self.run_update(sql, &limits, &options).await
     }
 
-    /// Runs a query with parameters, one row of them for each time it is to be run.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Runs a query with parameters: the columns of `params`, in order.
     ///
     /// # Cancel safety
     /// As [`query`](Self::query).
     pub async fn query_with_param(&mut self, sql: &str, params: RecordBatch) -> Result<QueryResult> {
-        let limits = self.limits(QueryOptions::new());
-        self.prepare_within(sql, &limits).await?.read(Some(params), limits).await
+        self.query_with_options(sql, QueryOptions::new().with_params(params)).await
     }
 
     /// Runs a statement once for each row of `batch`, with its columns as parameters.
     ///
-    /// # Errors
-    /// See [`Error`].
-    ///
     /// # Cancel safety
     /// As [`update`](Self::update).
     pub async fn update_with_record_batch(&mut self, sql: &str, batch: RecordBatch) -> Result<UpdateResult> {
-        let limits = self.limits(QueryOptions::new());
-        self.update_with_param(sql, batch, limits).await
+        self.update_with_options(sql, QueryOptions::new().with_params(batch)).await
     }
 
-    /// Prepares a statement. It is good for as long as this session is held.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Prepares a statement: a query or an update. It works for as long as this session is held.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the statement is closed in the background; the next call waits for that.
-    pub async fn prepare(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
-        let limits = self.limits(QueryOptions::new());
+    /// If it is dropped, the statement is closed in the background. The next call waits for that.
+    pub async fn prepare_query(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
+        let limits = self.limits(&QueryOptions::new());
         self.prepare_within(sql, &limits).await
     }
 
-    /// As [`prepare`](Self::prepare).
+    /// Ends the session, on the server too if it supports that.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// None at present: a server that does not answer is ignored.
     ///
     /// # Cancel safety
-    /// As [`prepare`](Self::prepare).
-    pub async fn prepare_query(&mut self, sql: &str) -> Result<AsyncPreparedQuery> {
-        self.prepare(sql).await
-    }
-
-    /// Ends the session: on the server too, where it knows how.
-    ///
-    /// # Errors
-    /// None today: a server that does not answer is left to itself.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connection all the same.
+    /// Dropping it closes the connection, too.
     pub async fn close(self) -> Result<()> {
-        crate::connector::close(self).await;
+        self.close_confirmed().await;
         Ok(())
     }
 
-    /// Whether its connection lives, as far as is known without asking.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.link.is_usable()
+    /// Ends the session, and waits until its socket is closed. Returns whether the server confirmed the end.
+    pub(crate) async fn close_confirmed(mut self) -> bool {
+        let runtime = Arc::clone(&self.connection.server.runtime);
+        let liveness = Arc::clone(self.connection.liveness());
+        let is_confirmed = self.can_be_closed() && self.connection.close_session().await;
+        self.is_closed = true;
+        drop(self);
+        rt::within(&*runtime, CLOSE_TIMEOUT, liveness.closed()).await;
+        is_confirmed
     }
 
-    /// Asks the server whether the session answers.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Whether the server may have a session for this connection, and supports closing it.
+    fn can_be_closed(&self) -> bool {
+        let connection = &self.connection;
+        connection.is_usable() && connection.is_used() && connection.server.close_session.may_work()
+    }
+
+    /// Whether its connection is open, as far as is known without a call.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_usable()
+    }
+
+    /// Runs the health check, to see whether the session answers.
     ///
     /// # Cancel safety
     /// Dropping it changes nothing.
     pub async fn ping(&mut self) -> Result<()> {
-        let limits = self.limits(QueryOptions::new());
-        let turn = self.ready(&limits).await?;
-        limits.run(Phase::Execute, Box::pin(turn.link().ping())).await
+        let limits = self.limits(&QueryOptions::new());
+        let permit = self.permit(&limits).await?;
+        limits.run(Phase::Execute, Box::pin(permit.connection().ping())).await
     }
 }
 
-/// Tells the server in the background that the session ends, where it knows how: it may keep it for long otherwise.
+/// Closes the session on the server in the background, if that is supported: otherwise the server may keep it
+/// for long.
 impl Drop for AsyncSession {
     fn drop(&mut self) {
-        if !self.is_over {
-            crate::connector::part(&self.link);
+        if !self.is_closed && self.can_be_closed() {
+            let connection = Arc::clone(&self.connection);
+            self.connection.spawn_background(async move {
+                connection.close_session().await;
+                true
+            });
         }
-        // What was prepared in it may still be held, and must not make the server begin another.
-        self.link.refuse();
+        // A prepared statement that is still held must not make the server create another session.
+        self.connection.mark_unusable();
     }
 }
 
 impl fmt::Debug for AsyncSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncSession")
-            .field("link", &self.link)
-            .field("transaction", &self.link.transaction)
+            .field("connection", &self.connection)
+            .field("transaction", &self.connection.transaction)
             .finish()
     }
 }

@@ -1,4 +1,5 @@
-//! The private threads of the blocking face end. A test of its own, since it counts the threads of the whole process.
+//! The private threads of the blocking types end. In its own binary, since it counts the threads of the
+//! process.
 #![cfg(target_os = "linux")]
 
 use std::time::Duration;

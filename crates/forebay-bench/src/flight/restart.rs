@@ -206,7 +206,7 @@ async fn call(
         };
         let outcome = match &done {
             Ok(()) => Outcome::Done,
-            Err(error) if error.is_harmless() => Outcome::NotDone,
+            Err(error) if error.is_not_executed() => Outcome::NotDone,
             Err(_) => Outcome::Unknown,
         };
         if habit != Habit::Reads {

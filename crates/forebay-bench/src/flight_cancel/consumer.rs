@@ -26,7 +26,7 @@ pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
     for _ in 0..effort.taken {
         clock::pause(PAUSE).await;
         most = most.max((server.count("batches_sent")? - before).saturating_sub(taken));
-        batches.next().await.context("the result has ended")??;
+        batches.next_batch().await.context("the result has ended")??;
         taken += 1;
     }
     drop(batches);

@@ -66,7 +66,7 @@ pub fn read(reading: &Reading) -> anyhow::Result<()> {
                 let pool = AsyncFlightSQLPool::with_options(options, full(1)).await?;
                 watch = Stopwatch::start();
                 let mut batches = pool.query_stream(&sql).await?;
-                while let Some(batch) = batches.next().await {
+                while let Some(batch) = batches.next_batch().await {
                     read += batch?.num_rows() as u64;
                 }
             }

@@ -73,7 +73,7 @@ impl Way {
                 let mut rows = pool.query_stream(ENDLESS_ROWS).await?;
                 // Read all the time, or the server would be at rest already.
                 while clock::nanos() < begun + clock::whole_nanos(GIVEN) {
-                    ensure!(rows.next().await.transpose()?.is_some(), "it has ended");
+                    ensure!(rows.next_batch().await.transpose()?.is_some(), "it has ended");
                 }
                 let given_up = clock::nanos();
                 drop(rows);

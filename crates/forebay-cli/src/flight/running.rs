@@ -104,7 +104,7 @@ async fn write(
     let mut writer = options.format.begin(out.clone(), stream.schema(), options.width)?;
     let is_spinning = !out.is_terminal();
     loop {
-        match rt::within(runtime, TICK, stream.next()).await {
+        match rt::within(runtime, TICK, stream.next_batch()).await {
             None => {
                 if spinner.rows > 0 && !is_spinning {
                     spinner.clear();

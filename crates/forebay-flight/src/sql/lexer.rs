@@ -83,8 +83,8 @@ pub(super) enum Backslash {
     EscapeAfterE,
 }
 
-/// How a server reads what dialects differ about. The default is PostgreSQL's and DuckDB's way: a backslash escapes only in
-/// `E'...'`, `[` is an operator, and `#` does not begin a comment.
+/// How a server reads what dialects differ about. The default is PostgreSQL's and DuckDB's way: a backslash
+/// escapes only in `E'...'`, `[` is an operator, and `#` does not begin a comment.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect {
     pub(super) backslash: Backslash,
@@ -163,8 +163,8 @@ impl Lexer {
 
     /// The next token of `sql`, or `None` at its end.
     ///
-    /// A text that grows is read once: pass all of it each time, and `is_complete` as `false` until nothing more can come.
-    /// Then the last token is returned only once nothing that follows can change it.
+    /// A text that grows is read once: pass all of it each time, and `is_complete` as `false` until nothing
+    /// more can come. Then the last token is returned only once nothing that follows can change it.
     pub fn next(&mut self, sql: &str, is_complete: bool) -> Option<Token> {
         if self.pending.is_none() {
             self.at = sql.len() - sql[self.at..].trim_start().len();

@@ -4,11 +4,11 @@ use super::vocabulary::WRITERS;
 use super::*;
 
 fn read_only(sql: &str) -> bool {
-    Traits::of(sql).is_read_only
+    StatementTraits::of(sql).is_read_only
 }
 
 #[test]
-fn plain_reads_are_known() {
+fn reads_are_recognized() {
     for sql in [
         "SELECT 1",
         "select * from t where a = 'insert into x' and \"delete\" > 1 -- drop table t",
@@ -36,7 +36,7 @@ fn plain_reads_are_known() {
 }
 
 #[test]
-fn whatever_writes_or_might_is_not_read_only() {
+fn possible_writes_are_not_read_only() {
     for sql in [
         "",
         ";",
@@ -94,7 +94,7 @@ fn whatever_writes_or_might_is_not_read_only() {
 }
 
 #[test]
-fn what_stays_in_a_session_is_noticed() {
+fn changes_of_the_session_are_recognized() {
     for sql in [
         "SET a = 1",
         "RESET ALL",
@@ -138,7 +138,7 @@ fn what_stays_in_a_session_is_noticed() {
         "PRAGMA cache_size(10)",
         "SELEC 1",
     ] {
-        assert!(Traits::of(sql).alters_session, "{sql}");
+        assert!(StatementTraits::of(sql).alters_session, "{sql}");
     }
     for sql in [
         "SELECT 1",
@@ -167,14 +167,14 @@ fn what_stays_in_a_session_is_noticed() {
         "CREATE TABLE t (a TEXT DEFAULT 'temp')",
         "",
     ] {
-        assert!(!Traits::of(sql).alters_session, "{sql}");
+        assert!(!StatementTraits::of(sql).alters_session, "{sql}");
     }
 }
 
 #[test]
-fn transactions_by_words_are_followed() {
+fn transactions_by_sql_are_recognized() {
     let of = |sql| {
-        let traits = Traits::of(sql);
+        let traits = StatementTraits::of(sql);
         (traits.begins, traits.ends)
     };
     for sql in [
@@ -211,19 +211,19 @@ fn transactions_by_words_are_followed() {
 }
 
 #[test]
-fn a_script_may_end_what_it_begins() {
+fn a_script_may_end_its_own_transaction() {
     for sql in ["BEGIN; INSERT INTO t VALUES (1); COMMIT", "BEGIN; COMMIT; SELECT 1", "COMMIT"] {
-        assert!(Traits::of(sql).ends_last, "{sql}");
+        assert!(StatementTraits::of(sql).ends_last, "{sql}");
     }
     for sql in ["BEGIN", "BEGIN; COMMIT; BEGIN", "COMMIT; SAVEPOINT a", "BEGIN; ROLLBACK TO a", "SELECT 1"] {
-        assert!(!Traits::of(sql).ends_last, "{sql}");
+        assert!(!StatementTraits::of(sql).ends_last, "{sql}");
     }
 }
 
 #[test]
-fn a_refusal_is_forgiven_only_where_nothing_can_have_been_done() {
+fn a_refused_statement_keeps_its_session_only_if_nothing_was_done() {
     for sql in ["SELEC 1", "SELECT 'x", "FORM t SELECT 1;", "PIVOTT t", "SELECT \"x"] {
-        assert!(Traits::of(sql).is_all_or_nothing, "{sql}");
+        assert!(StatementTraits::of(sql).is_all_or_nothing, "{sql}");
     }
     for sql in [
         "SET a = 1",
@@ -236,7 +236,7 @@ fn a_refusal_is_forgiven_only_where_nothing_can_have_been_done() {
         "BEGIN",
         "/*! SET a = 1 */",
     ] {
-        assert!(!Traits::of(sql).is_all_or_nothing, "{sql}");
+        assert!(!StatementTraits::of(sql).is_all_or_nothing, "{sql}");
     }
 }
 
@@ -257,8 +257,8 @@ fn hiding() -> impl Strategy<Value = String> {
 proptest! {
     /// No text makes it panic, and none that begins with a writing word is taken for a read.
     #[test]
-    fn any_text_is_judged(text in any::<String>(), sql in "[ -~\n]{0,40}") {
-        let _ = (Traits::of(&text), Traits::of(&sql));
+    fn any_text_can_be_read(text in any::<String>(), sql in "[ -~\n]{0,40}") {
+        let _ = (StatementTraits::of(&text), StatementTraits::of(&sql));
         for writer in ["INSERT ", "delete/**/", "Update\n", "CREATE "] {
             prop_assert!(!read_only(&format!("{writer}{sql}")), "{writer}{sql}");
         }
@@ -266,7 +266,7 @@ proptest! {
 
     /// A writing word that is not hidden is found behind anything that hides words.
     #[test]
-    fn nothing_hides_what_comes_after_it(
+    fn a_string_or_comment_does_not_hide_what_follows(
         before in prop::collection::vec(hiding(), 0..4),
         writer in prop::sample::select(WRITERS),
         after in prop::collection::vec(hiding(), 0..4),
@@ -277,14 +277,14 @@ proptest! {
 
     /// And one that is hidden does no harm.
     #[test]
-    fn what_is_hidden_stays_hidden(hidden in prop::collection::vec(hiding(), 1..4)) {
+    fn strings_and_comments_hide_their_words(hidden in prop::collection::vec(hiding(), 1..4)) {
         let sql = format!("SELECT {} FROM t", hidden.join(", "));
         prop_assert!(read_only(&sql), "{sql}");
     }
 
     /// A second statement is never overlooked.
     #[test]
-    fn a_second_statement_is_seen(hidden in prop::collection::vec(hiding(), 1..4), second in "[a-z]{1,8}") {
+    fn a_second_statement_is_noticed(hidden in prop::collection::vec(hiding(), 1..4), second in "[a-z]{1,8}") {
         let sql = format!("SELECT {}; {second}", hidden.join(", "));
         prop_assert!(!read_only(&sql), "{sql}");
     }

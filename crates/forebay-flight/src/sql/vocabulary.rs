@@ -1,12 +1,12 @@
-//! The words that tell what a statement does. Each list is sorted.
+//! The words that decide what a statement does. Each list is sorted.
 
-/// Words that begin a statement which reads.
+/// First words of statements that read.
 #[rustfmt::skip]
 pub(super) const READERS: &[&str] = &[
     "desc", "describe", "explain", "from", "select", "show", "table", "values", "with",
 ];
 
-/// Words that no reading statement has, as far as they stand for themselves.
+/// Words that a statement that only reads does not have, outside strings and quoted names.
 #[rustfmt::skip]
 pub(super) const WRITERS: &[&str] = &[
     "alter", "analyze", "attach", "begin", "call", "checkpoint", "comment", "commit", "copy", "create",
@@ -17,7 +17,7 @@ pub(super) const WRITERS: &[&str] = &[
     "truncate", "unlock", "update", "upload", "upsert", "use", "vacuum",
 ];
 
-/// Words that may stand before a parenthesis and call nothing.
+/// Words that may precede a parenthesis without calling a function.
 #[rustfmt::skip]
 pub(super) const BEFORE_PARENTHESIS: &[&str] = &[
     "all", "and", "any", "array", "as", "between", "bigint", "binary", "bit", "blob", "by", "case", "char",
@@ -30,7 +30,7 @@ pub(super) const BEFORE_PARENTHESIS: &[&str] = &[
     "values", "varbinary", "varchar", "when", "where", "window", "with", "within",
 ];
 
-/// Functions known to change nothing and to cost the server nothing but work.
+/// Functions that change nothing.
 #[rustfmt::skip]
 pub(super) const PURE: &[&str] = &[
     "abs", "acos", "approx_count_distinct", "arg_max", "arg_min", "array_agg", "array_length", "ascii",
@@ -53,7 +53,7 @@ pub(super) const PURE: &[&str] = &[
     "var_pop", "var_samp", "variance", "version", "week", "year", "zeroblob",
 ];
 
-/// First words of statements that leave nothing behind in their session but, it may be, a transaction.
+/// First words of statements that leave nothing in their session, except perhaps a transaction.
 #[rustfmt::skip]
 pub(super) const STATELESS: &[&str] = &[
     "abort", "alter", "analyze", "begin", "checkpoint", "comment", "commit", "copy", "delete", "desc",
@@ -69,19 +69,19 @@ pub(super) const SESSION_FUNCTIONS: &[&str] = &[
     "release_lock", "set_config", "setseed",
 ];
 
-/// Pragmas that tell, and change nothing.
+/// Pragmas that only read.
 #[rustfmt::skip]
-pub(super) const HARMLESS_PRAGMAS: &[&str] = &[
+pub(super) const READ_ONLY_PRAGMAS: &[&str] = &[
     "collation_list", "collations", "compile_options", "database_list", "database_size", "foreign_key_check",
     "foreign_key_list", "freelist_count", "function_list", "functions", "index_info", "index_list",
     "index_xinfo", "integrity_check", "module_list", "page_count", "pragma_list", "quick_check", "show",
     "show_databases", "show_tables", "storage_info", "table_info", "table_list", "table_xinfo", "version",
 ];
 
-/// Words of statements that may have done a part of their work when they fail, or that are not worth a guess: procedures,
-/// blocks, and whatever is meant to change its session.
+/// Words of statements that may do a part of their work before they fail: procedures, blocks, and statements
+/// that change their session.
 #[rustfmt::skip]
-pub(super) const UNFORGIVEN: &[&str] = &[
+pub(super) const NOT_ATOMIC: &[&str] = &[
     "abort", "add", "alter", "attach", "autocommit", "begin", "cache", "call", "chain", "close", "commit",
     "copy", "create", "cursor", "deallocate", "declare", "define", "detach", "disable", "discard", "do",
     "enable", "end", "exec", "execute", "export", "fetch", "get", "handler", "import", "include", "install",
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn the_lists_are_sorted() {
-        let judged = [READERS, WRITERS, BEFORE_PARENTHESIS, PURE, STATELESS];
-        for list in judged.into_iter().chain([SESSION_FUNCTIONS, HARMLESS_PRAGMAS, UNFORGIVEN]) {
+        let lists = [READERS, WRITERS, BEFORE_PARENTHESIS, PURE, STATELESS];
+        for list in lists.into_iter().chain([SESSION_FUNCTIONS, READ_ONLY_PRAGMAS, NOT_ATOMIC]) {
             assert!(list.is_sorted(), "{list:?}");
         }
     }

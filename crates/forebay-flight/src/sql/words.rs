@@ -25,8 +25,8 @@ pub(super) enum Word<'a> {
     Assign,
     /// A number, an operator: nothing that could be a word.
     Other,
-    /// Something that dialects differ about: `--1`, which some read as two minus signs and others as a comment; a number with
-    /// a word right behind it.
+    /// Something that dialects differ about: `--1`, which some read as two minus signs and others as a
+    /// comment; a number with a word right behind it.
     Doubt,
 }
 
@@ -59,7 +59,8 @@ pub(super) fn dialects(sql: &str) -> Vec<Dialect> {
     dialects
 }
 
-/// The words of a text; none if a string, a name or a comment in it has no end, or a comment's end depends on the dialect.
+/// The words of a text; none if a string, a name or a comment in it has no end, or a comment's end depends on
+/// the dialect.
 pub(super) fn words(sql: &str, dialect: Dialect) -> Option<Vec<Word<'_>>> {
     let (mut lexer, mut words) = (Lexer::new(dialect), Vec::new());
     while let Some(token) = lexer.next(sql, true) {

@@ -87,7 +87,7 @@ async fn common(foreign: &Foreign, long: &str) {
     let mut stream = pool.query_stream("SELECT CAST(1 AS BIGINT) AS a WHERE 1 = 0").await.unwrap();
     // ROAPI neither announces nor sends the columns of a result without rows.
     assert!(stream.schema().fields().len() <= 1);
-    assert!(stream.next().await.is_none_or(|batch| batch.unwrap().num_rows() == 0));
+    assert!(stream.next_batch().await.is_none_or(|batch| batch.unwrap().num_rows() == 0));
     drop(stream);
 
     // A refusal is the server's, and costs no connection.
@@ -124,7 +124,7 @@ async fn roapi_answers() {
     let old = pool.query("SELECT name FROM people WHERE age > 50 ORDER BY name").await.unwrap();
     assert_eq!(old.row_count(), 2);
     let mut session = pool.acquire_session().await.unwrap();
-    let mut prepared = session.prepare("SELECT name FROM people ORDER BY name").await.unwrap();
+    let mut prepared = session.prepare_query("SELECT name FROM people ORDER BY name").await.unwrap();
     assert_eq!(prepared.query().await.unwrap().row_count(), 3);
 }
 

@@ -1,6 +1,6 @@
 //! Statements, results, parameters, transactions: what works when nothing fails.
 
-use forebay_flight::{AsyncSession, Code, Error, FlightSQLClient, FlightSQLPool, TableFilter};
+use forebay_flight::{AsyncSession, Code, Error, FlightSQLClient, FlightSQLPool, QueryOptions, TableFilter};
 
 use crate::fixture::{blocking_server, integers, numbers, pool, server};
 use flight_local::Config;
@@ -39,7 +39,7 @@ async fn a_refused_statement_leaves_the_session_as_it_was() {
     session.update("CREATE TEMP TABLE t (a INTEGER)").await.unwrap();
     let error = session.query("SELECT nonsense FROM nowhere").await.unwrap_err();
     assert!(
-        matches!(&error, Error::Server { code, message } if *code != Code::Ok && message.contains("nowhere")),
+        matches!(&error, Error::Server { code, message, .. } if *code != Code::Ok && message.contains("nowhere")),
         "{error}"
     );
     assert!(session.query("SELECT * FROM t").await.unwrap().is_empty());
@@ -76,7 +76,7 @@ async fn prepared_statements_last_as_long_as_their_session() {
     let pool = pool(&server, 1).await;
     pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
     let mut session = pool.acquire_session().await.unwrap();
-    let mut insert = session.prepare("INSERT INTO t VALUES (?)").await.unwrap();
+    let mut insert = session.prepare_query("INSERT INTO t VALUES (?)").await.unwrap();
     for value in 1..=3 {
         insert.update_with_record_batch(numbers([value])).await.unwrap();
     }
@@ -95,7 +95,7 @@ async fn prepared_statements_last_as_long_as_their_session() {
 }
 
 #[test]
-fn threads_have_the_same() {
+fn threads_have_the_same_methods() {
     let server = blocking_server(Config::default());
     let pool = FlightSQLPool::new(&server.url(), crate::fixture::small(4)).unwrap();
     pool.update("CREATE TABLE t (a INTEGER)").unwrap();
@@ -124,19 +124,24 @@ fn threads_have_the_same() {
 }
 
 #[test]
-fn threads_are_told_what_the_server_has() {
+fn the_catalog_can_be_queried_from_threads() {
     let server = blocking_server(Config::default());
     let mut client = FlightSQLClient::connect(server.url().as_str()).unwrap();
     client.update("CREATE TABLE people (name TEXT PRIMARY KEY)").unwrap();
     assert_eq!(client.tables(TableFilter::default()).unwrap().row_count(), 1);
     assert!(!client.catalogs().unwrap().is_empty() && !client.schemas(None, None).unwrap().is_empty());
     assert!(!client.table_types().unwrap().is_empty());
-    assert_eq!(client.primary_keys(None, None, "people").unwrap().row_count(), 1);
-    assert!(!client.sql_info(&[]).unwrap().is_empty());
+    assert_eq!(client.primary_keys("people").unwrap().row_count(), 1);
+    assert!(!client.sql_info(&[]).unwrap().is_empty() && !client.type_info(None).unwrap().is_empty());
+    client.update("CREATE TABLE pets (name TEXT, owner TEXT REFERENCES people (name))").unwrap();
+    assert_eq!(client.exported_keys("people").unwrap().row_count(), 1);
+    assert_eq!(client.imported_keys("pets").unwrap().row_count(), 1);
+    assert_eq!(client.cross_reference("people", "pets").unwrap().row_count(), 1);
+    assert_eq!(client.action("GetSessionOptions", "", QueryOptions::new()).unwrap().len(), 1);
     let pool = FlightSQLPool::new(&server.url(), crate::fixture::small(1)).unwrap();
     assert_eq!((pool.endpoint().to_string(), pool.config().max_size), (server.url(), 1));
     let mut session = pool.acquire().unwrap();
-    assert_eq!(session.primary_keys(None, None, "people").unwrap().row_count(), 1);
+    assert_eq!(session.primary_keys("people").unwrap().row_count(), 1);
     let before = server.counters().sessions_ever;
     assert!(session.age() < std::time::Duration::from_secs(3_600));
     session.mark_bad();
@@ -146,7 +151,7 @@ fn threads_are_told_what_the_server_has() {
 }
 
 #[tokio::test]
-async fn a_server_tells_what_it_has() {
+async fn the_catalog_can_be_queried() {
     let server = server().await;
     let mut session = AsyncSession::connect(server.url().as_str()).await.unwrap();
     session.update("CREATE TABLE people (name TEXT PRIMARY KEY)").await.unwrap();
@@ -158,8 +163,31 @@ async fn a_server_tells_what_it_has() {
     assert!(!session.catalogs().await.unwrap().is_empty());
     assert!(!session.schemas(None, None).await.unwrap().is_empty());
     assert!(!session.table_types().await.unwrap().is_empty());
-    assert_eq!(session.primary_keys(None, None, "people").await.unwrap().row_count(), 1);
+    assert_eq!(session.primary_keys("people").await.unwrap().row_count(), 1);
     assert!(!session.sql_info(&[]).await.unwrap().is_empty());
+    let types = session.type_info(None).await.unwrap().row_count();
+    assert!(types > session.type_info(Some(12)).await.unwrap().row_count(), "VARCHAR is not all");
+    session.update("CREATE TABLE pets (name TEXT, owner TEXT REFERENCES people (name))").await.unwrap();
+    for (table, exported, imported) in [("people", 1, 0), ("pets", 0, 1), ("places", 0, 0)] {
+        assert_eq!(session.exported_keys(table).await.unwrap().row_count(), exported, "{table}");
+        assert_eq!(session.imported_keys(table).await.unwrap().row_count(), imported, "{table}");
+        let references = session.cross_reference("people", table).await.unwrap();
+        assert_eq!(references.row_count(), imported, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_custom_action_returns_its_results_and_its_session_is_not_lent_again() {
+    let server = server().await;
+    let pool = pool(&server, 1).await;
+    let mut session = pool.acquire_session().await.unwrap();
+    assert_eq!(session.action("GetSessionOptions", "", QueryOptions::new()).await.unwrap().len(), 1);
+    let error = session.action("Unheard", "of", QueryOptions::new()).await.unwrap_err();
+    assert!(matches!(error, Error::Server { .. }), "{error}");
+    assert_eq!(integers(&session.query("SELECT 7").await.unwrap()), [7], "its holder goes on");
+    drop(session);
+    assert_eq!(integers(&pool.query("SELECT 7").await.unwrap()), [7]);
+    assert_eq!(server.counters().sessions_ever, 2);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Futures dropped wherever they may be: nothing is lost on either side.
+//! Futures that are dropped at any await: nothing is lost on either side.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -10,13 +10,13 @@ use flight_local::{Config, FlightLocal};
 use forebay::Seed;
 use forebay_flight::{
     AsyncFlightSQLPool, AsyncSession, CancelHandle, ConnectOptions, FlightSQLPool, Ingest, OptionValue,
-    PoolConfig, QueryOptions,
+    PoolConfig, QueryOptions, TableFilter,
 };
 use futures_util::stream;
 
 use crate::fixture::{blocking_server, eventually, integers, numbers, pool, server, server_with, small};
 
-/// Polls `future` at most `polls` times and drops it then. Its output, if it came to that.
+/// Polls `future` at most `polls` times, then drops it. Returns its output if it ended.
 pub(crate) async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     let mut polled = 0;
@@ -37,7 +37,7 @@ pub(crate) async fn dropped_after<T>(polls: usize, future: impl Future<Output = 
     .await
 }
 
-/// Every await of a future is where it is dropped, in turn, until it comes to its end.
+/// Drops a future at each of its awaits, in turn, until it ends.
 async fn at_each_await<T, F: Future<Output = T>>(mut make: impl FnMut() -> F) -> T {
     for polls in 0..500 {
         if let Some(output) = dropped_after(polls, make()).await {
@@ -47,7 +47,7 @@ async fn at_each_await<T, F: Future<Output = T>>(mut make: impl FnMut() -> F) ->
     panic!("it did not end");
 }
 
-/// The pool is whole again: nothing is in use, nothing is on its way out, and every place can be had.
+/// The pool is whole again: nothing is in use or closing, and all connections can be acquired.
 async fn whole(pool: &AsyncFlightSQLPool, server: &FlightLocal) {
     eventually("nothing is held", || {
         let status = pool.status();
@@ -81,7 +81,7 @@ async fn a_pools_statements_can_be_dropped_at_each_await() {
         .unwrap();
     at_each_await(async || {
         let mut stream = pool.query_stream("SELECT a FROM t").await.unwrap();
-        while let Some(batch) = stream.next().await {
+        while let Some(batch) = stream.next_batch().await {
             batch.unwrap();
         }
     })
@@ -101,7 +101,7 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
         let rows = dropped_after(polls, async {
             let mut transaction = session.begin().await.unwrap();
             transaction.update("INSERT INTO t VALUES (1)").await.unwrap();
-            let mut prepared = transaction.prepare("SELECT a FROM t WHERE a = ?").await.unwrap();
+            let mut prepared = transaction.prepare_query("SELECT a FROM t WHERE a = ?").await.unwrap();
             let rows = prepared.query_with_param(numbers([1])).await.unwrap().row_count();
             transaction.rollback().await.unwrap();
             rows
@@ -110,7 +110,8 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
             assert_eq!(rows, 1);
         }
         if polls % 2 == 0 && session.is_connected() {
-            // What was dropped is cleared up before the next statement. One that cannot be is lost, and says so.
+            // What was dropped is cleared up before the next statement. One that cannot be is lost, and says
+            // so.
             if let Ok(result) = session.query("SELECT count(*) FROM t").await {
                 assert_eq!(integers(&result), [0], "after {polls} polls");
             }
@@ -122,10 +123,42 @@ async fn a_sessions_methods_can_be_dropped_at_each_await() {
             "after {polls} polls"
         );
     }
+    for polls in 0..30 {
+        let mut session = pool.acquire_session().await.unwrap();
+        dropped_after(polls, async {
+            let options = QueryOptions::new().with_params(numbers([1]));
+            let mut select = session.prepare_query("SELECT a FROM t WHERE a = ?").await.unwrap();
+            select.query_with_options(options.clone()).await.unwrap();
+            select.set_parameters(numbers([2])).await.unwrap();
+            select.query().await.unwrap();
+            select.query_stream(options.clone()).await.unwrap().read_all().await.unwrap();
+            let mut update = session.prepare_query("DELETE FROM t WHERE a = ?").await.unwrap();
+            update.update_with_options(options).await.unwrap();
+        })
+        .await;
+    }
+    for polls in 0..40 {
+        let mut session = pool.acquire_session().await.unwrap();
+        dropped_after(polls, async {
+            session.action("GetSessionOptions", "", QueryOptions::new()).await.unwrap();
+            session.exported_keys("t").await.unwrap();
+            session.imported_keys("t").await.unwrap();
+            session.cross_reference("t", "t").await.unwrap();
+            session.type_info(None).await.unwrap();
+            session.primary_keys("t").await.unwrap();
+            session.tables(TableFilter::default()).await.unwrap();
+            session.schemas(None, None).await.unwrap();
+            session.catalogs().await.unwrap();
+            session.table_types().await.unwrap();
+            session.sql_info(&[]).await.unwrap();
+            session.options().await.unwrap();
+        })
+        .await;
+    }
     for polls in 0..12 {
         let mut session = pool.acquire_session().await.unwrap();
         dropped_after(polls, async {
-            session.set_options([("query_only".to_owned(), OptionValue::Flag(true))]).await.unwrap();
+            session.set_options([("query_only".to_owned(), OptionValue::Bool(true))]).await.unwrap();
             session.ping().await.unwrap();
         })
         .await;
@@ -246,7 +279,7 @@ fn ten_thousand_calls_of_threads_given_up_at_random_points() {
 }
 
 #[tokio::test]
-async fn a_dropped_wait_wakes_the_next_in_line() {
+async fn a_dropped_wait_wakes_the_next_waiter() {
     let server = server().await;
     let pool = pool(&server, 1).await;
     let held = pool.acquire_session().await.unwrap();

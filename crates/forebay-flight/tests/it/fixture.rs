@@ -32,8 +32,8 @@ pub(crate) async fn pool(server: &FlightLocal, max_size: usize) -> AsyncFlightSQ
     AsyncFlightSQLPool::new(&server.url(), small(max_size)).await.expect("the pool starts")
 }
 
-/// A pool with all of its sessions open, and no other opened while there is one: what the server is told to do to the next
-/// statement it does to a caller's, and not to a new session's first.
+/// A pool with all of its sessions open. It opens no other, so a fault that the server injects into the next
+/// statement hits a caller's, not the first of a new session.
 pub(crate) async fn warm_pool(server: &FlightLocal, max_size: usize) -> AsyncFlightSQLPool {
     let config = PoolConfig { min_idle: 0, ..small(max_size) };
     let pool = AsyncFlightSQLPool::new(&server.url(), config).await.expect("the pool starts");

@@ -1,19 +1,19 @@
 //! Behaviour of clients, sessions and pools against a real server with real sessions.
 
 mod basics;
-mod cancelling;
-mod clearing;
-mod distrust;
+mod blocking_ingest;
+mod cancellation;
+mod cleanup;
+mod connecting;
 mod drops;
-mod existing_client;
 mod fixture;
-mod handing_on;
+mod known_faults;
+mod minimal_server;
+mod misbehaving_servers;
+mod observability;
 mod outages;
-mod plain;
-mod reaching;
 mod session_limits;
+mod session_reuse;
 mod small_stacks;
 mod spans;
 mod streaming;
-mod threaded_input;
-mod watching;

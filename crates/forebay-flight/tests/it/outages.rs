@@ -14,7 +14,7 @@ use crate::fixture::{
 const DOWN: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn a_lost_session_says_so_for_ever() {
+async fn a_lost_session_stays_lost() {
     let server = server().await;
     let mut session = AsyncSession::connect(server.url().as_str()).await.unwrap();
     session.update("CREATE TEMP TABLE t (a INTEGER)").await.unwrap();
@@ -28,7 +28,7 @@ async fn a_lost_session_says_so_for_ever() {
 }
 
 #[tokio::test]
-async fn a_commit_on_a_lost_connection_says_that_nobody_knows() {
+async fn a_commit_on_a_lost_connection_has_an_unknown_outcome() {
     let server = server().await;
     let pool = pool(&server, 1).await;
     pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
@@ -143,7 +143,7 @@ async fn a_server_that_refuses_connections_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_read_with_parameters_is_repeated_and_a_write_is_not() {
+async fn a_read_with_parameters_is_retried_and_a_write_is_not() {
     let server = server().await;
     // One for each connection that is cut.
     let pool = warm_pool(&server, 4).await;

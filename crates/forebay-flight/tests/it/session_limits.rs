@@ -18,7 +18,7 @@ async fn other(url: &str) -> AsyncSession {
 }
 
 #[tokio::test]
-async fn a_connection_without_a_session_is_lent_to_nobody() {
+async fn a_connection_without_a_session_is_not_lent() {
     let server = server_with(Config { session_limit: 2, ..Config::default() }).await;
     let url = server.url();
     let other = other(&url).await;
@@ -35,7 +35,7 @@ async fn a_connection_without_a_session_is_lent_to_nobody() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_session_hears_that_there_is_none() {
+async fn a_caller_that_waits_for_a_session_gets_the_reason() {
     let server = server_with(Config { session_limit: 1, ..Config::default() }).await;
     let url = server.url();
     let other = other(&url).await;

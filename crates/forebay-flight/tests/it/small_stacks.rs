@@ -1,11 +1,11 @@
-//! Threads with little room.
+//! Threads with a small stack.
 
 use flight_local::Config;
 use forebay_flight::{AsyncFlightSQLPool, FlightSQLPool, PoolConfig};
 
 use crate::fixture::{blocking_server, integers, numbers, small};
 
-/// Runs it where the deepest call has a mebibyte, half of what threads have that nobody asks.
+/// Runs it with a stack of one mebibyte, half of a thread's default.
 #[allow(clippy::disallowed_methods, reason = "threads are what is tried")]
 fn narrowly(work: impl FnOnce() + Send + 'static) {
     std::thread::Builder::new().stack_size(1 << 20).spawn(work).unwrap().join().unwrap();

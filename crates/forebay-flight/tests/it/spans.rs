@@ -1,5 +1,5 @@
-//! What the spans of a pool were for. Listening before anything else happens: what is first heard of while nobody listens may
-//! stay unheard.
+//! What the spans of a pool were for. Listening before anything else happens: what is first heard of while
+//! nobody listens may stay unheard.
 
 use std::collections::BTreeMap;
 use std::fmt;

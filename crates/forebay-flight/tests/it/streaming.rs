@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use flight_local::{Actions, Config, Support};
 use forebay_flight::{AsyncSession, Error, FlightSQLPool, Ingest, QueryOptions};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
 use crate::fixture::{
     blocking_server, eventually, integers, numbers, pause, pool, server, server_with, small,
@@ -19,17 +20,24 @@ async fn a_stream_gives_its_connection_back_at_its_end() {
     let pool = pool(&server, 1).await;
     let mut stream = pool.query_stream("SELECT value FROM generate_series(1, 95)").await.unwrap();
     let (mut batches, mut rows) = (0, 0);
-    while let Some(batch) = stream.next().await {
+    while let Some(batch) = stream.next_batch().await {
         batches += 1;
         rows += batch.unwrap().num_rows();
     }
     assert_eq!((batches, rows), (10, 95));
     assert_eq!(pool.status().in_use, 0, "though the stream is still there");
-    assert!(stream.next().await.is_none());
+    assert!(stream.next_batch().await.is_none());
+    // The same with the methods of `StreamExt` and `TryStreamExt`, which nothing hides.
+    let mut stream = pool.query_stream("SELECT value FROM generate_series(1, 95)").await.unwrap();
+    let first: Option<Result<RecordBatch, Error>> = stream.next().await;
+    let rest: Vec<RecordBatch> = stream.try_collect().await.unwrap();
+    assert_eq!((first.unwrap().unwrap().num_rows(), rest.len()), (10, 9));
+    let stream = pool.query_stream("SELECT value FROM generate_series(1, 95)").await.unwrap();
+    assert_eq!(stream.read_all().await.unwrap().row_count(), 95);
 }
 
 #[tokio::test]
-async fn endpoints_are_read_in_order_here_and_elsewhere() {
+async fn endpoints_are_read_in_order_at_all_locations() {
     for further_listeners in [0, 2] {
         let config =
             Config { endpoints_per_result: 3, further_listeners, max_batch_rows: 7, ..Config::default() };
@@ -52,7 +60,7 @@ async fn a_slow_reader_holds_the_server_back() {
     let pool = pool(&server, 1).await;
     let mut stream = pool.query_stream("SELECT * FROM prebuilt(rows => 100000000)").await.unwrap();
     for read in 1..=5 {
-        stream.next().await.unwrap().unwrap();
+        stream.next_batch().await.unwrap().unwrap();
         pause(Duration::from_millis(100)).await;
         let ahead = server.counters().batches_sent - read;
         assert!(ahead <= 8, "{ahead} batches ahead of the reader");
@@ -60,7 +68,7 @@ async fn a_slow_reader_holds_the_server_back() {
 }
 
 #[tokio::test]
-async fn ingest_creates_appends_and_tells_how_far_it_is() {
+async fn ingest_creates_appends_and_reports_progress() {
     let server = server().await;
     let pool = pool(&server, 1).await;
     let told = Arc::new(AtomicU64::new(0));
@@ -85,7 +93,7 @@ async fn ingest_creates_appends_and_tells_how_far_it_is() {
 }
 
 #[tokio::test]
-async fn an_ingest_that_fails_on_this_side_is_not_taken_for_whole() {
+async fn an_ingest_that_fails_on_this_side_is_not_stored_as_complete() {
     let server = server().await;
     let pool = pool(&server, 1).await;
     pool.update("CREATE TABLE t (a INTEGER)").await.unwrap();
@@ -149,7 +157,7 @@ async fn a_result_can_be_combined_with_other_streams() {
 }
 
 #[tokio::test]
-async fn a_long_query_tells_how_far_it_is() {
+async fn a_long_query_reports_its_progress() {
     let long = "SELECT count(sleep_ms(1)) FROM generate_series(1, 400)";
     for support in [Support::Known, Support::Unknown] {
         let actions = Actions { poll_flight_info: support, ..Actions::default() };
@@ -180,7 +188,7 @@ async fn a_polled_query_is_cancelled_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_statement_that_fails_is_not_sent_again_for_want_of_progress() {
+async fn a_failed_statement_is_not_sent_again_without_progress() {
     let server = server_with(Config { log_statements: true, ..Config::default() }).await;
     let pool = pool(&server, 1).await;
     pool.update("CREATE TABLE t (id INTEGER PRIMARY KEY)").await.unwrap();

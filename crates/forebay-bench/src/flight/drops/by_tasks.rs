@@ -96,7 +96,7 @@ async fn call(pool: &AsyncFlightSQLPool, kind: u64) -> Result<(), Error> {
         2 => drop(pool.update(WRITE).await?),
         3 => {
             let mut rows = pool.query_stream(MANY_ROWS).await?;
-            while rows.next().await.transpose()?.is_some() {}
+            while rows.next_batch().await.transpose()?.is_some() {}
         }
         4 => {
             let mut session = pool.acquire_session().await?;
@@ -108,7 +108,7 @@ async fn call(pool: &AsyncFlightSQLPool, kind: u64) -> Result<(), Error> {
         5 => {
             let mut session = pool.acquire_session().await?;
             session.update("CREATE TEMP TABLE mine (a INTEGER)").await?;
-            let mut prepared = session.prepare(SHORT).await?;
+            let mut prepared = session.prepare_query(SHORT).await?;
             prepared.query().await?;
         }
         _ => drop(pool.acquire().await?),

@@ -109,7 +109,7 @@ fn call(pool: &FlightSQLPool, rng: &mut Rng, cancel: &Sender<CancelHandle>) -> R
         _ => {
             let mut session = pool.acquire_session()?;
             session.update("CREATE TEMP TABLE mine (a INTEGER)")?;
-            let _prepared = session.prepare(sql)?;
+            let _prepared = session.prepare_query(sql)?;
             Ok(true)
         }
     }

@@ -122,7 +122,7 @@ impl Shell {
 
 /// Whether the server may still have run the statement when the client gave up.
 fn was_interrupted(error: &Error) -> bool {
-    matches!(error, Error::Cancelled { .. } | Error::QueryTimeout { .. }) && !error.is_harmless()
+    matches!(error, Error::Cancelled { .. } | Error::QueryTimeout { .. }) && !error.is_not_executed()
 }
 
 fn changed(statement: &Statement, count: Option<u64>) -> String {

@@ -1,0 +1,152 @@
+//! The settings of a pool.
+
+use std::time::Duration;
+
+use crate::connection::ConnectOptions;
+use crate::error::{Error, Result};
+
+/// The settings of a pool: how many connections it has, and how long it waits.
+///
+/// ```
+/// use forebay_flight::PoolConfig;
+///
+/// let config = PoolConfig { max_size: 8, default_query_timeout_ms: Some(30_000), ..PoolConfig::default() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// The connections opened at the start, and kept ready. Default 1.
+    pub min_idle: usize,
+    /// The most connections: in use, ready and opening. Default: twice the processors, at least 4 and at most
+    /// 16.
+    pub max_size: usize,
+    /// How long a caller waits for a connection, in milliseconds. Default 30,000.
+    pub acquire_timeout_ms: u64,
+    /// How long a connection may be idle before it is closed, down to `min_idle`, in milliseconds. Default
+    /// 300,000; 0 keeps them.
+    pub idle_ttl_ms: u64,
+    /// The query that checks whether a session answers. It runs once for each new connection, and after a
+    /// failure. Default `SELECT 1`.
+    pub healthcheck_sql: String,
+    /// How long a statement may take, from the call to its last row, in milliseconds. Default: no limit.
+    pub default_query_timeout_ms: Option<u64>,
+    /// Whether a read-only statement runs a second time, on another connection, if the first fails before it
+    /// has returned anything. Default: yes.
+    pub retry_on_failure: bool,
+    /// The most sessions of this pool on the server, including those that still run a cancelled statement and
+    /// those that the server keeps after their end. Default: twice `max_size`.
+    pub session_budget: Option<usize>,
+    /// How long a session whose cancelled statement does not stop stays in quarantine, until it answers
+    /// again, in milliseconds. Default 30,000.
+    pub quarantine_ms: u64,
+    /// How long the server keeps a session after its connection is closed, in milliseconds. It counts in the
+    /// budget until then. Default 0.
+    pub session_linger_ms: u64,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            min_idle: 1,
+            max_size: (processors * 2).clamp(4, 16),
+            acquire_timeout_ms: 30_000,
+            idle_ttl_ms: 300_000,
+            healthcheck_sql: "SELECT 1".to_owned(),
+            default_query_timeout_ms: None,
+            retry_on_failure: true,
+            session_budget: None,
+            quarantine_ms: 30_000,
+            session_linger_ms: 0,
+        }
+    }
+}
+
+/// The longest pause after a failed attempt to connect. Short, so that a server that comes back is used soon.
+const MAX_BACKOFF: Duration = Duration::from_millis(250);
+/// Attempts to connect per second, after the first burst.
+const CONNECT_RATE: f64 = 100.0;
+/// How long the last steps of closing a connection may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl PoolConfig {
+    pub(crate) fn default_timeout(&self) -> Option<Duration> {
+        self.default_query_timeout_ms.map(Duration::from_millis)
+    }
+
+    pub(crate) fn acquire_timeout(&self) -> Duration {
+        Duration::from_millis(self.acquire_timeout_ms)
+    }
+
+    pub(crate) fn quarantine(&self) -> Duration {
+        Duration::from_millis(self.quarantine_ms)
+    }
+
+    pub(crate) fn linger(&self) -> Duration {
+        Duration::from_millis(self.session_linger_ms)
+    }
+
+    pub(crate) fn idle_timeout(&self) -> Option<Duration> {
+        (self.idle_ttl_ms > 0).then(|| Duration::from_millis(self.idle_ttl_ms))
+    }
+
+    pub(crate) fn session_budget(&self) -> usize {
+        self.session_budget.unwrap_or(self.max_size.saturating_mul(2))
+    }
+
+    /// The same as a configuration of the core.
+    pub(crate) fn reservoir(&self, options: &ConnectOptions) -> Result<forebay::Config> {
+        if self.session_budget() < self.max_size {
+            return Err(Error::config(format!(
+                "session_budget is {}, but must be at least max_size, which is {}",
+                self.session_budget(),
+                self.max_size
+            )));
+        }
+        let burst = u32::try_from(self.max_size.saturating_mul(2)).unwrap_or(u32::MAX).max(1);
+        let mut config = forebay::Config::default()
+            .max_open(self.max_size)
+            .on_demand(self.min_idle)
+            .unlimited_lifetime()
+            .acquire_timeout(self.acquire_timeout())
+            .open_timeout(options.open_timeout())
+            .close_timeout(self.quarantine() + self.linger() + CLOSE_TIMEOUT)
+            .max_backoff(MAX_BACKOFF)
+            .rate(CONNECT_RATE, burst)
+            .startup_jitter(Duration::ZERO);
+        if let Some(timeout) = self.idle_timeout() {
+            config = config.idle_timeout(timeout);
+        }
+        // The core's error with this crate's names.
+        config
+            .validate()
+            .map_err(|error| Error::config(error.to_string().replace("max_open", "max_size")))?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_specification() {
+        let config = PoolConfig::default();
+        assert_eq!((config.min_idle, config.acquire_timeout_ms, config.idle_ttl_ms), (1, 30_000, 300_000));
+        assert!((4..=16).contains(&config.max_size));
+        assert_eq!(config.healthcheck_sql, "SELECT 1");
+        assert_eq!((config.default_query_timeout_ms, config.retry_on_failure), (None, true));
+    }
+
+    #[test]
+    fn invalid_settings_are_rejected_with_this_crates_names() {
+        let options = ConnectOptions::new("grpc://localhost:1").unwrap();
+        let refused = |config: PoolConfig| config.reservoir(&options).unwrap_err().to_string();
+        assert!(PoolConfig::default().reservoir(&options).is_ok());
+        let error = refused(PoolConfig { max_size: 0, min_idle: 0, ..PoolConfig::default() });
+        assert!(error.contains("max_size is 0, but must be at least 1"), "{error}");
+        let error = refused(PoolConfig { max_size: 2, min_idle: 3, ..PoolConfig::default() });
+        assert!(error.contains("min_idle is 3"), "{error}");
+        let error = refused(PoolConfig { max_size: 2, session_budget: Some(1), ..PoolConfig::default() });
+        assert!(error.contains("session_budget is 1"), "{error}");
+    }
+}

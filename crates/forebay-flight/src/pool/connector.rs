@@ -1,0 +1,174 @@
+//! How a pool opens, cleans and closes its sessions.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use forebay::rt;
+use forebay::{BoxError, Connect, ConnectionMonitor, Failure, Instant, OpenError};
+use tokio::sync::watch;
+use tonic::Code;
+
+use super::session_budget::SessionBudget;
+use crate::connection::Server;
+use crate::error::{Error, Result};
+use crate::session::AsyncSession;
+
+/// Opens the sessions of one pool.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    pub(crate) server: Arc<Server>,
+    pub(crate) budget: Arc<SessionBudget>,
+    pub(crate) default_timeout: Option<Duration>,
+    pub(crate) linger: Duration,
+    /// How long a recovered session waits for an open.
+    pub(crate) idle_timeout: Option<Duration>,
+    /// Whether the pool is closing, and nothing is worth waiting for.
+    pub(crate) closing: watch::Receiver<bool>,
+}
+
+impl Connector {
+    /// Connects, and makes sure that the server has a session for the connection. A server creates it with
+    /// the first call, and may have none left. A connection without a session would be lent again and again,
+    /// and fail every statement.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the session in the background.
+    async fn open_session(&self, monitor: ConnectionMonitor) -> Result<AsyncSession> {
+        let mut session = AsyncSession::open(&self.server, monitor, self.default_timeout).await?;
+        let limit = self.server.options.connect_timeout;
+        let answer = rt::within(&*self.server.runtime, limit, session.connection.ping()).await;
+        let reason = match answer {
+            Some(Ok(())) => return Ok(session),
+            Some(Err(error)) if is_about_the_session(&error) => {
+                session.is_closed = true;
+                return Err(error);
+            }
+            // Any other answer of the server comes from a session.
+            Some(Err(Error::Server { .. })) => return Ok(session),
+            Some(Err(Error::Transport { message, .. } | Error::SessionLost { message, .. })) => message,
+            Some(Err(error)) => return Err(error),
+            None => format!("no answer within {limit:?}"),
+        };
+        // The server may have created a session nevertheless. It counts until it is forgotten.
+        let (reservation, closed) = (SessionBudget::reserve(&self.budget), self.close_and_linger(session));
+        self.server.runtime.spawn(Box::pin(async move {
+            closed.await;
+            drop(reservation);
+        }));
+        Err(Error::transport(format!("no session at {}: {reason}", self.server.options.endpoint), false))
+    }
+
+    /// Waits for a session that still runs a cancelled statement. If it answers again, it is kept for the
+    /// pool's next open.
+    async fn quarantine(&self, mut session: AsyncSession) -> Option<AsyncSession> {
+        let recovery = async {
+            let connection = Arc::clone(&session.connection);
+            (connection.background_done().await || connection.recover().await)
+                && session.clean().await.is_ok()
+        };
+        let recovered = unless_closing(self.closing.clone(), recovery).await == Some(true);
+        if recovered && session.connection.is_usable() && !*self.closing.borrow() {
+            tracing::debug!(endpoint = %self.server.options.endpoint, "session answers again");
+            self.keep(session);
+            return None;
+        }
+        Some(session)
+    }
+
+    /// Ends a session. Returns when the server has probably forgotten it.
+    fn close_and_linger(&self, session: AsyncSession) -> impl Future<Output = ()> + Send + use<> {
+        let (closing, linger) = (self.closing.clone(), self.linger);
+        let runtime = Arc::clone(&self.server.runtime);
+        async move {
+            if !session.close_confirmed().await && !linger.is_zero() {
+                unless_closing(closing, runtime.sleep_until(runtime.now() + linger)).await;
+            }
+        }
+    }
+
+    /// Keeps a recovered session for the next open, for as long as an idle one.
+    fn keep(&self, session: AsyncSession) {
+        let (budget, runtime) = (Arc::clone(&self.budget), &self.server.runtime);
+        let id = budget.keep_recovered(session);
+        let expiry = self.idle_timeout.map_or(Instant::NEVER, |timeout| runtime.now() + timeout);
+        let expired = unless_closing(self.closing.clone(), runtime.sleep_until(expiry));
+        runtime.spawn(Box::pin(async move {
+            expired.await;
+            if let Some(session) = budget.expire(id) {
+                session.close_confirmed().await;
+            }
+        }));
+    }
+}
+
+impl Connect for Connector {
+    type Connection = AsyncSession;
+
+    async fn open(&self, monitor: ConnectionMonitor) -> Result<AsyncSession, OpenError> {
+        while let Some(session) = self.budget.take_recovered() {
+            session.connection.liveness().attach(monitor.clone());
+            if session.connection.is_usable() {
+                return Ok(session);
+            }
+        }
+        // Boxed, like all rare maintenance: the pool's tasks are moved before they run.
+        Box::pin(self.open_session(monitor)).await.map_err(|error| OpenError::new(failure(&error), error))
+    }
+
+    fn is_usable(&self, session: &AsyncSession) -> bool {
+        session.connection.is_usable()
+    }
+
+    fn is_clean(&self, session: &AsyncSession) -> bool {
+        session.is_clean()
+    }
+
+    async fn reset(&self, session: &mut AsyncSession) -> Result<(), BoxError> {
+        session.clean().await
+    }
+
+    async fn check(&self, session: &mut AsyncSession) -> Result<(), BoxError> {
+        Ok(Box::pin(session.connection.ping()).await?)
+    }
+
+    async fn close(&self, session: AsyncSession) {
+        let is_busy = session.connection.is_usable() && !session.connection.is_idle();
+        let session = match is_busy {
+            true => Box::pin(self.quarantine(session)).await,
+            false => Some(session),
+        };
+        if let Some(session) = session {
+            Box::pin(self.close_and_linger(session)).await;
+        }
+    }
+}
+
+/// Whether the server says that it creates no session for this connection.
+fn is_about_the_session(error: &Error) -> bool {
+    use Code::{ResourceExhausted, Unauthenticated, Unavailable};
+    matches!(error, Error::Server { code: ResourceExhausted | Unauthenticated | Unavailable, .. })
+}
+
+/// Runs `future` until it ends or the pool closes.
+async fn unless_closing<T>(mut closing: watch::Receiver<bool>, future: impl Future<Output = T>) -> Option<T> {
+    let mut closed = pin!(async move { drop(closing.wait_for(|closing| *closing).await) });
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        closed.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
+
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Server { code: Code::Unauthenticated | Code::PermissionDenied, .. } => Failure::Auth,
+        Error::Server { code: Code::ResourceExhausted, .. } => Failure::TooManyConnections,
+        _ => Failure::Open,
+    }
+}

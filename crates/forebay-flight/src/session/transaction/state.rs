@@ -1,0 +1,103 @@
+//! What a session knows about its transaction.
+
+use std::fmt;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::sql::StatementTraits;
+
+/// Whether a session has an open transaction, and how it was begun.
+#[derive(Clone, Default)]
+pub(super) enum Open {
+    #[default]
+    No,
+    /// Begun by the server's action, which returned this id.
+    ByAction(Bytes),
+    /// Begun by a statement.
+    BySql,
+    /// Begun by a statement of a script that also ends it. A server may have executed only a part of the
+    /// script.
+    Uncertain,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: Open,
+    /// Its owner has given it up: it is rolled back before anything else runs in the session.
+    is_abandoned: bool,
+}
+
+/// The transaction of a session. A prepared statement of the session may begin and end it, too.
+#[derive(Debug, Default)]
+pub(crate) struct TransactionState(Mutex<State>);
+
+impl TransactionState {
+    /// Whether one may be open.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.0.lock().open, Open::No)
+    }
+
+    /// Whether one is certainly open, and not abandoned.
+    pub(super) fn is_certain(&self) -> bool {
+        let state = self.0.lock();
+        matches!(state.open, Open::ByAction(_) | Open::BySql) && !state.is_abandoned
+    }
+
+    pub(crate) fn id(&self) -> Option<Bytes> {
+        match &self.0.lock().open {
+            Open::ByAction(id) => Some(id.clone()),
+            Open::No | Open::BySql | Open::Uncertain => None,
+        }
+    }
+
+    pub(super) fn open(&self) -> Open {
+        self.0.lock().open.clone()
+    }
+
+    pub(super) fn set(&self, open: Open) {
+        *self.0.lock() = State { open, is_abandoned: false };
+    }
+
+    /// To be called before a statement is sent.
+    pub(crate) fn statement_sent(&self, traits: StatementTraits) {
+        let mut state = self.0.lock();
+        if traits.begins && matches!(state.open, Open::No | Open::Uncertain) {
+            state.open = Open::BySql;
+        }
+    }
+
+    /// To be called once the statement has succeeded and its result is read.
+    pub(crate) fn statement_succeeded(&self, traits: StatementTraits) {
+        let mut state = self.0.lock();
+        match state.open {
+            Open::BySql | Open::Uncertain if traits.ends => state.open = Open::No,
+            Open::BySql if traits.ends_last => state.open = Open::Uncertain,
+            _ => {}
+        }
+    }
+
+    /// Its owner gives it up. Returns whether there is anything to roll back.
+    pub(crate) fn abandon(&self) -> bool {
+        let mut state = self.0.lock();
+        state.is_abandoned = !matches!(state.open, Open::No);
+        state.is_abandoned
+    }
+
+    /// The abandoned transaction, until it is rolled back.
+    pub(super) fn abandoned(&self) -> Option<Open> {
+        let state = self.0.lock();
+        state.is_abandoned.then(|| state.open.clone())
+    }
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::No => "No",
+            Self::ByAction(_) => "ByAction",
+            Self::BySql => "BySql",
+            Self::Uncertain => "Uncertain",
+        })
+    }
+}
