@@ -6,22 +6,21 @@ use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 use forebay::{
-    ConfigError, Connect, Event, Leases, Limit, LocalLimit, Logs, Metrics, Observer, Reservoir, Seed,
-    StartError,
+    ConfigError, Connect, Event, Leases, Limit, Logs, Metrics, Observer, Reservoir, Seed, StartError,
 };
 use forebay_fleet::Wiring;
 
 use crate::client::{Client, ConnectorParts};
-use crate::dsql::{DsqlPool, Mode, Open};
+use crate::dsql::{DsqlPool, PoolMode};
+use crate::keeper::{self, Keeper};
 use crate::options::Options;
-use crate::pool_metrics::{PoolMetrics, ReservoirMetrics};
+use crate::pool_metrics::PoolMetrics;
 use crate::registry::{Registry, Tracking};
-use crate::reservoir::Stocked;
 use crate::retry::RetryPolicy;
-use crate::standard::Standard;
 use crate::token::{Signer, TokenCache};
 use crate::transaction::Transactions;
-use crate::{keeper, member, standard, warmup};
+use crate::warmup::{self, WarmUp};
+use crate::{member, standard};
 
 /// Makes the connector once it is known where tasks run.
 type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send>;
@@ -115,7 +114,7 @@ impl<C: Connect> Builder<C> {
         self
     }
 
-    /// Hears of every event of the reservoir, beside the metrics and logs that are there anyway. Standard mode has none.
+    /// Hears of every event of the pool, beside the metrics and logs that are there anyway.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Box::new(observer));
         self
@@ -130,7 +129,7 @@ impl<C: Connect> Builder<C> {
     /// If the options make no sense, or there is no runtime. Options that ask for leases or a shared rate make sense only for a
     /// pool that has them: one of a [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
-        let Self { options, make, runtime, mut wiring, observers, policy, check_after } = self;
+        let Self { options, make, runtime, wiring, observers, policy, check_after } = self;
         Logs::notes(&options.settings().notes);
         if let Some(problem) =
             member::shares_nothing(&options, wiring.leases.is_some(), wiring.limit.is_some())
@@ -146,39 +145,26 @@ impl<C: Connect> Builder<C> {
             config = config.check_after(idle);
         }
         let figures = config.figures();
-        let registry = Registry::new(Arc::clone(&runtime), figures.check_after.is_some());
+        let registry = Registry::new(Arc::clone(&runtime), figures.check_after);
         let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
-        let local = || Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))) as _;
-        let limit: Arc<dyn Limit> = Arc::clone(wiring.limit.get_or_insert_with(local));
         let metrics = PoolMetrics::new(options.service(), options.pool());
-        let mode = if options.reservoir_enabled() {
+        let mut reservoir = Reservoir::builder(connector.clone()).runtime(Arc::clone(&runtime));
+        reservoir = wiring.reservoir(reservoir).observer(metrics.clone());
+        for observer in observers {
+            reservoir = reservoir.observer(Boxed(observer));
+        }
+        let (mode, reservoir) = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
-            let reservoir = wiring.reservoir(
-                Reservoir::builder(connector.clone()).config(config).runtime(Arc::clone(&runtime)),
-            );
-            let mut reservoir = reservoir
+            let reservoir = reservoir
+                .config(config)
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
-                .observer(ReservoirMetrics::new(metrics))
                 .observer(Logs::new().pool(options.pool()));
-            for observer in observers {
-                reservoir = reservoir.observer(Boxed(observer));
-            }
-            Mode::Reservoir(Stocked {
-                reservoir: Box::pin(reservoir.start()).await?,
-                connector,
-                runtime: Arc::clone(&runtime),
-                acquire_timeout: figures.acquire_timeout,
-                maintenance_timeout: figures.maintenance_timeout,
-            })
+            (PoolMode::Reservoir, Box::pin(reservoir.start()).await?)
         } else {
+            // As a whole, although not all of it matters in this mode.
             config.validate()?;
-            let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
-            let mut rng = seed.rng();
-            let settings = options.settings().standard.clone();
-            let stagger = settings.warmup_stagger;
-            let leases = wiring.leases;
-            let standard =
-                Standard::new(connector, Arc::clone(&runtime), figures, settings, limit, leases, metrics);
+            let reservoir =
+                reservoir.config(standard::config(config)).observer(standard::log).start_empty()?;
             tracing::info!(
                 max_open_conns = figures.max_open,
                 current_open = 0,
@@ -186,15 +172,43 @@ impl<C: Connect> Builder<C> {
                 max_conn_idle_time = "0s",
                 "DSQL connection pool configured"
             );
-            // From here on, dropping this future closes it.
-            let open = Arc::new(Open(standard));
+            let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
+            let (mut rng, settings) = (seed.rng(), &options.settings().standard);
             runtime.sleep_until(runtime.now() + rng.up_to(figures.startup_jitter)).await;
-            Box::pin(warmup::warm_up(&open.0, stagger, &mut rng)).await;
-            runtime.spawn(Box::pin(keeper::run(open.0.clone())));
-            Mode::Standard(open)
+            let warm_up = WarmUp {
+                reservoir: &reservoir,
+                connector: &connector,
+                runtime: &*runtime,
+                ping_timeout: figures.maintenance_timeout,
+                stagger: settings.warmup_stagger.unwrap_or_else(|| warmup::default_stagger(figures.max_open)),
+                rng,
+            };
+            Box::pin(warm_up.run()).await;
+            let keeper = Keeper {
+                reservoir: reservoir.downgrade(),
+                runtime: Arc::clone(&runtime),
+                metrics: metrics.clone(),
+                target: figures.max_open,
+                tick: settings.keeper_tick,
+                max_per_tick: settings
+                    .keeper_max
+                    .unwrap_or_else(|| keeper::default_max_per_tick(figures.max_open)),
+            };
+            runtime.spawn(Box::pin(keeper.run()));
+            (PoolMode::Standard, reservoir)
         };
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
-        Ok(DsqlPool { mode, registry, acquire_timeout: figures.acquire_timeout, transactions })
+        Ok(DsqlPool {
+            mode,
+            reservoir,
+            connector,
+            runtime,
+            metrics,
+            registry,
+            acquire_timeout: figures.acquire_timeout,
+            maintenance_timeout: figures.maintenance_timeout,
+            transactions,
+        })
     }
 }
 

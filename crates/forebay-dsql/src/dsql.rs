@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{CheckoutError, Connect, StartError, Status};
+use forebay::rt::Runtime;
+use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
 
 use crate::builder::Builder;
 use crate::client::Client;
 use crate::error::Error;
 use crate::lent::Lent;
 use crate::options::Options;
-use crate::registry::Registry;
-use crate::reservoir::Stocked;
+use crate::pool_metrics::PoolMetrics;
+use crate::registry::{Registry, Tracking};
 use crate::session::{Session, Sessions};
-use crate::standard::Standard;
 use crate::token::Signer;
 use crate::transaction::{Transaction, Transactions};
 
@@ -32,24 +32,16 @@ pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
 /// A clone is another handle to the same connections. When the last is dropped they are closed: idle ones at once,
 /// those in use when they come back. [`drain`](Self::drain) does the same and waits for it.
 pub struct DsqlPool<C: Connect> {
-    pub(crate) mode: Mode<C>,
+    pub(crate) mode: PoolMode,
+    pub(crate) reservoir: Reservoir<Tracking<C>>,
+    pub(crate) connector: Tracking<C>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) metrics: PoolMetrics,
     pub(crate) registry: Registry,
     pub(crate) acquire_timeout: Duration,
+    /// How long it may take a connection to answer.
+    pub(crate) maintenance_timeout: Duration,
     pub(crate) transactions: Transactions,
-}
-
-pub(crate) enum Mode<C: Connect> {
-    Reservoir(Stocked<C>),
-    Standard(Arc<Open<C>>),
-}
-
-/// A pool in standard mode that is closed with its last handle.
-pub(crate) struct Open<C: Connect>(pub(crate) Standard<C>);
-
-impl<C: Connect> Drop for Open<C> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
 }
 
 impl<C: Client> DsqlPool<C> {
@@ -85,10 +77,12 @@ impl<C: Connect> DsqlPool<C> {
     /// [`Closed`](CheckoutError::Closed). The [class](crate::Class::of) of the first two is that of what keeps the pool empty,
     /// if that will not pass by itself: [`Auth`](crate::Class::Auth) or [`Permanent`](crate::Class::Permanent).
     pub async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
-        match &self.mode {
-            Mode::Reservoir(stocked) => stocked.acquire().await,
-            Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(self.acquire_timeout).await?)),
-        }
+        // Standard mode has no `empty_wait`.
+        let wait = match self.mode {
+            PoolMode::Reservoir => None,
+            PoolMode::Standard => Some(self.acquire_timeout),
+        };
+        self.lend(wait).await
     }
 
     /// Takes a connection, waiting for at most `wait`, whatever the reason and whatever the options say. If no connection is left
@@ -100,10 +94,7 @@ impl<C: Connect> DsqlPool<C> {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<Lent<'_, C>, CheckoutError> {
-        match &self.mode {
-            Mode::Reservoir(stocked) => stocked.acquire_within(wait).await,
-            Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(wait).await?)),
-        }
+        self.lend(Some(wait)).await
     }
 
     /// Runs `body` in a transaction and commits it; the whole of it again after a conflict. See [`Transactions::run`].
@@ -143,19 +134,13 @@ impl<C: Connect> DsqlPool<C> {
     /// What the pool looks like now.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
-        match &self.mode {
-            Mode::Reservoir(stocked) => PoolStatus::of_reservoir(&stocked.reservoir.status()),
-            Mode::Standard(open) => PoolStatus::of_standard(&open.0),
-        }
+        PoolStatus::new(self.mode, &self.reservoir.status())
     }
 
     /// What the reservoir looks like, in reservoir mode.
     #[must_use]
     pub fn reservoir_status(&self) -> Option<Status> {
-        match &self.mode {
-            Mode::Reservoir(stocked) => Some(stocked.reservoir.status()),
-            Mode::Standard(_) => None,
-        }
+        (self.mode == PoolMode::Reservoir).then(|| self.reservoir.status())
     }
 
     /// Every connection, to list, count and retire.
@@ -171,18 +156,8 @@ impl<C: Connect> DsqlPool<C> {
     /// # Cancel safety
     /// Dropping the future stops the waiting, not the closing. It can be called again.
     pub async fn drain(&self, wait: Duration) -> Drained {
-        match &self.mode {
-            Mode::Reservoir(stocked) => {
-                let drained = stocked.reservoir.drain(wait).await;
-                Drained { in_use: drained.in_use, closing: drained.closing + drained.other }
-            }
-            Mode::Standard(open) => {
-                let standard = &open.0;
-                standard.close();
-                standard.drained(&self.registry, wait).await;
-                Drained { in_use: standard.in_use(), closing: standard.closing() + standard.opening() }
-            }
-        }
+        let drained = self.reservoir.drain(wait).await;
+        Drained { in_use: drained.in_use, closing: drained.closing + drained.other }
     }
 }
 
@@ -206,12 +181,14 @@ impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
 impl<C: Connect> Clone for DsqlPool<C> {
     fn clone(&self) -> Self {
         Self {
-            mode: match &self.mode {
-                Mode::Reservoir(stocked) => Mode::Reservoir(stocked.clone()),
-                Mode::Standard(open) => Mode::Standard(Arc::clone(open)),
-            },
+            mode: self.mode,
+            reservoir: self.reservoir.clone(),
+            connector: self.connector.clone(),
+            runtime: Arc::clone(&self.runtime),
+            metrics: self.metrics.clone(),
             registry: self.registry.clone(),
             acquire_timeout: self.acquire_timeout,
+            maintenance_timeout: self.maintenance_timeout,
             transactions: self.transactions.clone(),
         }
     }
@@ -255,9 +232,9 @@ pub struct PoolStatus {
 }
 
 impl PoolStatus {
-    pub(crate) fn of_reservoir(status: &Status) -> Self {
+    fn new(mode: PoolMode, status: &Status) -> Self {
         Self {
-            mode: PoolMode::Reservoir,
+            mode,
             max_open: status.max_open,
             open: status.size(),
             in_use: status.in_use + status.in_maintenance,
@@ -265,20 +242,6 @@ impl PoolStatus {
             opening: status.opening,
             waiting: status.waiting,
             closed: status.closed,
-        }
-    }
-
-    pub(crate) fn of_standard<C: Connect>(standard: &Standard<C>) -> Self {
-        let (open, in_use) = (standard.open(), standard.in_use());
-        Self {
-            mode: PoolMode::Standard,
-            max_open: standard.shared().figures.max_open,
-            open,
-            in_use,
-            idle: open.saturating_sub(in_use),
-            opening: standard.opening(),
-            waiting: standard.waiting(),
-            closed: standard.is_closed(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection in a caller's hands, from whichever mode.
+//! A connection in a caller's hands.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,6 @@ use forebay::{Checkout, Connect, OwnedCheckout};
 use crate::error::{Class, Error};
 use crate::registry::{ConnectionId, Tracked, Tracking};
 use crate::session::Session;
-use crate::standard::Borrowed;
 
 /// A connection lent to a caller. It derefs to the connection, and gives it back when it is dropped; what is dirty is made
 /// clean in the background first, and what is dead is not lent again.
@@ -20,7 +19,6 @@ pub struct Lent<'a, C: Connect>(From<'a, C>);
 enum From<'a, C: Connect> {
     Reservoir(Checkout<'a, Tracking<C>>),
     OwnedReservoir(OwnedCheckout<Tracking<C>>),
-    Standard(Borrowed<C>),
 }
 
 impl<'a, C: Connect> Lent<'a, C> {
@@ -32,17 +30,12 @@ impl<'a, C: Connect> Lent<'a, C> {
         Self(From::OwnedReservoir(checkout))
     }
 
-    pub(crate) fn of_standard(borrowed: Borrowed<C>) -> Self {
-        Self(From::Standard(borrowed))
-    }
-
     /// The same connection, no longer tied to the handle it came from.
     #[must_use]
     pub fn into_owned(self) -> Lent<'static, C> {
         Lent(match self.0 {
             From::Reservoir(checkout) => From::OwnedReservoir(checkout.into_owned()),
             From::OwnedReservoir(checkout) => From::OwnedReservoir(checkout),
-            From::Standard(borrowed) => From::Standard(borrowed),
         })
     }
 
@@ -57,7 +50,6 @@ impl<'a, C: Connect> Lent<'a, C> {
                 checkout.doubt_others();
                 checkout.mark_bad();
             }
-            From::Standard(borrowed) => borrowed.mark_bad(),
         }
     }
 
@@ -71,7 +63,6 @@ impl<'a, C: Connect> Lent<'a, C> {
         match &self.0 {
             From::Reservoir(checkout) => checkout,
             From::OwnedReservoir(checkout) => checkout,
-            From::Standard(borrowed) => borrowed.tracked(),
         }
     }
 }
@@ -89,7 +80,6 @@ impl<C: Connect> DerefMut for Lent<'_, C> {
         match &mut self.0 {
             From::Reservoir(checkout) => checkout.get_mut(),
             From::OwnedReservoir(checkout) => checkout.get_mut(),
-            From::Standard(borrowed) => borrowed.tracked_mut().get_mut(),
         }
     }
 }

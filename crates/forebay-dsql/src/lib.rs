@@ -19,13 +19,13 @@ mod dsql;
 mod error;
 mod id;
 mod keeper;
+mod lending;
 mod lent;
 mod member;
 mod options;
 #[cfg(feature = "tokio-postgres")]
 mod postgres;
 mod registry;
-mod reservoir;
 mod retry;
 mod session;
 #[cfg(feature = "sqlx")]

@@ -43,10 +43,13 @@ pub struct Registry {
     doubt: Option<Arc<Doubt>>,
 }
 
-/// When a connection was last found dead, in nanoseconds of the runtime's clock; 0 if none was. Kept only where connections do
-/// not tell of their death.
-#[derive(Default)]
-struct Doubt(AtomicU64);
+/// Which connections may be dead. Kept only where connections do not tell of their death.
+struct Doubt {
+    /// One that was not heard of for so long is in doubt.
+    after: Duration,
+    /// When a connection was last found dead, in nanoseconds of the runtime's clock; 0 if none was.
+    found_dead_at: AtomicU64,
+}
 
 struct Entry {
     opened_at: Instant,
@@ -55,21 +58,24 @@ struct Entry {
 }
 
 impl Registry {
-    /// `doubts` where connections do not tell of their death.
-    pub(crate) fn new(runtime: Arc<dyn Runtime>, doubts: bool) -> Self {
-        let doubt = doubts.then(Arc::default);
+    /// Where connections do not tell of their death, one that was not heard of for `check_after` is in doubt.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, check_after: Option<Duration>) -> Self {
+        let doubt = check_after.map(|after| Arc::new(Doubt { after, found_dead_at: AtomicU64::new(0) }));
         Self { entries: Arc::default(), next: Arc::default(), runtime, doubt }
     }
 
     /// One was found dead: others may be, too, that were not heard of since.
     fn doubt(&self) {
         if let Some(doubt) = &self.doubt {
-            doubt.0.fetch_max(self.runtime.now().as_nanos(), Ordering::AcqRel);
+            doubt.found_dead_at.fetch_max(self.runtime.now().as_nanos(), Ordering::AcqRel);
         }
     }
 
-    fn doubts(&self, heard_at: Instant) -> bool {
-        self.doubt.as_ref().is_some_and(|doubt| heard_at.as_nanos() < doubt.0.load(Ordering::Acquire))
+    fn doubts(&self, heard_at: Instant, now: Instant) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| {
+            heard_at.as_nanos() < doubt.found_dead_at.load(Ordering::Acquire)
+                || now.since(heard_at) >= doubt.after
+        })
     }
 
     /// Every connection, the oldest first. Those being opened are not in it yet, those being closed still are.
@@ -213,9 +219,9 @@ impl<C: Connect> Tracking<C> {
         self.registry.doubt.is_some()
     }
 
-    /// Whether it should be asked before it is lent: another was found dead since it was last heard of.
-    pub(crate) fn is_in_doubt(&self, tracked: &Tracked<C::Connection>) -> bool {
-        self.registry.doubts(tracked.heard_at)
+    /// Whether it should be asked before it is lent: another was found dead since it was last heard of, or that was long ago.
+    pub(crate) fn is_in_doubt(&self, tracked: &Tracked<C::Connection>, now: Instant) -> bool {
+        self.registry.doubts(tracked.heard_at, now)
     }
 }
 

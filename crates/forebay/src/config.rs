@@ -38,6 +38,7 @@ pub struct Config {
     pub(crate) fill: Fill,
     pub(crate) lifetime: Option<Lifetime>,
     pub(crate) server_limit: Option<Duration>,
+    pub(crate) replace_ahead: bool,
     pub(crate) overlap: Option<usize>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) check_after: Option<Duration>,
@@ -72,6 +73,7 @@ impl Default for Config {
             fill: Fill::ToTarget { target_ready: None, low_watermark: None },
             lifetime: Some(Lifetime::default()),
             server_limit: None,
+            replace_ahead: true,
             overlap: None,
             idle_timeout: None,
             check_after: None,
@@ -157,6 +159,15 @@ impl Config {
         self
     }
 
+    /// Retires connections one by one ahead of their end, on a schedule that spreads them over a life. Default: true. With
+    /// `false` each lives to its end, as with the maximum lifetime of other pools: those opened together expire together, and
+    /// nothing is opened in their place before.
+    #[must_use]
+    pub const fn replace_ahead(mut self, ahead: bool) -> Self {
+        self.replace_ahead = ahead;
+        self
+    }
+
     /// How many connections beyond `max_open` may exist while a replacement is ready and the old one is not yet
     /// retired. Default: 5 % of `max_open`, at least 1. With 0 the old one is given up first, and callers have one less while a
     /// connection is replaced.
@@ -170,6 +181,13 @@ impl Config {
     #[must_use]
     pub const fn idle_timeout(mut self, ttl: Duration) -> Self {
         self.idle_timeout = Some(ttl);
+        self
+    }
+
+    /// Closes no connection because nobody has used it: undoes [`idle_timeout`](Self::idle_timeout).
+    #[must_use]
+    pub const fn unlimited_idle_time(mut self) -> Self {
+        self.idle_timeout = None;
         self
     }
 

@@ -105,7 +105,7 @@ pub use lease::{HeldLease, LeaseError, LeaseId, Leases, LocalLeases, StoreFuture
 pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
 pub use logs::Logs;
 pub use metrics::Metrics;
-pub use reservoir::{Drained, Reservoir};
+pub use reservoir::{Drained, Reservoir, WeakReservoir};
 pub use seed::{Rng, Seed};
 pub use status::{CheckoutFailure, Counts, Status};
 pub use time::Instant;

@@ -81,6 +81,8 @@ pub(super) fn options_within(
         .roots(Roots::Pem(pem.into()))
         .direct_tls(true)
         .reservoir(reservoir)
+        // The peers do not spread their first opens over minutes, either.
+        .variable("DSQL_POOL_WARMUP_STAGGER_DURATION", "0s")
         .config(config.startup_jitter(Duration::ZERO).acquire_timeout(wait));
     Ok(options.build()?)
 }

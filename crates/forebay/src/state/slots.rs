@@ -86,6 +86,8 @@ pub(super) struct Slot<E> {
     /// The caller that was served this connection last. It may have picked it up since.
     pub(super) served: Option<Arc<Waiter<E>>>,
 
+    /// Its open was asked for with `open_one`. The governor neither holds such an open back nor pauses when it fails.
+    pub(super) is_extra: bool,
     /// When its open began.
     pub(super) began_at: Instant,
     pub(super) expires_at: Instant,
@@ -146,6 +148,7 @@ impl<E> Slots<E> {
                 phase: Phase::Vacant,
                 marks: Marks::default(),
                 served: None,
+                is_extra: false,
                 began_at: now,
                 expires_at: Instant::NEVER,
                 retire_at: Instant::NEVER,
@@ -158,6 +161,7 @@ impl<E> Slots<E> {
         });
         let slot = &mut self[index];
         slot.phase = Phase::Opening;
+        slot.is_extra = false;
         slot.began_at = now;
         self.key(index)
     }

@@ -7,6 +7,7 @@ mod blocking;
 mod cancellation;
 mod drain;
 mod environment;
+mod extra_opens;
 mod faults;
 mod fleet_phase;
 mod histories;

@@ -1,49 +1,49 @@
-//! Reservoir mode: forebay's reservoir, and a doubt about connections that do not tell of their death.
+//! How a caller gets a connection: the wait is counted, and a connection that may be dead is asked first.
 //!
 //! A client such as sqlx finds out that a connection is dead when it uses it. After a mass disconnect each of many callers would
 //! find one, and one caller several in a row. So once one was found dead, all that were not heard of since are in doubt, and
-//! each of them is asked before it is lent.
+//! each of them is asked before it is lent. So is one that was not heard of for as long as idle connections are left unchecked.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use forebay::rt::{self, Runtime};
-use forebay::{CheckoutError, Connect, Failure, Instant, OpenError, OwnedCheckout, Reservoir};
+use forebay::rt;
+use forebay::{Checkout, CheckoutError, Connect, Failure, Instant, OpenError, OwnedCheckout};
 use tokio::sync::oneshot;
 
+use crate::dsql::DsqlPool;
 use crate::lent::Lent;
 use crate::registry::Tracking;
 
-/// A pool in reservoir mode.
-pub(crate) struct Stocked<C: Connect> {
-    pub(crate) reservoir: Reservoir<Tracking<C>>,
-    pub(crate) connector: Tracking<C>,
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) acquire_timeout: Duration,
-    /// How long it may take a connection to answer.
-    pub(crate) maintenance_timeout: Duration,
-}
-
-impl<C: Connect> Stocked<C> {
-    /// Takes a connection, waiting for as long as the configuration says. Cancel safe.
-    pub(crate) async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
+impl<C: Connect> DsqlPool<C> {
+    /// Takes a connection, waiting for as long as the configuration says, or for at most `wait`. Cancel safe.
+    pub(crate) async fn lend(&self, wait: Option<Duration>) -> Result<Lent<'_, C>, CheckoutError> {
         // Only where a doubt can arise: two looks at the clock would cost more than taking a connection.
         let began = if self.connector.can_doubt() { self.runtime.now() } else { Instant::ZERO };
-        let checkout = self.reservoir.checkout().await?;
-        if !self.connector.is_in_doubt(&checkout) {
+        let checkout = self.take(wait).await?;
+        if !self.connector.is_in_doubt(&checkout, began) {
             return Ok(Lent::of_reservoir(checkout));
         }
-        self.sure(checkout.into_owned(), began, self.acquire_timeout).await
+        self.sure(checkout.into_owned(), began, wait.unwrap_or(self.acquire_timeout)).await
     }
 
-    /// Takes a connection, waiting for at most `wait`. Cancel safe.
-    pub(crate) async fn acquire_within(&self, wait: Duration) -> Result<Lent<'_, C>, CheckoutError> {
-        let began = if self.connector.can_doubt() { self.runtime.now() } else { Instant::ZERO };
-        let checkout = self.reservoir.checkout().within(wait).await?;
-        if !self.connector.is_in_doubt(&checkout) {
-            return Ok(Lent::of_reservoir(checkout));
+    /// Takes a connection from the reservoir, and counts the wait if there is one.
+    async fn take(&self, wait: Option<Duration>) -> Result<Checkout<'_, Tracking<C>>, CheckoutError> {
+        let mut checkout = self.reservoir.checkout();
+        if let Some(wait) = wait {
+            checkout = checkout.within(wait);
         }
-        self.sure(checkout.into_owned(), began, wait).await
+        let mut checkout = pin!(checkout);
+        match poll_fn(|context| Poll::Ready(checkout.as_mut().poll(context))).await {
+            Poll::Ready(taken) => taken,
+            Poll::Pending => {
+                let _waiting = Waiting { pool: self, since: self.runtime.now() };
+                checkout.await
+            }
+        }
     }
 
     /// One that answers: this one, or another, within `wait` of when the caller `began`.
@@ -62,9 +62,8 @@ impl<C: Connect> Stocked<C> {
                 Some(None) if !left().is_zero() => {}
                 Some(None) | None => return Err(self.no_answer(began)),
             }
-            let next = self.reservoir.checkout().within(left()).await;
-            let next = next.map_err(|error| self.waited_since(began, error))?;
-            if !self.connector.is_in_doubt(&next) {
+            let next = self.take(Some(left())).await.map_err(|error| self.waited_since(began, error))?;
+            if !self.connector.is_in_doubt(&next, self.runtime.now()) {
                 return Ok(Lent::of_reservoir(next));
             }
             checkout = next.into_owned();
@@ -106,14 +105,14 @@ impl<C: Connect> Stocked<C> {
     }
 }
 
-impl<C: Connect> Clone for Stocked<C> {
-    fn clone(&self) -> Self {
-        Self {
-            reservoir: self.reservoir.clone(),
-            connector: self.connector.clone(),
-            runtime: Arc::clone(&self.runtime),
-            acquire_timeout: self.acquire_timeout,
-            maintenance_timeout: self.maintenance_timeout,
-        }
+/// A caller that waits. Its wait is counted when it ends, also if the caller gives up.
+struct Waiting<'a, C: Connect> {
+    pool: &'a DsqlPool<C>,
+    since: Instant,
+}
+
+impl<C: Connect> Drop for Waiting<'_, C> {
+    fn drop(&mut self) {
+        self.pool.metrics.waited(self.pool.runtime.now().since(self.since));
     }
 }
