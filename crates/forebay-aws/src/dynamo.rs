@@ -2,11 +2,12 @@
 //!
 //! ```no_run
 //! # async fn start() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-//! use forebay::{EnvReader, Seed, rt::{Runtime, TokioRuntime}};
+//! use forebay::{Seed, rt::{Runtime, TokioRuntime}};
 //! use forebay_aws::dynamo::{DynamoTable, Place};
-//! use forebay_fleet::{Fleet, FleetSettings, Tables};
+//! use forebay_dsql::EnvReader;
+//! use forebay_fleet::{Fleet, Tables};
 //!
-//! let settings = FleetSettings::from_environment(&EnvReader::new("DSQL").read_process()?).ok_or("no fleet")?;
+//! let settings = EnvReader::new("DSQL").read_process()?.fleet().ok_or("no fleet")?;
 //! let runtime = TokioRuntime::current()?;
 //! let table = DynamoTable::from_env("leases", Place::default()).await?;
 //! let seed = Seed::new(runtime.entropy());

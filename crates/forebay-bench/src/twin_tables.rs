@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use forebay::rt::{self, ProcessClock, VirtualProcess, VirtualTime};
-use forebay::{EnvReader, LeaseId, LeaseMode, RateMode, Rng, Seed, StoreFuture};
+use forebay::{LeaseId, Rng, Seed, StoreFuture};
 use forebay_aws::dynamo::DynamoTable;
 use forebay_fleet::{
-    Cursor, Delete, Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Page, Table, TableError,
-    Tables, Update, Value, Write,
+    Cursor, Delete, Faults, FaultyTable, Fleet, FleetSettings, Item, LeaseMode, LeaseSettings, MemoryTable,
+    Page, RateMode, RateSettings, Table, TableError, Tables, Update, Value, Write,
 };
 use serde_json::json;
 use tokio::runtime::Handle;
@@ -91,22 +91,12 @@ impl Table for AtOnce {
     }
 }
 
-fn settings((leases, rate): Modes) -> anyhow::Result<FleetSettings> {
-    let environment = EnvReader::new("DSQL").read([
-        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "fleet"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "fleet"),
-    ])?;
-    let mut settings = FleetSettings::new("abc.dsql.us-east-1.on.aws", "history");
-    (settings.leases, settings.rate, settings.max_open) = (environment.leases, environment.rate, 12);
-    if let Some(settings) = &mut settings.leases {
-        (settings.mode, settings.limit) = (leases, 40);
-    }
-    if let Some(settings) = &mut settings.rate {
-        settings.mode = rate;
-    }
-    Ok(settings)
+fn settings((leases, rate): Modes) -> FleetSettings {
+    let mut settings = FleetSettings::new("abc.dsql.us-east-1.on.aws", "history")
+        .leases(LeaseSettings::new("fleet").mode(leases).limit(40))
+        .rate(RateSettings::new("fleet").mode(rate));
+    settings.max_open = 12;
+    settings
 }
 
 struct Instance {
@@ -228,7 +218,7 @@ fn attribute(value: &Value) -> serde_json::Value {
 
 /// Whether a history takes the same course on both tables, and leaves the same items.
 fn same_on_both(modes: Modes, seed: u64) -> anyhow::Result<bool> {
-    let (settings, memory) = (settings(modes)?, MemoryTable::new());
+    let (settings, memory) = (settings(modes), MemoryTable::new());
     let in_memory = history(memory.clone(), &settings, seed)?;
     let server = DynamoDb::with_tables(&[TABLE])?;
     let on_dynamo = history(AtOnce(server.table(TABLE)?, server.handle()), &settings, seed)?;

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use forebay::EnvReader;
 use forebay::rt::{self, TokioRuntime};
 use forebay_aws::dynamo::{DynamoTable, Place, SetupError};
 use forebay_fleet::TableError;
@@ -86,9 +85,7 @@ impl<V: Variable> Target<V> {
 
 /// A host as it is part of every key: in lower case, and without a port.
 fn host(text: &str) -> Result<String, String> {
-    let environment = EnvReader::new("DSQL").read([("CLUSTER_ENDPOINT", text)]);
-    let endpoint = environment.map_err(|error| error.to_string())?.endpoint;
-    endpoint
+    Some(forebay_fleet::cluster_host(text.trim()))
         .filter(|host| is_host(host))
         .ok_or_else(|| "it is no host, such as abc.dsql.us-east-1.on.aws".to_owned())
 }

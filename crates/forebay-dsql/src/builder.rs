@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::pool_metrics::PoolMetrics;
 use crate::registry::{Registry, Tracking};
 use crate::retry::RetryPolicy;
+use crate::settings::Note;
 use crate::token::{Signer, TokenCache};
 use crate::transaction::Transactions;
 use crate::warmup::{self, WarmUp};
@@ -130,7 +131,7 @@ impl<C: Connect> Builder<C> {
     /// pool that has them: one of a [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
         let Self { options, make, runtime, wiring, observers, policy, check_after } = self;
-        Logs::notes(&options.settings().notes);
+        options.settings().notes.iter().for_each(Note::log);
         if let Some(problem) =
             member::shares_nothing(&options, wiring.leases.is_some(), wiring.limit.is_some())
         {
@@ -141,11 +142,10 @@ impl<C: Connect> Builder<C> {
             None => rt::current()?,
         };
         let mut config = options.config().clone();
-        if let (Some(idle), None) = (check_after, config.figures().check_after) {
+        if let (Some(idle), None) = (check_after, config.check_after) {
             config = config.check_after(idle);
         }
-        let figures = config.figures();
-        let registry = Registry::new(Arc::clone(&runtime), figures.check_after);
+        let registry = Registry::new(Arc::clone(&runtime), config.check_after);
         let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
         let metrics = PoolMetrics::new(options.service(), options.pool());
         let mut reservoir = Reservoir::builder(connector.clone()).runtime(Arc::clone(&runtime));
@@ -156,7 +156,7 @@ impl<C: Connect> Builder<C> {
         let (mode, reservoir) = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
             let reservoir = reservoir
-                .config(config)
+                .config(config.clone())
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
                 .observer(Logs::new().pool(options.pool()));
             (PoolMode::Reservoir, Box::pin(reservoir.start()).await?)
@@ -164,23 +164,23 @@ impl<C: Connect> Builder<C> {
             // As a whole, although not all of it matters in this mode.
             config.validate()?;
             let reservoir =
-                reservoir.config(standard::config(config)).observer(standard::log).start_empty()?;
+                reservoir.config(standard::config(config.clone())).observer(standard::log).start_empty()?;
             tracing::info!(
-                max_open_conns = figures.max_open,
+                max_open_conns = config.max_open,
                 current_open = 0,
                 max_conn_lifetime = %forebay::duration::show(standard::LIFE),
                 max_conn_idle_time = "0s",
                 "DSQL connection pool configured"
             );
-            let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
+            let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
             let (mut rng, settings) = (seed.rng(), &options.settings().standard);
-            runtime.sleep_until(runtime.now() + rng.up_to(figures.startup_jitter)).await;
+            runtime.sleep_until(runtime.now() + rng.up_to(config.startup_jitter)).await;
             let warm_up = WarmUp {
                 reservoir: &reservoir,
                 connector: &connector,
                 runtime: &*runtime,
-                ping_timeout: figures.maintenance_timeout,
-                stagger: settings.warmup_stagger.unwrap_or_else(|| warmup::default_stagger(figures.max_open)),
+                ping_timeout: config.maintenance_timeout,
+                stagger: settings.warmup_stagger.unwrap_or_else(|| warmup::default_stagger(config.max_open)),
                 rng,
             };
             Box::pin(warm_up.run()).await;
@@ -188,11 +188,11 @@ impl<C: Connect> Builder<C> {
                 reservoir: reservoir.downgrade(),
                 runtime: Arc::clone(&runtime),
                 metrics: metrics.clone(),
-                target: figures.max_open,
+                target: config.max_open,
                 tick: settings.keeper_tick,
                 max_per_tick: settings
                     .keeper_max
-                    .unwrap_or_else(|| keeper::default_max_per_tick(figures.max_open)),
+                    .unwrap_or_else(|| keeper::default_max_per_tick(config.max_open)),
             };
             runtime.spawn(Box::pin(keeper.run()));
             (PoolMode::Standard, reservoir)
@@ -205,8 +205,8 @@ impl<C: Connect> Builder<C> {
             runtime,
             metrics,
             registry,
-            acquire_timeout: figures.acquire_timeout,
-            maintenance_timeout: figures.maintenance_timeout,
+            acquire_timeout: config.acquire_timeout,
+            maintenance_timeout: config.maintenance_timeout,
             transactions,
         })
     }

@@ -77,12 +77,7 @@ impl<C: Connect> DsqlPool<C> {
     /// [`Closed`](CheckoutError::Closed). The [class](crate::Class::of) of the first two is that of what keeps the pool empty,
     /// if that will not pass by itself: [`Auth`](crate::Class::Auth) or [`Permanent`](crate::Class::Permanent).
     pub async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
-        // Standard mode has no `empty_wait`.
-        let wait = match self.mode {
-            PoolMode::Reservoir => None,
-            PoolMode::Standard => Some(self.acquire_timeout),
-        };
-        self.lend(wait).await
+        self.lend(None).await
     }
 
     /// Takes a connection, waiting for at most `wait`, whatever the reason and whatever the options say. If no connection is left

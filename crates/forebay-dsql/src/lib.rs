@@ -11,6 +11,7 @@
 
 pub mod metrics;
 pub mod pool_metrics;
+pub mod variables;
 
 mod builder;
 mod cas;
@@ -28,6 +29,7 @@ mod postgres;
 mod registry;
 mod retry;
 mod session;
+mod settings;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod standard;
@@ -61,6 +63,7 @@ pub use postgres::{Postgres, PostgresConnection};
 pub use registry::{ConnectionId, Listed, Registry};
 pub use retry::{RetryBudget, RetryPolicy};
 pub use session::{Session, Sessions};
+pub use settings::{EnvReader, Note, Settings, StandardSettings};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{Sqlx, SqlxConnection};
 pub use timestamp::{TimeOutOfRange, Timestamp};
@@ -70,7 +73,11 @@ pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
 #[cfg(feature = "tokio-postgres")]
 pub use wire::{Shape, Watch};
 
-/// The page that shows this crate, so that what it shows is compiled and run.
+/// The pages that show this crate, so that what they show is compiled and run.
 #[cfg(all(doctest, feature = "tokio-postgres"))]
-#[doc = include_str!("../../../docs/dsql.md")]
-mod manual {}
+mod manual {
+    #[doc = include_str!("../../../docs/configuration.md")]
+    mod configuration {}
+    #[doc = include_str!("../../../docs/dsql.md")]
+    mod dsql {}
+}

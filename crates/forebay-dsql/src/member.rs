@@ -213,17 +213,17 @@ impl MemberBuilder {
             Some(runtime) => runtime,
             None => rt::current()?,
         };
-        let figures = options.config().figures();
+        let config = options.config();
         let pools = pools.unwrap_or_else(|| vec![pool_config(&options)]);
         let fleet = match fleet_settings(&options, &pools, max_open) {
             None => None,
             Some(settings) => {
                 let tables = tables.ok_or_else(|| no_table(&settings))?;
-                let seed = figures.seed.unwrap_or_else(|| Seed::new(runtime.entropy()));
+                let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy()));
                 Some(Fleet::start(settings, tables, Arc::clone(&runtime), seed).await?)
             }
         };
-        let local = || Arc::new(LocalLimit::new(figures.rate, figures.burst, Arc::clone(&runtime))) as _;
+        let local = || Arc::new(LocalLimit::new(config.rate, config.burst, Arc::clone(&runtime))) as _;
         let mut wiring = fleet.as_ref().map(Fleet::wiring).unwrap_or_default();
         wiring.limit.get_or_insert_with(local);
         Ok(Member(Arc::new(Shared {
@@ -245,14 +245,7 @@ impl fmt::Debug for MemberBuilder {
 
 /// What the options say of a fleet; none if they ask for nothing that is shared.
 fn fleet_settings(options: &Options, pools: &[Config], max_open: Option<usize>) -> Option<FleetSettings> {
-    let environment = options.settings();
-    if environment.leases.is_none() && environment.rate.is_none() {
-        return None;
-    }
-    let mut settings = FleetSettings::new(options.host(), options.service()).for_pools(pools);
-    settings.leases = environment.leases.clone();
-    settings.rate = environment.rate.clone();
-    settings.away = environment.away;
+    let mut settings = options.settings().fleet()?.for_pools(pools);
     if let Some(max_open) = max_open {
         settings.max_open = u64::try_from(max_open).unwrap_or(u64::MAX);
     }

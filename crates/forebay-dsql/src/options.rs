@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Config, Environment};
+use forebay::Config;
 
 use crate::id::Node;
+use crate::settings::Settings;
 use crate::token::{Action, Identity, TokenRequest};
 
 mod builder;
@@ -39,7 +40,7 @@ pub struct Options {
     pool: String,
     roots: Roots,
     direct_tls: bool,
-    settings: Environment,
+    settings: Settings,
 }
 
 /// Whom to believe that a server is the cluster.
@@ -153,9 +154,9 @@ impl Options {
         &self.settings.config
     }
 
-    /// Everything that forebay's own reader knows: leases, shared rate, node number, standard mode, notes.
+    /// Everything that the [variables](crate::variables) say: leases, shared rate, node number, standard mode, notes.
     #[must_use]
-    pub fn settings(&self) -> &Environment {
+    pub fn settings(&self) -> &Settings {
         &self.settings
     }
 

@@ -53,7 +53,7 @@ impl Postgres {
         token: &Token,
         monitor: &ConnectionMonitor,
     ) -> Result<PostgresConnection, Error> {
-        let limit = self.parts.options.config().figures().open_timeout;
+        let limit = self.parts.options.config().open_timeout;
         let dial = |address| self.dial_one(address, token, monitor.clone());
         let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
         // Until the driver has looked once, it would not hear of what it is told.

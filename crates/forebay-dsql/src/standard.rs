@@ -12,13 +12,13 @@ pub(crate) const LIFE: Duration = Duration::from_secs(55 * 60);
 
 /// The settings of a reservoir in standard mode: size, rate and timeouts are those of `config`. The start-up delay is the
 /// builder's to wait for, since it opens the first connections itself.
-pub(crate) fn config(config: Config) -> Config {
+pub(crate) fn config(mut config: Config) -> Config {
+    (config.idle_timeout, config.empty_wait) = (None, None);
     config
         .on_demand(0)
         .lifetime(Lifetime::new(LIFE))
         .replace_ahead(false)
         .overlap(0)
-        .unlimited_idle_time()
         .startup_jitter(Duration::ZERO)
 }
 

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{AwayPolicy, BoxError, Instant, LeaseError, LeaseId, Leases, Rng, StoreFuture};
+use forebay::{BoxError, Instant, LeaseError, LeaseId, Leases, Rng, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use crate::away::{self, Away};
 use crate::metrics::number;
+use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
 use crate::table::{Cancelled, TableError, Write};
 
@@ -36,7 +37,7 @@ pub(crate) struct Rules {
     /// Others take a counter that was not written for so long for one that is not used.
     pub(crate) lease: Duration,
     pub(crate) max_open: u64,
-    pub(crate) policy: AwayPolicy,
+    pub(crate) policy: StoreOutagePolicy,
 }
 
 /// Renewed twice within the life of an item.
@@ -216,7 +217,7 @@ impl Counter {
 
     /// What the policy says to one more connection while the table is away.
     fn while_away(&self, state: &mut State, error: BoxError) -> Result<LeaseId, LeaseError> {
-        let on_our_own = state.away.is_away() && self.rules.policy == AwayPolicy::Local;
+        let on_our_own = state.away.is_away() && self.rules.policy == StoreOutagePolicy::Local;
         if !on_our_own || state.held.len() as u64 >= self.rules.max_open {
             return Err(LeaseError::Unavailable(error));
         }

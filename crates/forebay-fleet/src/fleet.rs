@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{
-    AwayPolicy, Builder, ConfigError, Connect, LeaseMode, LeaseSettings, Leases, Limit, LocalLimit, RateMode,
-    RateSettings, Seed,
-};
+use forebay::{Builder, ConfigError, Connect, Leases, Limit, LocalLimit, Seed};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -19,6 +16,7 @@ use crate::metrics::Telemetry;
 use crate::name::Name;
 use crate::rate::{self, Rate, Source};
 use crate::settings::FleetSettings;
+use crate::settings::{LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
 use crate::store::Store;
 use crate::table::{Table, TableError};
 use crate::window::Window;
@@ -167,9 +165,9 @@ impl Fleet {
             };
             share_rate(&settings, rate, rates, ledger, seed)
         });
-        let FleetSettings { endpoint, leases, rate: rates, away, .. } = &settings;
+        let FleetSettings { endpoint, leases, rate: rates, outage_policy, .. } = &settings;
         info!(target: "forebay", instance, endpoint, lease_mode = ?leases.as_ref().map(|leases| leases.mode),
-            rate_mode = ?rates.as_ref().map(|rate| rate.mode), ?away, "Distributed coordination enabled");
+            rate_mode = ?rates.as_ref().map(|rate| rate.mode), ?outage_policy, "Distributed coordination enabled");
         let unbounded = watch::Sender::new(u64::MAX);
         Ok(Self { instance, settings, counting, rate, runtime, unbounded })
     }
@@ -312,15 +310,15 @@ impl Counting {
             endpoint: settings.endpoint.clone(),
             limit: lease.limit,
             block: lease.block,
-            beat: lease.beat,
+            beat: lease.heartbeat,
             lease: lease.length,
             max_open: settings.max_open,
-            policy: settings.away,
+            policy: settings.outage_policy,
         };
         let runtime = Arc::clone(&store.runtime);
         let ledger = Arc::new(LedgerLeases(Ledger::start(rules, name, store, seed.fork("ledger").rng())));
         let mut leases: Arc<dyn Leases> = Arc::clone(&ledger) as _;
-        if settings.away == AwayPolicy::Strict {
+        if settings.outage_policy == StoreOutagePolicy::Strict {
             leases = RecalledLeases::start(leases, ledger.0.ceiling(), &*runtime);
         }
         Self::Ledger(ledger, leases)
@@ -331,10 +329,10 @@ impl Counting {
             endpoint: settings.endpoint.clone(),
             service: settings.service.clone(),
             limit: lease.limit,
-            beat: lease.beat,
+            beat: lease.heartbeat,
             lease: lease.length,
             max_open: settings.max_open,
-            policy: settings.away,
+            policy: settings.outage_policy,
         };
         Self::Counter(Arc::new(CounterLeases(Counter::start(rules, store, seed.fork("counter").rng()))))
     }
@@ -355,7 +353,7 @@ fn share_rate(
         RateMode::Window => Source::Window(Window::new(&settings.endpoint, per_second)),
     };
     let local = LocalLimit::new(settings.local_rate, settings.local_burst, Arc::clone(&store.runtime));
-    let rules = rate::Rules { per_second, burst, max_wait, policy: settings.away };
+    let rules = rate::Rules { per_second, burst, max_wait, policy: settings.outage_policy };
     Rate::new(rules, source, store, ledger, local, seed.fork("rate").rng())
 }
 

@@ -19,17 +19,12 @@
 //! # Example
 //!
 //! ```
-//! use forebay::{Config, EnvReader, Reservoir, Seed, memory::Memory, rt::VirtualTime};
-//! use forebay_fleet::{Fleet, FleetSettings, MemoryTable, Tables};
+//! use forebay::{Config, Reservoir, Seed, memory::Memory, rt::VirtualTime};
+//! use forebay_fleet::{Fleet, FleetSettings, LeaseSettings, MemoryTable, Tables};
 //!
-//! let environment = EnvReader::new("DSQL").read([
-//!     ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-//!     ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "leases"),
-//!     ("DSQL_DISTRIBUTED_CONN_LIMIT", "1000"),
-//! ])?;
 //! let config = Config::default().max_open(20);
-//! let mut settings = FleetSettings::new("db.example", "history").for_pools([&config]);
-//! settings.leases = environment.leases;
+//! let leases = LeaseSettings::new("leases").limit(1000);
+//! let settings = FleetSettings::new("db.example", "history").leases(leases).for_pools([&config]);
 //!
 //! let (time, patience) = (VirtualTime::new(), std::time::Duration::from_secs(5));
 //! let (server, table) = (Memory::new(time.clone()), MemoryTable::new());
@@ -73,6 +68,8 @@ pub use faulty::{Faults, FaultyTable};
 pub use fleet::{Fleet, FleetStatus, StartError, Tables};
 pub use item::{Item, Path, Value};
 pub use memory::{Bill, MemoryTable};
-pub use settings::FleetSettings;
+pub use settings::{
+    FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy, cluster_host,
+};
 pub use table::{Cancelled, Cursor, Delete, Page, Returning, Table, TableError, Update, Write};
 pub use wiring::Wiring;

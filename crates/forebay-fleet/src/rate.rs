@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{AwayPolicy, Instant, Limit, LimitError, LocalLimit, Pace, Permit, Rng, StoreFuture};
+use forebay::{Instant, Limit, LimitError, LocalLimit, Pace, Permit, Rng, StoreFuture};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::bucket::PERMIT_LIFE;
 use crate::ledger::Ledger;
+use crate::settings::StoreOutagePolicy;
 use crate::share::Share;
 use crate::store::Store;
 use crate::table::TableError;
@@ -30,7 +31,7 @@ pub(crate) struct Rules {
     pub(crate) per_second: u64,
     pub(crate) burst: u64,
     pub(crate) max_wait: Duration,
-    pub(crate) policy: AwayPolicy,
+    pub(crate) policy: StoreOutagePolicy,
 }
 
 /// The fleet's rate. Clones share one budget.
@@ -178,7 +179,7 @@ impl Rate {
             self.0.store.runtime.spawn(Box::pin(Arc::clone(&self.0).reserve()));
         }
         match (away, self.0.rules.policy) {
-            (true, AwayPolicy::Local) => Told::Local,
+            (true, StoreOutagePolicy::Local) => Told::Local,
             (true, _) => Told::Refused,
             (false, _) => {
                 let ask_at =
@@ -311,7 +312,7 @@ impl Limit for Rate {
         let mut state = self.0.state.lock();
         if state.away.is_away() {
             return match self.0.rules.policy {
-                AwayPolicy::Local => self.0.local.pace(),
+                StoreOutagePolicy::Local => self.0.local.pace(),
                 _ => Pace { per_second: 1.0, at_once: 0 },
             };
         }

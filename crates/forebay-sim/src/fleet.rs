@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
-use forebay::{Counts, Discard, Event, Instant, LeaseMode, Limit, LocalLimit, Reservoir, Seed, Status};
-use forebay_fleet::{Fleet as Part, Tables};
+use forebay::{Counts, Discard, Event, Instant, Limit, LocalLimit, Reservoir, Seed, Status};
+use forebay_fleet::{Fleet as Part, LeaseMode, Tables};
 use parking_lot::Mutex;
 
 use crate::load::{self, Shift};

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{Instant, LeaseMode};
+use forebay::Instant;
+use forebay_fleet::LeaseMode;
 
 use crate::outcome::about;
 use crate::scenario::{Scenario, Service};

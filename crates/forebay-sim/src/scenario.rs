@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::AwayPolicy;
+use forebay_fleet::StoreOutagePolicy;
 
 use crate::latency::Latency;
 
@@ -54,7 +54,7 @@ pub struct Scenario {
     /// The way to the store that leases and a shared rate live in. None: it takes no time and never fails.
     pub table: Option<Table>,
     /// What holds while that store is away.
-    pub away: AwayPolicy,
+    pub away: StoreOutagePolicy,
     /// Where tokens come from.
     pub credentials: Credentials,
     /// How wrong the instances' clocks are.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{AwayPolicy, Instant, LeaseMode, Seed};
-use forebay_fleet::Item;
+use forebay::{Instant, Seed};
+use forebay_fleet::{Item, LeaseMode, StoreOutagePolicy};
 use parking_lot::Mutex;
 
 use crate::books::Books;
@@ -113,7 +113,7 @@ impl World {
             (cluster.known(place), cluster.counted(place), cluster.live())
         };
         let mut roll = self.roll.lock();
-        let is_strict = self.scenario.away == AwayPolicy::Strict;
+        let is_strict = self.scenario.away == StoreOutagePolicy::Strict;
         let slots = roll.held_by(place);
         // By the clock of whoever takes its slots, which may be fast.
         let lease = leases.length.mul_f64(1.0 - f64::from(self.scenario.clocks.drift_ppm) / 1e6);

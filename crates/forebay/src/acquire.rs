@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::checkout::Checkout;
 use crate::connect::Connect;
-use crate::core::{BoxedEntry, Core, CoreState};
+use crate::core::{Core, CoreState};
 use crate::error::CheckoutError;
 use crate::event::Event;
 use crate::rt::Task;
-use crate::state::{Ending, Found, Limits, Looked, Taken, Ticket, Waiter};
+use crate::state::{Ending, Found, Limits, Looked, Taken, Ticket, WaiterId};
 use crate::sync::MutexGuard;
 use crate::time::{Instant, nanos};
 
@@ -28,12 +28,12 @@ pub struct Acquire<'a, C: Connect> {
     within: Option<Duration>,
     empty_wait: Option<Duration>,
     /// Set while it waits.
-    wait: Option<Wait<C>>,
+    wait: Option<Wait>,
 }
 
-struct Wait<C: Connect> {
+struct Wait {
     ticket: Ticket,
-    waiter: Arc<Waiter<BoxedEntry<C>>>,
+    waiter: WaiterId,
     since: Instant,
     /// A deadline of its own.
     deadline: Option<Instant>,
@@ -64,6 +64,8 @@ impl<'a, C: Connect> Acquire<'a, C> {
 
     /// The first ready connection was stale, or there was none: goes on until there is a good one, or joins the queue. Looking
     /// and joining are one step, so that nothing can come back in between unseen.
+    #[cold]
+    #[inline(never)]
     fn take_or_join(
         &mut self,
         mut state: MutexGuard<'a, CoreState<C>>,
@@ -89,27 +91,37 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     core.leave(state);
                     return Poll::Ready(Err(core.shortage(shortage, core.runtime.now())));
                 }
-                Taken::Nothing => {
-                    // Precise where it matters: to an observer, and to a caller with limits of its own.
-                    // A limit of its own holds whatever the reason, unless it has one for that, too.
-                    let configured = core.empty_wait.filter(|_| self.within.is_none());
-                    let empty_wait = self.empty_wait.or(configured);
-                    let precise = core.is_observed || self.within.is_some() || empty_wait.is_some();
-                    let since = if precise { core.runtime.now() } else { coarse };
-                    let limits = Limits {
-                        since,
-                        deadline: since.plus_nanos(self.within.map_or(core.acquire_timeout, nanos)),
-                        has_timer: self.within.is_some(),
-                        empty_wait: empty_wait.map_or(Limits::PATIENT, nanos),
-                    };
-                    let (ticket, waiter) = state.join(limits, waker.clone());
-                    core.leave_if_nudged(state);
-                    let deadline = limits.has_timer.then_some(limits.deadline);
-                    self.wait = Some(Wait { ticket, waiter, since, deadline, timer: None });
-                    return Poll::Pending;
-                }
+                Taken::Nothing => return self.join(state, coarse, waker),
             }
         }
+    }
+
+    /// Joins the queue. `coarse` is the time, to a few milliseconds.
+    #[inline]
+    fn join(
+        &mut self,
+        mut state: MutexGuard<'a, CoreState<C>>,
+        coarse: Instant,
+        waker: &Waker,
+    ) -> Poll<Outcome<'a, C>> {
+        let core = self.core;
+        // A limit of its own holds whatever the reason, unless it has one for that, too.
+        let configured = core.empty_wait.filter(|_| self.within.is_none());
+        let empty_wait = self.empty_wait.or(configured);
+        // Precise where it matters: to an observer, and to a caller with limits of its own.
+        let precise = core.is_observed || self.within.is_some() || empty_wait.is_some();
+        let since = if precise { core.runtime.now() } else { coarse };
+        let limits = Limits {
+            since,
+            deadline: since.plus_nanos(self.within.map_or(core.acquire_timeout, nanos)),
+            has_timer: self.within.is_some(),
+            empty_wait: empty_wait.map_or(Limits::PATIENT, nanos),
+        };
+        let (ticket, waiter) = state.join(limits, waker.clone());
+        core.leave_if_nudged(state);
+        let deadline = limits.has_timer.then_some(limits.deadline);
+        self.wait = Some(Wait { ticket, waiter, since, deadline, timer: None });
+        Poll::Pending
     }
 
     /// Sees how far it has come. A caller that was served picks up its connection without the lock of the reservoir.
@@ -119,7 +131,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
         };
         let runtime = &core.runtime;
         let outcome = loop {
-            match waiter.look() {
+            match core.waiters.get(*waiter).look() {
                 Found::Connection(entry) => {
                     let now = runtime.coarse_now();
                     if entry.life.stale_at <= now {
@@ -132,8 +144,13 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     }
                     break Ok(Checkout::new(core, entry));
                 }
-                Found::Ending(Ending::GaveUp(shortage)) => break Err(core.shortage(shortage, *since)),
-                Found::Ending(Ending::Closed) => break Err(CheckoutError::Closed),
+                Found::Ending(ending) => {
+                    core.lock().saw_ending(*waiter);
+                    break Err(match ending {
+                        Ending::GaveUp(shortage) => core.shortage(shortage, *since),
+                        Ending::Closed => CheckoutError::Closed,
+                    });
+                }
                 Found::Nothing => {
                     let now = runtime.now();
                     // A waker that is dropped here may be the last hold on a task, and so run whatever that task runs then.
@@ -179,8 +196,13 @@ impl<'a, C: Connect> Acquire<'a, C> {
         now: Instant,
         context: &mut Context<'_>,
     ) -> Poll<Outcome<'a, C>> {
-        match self.take_or_join(state, now, context.waker()) {
-            Poll::Pending => self.poll_timer(context),
+        let joined = if state.must_wait() {
+            self.join(state, now, context.waker())
+        } else {
+            self.take_or_join(state, now, context.waker())
+        };
+        match joined {
+            Poll::Pending if self.within.is_some() => self.poll_timer(context),
             joined => joined,
         }
     }
@@ -235,7 +257,7 @@ impl<C: Connect> Drop for Acquire<'_, C> {
     fn drop(&mut self) {
         if let Some(wait) = self.wait.take() {
             let now = self.core.runtime.now();
-            let (placed, waker) = self.core.ask(|state| state.cancel(wait.ticket, &wait.waiter, now));
+            let (placed, waker) = self.core.ask(|state| state.cancel(wait.ticket, wait.waiter, now));
             drop(waker);
             if let Some(placed) = placed {
                 self.core.settle(placed);
@@ -250,10 +272,67 @@ impl<C: Connect> fmt::Debug for Acquire<'_, C> {
         let mut told = f.debug_struct("Acquire");
         match &self.wait {
             None => told.field("state", &format_args!("New")),
-            Some(Wait { ticket, waiter, .. }) => {
-                told.field("state", &format_args!("{}", self.core.lock().progress(*ticket, waiter)))
-            }
+            Some(Wait { ticket, waiter, .. }) => told.field(
+                "state",
+                &format_args!("{}", self.core.lock().progress(*ticket, self.core.waiters.get(*waiter))),
+            ),
         };
         told.finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use crate::rt::VirtualTime;
+    use crate::{Config, Reservoir};
+
+    /// However a wait ends, its waiter is used again: so many waits one after the other need no more than two at a time do.
+    #[test]
+    fn no_end_of_a_wait_loses_its_waiter() {
+        let time = VirtualTime::new();
+        let server = Memory::new(time.clone());
+        let config = Config::default().max_open(1).startup_jitter(Duration::ZERO).rate(1e6, 1_000_000);
+        let builder = Reservoir::builder(server.clone()).config(config).runtime(time.clone());
+        let reservoir = time.run(builder.start()).unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        for round in 0..1_000_u64 {
+            let lent = time.run(reservoir.checkout()).unwrap();
+            let (mut first, mut second) = (Box::pin(reservoir.checkout()), Box::pin(reservoir.checkout()));
+            assert!(first.as_mut().poll(&mut context).is_pending());
+            assert!(second.as_mut().poll(&mut context).is_pending());
+            match round % 5 {
+                // Both go away, the first with what it was served.
+                0 => drop((second, lent, first)),
+                // Both are served.
+                1 => {
+                    drop(lent);
+                    drop(time.run(first).unwrap());
+                    drop(time.run(second).unwrap());
+                }
+                // Both give up.
+                2 => {
+                    time.advance(Duration::from_secs(31));
+                    assert!(time.run(first).is_err() && time.run(second).is_err());
+                    drop(lent);
+                }
+                // One gives up unseen.
+                3 => {
+                    time.advance(Duration::from_secs(31));
+                    drop((first, second, lent));
+                }
+                // One loses what it was served, and gets another connection.
+                _ => {
+                    let id = lent.id();
+                    drop(lent);
+                    server.kill(id);
+                    drop(time.run(first).unwrap());
+                    drop(second);
+                }
+            }
+            assert_eq!(reservoir.status().waiting, 0);
+        }
+        assert!(reservoir.waiters_used() <= 4, "{} waiters", reservoir.waiters_used());
     }
 }

@@ -1,27 +1,19 @@
-//! What can be set, and what makes sense.
+//! The settings of a reservoir.
 
 use std::time::Duration;
 
 use crate::seed::Seed;
 
-mod env;
-mod figures;
 mod lifetime;
-mod settings;
-mod spelling;
 mod validation;
-mod variables;
 
-pub use env::{EnvReader, Environment, Note};
-pub use figures::Figures;
 pub use lifetime::Lifetime;
-pub use settings::{AwayPolicy, LeaseMode, LeaseSettings, RateMode, RateSettings, StandardSettings};
-pub use spelling::closest;
 pub use validation::{ConfigError, Problem};
-pub use variables::{Variable, manual, variables};
 
 /// The settings of a reservoir. Every one has a default; [`Reservoir::builder`](crate::Reservoir::builder) checks them
 /// together when it starts, and reports all problems at once.
+///
+/// Each setting is a field to read, and a method of the same name to set it. The method's documentation has the details.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,39 +23,70 @@ pub use variables::{Variable, manual, variables};
 ///     .max_open(50)
 ///     .lifetime(Lifetime::new(Duration::from_secs(55 * 60)).jitter(Duration::from_secs(120)))
 ///     .rate(100.0, 100);
+/// assert_eq!((config.max_open, config.rate, config.burst), (50, 100.0, 100));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Config {
-    pub(crate) max_open: usize,
-    pub(crate) fill: Fill,
-    pub(crate) lifetime: Option<Lifetime>,
-    pub(crate) server_limit: Option<Duration>,
-    pub(crate) replace_ahead: bool,
-    pub(crate) overlap: Option<usize>,
-    pub(crate) idle_timeout: Option<Duration>,
-    pub(crate) check_after: Option<Duration>,
-    pub(crate) empty_wait: Option<Duration>,
-    pub(crate) acquire_timeout: Duration,
-    pub(crate) open_timeout: Duration,
-    pub(crate) maintenance_timeout: Duration,
-    pub(crate) close_timeout: Duration,
-    pub(crate) inflight_limit: usize,
-    pub(crate) max_backoff: Option<Duration>,
-    pub(crate) rate: f64,
-    pub(crate) burst: u32,
-    pub(crate) startup_jitter: Duration,
-    pub(crate) fill_timeout: Duration,
-    pub(crate) seed: Option<Seed>,
-    pub(crate) instance_index: Option<u64>,
+    /// How many connections callers can have.
+    pub max_open: usize,
+    /// When connections are opened: set by `target_ready`, `low_watermark` and `on_demand`.
+    pub fill: Fill,
+    /// How long connections live; none: until they fail.
+    pub lifetime: Option<Lifetime>,
+    /// When the server ends a session by itself, if that is known.
+    pub server_limit: Option<Duration>,
+    /// Whether connections are retired one by one ahead of their end.
+    pub replace_ahead: bool,
+    /// How many connections beyond `max_open` may exist; none: 5 % of it.
+    pub overlap: Option<usize>,
+    /// After how long an unused connection is closed, if it is.
+    pub idle_timeout: Option<Duration>,
+    /// After how long an unused connection is checked, if it is.
+    pub check_after: Option<Duration>,
+    /// How long callers wait while connections are missing; none: for the acquire timeout.
+    pub empty_wait: Option<Duration>,
+    /// How long a caller waits for a connection, whatever the reason.
+    pub acquire_timeout: Duration,
+    /// How long one open may take.
+    pub open_timeout: Duration,
+    /// How long a reset or a health check may take.
+    pub maintenance_timeout: Duration,
+    /// How long a close may take.
+    pub close_timeout: Duration,
+    /// How many opens may be in flight.
+    pub inflight_limit: usize,
+    /// The longest pause between two attempts to open that fail; none: depends on the failure.
+    pub max_backoff: Option<Duration>,
+    /// Opens a second, in this process.
+    pub rate: f64,
+    /// Opens at once after a quiet time, in this process: set by `rate`.
+    pub burst: u32,
+    /// The longest wait before the first open.
+    pub startup_jitter: Duration,
+    /// How long starting waits for the low watermark.
+    pub fill_timeout: Duration,
+    /// Where chance is drawn from, if it is set.
+    pub seed: Option<Seed>,
+    /// The number of this process in its fleet, if it is set.
+    pub instance_index: Option<u64>,
 }
 
 /// When connections are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    /// Always keep so many ready.
-    ToTarget { target_ready: Option<usize>, low_watermark: Option<usize> },
-    /// Open for callers who wait, beyond a few kept ready.
-    OnDemand { min_idle: usize },
+pub enum Fill {
+    /// A number of connections is always kept ready.
+    ToTarget {
+        /// See [`Config::target_ready`].
+        target_ready: Option<usize>,
+        /// See [`Config::low_watermark`].
+        low_watermark: Option<usize>,
+    },
+    /// Connections are opened for callers who wait.
+    OnDemand {
+        /// See [`Config::on_demand`].
+        min_idle: usize,
+    },
 }
 
 impl Default for Config {
@@ -95,6 +118,10 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The most that [`max_open`](Self::max_open) can be: slots are numbered in 32 bits, and a typo should not allocate
+    /// memory for billions.
+    pub const MAX_OPEN_LIMIT: usize = 1_000_000;
+
     /// How many connections callers can have: ready, lent and opening together. Default 100.
     ///
     /// A replacement is opened before the old connection is closed, so that callers have all of these at any time. For that
@@ -181,13 +208,6 @@ impl Config {
     #[must_use]
     pub const fn idle_timeout(mut self, ttl: Duration) -> Self {
         self.idle_timeout = Some(ttl);
-        self
-    }
-
-    /// Closes no connection because nobody has used it: undoes [`idle_timeout`](Self::idle_timeout).
-    #[must_use]
-    pub const fn unlimited_idle_time(mut self) -> Self {
-        self.idle_timeout = None;
         self
     }
 
@@ -328,9 +348,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_make_sense() {
+    fn the_defaults_are_the_documented_numbers() {
+        let second = Duration::from_secs(1);
         let config = Config::default();
         config.validate().unwrap();
+        assert_eq!((config.max_open, config.rate, config.burst, config.inflight_limit), (100, 10.0, 100, 64));
+        let Lifetime { base, jitter, guard } = config.lifetime.unwrap();
+        assert_eq!((base, jitter, guard), (660 * second, 120 * second, 45 * second));
+        assert_eq!((config.open_timeout, config.acquire_timeout), (10 * second, 30 * second));
+        assert_eq!((config.fill_timeout, config.startup_jitter), (30 * second, 5 * second));
+        assert_eq!((config.maintenance_timeout, config.close_timeout), (5 * second, 5 * second));
+        let unset = [
+            config.server_limit,
+            config.idle_timeout,
+            config.check_after,
+            config.empty_wait,
+            config.max_backoff,
+        ];
+        assert_eq!(unset, [None; 5]);
+        assert_eq!((config.overlap, config.seed, config.instance_index), (None, None, None));
         assert_eq!((config.keep_ready(), config.watermark(), config.overlap_or_default()), (100, 100, 5));
         let life = Lifetime::default();
         assert_eq!((life.shortest(), life.longest()), (Duration::from_secs(600), Duration::from_secs(720)));

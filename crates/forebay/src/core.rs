@@ -19,13 +19,15 @@ use crate::limit::Limit;
 use crate::opens::Opens;
 use crate::rt::{self, Runtime};
 use crate::seed::Seed;
-use crate::state::{Discarded, Due, Effects, Held, Key, Life, Placed, Shape, Shortage, State};
+use crate::state::{Discarded, Due, Effects, Held, Key, Life, Placed, Shape, Shortage, State, Waiters};
 use crate::status::Status;
 use crate::sync::{Mutex, MutexGuard, lock_soon};
 use crate::tasks;
 use crate::time::{Instant, nanos};
 
-/// A connection with all that belongs to it. Boxed, so that a checkout moves one pointer.
+/// A connection with all that belongs to it. Boxed, so that a checkout moves one pointer; on cache lines of its own, so that
+/// another connection's user does not take them away.
+#[repr(align(64))]
 pub(crate) struct Entry<T> {
     pub(crate) connection: T,
     pub(crate) lease: Option<HeldLease>,
@@ -78,6 +80,8 @@ struct OwnLine<T>(T);
 /// What all handles, guards and tasks of a reservoir share.
 pub(crate) struct Core<C: Connect> {
     state: OwnLine<Mutex<CoreState<C>>>,
+    /// The state's, for callers that look without the lock.
+    pub(crate) waiters: Arc<Waiters<BoxedEntry<C>>>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) connector: C,
     pub(crate) limit: Arc<dyn Limit>,
@@ -116,8 +120,10 @@ impl<C: Connect> Core<C> {
         observer: Arc<Observers>,
     ) -> Self {
         let is_observed = !observer.0.is_empty();
+        let state = State::new(&config, seed, runtime.now(), runtime.wall());
         Self {
-            state: OwnLine(Mutex::new(State::new(&config, seed, runtime.now(), runtime.wall()))),
+            waiters: state.waiters(),
+            state: OwnLine(Mutex::new(state)),
             runtime,
             connector,
             limit,

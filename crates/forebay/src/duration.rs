@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-/// A duration that may be negative, as read from a variable that has a repair for that.
+/// A duration that may be negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Signed {
-    pub(crate) negative: bool,
-    pub(crate) magnitude: Duration,
+pub struct Signed {
+    /// Whether it is below zero.
+    pub negative: bool,
+    /// Its length.
+    pub magnitude: Duration,
 }
 
 impl Signed {
-    pub(crate) fn is_positive(self) -> bool {
+    /// Whether it is above zero.
+    #[must_use]
+    pub fn is_positive(self) -> bool {
         !self.negative && !self.magnitude.is_zero()
     }
 }
@@ -28,7 +32,8 @@ pub fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Reads what Go's `time.ParseDuration` reads, or nothing.
-pub(crate) fn parse_signed(text: &str) -> Option<Signed> {
+#[must_use]
+pub fn parse_signed(text: &str) -> Option<Signed> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -196,7 +201,7 @@ mod tests {
 
         #[test]
         fn nothing_makes_it_panic(text in "[-+0-9.hmsnuµ ]{0,12}") {
-            parse_signed(&text);
+            let _parsed = parse_signed(&text);
         }
     }
 }

@@ -94,10 +94,7 @@ pub use acquire::Acquire;
 pub use adapter::ReservoirManager;
 pub use builder::{Builder, StartError};
 pub use checkout::{Checkout, Detached, OwnedCheckout};
-pub use config::{
-    AwayPolicy, Config, ConfigError, EnvReader, Environment, Figures, LeaseMode, LeaseSettings, Lifetime,
-    Note, Problem, RateMode, RateSettings, StandardSettings, Variable, closest, manual, variables,
-};
+pub use config::{Config, ConfigError, Fill, Lifetime, Problem};
 pub use connect::{Connect, ConnectionMonitor, MonitorGuard};
 pub use error::{BoxError, Chain, CheckoutError, OpenError};
 pub use event::{Discard, Event, Failure, Observer};
@@ -113,8 +110,6 @@ pub use time::Instant;
 /// The pages of the manual, so that what they show is compiled and run.
 #[cfg(doctest)]
 mod manual {
-    #[doc = include_str!("../../../docs/configuration.md")]
-    mod configuration {}
     #[doc = include_str!("../../../docs/first-hour.md")]
     mod first_hour {}
     #[doc = include_str!("../../../docs/metrics.md")]

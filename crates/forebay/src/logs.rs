@@ -5,7 +5,7 @@ use std::fmt;
 
 use tracing::{Level, debug, error, info, warn};
 
-use crate::config::{Lifetime, Note};
+use crate::config::Lifetime;
 use crate::duration::show;
 use crate::event::{Discard, Event, Failure, Observer};
 use crate::status::Status;
@@ -55,14 +55,6 @@ impl Logs {
     pub fn pool(mut self, pool: impl Into<String>) -> Self {
         self.pool = Some(pool.into());
         self
-    }
-
-    /// Writes a warning for each repair and oddity of an environment.
-    pub fn notes(notes: &[Note]) {
-        for note in notes {
-            let Note { variable, value, remark } = note;
-            warn!(target: "forebay", variable, value = value.as_deref(), remark, "Reservoir configuration");
-        }
     }
 
     /// Whether this line is to be written now, and not only counted.

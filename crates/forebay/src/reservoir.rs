@@ -209,6 +209,13 @@ impl<C: Connect> Reservoir<C> {
     }
 }
 
+#[cfg(test)]
+impl<C: Connect> Reservoir<C> {
+    pub(crate) fn waiters_used(&self) -> usize {
+        self.core.lock().waiters_used()
+    }
+}
+
 /// What a drain could not finish in its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -5,6 +5,7 @@
 //! lock and does those things after unlocking. `E` is a connection with all that belongs to it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -39,14 +40,18 @@ use lives::Lives;
 pub(crate) use slots::Key;
 use slots::{Mark, Phase, Slots};
 use stack::Stack;
-use wait_queue::WaitQueue;
-pub(crate) use waiter::{Ending, Found, Limits, Looked, Ticket, Waiter};
+use wait_queue::{Queued, WaitQueue};
+pub(crate) use waiter::{Ending, Found, Limits, Looked, Ticket, Waiter, WaiterId, Waiters};
+
+/// The queue begins on a cache line of its own, if the lock takes one word.
+const _: () =
+    assert!(std::mem::offset_of!(State<u64>, waiters) == 64 - size_of::<usize>() || size_of::<usize>() != 8);
 
 /// How many alarms one hold of the lock handles, so that no checkout waits for a whole scan.
 pub(crate) const BATCH: usize = 16;
 
 /// What a checkout and a return touch comes first, and in this order: with the lock in front of it, it fills little more
-/// than one cache line, and that is what two threads pass to and fro.
+/// than one cache line, and that is what two threads pass to and fro. What a wait touches is in the line behind it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct State<E> {
@@ -56,15 +61,15 @@ pub(crate) struct State<E> {
     checkouts: u64,
     hints: FastPathHints,
     effects: Effects,
-    slots: Slots<E>,
+    max_open: usize,
+    waiters: WaitQueue<E>,
+    slots: Slots,
 
     counts: Counts,
-    waiters: WaitQueue<E>,
     /// How many are ready or lent. Taking and giving back leave it as it is.
     held: usize,
     in_maintenance: usize,
     opening: usize,
-    max_open: usize,
     /// How many should be ready, as far as `max_open` leaves room.
     keep_ready: usize,
     /// The refill task has been told that there is work, and has not looked yet.
@@ -289,8 +294,8 @@ impl<E: Held> State<E> {
         self.closed = true;
         self.effects.add(Effects::PROGRESS);
         let mut wakers = Vec::new();
-        while let Some((waiter, waker)) = self.waiters.pop() {
-            waiter.end(Ending::Closed);
+        while let Some(Queued { waiter, waker, .. }) = self.waiters.pop() {
+            self.waiters.get(waiter).end(Ending::Closed);
             wakers.extend(waker);
         }
         wakers
@@ -314,6 +319,17 @@ impl<E: Held> State<E> {
             self.closed_below += 1;
         }
         true
+    }
+
+    /// All waiters, for callers that look without the lock.
+    pub(crate) fn waiters(&self) -> Arc<Waiters<E>> {
+        Arc::clone(self.waiters.all())
+    }
+
+    /// How many waiters there have ever been at the same time.
+    #[cfg(test)]
+    pub(crate) fn waiters_used(&self) -> usize {
+        self.waiters.used()
     }
 
     /// How far a waiting caller has come, for people.
@@ -389,6 +405,7 @@ impl<E: Held> State<E> {
             closed: self.closed,
             counts: Counts {
                 checkouts: self.checkouts,
+                waits: self.waiters.joined(),
                 exhausted: self.counts.checkout_failures(CheckoutFailure::Exhausted),
                 ..self.counts
             },

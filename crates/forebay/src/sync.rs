@@ -1,5 +1,7 @@
 //! The lock. Under the feature `shuttle` it is shuttle's, so that every schedule around it can be explored.
 
+use std::fmt;
+
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 #[cfg(feature = "shuttle")]
@@ -23,4 +25,42 @@ pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         std::hint::spin_loop();
     }
     mutex.lock()
+}
+
+/// What one thread puts down for another to pick up. Whichever of several comes first gets it.
+pub(crate) struct Handover<T>(HandoverCell<T>);
+
+#[cfg(not(feature = "shuttle"))]
+type HandoverCell<T> = crossbeam_utils::atomic::AtomicCell<Option<T>>;
+#[cfg(feature = "shuttle")]
+type HandoverCell<T> = Mutex<Option<T>>;
+
+impl<T> Default for Handover<T> {
+    fn default() -> Self {
+        Self(HandoverCell::new(None))
+    }
+}
+
+impl<T> fmt::Debug for Handover<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handover").finish_non_exhaustive()
+    }
+}
+
+impl<T> Handover<T> {
+    #[inline]
+    pub(crate) fn put(&self, value: T) {
+        #[cfg(not(feature = "shuttle"))]
+        self.0.store(Some(value));
+        #[cfg(feature = "shuttle")]
+        self.0.lock().replace(value);
+    }
+
+    #[inline]
+    pub(crate) fn take(&self) -> Option<T> {
+        #[cfg(not(feature = "shuttle"))]
+        return self.0.take();
+        #[cfg(feature = "shuttle")]
+        self.0.lock().take()
+    }
 }

@@ -2,23 +2,17 @@
 
 use std::time::Duration;
 
-use forebay::{EnvReader, LeaseError, Seed};
-use forebay_fleet::{Fleet, FleetSettings, Tables, operator};
+use forebay::{LeaseError, Seed};
+use forebay_fleet::{Fleet, FleetSettings, LeaseSettings, RateSettings, Tables, operator};
 
 use crate::server::DynamoDb;
 
 const ENDPOINT: &str = "abc.dsql.us-east-1.on.aws";
 
 fn settings() -> FleetSettings {
-    let environment = EnvReader::new("DSQL").read([
-        ("CLUSTER_ENDPOINT", ENDPOINT),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "fleet"),
-        ("DSQL_DISTRIBUTED_CONN_LIMIT", "30"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "fleet"),
-    ]);
-    let mut settings = FleetSettings::from_environment(&environment.unwrap()).unwrap();
+    let mut settings = FleetSettings::new(ENDPOINT, "fleet")
+        .leases(LeaseSettings::new("fleet").limit(30))
+        .rate(RateSettings::new("fleet"));
     settings.max_open = 10;
     settings
 }

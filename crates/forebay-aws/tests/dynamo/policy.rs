@@ -6,10 +6,12 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
-use forebay::{EnvReader, LeaseMode, RateMode, Seed};
+use forebay::Seed;
 use forebay_aws::SdkSigner;
 use forebay_dsql::{Options, Signer};
-use forebay_fleet::{Fleet, FleetSettings, Item, Tables, Update, operator};
+use forebay_fleet::{
+    Fleet, FleetSettings, Item, LeaseMode, LeaseSettings, RateMode, RateSettings, Tables, Update, operator,
+};
 use serde_json::Value;
 
 use crate::server::DynamoDb;
@@ -37,17 +39,9 @@ fn policy(name: &str) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 fn settings(leases: LeaseMode, rate: RateMode) -> FleetSettings {
-    let environment = EnvReader::new("DSQL").read([
-        ("CLUSTER_ENDPOINT", ENDPOINT),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "fleet"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "fleet"),
-    ]);
-    let mut settings = FleetSettings::from_environment(&environment.unwrap()).unwrap();
-    settings.leases.iter_mut().for_each(|settings| settings.mode = leases);
-    settings.rate.iter_mut().for_each(|settings| settings.mode = rate);
-    settings
+    FleetSettings::new(ENDPOINT, "fleet")
+        .leases(LeaseSettings::new("fleet").mode(leases))
+        .rate(RateSettings::new("fleet").mode(rate))
 }
 
 /// What it takes to join, to hold connections and to leave.

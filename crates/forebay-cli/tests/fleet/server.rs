@@ -5,9 +5,11 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use dynoxide::Database;
+use forebay::Seed;
 use forebay::rt::{Runtime as _, TokioRuntime};
-use forebay::{EnvReader, Seed};
-use forebay_fleet::{Fleet, FleetSettings, Item, MemoryTable, Tables, Value as Stored};
+use forebay_fleet::{
+    Fleet, FleetSettings, Item, LeaseMode, LeaseSettings, MemoryTable, RateSettings, Tables, Value as Stored,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -94,16 +96,10 @@ impl DynamoDb {
 
     /// Puts there what two instances leave that hold `each` connections and crash. Their names.
     pub(crate) fn crashed(&self, each: usize, mode: &str) -> Vec<String> {
-        let environment = EnvReader::new("DSQL").read([
-            ("CLUSTER_ENDPOINT", ENDPOINT),
-            ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-            ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "forebay"),
-            ("DSQL_DISTRIBUTED_CONN_LEASE_MODE", mode),
-            ("DSQL_DISTRIBUTED_CONN_LIMIT", "400"),
-            ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-            ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "forebay"),
-        ]);
-        let mut settings = FleetSettings::from_environment(&environment.unwrap()).unwrap();
+        let mode = if mode == "counter" { LeaseMode::Counter } else { LeaseMode::Ledger };
+        let mut settings = FleetSettings::new(ENDPOINT, "fleet")
+            .leases(LeaseSettings::new("forebay").mode(mode).limit(400))
+            .rate(RateSettings::new("forebay"));
         settings.max_open = 10;
         let (memory, clock) = (MemoryTable::new(), TokioRuntime::new(self.runtime.handle().clone()));
         self.runtime.block_on(async {

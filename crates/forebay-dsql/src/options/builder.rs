@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay::{Config, ConfigError, EnvReader, Problem};
+use forebay::{Config, ConfigError, Problem};
 
 use super::{Options, Roots, endpoint, sources};
+use crate::settings::{EnvReader, closest};
+use crate::variables;
 
 /// After so long Aurora DSQL ends a session.
 const SESSION_LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -30,7 +32,7 @@ pub struct OptionsBuilder {
     pub(super) direct_tls: Option<String>,
     pub(super) config: Option<Config>,
     pub(super) origin: Origin,
-    /// For forebay's reader: region, token life, service, modes, limits.
+    /// For the reader of variables: region, token life, service, modes, limits.
     pub(super) variables: BTreeMap<String, String>,
     /// Found before `build`: a URL that is none, a key nobody knows.
     pub(super) problems: Vec<Problem>,
@@ -317,9 +319,8 @@ impl OptionsBuilder {
 
 /// Variables that should hold a boolean, and hold something else.
 fn not_booleans(variables: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
-    let is_boolean = |name: &str| {
-        forebay::variables().any(|known| known.kind == "boolean" && known.full_name("DSQL") == name)
-    };
+    let is_boolean =
+        |name: &str| variables::all().any(|known| known.kind == "boolean" && known.full_name("DSQL") == name);
     let known = ["", "1", "t", "T", "true", "TRUE", "True", "0", "f", "F", "false", "FALSE", "False"];
     variables
         .iter()
@@ -329,13 +330,13 @@ fn not_booleans(variables: &BTreeMap<String, String>) -> impl Iterator<Item = (&
 
 /// What may have been meant by a variable that nobody reads; none if somebody does.
 fn not_a_variable(name: &str) -> Option<String> {
-    let known: Vec<String> = forebay::variables().map(|known| known.full_name("DSQL")).collect();
+    let known: Vec<String> = variables::all().map(|known| known.full_name("DSQL")).collect();
     // Of a later version in another language: recognised, and warned about.
     let later = ["DSQL_TOKEN_BUCKET_", "DSQL_SLOT_BLOCK_"].iter().any(|prefix| name.starts_with(prefix));
     if later || known.iter().any(|known| known == name) {
         return None;
     }
-    Some(match forebay::closest(name, &known) {
+    Some(match closest(name, &known) {
         Some(known) => format!("one that there is; did you mean {known}?"),
         None => "one of forebay's, such as DSQL_MAX_CONNS".to_owned(),
     })

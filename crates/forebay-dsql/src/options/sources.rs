@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use forebay::{ConfigError, Problem, Variable};
+use forebay::{ConfigError, Problem};
 use percent_encoding::percent_decode_str;
 
 use super::builder::Origin;
 use super::{Options, OptionsBuilder};
+use crate::settings::{closest, process_variables};
+use crate::variables::{self, Variable};
 
 /// Variables beside those of forebay's reader, by the setting they fill: the names that `psql` uses, and
 /// `forebay dsql-local` prints.
@@ -39,8 +41,7 @@ impl Options {
     /// # Errors
     /// Every problem, each with its variable and what is allowed.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
-        Self::from_variables(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+        Self::from_variables(process_variables())
     }
 
     /// Reads these variables as an environment: forebay's own, and `CLUSTER_USER` or `PGUSER`, `PGPORT`, `PGDATABASE`,
@@ -115,7 +116,7 @@ impl OptionsBuilder {
             "application_name" => self.application_name = Some(value),
             "pool" => self.pool = Some(value),
             _ => {
-                let known = variables().find(|variable| variable.name.eq_ignore_ascii_case(key));
+                let known = prefixed().find(|variable| variable.name.eq_ignore_ascii_case(key));
                 return match known {
                     Some(variable) => self.variable(variable.full_name("DSQL"), value),
                     None => self.with_problem(A_KEY, key, &keys_like(key)),
@@ -173,15 +174,15 @@ const A_KEY: &str = "a key of the URL";
 /// Those beside forebay's variables.
 const KEYS: [&str; 6] = ["region", "address", "root_file", "direct_tls", "application_name", "pool"];
 
-fn variables() -> impl Iterator<Item = &'static Variable> {
-    forebay::variables().filter(|variable| variable.prefixed)
+fn prefixed() -> impl Iterator<Item = &'static Variable> {
+    variables::all().filter(|variable| variable.prefixed)
 }
 
 /// What may have been meant by `key`.
 fn keys_like(key: &str) -> String {
-    let variables = variables().map(|variable| variable.name.to_ascii_lowercase());
+    let variables = prefixed().map(|variable| variable.name.to_ascii_lowercase());
     let known: Vec<String> = KEYS.iter().map(|key| (*key).to_owned()).chain(variables).collect();
-    match forebay::closest(key, &known) {
+    match closest(key, &known) {
         Some(known) => format!("one that there is; did you mean {known}?"),
         None => format!(
             "{}, or one of forebay's variables in lower case without DSQL_, such as max_conns",

@@ -13,6 +13,7 @@ mod options;
 mod parrot;
 mod plain;
 mod pools;
+mod settings;
 mod token_histories;
 mod tokens;
 mod transactions;

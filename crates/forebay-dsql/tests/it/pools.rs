@@ -8,7 +8,7 @@ mod dirt;
 mod disconnects;
 mod doubt;
 mod environment;
-mod logs;
+pub(crate) mod logs;
 mod lost;
 mod members;
 mod metrics;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use forebay::{LeaseMode, LeaseSettings, RateMode, RateSettings};
 use tracing::warn;
 
 use super::StartError;
 use crate::item::Item;
 use crate::ledger::BEAT_ORIGIN;
 use crate::ledger::shard::{self, SHARDS, Shard};
+use crate::settings::{LeaseMode, LeaseSettings, RateMode, RateSettings};
 use crate::store::Store;
 use crate::{bucket, counter, window};
 

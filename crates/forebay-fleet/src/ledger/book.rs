@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use forebay::{AwayPolicy, Instant, Rng};
+use forebay::{Instant, Rng};
 
 use super::call::{Ask, Call, Taken, Tale};
 use super::shard::{Entry, SHARDS};
 use super::sightings::Watch;
 use crate::away::Away;
 use crate::name::Name;
+use crate::settings::StoreOutagePolicy;
 
 /// What an instance was told.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct Rules {
     pub(crate) lease: Duration,
     /// Connections this process may want at most, replacements included.
     pub(crate) max_open: u64,
-    pub(crate) policy: AwayPolicy,
+    pub(crate) policy: StoreOutagePolicy,
 }
 
 /// One entry of ours.
@@ -186,7 +187,7 @@ impl Book {
             return Taken::Away("this process is leaving the fleet");
         }
         let away = self.away.is_away();
-        if away && self.rules.policy != AwayPolicy::Local {
+        if away && self.rules.policy != StoreOutagePolicy::Local {
             return Taken::Away("the table is away, and the policy is to open nothing meanwhile");
         }
         if self.held() < self.may_hold(now) {
@@ -254,9 +255,9 @@ impl Book {
     /// How many leases may be out at once.
     pub(crate) fn may_hold(&self, now: Instant) -> u64 {
         match self.rules.policy {
-            AwayPolicy::Strict => self.ceiling(now),
+            StoreOutagePolicy::Strict => self.ceiling(now),
             // Nobody has heard of us yet, or we were taken for dead, and nobody can be asked: we count for ourselves.
-            AwayPolicy::Local if self.home.is_none() && self.away.is_away() => self.alone,
+            StoreOutagePolicy::Local if self.home.is_none() && self.away.is_away() => self.alone,
             _ => self.slots(),
         }
         .min(self.cap.unwrap_or(u64::MAX))
@@ -264,7 +265,7 @@ impl Book {
 
     /// How many connections may be kept: in `strict`, those whose slots cannot be taken away yet.
     pub(crate) fn ceiling(&self, now: Instant) -> u64 {
-        if self.rules.policy != AwayPolicy::Strict {
+        if self.rules.policy != StoreOutagePolicy::Strict {
             return u64::MAX;
         }
         let kept = self.seats.values().filter(|seat| now < seat.fence()).map(Seat::slots);
@@ -273,7 +274,7 @@ impl Book {
 
     /// When the ceiling falls next, if nothing happens before.
     pub(crate) fn next_fall(&self, now: Instant) -> Instant {
-        if self.rules.policy != AwayPolicy::Strict {
+        if self.rules.policy != StoreOutagePolicy::Strict {
             return Instant::NEVER;
         }
         self.seats.values().map(Seat::fence).filter(|at| *at > now).min().unwrap_or(Instant::NEVER)

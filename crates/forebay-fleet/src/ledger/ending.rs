@@ -6,13 +6,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, Starved, Task, VirtualTime};
-use forebay::{AwayPolicy, Instant, Seed};
+use forebay::{Instant, Seed};
 use parking_lot::Mutex;
 
 use super::{Ledger, Rules};
 use crate::memory::MemoryTable;
 use crate::metrics::Telemetry;
 use crate::name::Name;
+use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
 
 /// A runtime that runs nothing by itself, and lets one task run when another asks for the time.
@@ -77,7 +78,7 @@ fn the_watch_over_the_ceiling_ends_with_the_ledger_whenever_that_ends() {
         beat: Duration::from_secs(30),
         lease: Duration::from_secs(120),
         max_open: 10,
-        policy: AwayPolicy::Strict,
+        policy: StoreOutagePolicy::Strict,
     };
     let telemetry = Arc::new(Telemetry::new("test", "history"));
     let store = Store::new(Arc::new(MemoryTable::new()), Arc::new(runtime.clone()), telemetry);

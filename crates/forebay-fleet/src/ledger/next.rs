@@ -104,7 +104,7 @@ impl Book {
     fn next_home(&mut self, now: Instant, wall: Duration) -> Act {
         self.be_unique();
         let missing = self.rules.max_open.saturating_sub(self.slots());
-        let want = self.short().max(missing).max(self.rules.block);
+        let want = self.short().max(missing);
         if let Some((k, _)) = self.former.filter(|_| self.outrun < RETURNS) {
             let fresh = self.watch.seen_since(k, now - FRESH);
             return Act::Call(if fresh { self.join(k, want, wall) } else { Call::Look(k) });
@@ -254,16 +254,15 @@ impl Book {
         }
         let block = self.rules.block.max(1);
         let whole = want.div_ceil(block).saturating_mul(block);
-        // More than we were made for is for a moment; of a few that are left, others may need them.
-        let few = shard.free / 4 < block;
-        let most = if few { self.most().saturating_sub(self.slots()).max(want) } else { u64::MAX };
+        // The rest of a block beyond what we were made for would lie idle, and others may lack it before we give it back: many free
+        // slots are no sign of plenty while a whole fleet joins anew.
+        let most = self.most().saturating_sub(self.slots()).max(want);
         whole.min(most).min(room)
     }
 
     /// The next step towards the slots that are missing; none if there are none to be had.
     fn search(&mut self, now: Instant, wall: Duration) -> Option<Call> {
         let since = *self.searching.get_or_insert(now);
-        self.lacked = Some(now);
         let want = self.short();
         for (k, seat) in &self.seats {
             let more = self.portion(*k, want);
@@ -291,6 +290,8 @@ impl Book {
         if let Some(k) = ring.clone().find(|k| need > 0 && !self.watch.seen_since(*k, since)) {
             return Some(Call::Look(k));
         }
+        // Only now: who is on its way to what it wants lacks nothing, and others would make room for it in vain.
+        self.lacked = Some(now);
         self.searching = None;
         self.rounds += 1;
         self.fruitless = self.fruitless.saturating_add(1);

@@ -153,9 +153,12 @@ impl Watch {
                 }
             }
         }
-        // Of its other entries, we may have seen some.
-        let others =
-            |demand: Demand| Demand { elsewhere: demand.elsewhere.saturating_sub(demand.slots), ..demand };
+        // Of its other entries, we may have seen some; and what it has got since it last said so, it wants no more.
+        let others = |Demand { slots, elsewhere, want }: Demand| Demand {
+            slots,
+            elsewhere: elsewhere.saturating_sub(slots),
+            want: want.saturating_sub(slots.saturating_sub(elsewhere)),
+        };
         Some((demands.into_values().map(others).collect(), capacity))
     }
 
@@ -218,5 +221,19 @@ mod tests {
         watch.saw(1, shard(&[("x", 2)]), at(30));
         assert_eq!(looks(&watch, at(30)), 3, "7, 0, and 1, where someone lives");
         assert_eq!(looks(&watch, at(91)), 7, "it has not stirred for two beats");
+    }
+
+    #[test]
+    fn what_one_has_got_since_it_said_what_it_wants_counts_once() {
+        let mut watch = Watch::default();
+        let entry = |slots, want, elsewhere| Entry { slots, beat: 1, epoch: 1, node: None, want, elsewhere };
+        let shard =
+            |entry| Shard { entries: [("a".to_owned(), entry)].into(), ..Shard::unwritten(80, 0, LEASE) };
+        // It had 4 here and 3 elsewhere when it wanted 9; those elsewhere have become 10.
+        watch.saw(0, shard(entry(4, 9, 3)), at(0));
+        watch.saw(1, shard(entry(10, 0, 0)), at(0));
+        assert_eq!(watch.demands(at(0), BEAT), Some((vec![Demand { slots: 14, elsewhere: 0, want: 2 }], 20)));
+        watch.saw(1, shard(entry(13, 0, 0)), at(1));
+        assert_eq!(watch.demands(at(0), BEAT), Some((vec![Demand { slots: 17, elsewhere: 0, want: 0 }], 20)));
     }
 }

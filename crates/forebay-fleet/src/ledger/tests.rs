@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay::rt::VirtualTime;
-use forebay::{AwayPolicy, Instant, Seed};
+use forebay::{Instant, Seed};
 
 use super::book::{Book, Rules};
 use super::call::{Act, Ask, Call, Taken};
@@ -12,6 +12,7 @@ use super::shard::{Entry, SHARDS};
 use crate::item::Item;
 use crate::memory::MemoryTable;
 use crate::name::Name;
+use crate::settings::StoreOutagePolicy;
 use crate::table::{Table, TableError};
 
 const BEAT: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ impl Desk {
             beat: BEAT,
             lease: LEASE,
             max_open,
-            policy: AwayPolicy::Local,
+            policy: StoreOutagePolicy::Local,
         };
         let book =
             Book::new(rules, Name::new(id, Seed::new(7).fork(id).number()), Seed::new(7).fork(id).rng());
@@ -281,4 +282,52 @@ fn a_join_whose_answer_is_lost_has_no_index_rather_than_one_of_another() {
     late.answer(&join, Err(TableError::Unknown("lost on its way".into())));
     late.pass(BEAT);
     assert!(late.book.index().is_some_and(|index| !indexes.contains(&index)));
+}
+
+#[test]
+fn nobody_takes_more_than_it_was_made_for_to_fill_a_block() {
+    let table = MemoryTable::new();
+    // Each shard has 40, and so nobody finds all of its 62 in one: but there is enough for all.
+    let mut desks: Vec<Desk> = ["a", "b", "c", "d", "e"].map(|id| Desk::new(id, &table, 320, 62)).into();
+    for desk in &mut desks {
+        desk.pass(Duration::from_secs(1));
+        assert_eq!(desk.take(61).len(), 61);
+    }
+    let slots = |desks: &[Desk]| desks.iter().map(|desk| desk.book.slots()).collect::<Vec<u64>>();
+    assert!(slots(&desks).iter().all(|slots| *slots <= 62), "{:?}", slots(&desks));
+    // Nobody reaches the table for longer than a lease: the first who does again takes all others for dead, and they join anew.
+    desks.iter_mut().for_each(|desk| desk.now = desk.now + LEASE + BEAT);
+    pass(&mut desks, Duration::from_secs(10));
+    assert!(slots(&desks).iter().all(|slots| (61..=62).contains(slots)), "{:?}", slots(&desks));
+    for desk in &mut desks {
+        assert_eq!(desk.take(1).len(), 1, "each can replace a connection before it closes it");
+    }
+}
+
+#[test]
+fn who_has_lost_its_home_joins_with_what_is_missing() {
+    let table = MemoryTable::new();
+    let mut desk = Desk::new("a", &table, 160, 22);
+    desk.pass(Duration::from_secs(1));
+    assert_eq!(desk.take(22).len(), 22, "twenty at home and two elsewhere");
+    let home = desk.book.home.expect("it has joined");
+    let entry = desk.book.seats[&home].entry;
+    VirtualTime::new().run(table.update(&entry.leave("host", home, desk.book.name()))).expect("it is there");
+    // It hears of that first; then its other entry takes what is missing for what is out.
+    desk.now = desk.now + BEAT;
+    desk.book.seats.entry(home).and_modify(|seat| seat.due = Instant::ZERO);
+    desk.pass(Duration::from_secs(1));
+    assert_eq!((desk.book.home, desk.book.slots()), (Some(home), 22));
+}
+
+#[test]
+fn who_finds_slots_elsewhere_does_not_say_that_it_lacks_them() {
+    let table = MemoryTable::new();
+    let mut desk = Desk::new("a", &table, 80, 40);
+    desk.pass(Duration::from_secs(1));
+    assert_eq!((desk.take(20).len(), desk.book.seats.len() > 1), (20, true), "each shard has ten");
+    let home = desk.book.home.expect("it has joined");
+    let beats = |call: &Call| matches!(call, Call::Renew(k, ..) if *k == home);
+    let beat = desk.run(desk.now + BEAT, beats);
+    assert!(matches!(beat, Some(Call::Renew(_, _, Entry { want: 0, .. }))), "{beat:?}: half of all is free");
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::VirtualTime;
-use forebay::{LeaseMode, RateMode, Seed};
-use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, MemoryTable, Tables, operator};
+use forebay_fleet::{
+    Faults, FaultyTable, Fleet, FleetSettings, LeaseMode, MemoryTable, RateMode, Tables, operator,
+};
 
 use crate::support::{ENDPOINT, bucket, leases, poll, seconds, settings};
 

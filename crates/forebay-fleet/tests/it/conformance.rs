@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::VirtualTime;
-use forebay::{LeaseMode, RateMode, Seed};
-use forebay_fleet::{Faults, FaultyTable, Fleet, MemoryTable, Tables, conformance};
+use forebay_fleet::{Faults, FaultyTable, Fleet, LeaseMode, MemoryTable, RateMode, Tables, conformance};
 
 use crate::support::{bucket, leases, settings};
 

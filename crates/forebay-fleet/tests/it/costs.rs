@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use forebay::Lifetime;
 use forebay::rt::{ProcessClock, Runtime};
-use forebay::{LeaseMode, Lifetime, RateMode};
-use forebay_fleet::Faults;
+use forebay_fleet::{Faults, LeaseMode, RateMode};
 
 use crate::support::{bucket, leases, seconds, settings};
 use crate::world::{Actor, World};

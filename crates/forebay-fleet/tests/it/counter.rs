@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{self, ProcessClock, Runtime, VirtualTime};
-use forebay::{AwayPolicy, LeaseError, LeaseId, LeaseMode, Seed};
+use forebay::{LeaseError, LeaseId, Seed};
 use forebay_fleet::operator::{self, ReconcileError};
 use forebay_fleet::{
-    Change, Condition, Delete, Faults, FaultyTable, Fleet, Item, MemoryTable, Table, Tables, Update, Write,
+    Change, Condition, Delete, Faults, FaultyTable, Fleet, Item, LeaseMode, MemoryTable, StoreOutagePolicy,
+    Table, Tables, Update, Write,
 };
 
 use crate::support::{ENDPOINT, leases, seconds, settings};
@@ -133,7 +134,7 @@ fn lost_answers_and_conflicts_are_counted_once() {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
         let mut settings = settings();
         settings.leases = Some(leases(LeaseMode::Counter, 50));
-        settings.away = AwayPolicy::Closed;
+        settings.outage_policy = StoreOutagePolicy::Closed;
         let faulty = Arc::new(FaultyTable::new(table.clone(), time.clone(), Seed::new(seed)));
         let latency = (Duration::from_millis(2), Duration::from_millis(20));
         faulty.set(Faults { latency, lost_answers: 80, conflicts: 300, throttled: 50, ..Faults::default() });

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay::{LeaseMode, Seed};
-use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, MemoryTable, Tables};
+use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, LeaseMode, MemoryTable, Tables};
 
 use crate::support::{leases, seconds, settings};
 

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime};
-use forebay::{AwayPolicy, LeaseMode, RateMode, Rng, Seed};
-use forebay_fleet::Faults;
+use forebay::{Rng, Seed};
+use forebay_fleet::{Faults, LeaseMode, RateMode, StoreOutagePolicy};
 
 use crate::support::{bucket, leases, seconds, settings};
 use crate::world::{Actor, World};
@@ -23,17 +23,17 @@ struct History {
     actors: Vec<Actor>,
     started: usize,
     rng: Rng,
-    policy: AwayPolicy,
+    policy: StoreOutagePolicy,
     /// When each that is cut off or stopped is well again.
     ailing: Vec<(usize, forebay::Instant)>,
 }
 
 impl History {
-    fn new(seed: u64, policy: AwayPolicy) -> Self {
+    fn new(seed: u64, policy: StoreOutagePolicy) -> Self {
         let mut settings = settings();
         settings.leases = Some(leases(LeaseMode::Ledger, LIMIT));
         settings.rate = Some(bucket(RateMode::Bucket, 20, 150));
-        settings.away = policy;
+        settings.outage_policy = policy;
         settings.max_open = 40;
         let world = World::new(settings, seed);
         let rng = Seed::new(seed).fork("history").rng();
@@ -81,8 +81,8 @@ impl History {
             4 if well.len() > 2 => {
                 let actor = &self.actors[any(&mut self.rng)];
                 // In `strict`, a pause longer than a lease is the one thing that may exceed the cap.
-                let longest = if self.policy == AwayPolicy::Strict { 60 } else { 300 };
-                if self.policy != AwayPolicy::Strict {
+                let longest = if self.policy == StoreOutagePolicy::Strict { 60 } else { 300 };
+                if self.policy != StoreOutagePolicy::Strict {
                     self.world.cluster.lock().cut_off.insert(actor.number(), true);
                 }
                 actor.machine.stop();
@@ -189,18 +189,18 @@ impl History {
     fn judge(&self) {
         let cluster = self.world.cluster.lock();
         assert!(cluster.opens.len() > 100, "only {} opens: nothing is shown", cluster.opens.len());
-        if self.policy == AwayPolicy::Strict {
+        if self.policy == StoreOutagePolicy::Strict {
             assert!(cluster.most <= LIMIT, "{} connections, at most {LIMIT}", cluster.most);
         }
         assert_eq!(cluster.over, 0, "over the cap by more than those cut off hold");
         // While a table is away, `local` opens at the local rate, and the server is the last fence.
-        if self.policy != AwayPolicy::Local {
+        if self.policy != StoreOutagePolicy::Local {
             assert!(cluster.least_tokens >= 0, "the server would have refused: {}", cluster.least_tokens);
         }
     }
 }
 
-fn all(policy: AwayPolicy, part: u64) {
+fn all(policy: StoreOutagePolicy, part: u64) {
     let one = std::env::var("FLEET_SEED").ok().and_then(|text| text.parse::<u64>().ok());
     for seed in (0..seeds()).filter(|seed| one.map_or(seed % 3 == part, |one| one == *seed)) {
         let outcome = std::panic::catch_unwind(|| History::new(seed, policy).run());
@@ -213,15 +213,15 @@ fn all(policy: AwayPolicy, part: u64) {
 
 #[test]
 fn histories_under_local_exceed_the_cap_only_by_those_cut_off() {
-    all(AwayPolicy::Local, 0);
+    all(StoreOutagePolicy::Local, 0);
 }
 
 #[test]
 fn histories_under_closed_exceed_the_cap_only_by_those_cut_off_and_keep_the_rate() {
-    all(AwayPolicy::Closed, 1);
+    all(StoreOutagePolicy::Closed, 1);
 }
 
 #[test]
 fn histories_under_strict_never_exceed_the_cap_and_keep_the_rate() {
-    all(AwayPolicy::Strict, 2);
+    all(StoreOutagePolicy::Strict, 2);
 }

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use forebay::LeaseError;
 use forebay::rt::{ProcessClock, Runtime};
-use forebay::{AwayPolicy, LeaseError, LeaseMode};
-use forebay_fleet::{Faults, Item, StartError, Tables, operator};
+use forebay_fleet::{Faults, Item, LeaseMode, StartError, StoreOutagePolicy, Tables, operator};
 
 use crate::support::{ENDPOINT, leases, seconds, settings};
 use crate::world::{Actor, World};
 
-fn world(limit: u64, max_open: u64, policy: AwayPolicy) -> World {
+fn world(limit: u64, max_open: u64, policy: StoreOutagePolicy) -> World {
     let mut settings = settings();
     settings.leases = Some(leases(LeaseMode::Ledger, limit));
     settings.max_open = max_open;
-    settings.away = policy;
+    settings.outage_policy = policy;
     World::new(settings, 11)
 }
 
@@ -29,7 +29,7 @@ fn start(world: &World, number: usize, target: u64) -> Actor {
 fn the_slots_of_the_dead_come_back_once_within_a_lease_and_two_beats() {
     // One survivor: whoever died was alone in its shard, more often than not.
     for (count, survivors) in [(2, 1), (4, 1), (9, 2), (40, 20)] {
-        let world = world(1000, 10, AwayPolicy::Local);
+        let world = world(1000, 10, StoreOutagePolicy::Local);
         let actors: Vec<Actor> = (0..count).map(|number| start(&world, number, 10)).collect();
         world.time.advance(seconds(120));
         assert_eq!(world.entries().len(), count);
@@ -52,7 +52,7 @@ fn the_slots_of_the_dead_come_back_once_within_a_lease_and_two_beats() {
 
 #[test]
 fn node_numbers_are_unique() {
-    let world = world(10_000, 10, AwayPolicy::Local);
+    let world = world(10_000, 10, StoreOutagePolicy::Local);
     let actors: Vec<Actor> = (0..100).map(|number| start(&world, number, 1)).collect();
     world.time.advance(seconds(60));
     let nodes: BTreeSet<u16> = actors.iter().map(|actor| actor.status().unwrap().node.unwrap()).collect();
@@ -65,7 +65,7 @@ fn node_numbers_are_unique() {
 
 #[test]
 fn slots_that_nobody_needs_go_to_those_who_do() {
-    let world = world(80, 80, AwayPolicy::Local);
+    let world = world(80, 80, StoreOutagePolicy::Local);
     let (greedy, modest) = (start(&world, 0, 80), start(&world, 1, 5));
     // A lease for the second to see that it needs less than it was made for.
     world.time.advance(seconds(240));
@@ -80,7 +80,7 @@ fn slots_that_nobody_needs_go_to_those_who_do() {
 
 #[test]
 fn a_full_fleet_says_so_at_once() {
-    let world = world(8, 8, AwayPolicy::Local);
+    let world = world(8, 8, StoreOutagePolicy::Local);
     let first = start(&world, 0, 8);
     world.time.advance(seconds(30));
     assert_eq!(first.status().unwrap().leases, 8);
@@ -96,7 +96,7 @@ fn a_full_fleet_says_so_at_once() {
 
 #[test]
 fn ten_minutes_without_a_table_fail_nothing_that_is_open() {
-    for policy in [AwayPolicy::Local, AwayPolicy::Closed, AwayPolicy::Strict] {
+    for policy in [StoreOutagePolicy::Local, StoreOutagePolicy::Closed, StoreOutagePolicy::Strict] {
         let world = world(400, 40, policy);
         let actors: Vec<Actor> = (0..10).map(|number| start(&world, number, 40)).collect();
         world.time.advance(seconds(120));
@@ -105,7 +105,7 @@ fn ten_minutes_without_a_table_fail_nothing_that_is_open() {
         world.time.advance(seconds(75));
         assert_eq!(world.live(), 400, "{policy:?}: nothing is closed while the lease holds");
         world.time.advance(seconds(525));
-        let expected = if policy == AwayPolicy::Strict { 0 } else { 400 };
+        let expected = if policy == StoreOutagePolicy::Strict { 0 } else { 400 };
         assert_eq!(world.live(), expected, "{policy:?}");
         let status = actors[0].status().unwrap();
         assert!(status.leases_away.is_some_and(|away| away > seconds(500)), "{status:?}");
@@ -124,7 +124,9 @@ fn ten_minutes_without_a_table_fail_nothing_that_is_open() {
 
 #[test]
 fn before_it_has_joined_local_counts_for_itself_and_the_others_wait() {
-    for (policy, expected) in [(AwayPolicy::Local, 40), (AwayPolicy::Closed, 0), (AwayPolicy::Strict, 0)] {
+    for (policy, expected) in
+        [(StoreOutagePolicy::Local, 40), (StoreOutagePolicy::Closed, 0), (StoreOutagePolicy::Strict, 0)]
+    {
         let world = world(400, 40, policy);
         let actor = start(&world, 0, 40);
         actor.cut_off(true);
@@ -140,7 +142,7 @@ fn before_it_has_joined_local_counts_for_itself_and_the_others_wait() {
 
 #[test]
 fn whoever_leaves_gives_everything_back() {
-    let world = world(400, 40, AwayPolicy::Local);
+    let world = world(400, 40, StoreOutagePolicy::Local);
     let (actor, other) = (start(&world, 0, 30), start(&world, 1, 30));
     world.time.advance(seconds(60));
     let fleet = actor.fleet();
@@ -157,7 +159,7 @@ fn whoever_leaves_gives_everything_back() {
 
 #[test]
 fn a_fleet_that_is_dropped_leaves() {
-    let world = world(400, 40, AwayPolicy::Local);
+    let world = world(400, 40, StoreOutagePolicy::Local);
     let start = || {
         let tables = Tables::one(world.table.clone());
         forebay_fleet::Fleet::start(world.settings.clone(), tables, world.time.clone(), world.seed)
@@ -171,7 +173,7 @@ fn a_fleet_that_is_dropped_leaves() {
 }
 
 fn refusal(mode: LeaseMode, prepare: impl Fn(&World)) -> Option<StartError> {
-    let world = world(400, 40, AwayPolicy::Local);
+    let world = world(400, 40, StoreOutagePolicy::Local);
     prepare(&world);
     let mut settings = world.settings.clone();
     settings.leases = Some(leases(mode, 400));
@@ -205,7 +207,7 @@ fn a_live_counter_stops_a_ledger_and_the_other_way_round() {
 
 #[test]
 fn operators_see_who_holds_what_and_can_mend_it() {
-    let world = world(400, 40, AwayPolicy::Local);
+    let world = world(400, 40, StoreOutagePolicy::Local);
     let actors: Vec<Actor> = (0..3).map(|number| start(&world, number, 20)).collect();
     world.time.advance(seconds(200));
     let survey = || world.time.run(operator::survey(&world.table, &world.time, ENDPOINT)).unwrap();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::{ProcessClock, VirtualTime};
-use forebay::{LeaseMode, Seed};
-use forebay_fleet::{Faults, FaultyTable, Fleet, MemoryTable, Tables, operator};
+use forebay_fleet::{Faults, FaultyTable, Fleet, LeaseMode, MemoryTable, Tables, operator};
 
 use crate::support::{ENDPOINT, leases, seconds, settings};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::VirtualTime;
-use forebay::{LeaseMode, RateMode, Seed};
-use forebay_fleet::{Fleet, MemoryTable, Tables, metrics};
+use forebay_fleet::{Fleet, LeaseMode, MemoryTable, RateMode, Tables, metrics};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::{bucket, leases, settings};

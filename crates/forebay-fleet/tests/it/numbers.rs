@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::{ProcessClock, VirtualTime};
-use forebay::{AwayPolicy, LeaseMode, Seed};
-use forebay_fleet::{Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Tables, Value, operator};
+use forebay_fleet::{
+    Faults, FaultyTable, Fleet, FleetSettings, Item, LeaseMode, MemoryTable, StoreOutagePolicy, Tables,
+    Value, operator,
+};
 
 use crate::support::{ENDPOINT, leases, seconds, settings};
 
@@ -152,10 +155,10 @@ fn indexes_are_unique_and_dense_also_of_those_who_start_together() {
 
 #[test]
 fn those_who_live_keep_their_index_and_leases_tell_it_under_every_policy() {
-    for away in [AwayPolicy::Local, AwayPolicy::Closed, AwayPolicy::Strict] {
+    for away in [StoreOutagePolicy::Local, StoreOutagePolicy::Closed, StoreOutagePolicy::Strict] {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
         let mut settings = rules(10_000, 20);
-        settings.away = away;
+        settings.outage_policy = away;
         let fleet = start(&time, &table, &settings, 1);
         assert_eq!(fleet.instance_index(), None, "it has not joined");
         time.advance(seconds(10));

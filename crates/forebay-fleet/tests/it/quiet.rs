@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay::{LeaseId, LeaseMode, Seed};
+use forebay::{LeaseId, Seed};
 use forebay_fleet::operator::{self, ReconcileError};
-use forebay_fleet::{Change, Faults, FaultyTable, Fleet, MemoryTable, StartError, Table, Tables, Update};
+use forebay_fleet::{
+    Change, Faults, FaultyTable, Fleet, LeaseMode, MemoryTable, StartError, Table, Tables, Update,
+};
 
 use crate::support::{ENDPOINT, leases, seconds, settings};
 

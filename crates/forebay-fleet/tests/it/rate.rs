@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use forebay::Seed;
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay::{EnvReader, RateMode, RateSettings, Seed};
-use forebay_fleet::{Fleet, MemoryTable, Tables, operator};
+use forebay_fleet::{Fleet, LeaseMode, MemoryTable, RateMode, RateSettings, Tables, operator};
 
 use crate::support::{ENDPOINT, bucket, seconds, settings};
 
@@ -106,18 +106,10 @@ fn a_window_gives_no_more_than_its_limit_in_a_second() {
 
 #[test]
 fn a_limit_beyond_all_reason_does_no_harm() {
-    let most = "18446744073709551615";
-    let environment = EnvReader::new("DSQL").read([
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "t"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT", "9223372036854775807"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_BURST", most),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_MAX_WAIT", "2562047h"),
-    ]);
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
-    let mut all = settings();
-    all.rate = environment.unwrap().rate;
-    all.leases = Some(crate::support::leases(forebay::LeaseMode::Ledger, 1000));
+    let rate =
+        bucket(RateMode::Bucket, i64::MAX.unsigned_abs(), u64::MAX).max_wait(seconds(2_562_047 * 3600));
+    let all = settings().rate(rate).leases(crate::support::leases(LeaseMode::Ledger, 1000));
     let started = Fleet::start(all, Tables::one(table.clone()), time.clone(), Seed::new(7));
     let fleet = time.run(started).unwrap();
     time.advance(seconds(100));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{LeaseMode, LeaseSettings, RateMode, Seed, StoreFuture};
+use forebay::{Seed, StoreFuture};
 use forebay_fleet::{
-    Cursor, Delete, Faults, FaultyTable, Fleet, FleetSettings, Item, MemoryTable, Page, StartError, Table,
-    TableError, Tables, Update, Write,
+    Cursor, Delete, Faults, FaultyTable, Fleet, FleetSettings, Item, LeaseMode, LeaseSettings, MemoryTable,
+    Page, RateMode, StartError, Table, TableError, Tables, Update, Write,
 };
 
 use crate::logs::Logs;
@@ -183,8 +183,8 @@ fn a_beat_or_a_block_that_makes_no_sense_is_refused_with_a_remedy() {
     };
     for (change, told) in [
         (
-            (|leases| leases.beat = Duration::from_millis(30)) as fn(&mut LeaseSettings),
-            "leases.beat is 30ms, but must be at least 1s",
+            (|leases| leases.heartbeat = Duration::from_millis(30)) as fn(&mut LeaseSettings),
+            "leases.heartbeat is 30ms, but must be at least 1s",
         ),
         (|leases| leases.block = u64::MAX, "but must be from 1 to 1000000"),
         (|leases| leases.block = 0, "leases.block is 0, but must be from 1"),
@@ -192,5 +192,5 @@ fn a_beat_or_a_block_that_makes_no_sense_is_refused_with_a_remedy() {
         let why = refusal(change).unwrap_or_default();
         assert!(why.contains(told), "{why}");
     }
-    assert_eq!(refusal(|leases| (leases.beat, leases.block) = (seconds(1), 1_000_000)), None);
+    assert_eq!(refusal(|leases| (leases.heartbeat, leases.block) = (seconds(1), 1_000_000)), None);
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use forebay::memory::Memory;
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{AwayPolicy, Config, Discard, LeaseMode, Reservoir, Seed};
-use forebay_fleet::{Faults, FaultyTable, Fleet, MemoryTable, Tables, operator};
+use forebay::{Config, Discard, Reservoir, Seed};
+use forebay_fleet::{
+    Faults, FaultyTable, Fleet, LeaseMode, MemoryTable, StoreOutagePolicy, Tables, operator,
+};
 
 use crate::support::{ENDPOINT, leases, seconds, settings};
 
@@ -19,13 +21,13 @@ struct World {
 }
 
 impl World {
-    fn new(policy: AwayPolicy) -> Self {
+    fn new(policy: StoreOutagePolicy) -> Self {
         let time = VirtualTime::new();
         let memory = MemoryTable::new();
         let table = Arc::new(FaultyTable::new(memory.clone(), time.clone(), Seed::new(3)));
         let mut settings = settings();
         settings.leases = Some(leases(LeaseMode::Ledger, 100));
-        (settings.max_open, settings.away) = (20, policy);
+        (settings.max_open, settings.outage_policy) = (20, policy);
         let tables = Tables { leases: Arc::clone(&table) as _, rate: Arc::clone(&table) as _ };
         let fleet = time.run(Fleet::start(settings, tables, time.clone(), Seed::new(3))).unwrap();
         let server = Memory::new(time.clone());
@@ -65,7 +67,7 @@ impl World {
 
 #[test]
 fn all_pools_close_ready_and_lent_ahead_of_the_end_and_come_back() {
-    let world = World::new(AwayPolicy::Strict);
+    let world = World::new(StoreOutagePolicy::Strict);
     let (pool, other) = (world.pool(12), world.pool(6));
     let lent: Vec<_> = (0..5).map(|_| pool.try_checkout().unwrap()).collect();
     let detached = other.try_checkout().unwrap().detach();
@@ -91,7 +93,9 @@ fn all_pools_close_ready_and_lent_ahead_of_the_end_and_come_back() {
 
 #[test]
 fn a_short_absence_and_the_other_policies_close_nothing() {
-    for (policy, away) in [(AwayPolicy::Strict, 60), (AwayPolicy::Closed, 600), (AwayPolicy::Local, 600)] {
+    for (policy, away) in
+        [(StoreOutagePolicy::Strict, 60), (StoreOutagePolicy::Closed, 600), (StoreOutagePolicy::Local, 600)]
+    {
         let world = World::new(policy);
         let pool = world.pool(12);
         world.time.advance(seconds(300));
@@ -106,7 +110,7 @@ fn a_short_absence_and_the_other_policies_close_nothing() {
 
 #[test]
 fn only_local_opens_while_the_table_is_away() {
-    for policy in [AwayPolicy::Strict, AwayPolicy::Closed, AwayPolicy::Local] {
+    for policy in [StoreOutagePolicy::Strict, StoreOutagePolicy::Closed, StoreOutagePolicy::Local] {
         let world = World::new(policy);
         world.time.advance(seconds(30));
         world.away(true);
@@ -115,7 +119,7 @@ fn only_local_opens_while_the_table_is_away() {
         }
         assert!(world.fleet.status().slots > 0 && *world.fleet.ceiling().borrow() > 0, "its lease holds");
         let taken = world.time.run(world.fleet.leases().unwrap().acquire());
-        assert_eq!(taken.is_ok(), policy == AwayPolicy::Local, "{policy:?}: {taken:?}");
+        assert_eq!(taken.is_ok(), policy == StoreOutagePolicy::Local, "{policy:?}: {taken:?}");
         world.away(false);
         world.time.advance(seconds(30));
         assert!(world.time.run(world.fleet.leases().unwrap().acquire()).is_ok(), "{policy:?}");

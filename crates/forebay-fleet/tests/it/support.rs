@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use forebay::{EnvReader, LeaseMode, LeaseSettings, RateMode, RateSettings};
-use forebay_fleet::FleetSettings;
+use forebay_fleet::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings};
 
 pub(crate) const ENDPOINT: &str = "abcdefghijklmnopqrstuvwxyz.dsql.us-east-1.on.aws";
 
@@ -18,26 +17,14 @@ pub(crate) fn settings() -> FleetSettings {
     FleetSettings::new(ENDPOINT, "history")
 }
 
-/// Leases as an environment gives them: beat 30 s, lease 120 s, blocks of 10.
+/// Leases with the defaults: heartbeat 30 s, lease 120 s, blocks of 10.
 pub(crate) fn leases(mode: LeaseMode, limit: u64) -> LeaseSettings {
-    let environment = EnvReader::new("DSQL").read([
-        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "table"),
-    ]);
-    let mut leases = environment.unwrap().leases.unwrap();
-    (leases.mode, leases.limit) = (mode, limit);
-    leases
+    LeaseSettings::new("table").mode(mode).limit(limit)
 }
 
-/// A rate as an environment gives it: waits of 30 s.
+/// A rate with the defaults: waits of 30 s.
 pub(crate) fn bucket(mode: RateMode, per_second: u64, burst: u64) -> RateSettings {
-    let environment = EnvReader::new("DSQL").read([
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "table"),
-    ]);
-    let mut rate = environment.unwrap().rate.unwrap();
-    (rate.mode, rate.per_second, rate.burst) = (mode, per_second, burst);
-    rate
+    RateSettings::new("table").mode(mode).rate(per_second, burst)
 }
 
 /// Polls a future once.

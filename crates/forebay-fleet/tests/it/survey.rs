@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, VirtualTime};
-use forebay::{LeaseError, LeaseMode, Seed};
+use forebay::{LeaseError, Seed};
 use forebay_fleet::operator::{self, Survey};
-use forebay_fleet::{Fleet, FleetSettings, MemoryTable, Tables};
+use forebay_fleet::{Fleet, FleetSettings, LeaseMode, MemoryTable, Tables};
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
@@ -70,7 +70,7 @@ fn a_length_with_a_fraction_is_rounded_up_for_all() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let mut settings = rules(80, 10);
     if let Some(leases) = &mut settings.leases {
-        (leases.beat, leases.length) = (Duration::from_millis(2500), Duration::from_millis(7_200));
+        (leases.heartbeat, leases.length) = (Duration::from_millis(2500), Duration::from_millis(7_200));
     }
     let fleets: Vec<Fleet> = (0..2).map(|seed| start(&time, &table, settings.clone(), seed)).collect();
     time.advance(seconds(1));

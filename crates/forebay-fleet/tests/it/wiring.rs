@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay::memory::Memory;
 use forebay::rt::{ProcessClock, Runtime, VirtualTime};
-use forebay::{Config, LeaseMode, LeaseSettings, RateMode, Reservoir, Seed};
-use forebay_fleet::{Fleet, MemoryTable, Tables};
+use forebay::{Config, Reservoir, Seed};
+use forebay_fleet::{Fleet, LeaseMode, LeaseSettings, MemoryTable, RateMode, Tables};
 
 use crate::support::{bucket, leases, seconds, settings};
 
@@ -73,7 +73,7 @@ fn a_process_has_slots_for_its_replacements_and_an_index_once_it_is_filled() {
 fn room_for_replacements_is_no_reason_to_starve_another() {
     let world = World::new();
     let mut leases = leases(LeaseMode::Ledger, 10);
-    (leases.block, leases.beat, leases.length) = (1, seconds(2), seconds(20));
+    (leases.block, leases.heartbeat, leases.length) = (1, seconds(2), seconds(20));
     let (_one, first) = world.start(config(7), &leases, 1);
     world.until(|| first.status().size() == 7);
     let (_other, second) = world.start(config(7), &leases, 2);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, CheckoutError, Instant};
+use forebay::{CheckoutError, Instant};
+use forebay_fleet::StoreOutagePolicy;
 
 use super::{Assertion, Judge};
 use crate::books::{Loan, Plight};
@@ -92,7 +93,7 @@ impl Judge {
         // Who stands still keeps no promise, and its callers do not notice.
         let stood_still = now.since(self.members[place].resumed) <= waited + SLACK;
         // It may own nothing meanwhile.
-        let strict = self.scenario.away == AwayPolicy::Strict && self.is_disturbed(place);
+        let strict = self.scenario.away == StoreOutagePolicy::Strict && self.is_disturbed(place);
         let limit = if strict { limit + CLOSING } else { limit };
         if waited > self.stretched(limit) + SLACK && !stood_still {
             let name = self.name(place);

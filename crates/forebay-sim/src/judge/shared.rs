@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, Instant, RateMode};
+use forebay::Instant;
+use forebay_fleet::{RateMode, StoreOutagePolicy};
 
 use super::{Assertion, Judge, KEPT_BACK};
 use crate::outcome::about;
@@ -93,7 +94,7 @@ impl Judge {
     pub(super) fn draw_from_bucket(&mut self, now: Instant) {
         let Trouble { cuts, reached, .. } = self.trouble;
         let lately = reached > self.start && now.since(reached) < LOCAL;
-        let alone = self.scenario.away == AwayPolicy::Local && (cuts > 0 || lately);
+        let alone = self.scenario.away == StoreOutagePolicy::Local && (cuts > 0 || lately);
         let Some(bucket) = self.bucket.as_mut().filter(|_| !alone) else { return };
         if !bucket.admits(now) {
             self.find(Assertion::WithinBucket, now, || {

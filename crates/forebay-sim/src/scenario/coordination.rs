@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, EnvReader, LeaseMode, LeaseSettings, RateMode, duration};
-use forebay_fleet::FleetSettings;
+use forebay::duration;
+use forebay_fleet::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
 
 use super::reader::Section;
 use super::{MINUTE, SECOND, Scenario, Service, bounded, latency};
@@ -79,10 +79,10 @@ impl Leases {
             limit: section.whole("limit", 10_000, 1, u64::MAX),
             beat: section.span("beat", 30 * SECOND),
             length: section.span("length", 2 * MINUTE),
-            block: section.whole("block", 10, 1, LeaseSettings::LARGEST_BLOCK),
+            block: section.whole("block", 10, 1, LeaseSettings::MAX_BLOCK),
         };
         let (beat, length) = (leases.beat, leases.length);
-        let shortest = LeaseSettings::SHORTEST_BEAT;
+        let shortest = LeaseSettings::MIN_HEARTBEAT;
         section.demand(beat >= shortest, "beat", || {
             format!("{} is below {}: each is a write", duration::show(beat), duration::show(shortest))
         });
@@ -108,10 +108,13 @@ impl Table {
 }
 
 /// What holds while the table is away.
-pub(super) fn away(top: &mut Section<'_>) -> AwayPolicy {
-    let policies =
-        [("local", AwayPolicy::Local), ("closed", AwayPolicy::Closed), ("strict", AwayPolicy::Strict)];
-    top.choice("away", AwayPolicy::Local, &policies)
+pub(super) fn away(top: &mut Section<'_>) -> StoreOutagePolicy {
+    let policies = [
+        ("local", StoreOutagePolicy::Local),
+        ("closed", StoreOutagePolicy::Closed),
+        ("strict", StoreOutagePolicy::Strict),
+    ];
+    top.choice("away", StoreOutagePolicy::Local, &policies)
 }
 
 impl Scenario {
@@ -123,34 +126,21 @@ impl Scenario {
 
     /// What the instance of `service` is told of its fleet.
     pub(crate) fn fleet_settings(&self, service: &Service) -> FleetSettings {
-        let shared = EnvReader::new("DSQL").read([
-            ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
-            ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "modelled"),
-            ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
-            ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "modelled"),
-        ]);
-        let shared = shared.expect("settings that make sense");
         let mut settings = FleetSettings::new(&self.endpoint, &service.name).for_pools([&service.config()]);
-        settings.leases = self.leases.and_then(|leases| {
-            let mut told = shared.leases?;
-            told.mode = leases.mode;
-            told.limit = leases.limit;
-            (told.beat, told.length, told.block) = (leases.beat, leases.length, leases.block);
-            Some(told)
+        settings.leases = self.leases.map(|leases| {
+            let settings = LeaseSettings::new("modelled").mode(leases.mode).limit(leases.limit);
+            settings.heartbeat(leases.beat).length(leases.length).block(leases.block)
         });
-        settings.rate = self.limiter.mode.and_then(|mode| {
-            let mut told = shared.rate?;
-            told.mode = mode;
+        settings.rate = self.limiter.mode.map(|mode| {
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "a whole number of at most a million"
             )]
             let per_second = self.limiter.per_second as u64;
-            (told.per_second, told.burst) = (per_second, u64::from(self.limiter.burst));
-            Some(told)
+            RateSettings::new("modelled").mode(mode).rate(per_second, u64::from(self.limiter.burst))
         });
-        settings.away = self.away;
+        settings.outage_policy = self.away;
         settings
     }
 }

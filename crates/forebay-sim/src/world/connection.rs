@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualProcess};
-use forebay::{AwayPolicy, Connect, ConnectionMonitor, Failure, Instant, OpenError};
+use forebay::{Connect, ConnectionMonitor, Failure, Instant, OpenError};
+use forebay_fleet::StoreOutagePolicy;
 
 use super::World;
 use super::cluster::Line;
@@ -109,7 +110,7 @@ impl Connect for Link {
             line: Arc::clone(&admitted.line),
             born: now,
         };
-        if world.scenario.away == AwayPolicy::Strict {
+        if world.scenario.away == StoreOutagePolicy::Strict {
             self.heed(monitor.clone(), connection.session);
         }
         admitted.line.attach(monitor);

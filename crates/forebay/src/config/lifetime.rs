@@ -5,9 +5,12 @@ use std::time::Duration;
 /// How long a connection lives, and when it is too old to be handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    pub(crate) base: Duration,
-    pub(crate) jitter: Duration,
-    pub(crate) guard: Duration,
+    /// The mean length of a life.
+    pub base: Duration,
+    /// How far lives differ: from `base - jitter/2` to `base + jitter/2`.
+    pub jitter: Duration,
+    /// A connection with less than this left is not handed out.
+    pub guard: Duration,
 }
 
 impl Lifetime {
@@ -17,7 +20,7 @@ impl Lifetime {
         Self { base, jitter: Duration::ZERO, guard: Duration::ZERO }
     }
 
-    /// Rng each life from `base - jitter/2` to `base + jitter/2`.
+    /// Draws each life from `base - jitter/2` to `base + jitter/2`.
     #[must_use]
     pub const fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;

@@ -7,10 +7,6 @@ use std::time::Duration;
 use super::{Config, Fill};
 use crate::duration::show;
 
-/// The most connections one reservoir can own: slots are numbered in 32 bits, and a typo should not ask for memory
-/// for billions.
-pub(super) const MOST: usize = 1_000_000;
-
 impl Config {
     /// Looks for settings that make no sense together.
     ///
@@ -25,7 +21,8 @@ impl Config {
         };
         let max_open = self.max_open;
         demand(max_open >= 1, "max_open", &max_open, "at least 1".into());
-        demand(max_open <= MOST, "max_open", &max_open, format!("at most {MOST}"));
+        let most = Self::MAX_OPEN_LIMIT;
+        demand(max_open <= most, "max_open", &max_open, format!("at most {most}"));
         let overlap = self.overlap_or_default();
         demand(
             overlap <= max_open.max(1),
@@ -178,8 +175,8 @@ mod tests {
         assert!(config(life).validate().is_ok());
         assert!(config(life.jitter(Duration::from_secs(2))).validate().is_err());
         assert!(config(life.guard_window(Duration::from_secs(60))).validate().is_err());
-        assert!(Config::default().max_open(MOST).validate().is_ok());
-        assert!(Config::default().max_open(MOST + 1).validate().is_err());
+        assert!(Config::default().max_open(Config::MAX_OPEN_LIMIT).validate().is_ok());
+        assert!(Config::default().max_open(Config::MAX_OPEN_LIMIT + 1).validate().is_err());
         assert!(Config::default().max_open(5).on_demand(5).validate().is_ok());
         assert!(Config::default().max_open(5).on_demand(6).validate().is_err());
     }

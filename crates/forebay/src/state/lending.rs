@@ -1,10 +1,10 @@
 //! Callers: who gets a connection, who waits for one, where one goes that comes back.
 
-use std::sync::Arc;
 use std::task::Waker;
 
 use super::slots::{Mark, Phase};
-use super::waiter::{Ending, Found, Limits, Looked, Ticket, Waiter};
+use super::wait_queue::Queued;
+use super::waiter::{Ending, Found, Limits, Looked, Ticket, WaiterId};
 use super::{Discarded, Effects, Held, Key, Placed, Shape, Shortage, State, Taken};
 use crate::event::Discard;
 use crate::status::CheckoutFailure;
@@ -40,9 +40,15 @@ impl<E: Held> State<E> {
         }
     }
 
+    /// Whether there is nothing to take, and a caller that waits will get something.
+    #[inline]
+    pub(crate) fn must_wait(&self) -> bool {
+        self.ready.len() == 0 && !self.closed && !self.denied
+    }
+
     /// A caller found nothing and joins the queue. It is woken by `waker`.
-    pub(crate) fn join(&mut self, limits: Limits, waker: Waker) -> (Ticket, Arc<Waiter<E>>) {
-        self.counts.waits += 1;
+    #[inline]
+    pub(crate) fn join(&mut self, limits: Limits, waker: Waker) -> (Ticket, WaiterId) {
         self.found_nothing();
         let joined = self.waiters.join(limits, waker);
         self.hints.someone_waits();
@@ -55,7 +61,8 @@ impl<E: Held> State<E> {
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &Waker, now: Instant) -> Looked {
         let short_since = self.short_since;
         // One that is not queued has been served or told meanwhile.
-        let Some((limits, present)) = self.waiters.find(ticket) else { return Looked::LookAgain };
+        let Some(queued) = self.waiters.find(ticket) else { return Looked::LookAgain };
+        let (limits, waiter, present) = (queued.limits, queued.waiter, &mut queued.waker);
         if now < limits.end(short_since) {
             let is_known = present.as_ref().is_some_and(|present| present.will_wake(waker));
             let before = if is_known { None } else { present.replace(waker.clone()) };
@@ -63,8 +70,9 @@ impl<E: Held> State<E> {
             self.watch(limits);
             return Looked::Wait(before);
         }
-        let Some((waiter, before)) = self.waiters.remove(ticket) else { return Looked::LookAgain };
-        waiter.end(Ending::GaveUp(self.refuse()));
+        let Some(before) = self.waiters.remove(ticket) else { return Looked::LookAgain };
+        let ending = Ending::GaveUp(self.refuse());
+        self.waiters.get(waiter).end(ending);
         Looked::GaveUp(before)
     }
 
@@ -86,25 +94,25 @@ impl<E: Held> State<E> {
     /// Takes back a connection that was served and not picked up yet, if this is one. Its caller returns to its position in the
     /// queue. It was woken when it was served, so it is going to look.
     pub(super) fn take_back(&mut self, index: u32) -> Option<E> {
-        let served = &mut self.slots[index].served;
-        let entry = served.as_ref()?.take_back()?;
-        if let Some(waiter) = served.take() {
-            self.return_to_queue(waiter, None);
-        }
+        let waiter = self.slots[index].served?;
+        let entry = self.waiters.get(waiter).take_back()?;
+        self.slots[index].served = None;
+        self.return_to_queue(waiter, None);
         Some(entry)
     }
 
     /// A caller lost its connection before it could use it. `waker` is for one that is being polled.
-    fn return_to_queue(&mut self, waiter: Arc<Waiter<E>>, waker: Option<&Waker>) {
+    fn return_to_queue(&mut self, waiter: WaiterId, waker: Option<&Waker>) {
         self.checkouts -= 1;
         if self.closed {
-            return waiter.end(Ending::Closed);
+            return self.waiters.get(waiter).end(Ending::Closed);
         }
         // If another connection came back meanwhile and found nobody waiting, it is ready.
+        let (ticket, limits) = self.waiters.get(waiter).served();
         if let Some(entry) = self.ready.pop() {
-            return self.serve(waiter, entry);
+            return self.serve(waiter, ticket, &limits, entry);
         }
-        self.watch(waiter.limits());
+        self.watch(limits);
         self.waiters.rejoin(waiter, waker.cloned());
         self.hints.someone_waits();
         self.end_waits_if_denied();
@@ -112,10 +120,10 @@ impl<E: Held> State<E> {
 
     /// Hands a connection to a caller that is out of the queue.
     #[inline]
-    fn serve(&mut self, waiter: Arc<Waiter<E>>, entry: E) {
+    fn serve(&mut self, waiter: WaiterId, ticket: Ticket, limits: &Limits, entry: E) {
         let index = entry.key().index;
         self.checkouts += 1;
-        waiter.serve(entry);
+        self.waiters.get(waiter).serve(ticket, limits, entry);
         // The one before has picked this connection up, or else nobody else could have it.
         if let Some(before) = self.slots[index].served.replace(waiter) {
             self.waiters.recycle(before);
@@ -125,8 +133,10 @@ impl<E: Held> State<E> {
     /// Hands a connection to the first in the queue, if there is one. Returns how to wake it, if it has to be woken.
     #[inline]
     fn serve_first(&mut self, entry: E) -> Result<Option<Waker>, E> {
-        let Some((waiter, waker)) = self.waiters.pop() else { return Err(entry) };
-        self.serve(waiter, entry);
+        let Some(Queued { ticket, limits, waker, waiter, .. }) = self.waiters.pop() else {
+            return Err(entry);
+        };
+        self.serve(waiter, ticket, &limits, entry);
         if self.waiters.is_empty() {
             self.hints.nobody_waits();
         }
@@ -137,16 +147,26 @@ impl<E: Held> State<E> {
     pub(crate) fn cancel(
         &mut self,
         ticket: Ticket,
-        waiter: &Waiter<E>,
+        waiter: WaiterId,
         now: Instant,
     ) -> (Option<Placed<E>>, Option<Waker>) {
-        if let Some((waiter, waker)) = self.waiters.remove(ticket) {
+        if let Some(waker) = self.waiters.remove(ticket) {
             self.waiters.recycle(waiter);
             return (None, waker);
         }
-        let Found::Connection(entry) = waiter.look() else { return (None, None) };
+        let Found::Connection(entry) = self.waiters.get(waiter).look() else {
+            self.saw_ending(waiter);
+            return (None, None);
+        };
+        // The waiter itself is recycled when its connection is served to somebody else.
         self.checkouts -= 1;
         (Some(self.place(entry, Shape::Clean, now)), None)
+    }
+
+    /// A caller has seen why it gets nothing, and is gone.
+    pub(crate) fn saw_ending(&mut self, waiter: WaiterId) {
+        self.waiters.get(waiter).clear();
+        self.waiters.recycle(waiter);
     }
 
     /// A caller finds nothing ready. Each one is counted once, whether or not it gets a connection later.
@@ -204,8 +224,9 @@ impl<E: Held> State<E> {
     pub(crate) fn end_waits(&mut self, now: Instant) -> (Vec<Waker>, Instant) {
         let (wakers, next) = if self.is_denied() {
             let mut wakers = Vec::new();
-            while let Some((waiter, waker)) = self.waiters.pop() {
-                waiter.end(Ending::GaveUp(self.refuse()));
+            while let Some(Queued { waiter, waker, .. }) = self.waiters.pop() {
+                let ending = Ending::GaveUp(self.refuse());
+                self.waiters.get(waiter).end(ending);
                 wakers.extend(waker);
             }
             (wakers, Instant::NEVER)

@@ -1,9 +1,7 @@
 //! A numbered place for every connection the reservoir owns.
 
-use std::sync::Arc;
-
 use super::retirement::Period;
-use super::waiter::Waiter;
+use super::waiter::WaiterId;
 use crate::event::Discard;
 use crate::time::Instant;
 
@@ -73,18 +71,19 @@ impl Marks {
     }
 }
 
-/// What is known of one connection.
+/// What is known of one connection. What lending it touches comes first, in a cache line of its own.
 #[derive(Debug)]
-pub(super) struct Slot<E> {
-    /// From here on it is not handed out.
-    pub(super) stale_at: Instant,
+#[repr(C, align(64))]
+pub(super) struct Slot {
+    pub(super) marks: Marks,
+    pub(super) phase: Phase,
+    generation: u32,
     /// Its place in the ready stack, if it is there.
     pub(super) place: u32,
-    generation: u32,
-    pub(super) phase: Phase,
-    pub(super) marks: Marks,
     /// The caller that was served this connection last. It may have picked it up since.
-    pub(super) served: Option<Arc<Waiter<E>>>,
+    pub(super) served: Option<WaiterId>,
+    /// From here on it is not handed out.
+    pub(super) stale_at: Instant,
 
     /// Its open was asked for with `open_one`. The governor neither holds such an open back nor pauses when it fails.
     pub(super) is_extra: bool,
@@ -102,27 +101,27 @@ pub(super) struct Slot<E> {
 
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Slots<E> {
-    slots: Vec<Slot<E>>,
+pub(super) struct Slots {
+    slots: Vec<Slot>,
     vacant: Vec<u32>,
 }
 
-impl<E> std::ops::Index<u32> for Slots<E> {
-    type Output = Slot<E>;
+impl std::ops::Index<u32> for Slots {
+    type Output = Slot;
     #[inline]
-    fn index(&self, index: u32) -> &Slot<E> {
+    fn index(&self, index: u32) -> &Slot {
         &self.slots[index as usize]
     }
 }
 
-impl<E> std::ops::IndexMut<u32> for Slots<E> {
+impl std::ops::IndexMut<u32> for Slots {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut Slot<E> {
+    fn index_mut(&mut self, index: u32) -> &mut Slot {
         &mut self.slots[index as usize]
     }
 }
 
-impl<E> Slots<E> {
+impl Slots {
     /// Room for `capacity` before it must grow.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self { slots: Vec::with_capacity(capacity), vacant: Vec::with_capacity(capacity) }

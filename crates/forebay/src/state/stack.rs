@@ -43,7 +43,7 @@ impl<E: Held> Stack<E> {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, slots: &mut Slots<E>, entry: E) {
+    pub(super) fn push(&mut self, slots: &mut Slots, entry: E) {
         #[allow(clippy::cast_possible_truncation, reason = "a reservoir owns at most a million connections")]
         let place = self.0.len() as u32;
         slots[entry.key().index].place = place;
@@ -51,12 +51,12 @@ impl<E: Held> Stack<E> {
     }
 
     /// Whether the connection of this slot is in here.
-    pub(super) fn holds(&self, slots: &Slots<E>, index: u32) -> bool {
+    pub(super) fn holds(&self, slots: &Slots, index: u32) -> bool {
         self.0.get(slots[index].place as usize).is_some_and(|entry| entry.key().index == index)
     }
 
     /// Takes the connection of this slot, which must be in here. The top one takes its place.
-    pub(super) fn remove(&mut self, slots: &mut Slots<E>, index: u32) -> E {
+    pub(super) fn remove(&mut self, slots: &mut Slots, index: u32) -> E {
         let place = slots[index].place;
         let removed = self.0.swap_remove(place as usize);
         if let Some(moved) = self.0.get(place as usize) {

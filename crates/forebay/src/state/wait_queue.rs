@@ -20,57 +20,87 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::waiter::{Limits, Ticket, Waiter};
+use super::waiter::{Limits, Ticket, Waiter, WaiterId, Waiters};
 use crate::sabotage::{self, Sabotage};
 use crate::time::Instant;
 
-/// Waiters that are kept for the next callers, so that a wait does not allocate.
-const SPARE: usize = 1024;
-
 /// The callers that wait.
+///
+/// Everything that joining and serving write is in one cache line, the entry of the queue apart: two threads pass it to and fro.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct WaitQueue<E> {
     /// Sorted by ticket. A caller that went away leaves a gap, which costs less than closing up.
-    queue: VecDeque<(Ticket, Option<Queued<E>>)>,
-    /// How many are queued: the entries that are no gaps.
-    len: usize,
-    /// How many of them give up early while the reservoir is short.
-    impatient: usize,
+    queue: VecDeque<Queued>,
     next: Ticket,
     /// When the last one joined. Clocks are read before the lock is taken, and so may come in the wrong order.
     last_joined: Instant,
-    spare: Vec<Arc<Waiter<E>>>,
+    gaps: u32,
+    /// How many of them give up early while the reservoir is short.
+    impatient: u32,
+    /// A waiter that nobody uses.
+    spare: Option<WaiterId>,
+    /// More of them.
+    more_spare: Vec<WaiterId>,
+    /// The first that has never been used.
+    unused: WaiterId,
+    all: Arc<Waiters<E>>,
 }
 
+/// One caller in the queue. It has a cache line of its own: one thread writes it, and another reads it.
 #[derive(Debug)]
-struct Queued<E> {
-    waiter: Arc<Waiter<E>>,
+#[repr(align(64))]
+pub(super) struct Queued {
+    pub(super) ticket: Ticket,
+    pub(super) limits: Limits,
     /// Wakes the caller. None after it was woken, until it is polled again.
-    waker: Option<Waker>,
+    pub(super) waker: Option<Waker>,
+    pub(super) waiter: WaiterId,
+    /// It has gone away.
+    is_gap: bool,
 }
 
 impl<E> Default for WaitQueue<E> {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
-            len: 0,
-            impatient: 0,
             next: Ticket::FIRST,
             last_joined: Instant::ZERO,
-            spare: Vec::new(),
+            gaps: 0,
+            impatient: 0,
+            spare: None,
+            more_spare: Vec::new(),
+            unused: WaiterId::FIRST,
+            all: Arc::default(),
         }
     }
 }
 
 impl<E> WaitQueue<E> {
+    /// All waiters, for callers that look without the lock.
+    pub(super) fn all(&self) -> &Arc<Waiters<E>> {
+        &self.all
+    }
+
+    #[inline]
+    pub(super) fn get(&self, waiter: WaiterId) -> &Waiter<E> {
+        self.all.get(waiter)
+    }
+
     /// How many are queued.
+    #[inline]
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.queue.len() - self.gaps as usize
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
+    }
+
+    /// How many have ever joined.
+    pub(super) fn joined(&self) -> u64 {
+        self.next.distance(Ticket::FIRST)
     }
 
     /// Whether any caller gives up early while the reservoir is short.
@@ -79,7 +109,8 @@ impl<E> WaitQueue<E> {
     }
 
     /// Joins the end of the queue.
-    pub(super) fn join(&mut self, mut limits: Limits, waker: Waker) -> (Ticket, Arc<Waiter<E>>) {
+    #[inline]
+    pub(super) fn join(&mut self, mut limits: Limits, waker: Waker) -> (Ticket, WaiterId) {
         if limits.since < self.last_joined {
             if !limits.has_timer {
                 limits.deadline = limits.deadline + self.last_joined.since(limits.since);
@@ -90,110 +121,116 @@ impl<E> WaitQueue<E> {
         let ticket = self.next;
         let is_reversed = sabotage::is_on(Sabotage::FirstComeFirstServed);
         self.next = if is_reversed { ticket.before() } else { ticket.after() };
-        let waiter = self.spare.pop().unwrap_or_default();
-        waiter.begin(ticket, &limits);
-        self.added(&waiter);
-        let queued = Queued { waiter: Arc::clone(&waiter), waker: Some(waker) };
+        let waiter = self.spare.take().unwrap_or_else(|| self.another_spare());
+        self.impatient += u32::from(limits.is_impatient());
+        let queued = Queued { ticket, limits, waker: Some(waker), waiter, is_gap: false };
         if is_reversed {
-            self.queue.push_front((ticket, Some(queued)));
+            self.queue.push_front(queued);
         } else {
-            self.queue.push_back((ticket, Some(queued)));
+            self.queue.push_back(queued);
         }
         (ticket, waiter)
     }
 
-    /// Takes the first one, and what wakes it.
+    /// Takes the first one.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<(Arc<Waiter<E>>, Option<Waker>)> {
-        while let Some((_, entry)) = self.queue.pop_front() {
-            if let Some(Queued { waiter, waker }) = entry {
-                self.removed(&waiter);
-                return Some((waiter, waker));
+    pub(super) fn pop(&mut self) -> Option<Queued> {
+        loop {
+            let queued = self.queue.pop_front()?;
+            if !queued.is_gap {
+                self.impatient -= u32::from(queued.limits.is_impatient());
+                return Some(queued);
             }
+            self.gaps -= 1;
         }
-        None
     }
 
-    /// Puts a caller back to its own position. `waker` wakes it; none if it is going to look anyway.
-    pub(super) fn rejoin(&mut self, waiter: Arc<Waiter<E>>, waker: Option<Waker>) {
-        let ticket = waiter.ticket();
-        self.added(&waiter);
+    /// Puts a caller that was served back to its own position. `waker` wakes it; none if it is going to look anyway.
+    pub(super) fn rejoin(&mut self, waiter: WaiterId, waker: Option<Waker>) {
+        let (ticket, limits) = self.get(waiter).served();
+        self.impatient += u32::from(limits.is_impatient());
         // Near the front: only callers that came back, too, can be ahead of it.
-        let at = self.queue.partition_point(|(other, _)| *other < ticket);
-        self.queue.insert(at, (ticket, Some(Queued { waiter, waker })));
+        let at = self.queue.partition_point(|other| other.ticket < ticket);
+        self.queue.insert(at, Queued { ticket, limits, waker, waiter, is_gap: false });
     }
 
-    /// The limits of a caller and what wakes it, if it is queued.
-    pub(super) fn find(&mut self, ticket: Ticket) -> Option<(Limits, &mut Option<Waker>)> {
+    /// A caller, if it is queued.
+    pub(super) fn find(&mut self, ticket: Ticket) -> Option<&mut Queued> {
         let at = self.position(ticket)?;
-        self.queue[at].1.as_mut().map(|queued| (queued.waiter.limits(), &mut queued.waker))
+        Some(&mut self.queue[at])
     }
 
     /// Takes one out, wherever it is. Returns its waker.
-    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<(Arc<Waiter<E>>, Option<Waker>)> {
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
         let at = self.position(ticket)?;
-        let Queued { waiter, waker } = self.queue[at].1.take()?;
-        self.removed(&waiter);
+        let queued = &mut self.queue[at];
+        queued.is_gap = true;
+        let waker = queued.waker.take();
+        self.impatient -= u32::from(queued.limits.is_impatient());
+        self.gaps += 1;
         // Gaps at the ends go at once, and all of them when they are most of the queue: so they cost nothing in the long run.
-        while self.queue.front().is_some_and(|(_, queued)| queued.is_none()) {
-            self.queue.pop_front();
+        while self.queue.pop_front_if(|queued| queued.is_gap).is_some() {
+            self.gaps -= 1;
         }
-        while self.queue.back().is_some_and(|(_, queued)| queued.is_none()) {
-            self.queue.pop_back();
+        while self.queue.pop_back_if(|queued| queued.is_gap).is_some() {
+            self.gaps -= 1;
         }
-        if self.queue.len() > 2 * self.len + 16 {
-            self.queue.retain(|(_, queued)| queued.is_some());
+        if self.queue.len() > 2 * self.len() + 16 {
+            self.queue.retain(|queued| !queued.is_gap);
+            self.gaps = 0;
         }
-        Some((waiter, waker))
+        Some(waker)
     }
 
     pub(super) fn is_queued(&self, ticket: Ticket) -> bool {
-        self.position(ticket).is_some_and(|at| self.queue[at].1.is_some())
+        self.position(ticket).is_some()
     }
 
+    /// Where a caller is in the queue, if it has not gone away.
     fn position(&self, ticket: Ticket) -> Option<usize> {
-        self.queue.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
+        let at = self.queue.binary_search_by_key(&ticket, |queued| queued.ticket).ok()?;
+        (!self.queue[at].is_gap).then_some(at)
     }
 
     /// Keeps a waiter that nobody uses any more for the next caller.
     #[inline]
-    pub(super) fn recycle(&mut self, waiter: Arc<Waiter<E>>) {
-        if self.spare.len() < SPARE {
-            self.spare.push(waiter);
+    pub(super) fn recycle(&mut self, waiter: WaiterId) {
+        if let Some(more) = self.spare.replace(waiter) {
+            self.more_spare.push(more);
         }
+    }
+
+    #[cold]
+    fn another_spare(&mut self) -> WaiterId {
+        self.more_spare.pop().unwrap_or_else(|| {
+            let waiter = self.unused;
+            self.unused = waiter.next();
+            waiter
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.unused.number()
     }
 
     /// Takes the wakers of those whose time is up at `now`, in their order, and tells when the next one's is. Callers with a timer of
     /// their own are left to it.
     pub(super) fn overdue(&mut self, now: Instant, short_since: Option<Instant>) -> (Vec<Waker>, Instant) {
         let (mut wakers, mut next) = (Vec::new(), Instant::NEVER);
-        for (_, queued) in &mut self.queue {
-            let Some(Queued { waiter, waker }) = queued else { continue };
-            let limits = waiter.limits();
-            let end = limits.shared_end(short_since);
+        for queued in self.queue.iter_mut().filter(|queued| !queued.is_gap) {
+            let end = queued.limits.shared_end(short_since);
             if end <= now {
-                wakers.extend(waker.take());
+                wakers.extend(queued.waker.take());
                 continue;
             }
             next = next.min(end);
-            if !limits.has_timer && self.impatient == 0 {
+            if !queued.limits.has_timer && self.impatient == 0 {
                 // All behind it are at least as patient.
                 break;
             }
         }
         (wakers, next)
-    }
-
-    #[inline]
-    fn added(&mut self, waiter: &Waiter<E>) {
-        self.len += 1;
-        self.impatient += usize::from(waiter.is_impatient());
-    }
-
-    #[inline]
-    fn removed(&mut self, waiter: &Waiter<E>) {
-        self.len -= 1;
-        self.impatient -= usize::from(waiter.is_impatient());
     }
 }
 
@@ -222,8 +259,11 @@ mod tests {
         queue.join(limits, Waker::noop().clone()).0
     }
 
-    fn pop(queue: &mut WaitQueue<u32>) -> Option<Arc<Waiter<u32>>> {
-        queue.pop().map(|(waiter, _)| waiter)
+    fn pop(queue: &mut WaitQueue<u32>) -> Option<WaiterId> {
+        queue.pop().map(|queued| {
+            queue.get(queued.waiter).serve(queued.ticket, &queued.limits, 0);
+            queued.waiter
+        })
     }
 
     #[test]
@@ -233,7 +273,8 @@ mod tests {
         let (first, second) = (pop(&mut queue).unwrap(), pop(&mut queue).unwrap());
         queue.rejoin(first, None);
         queue.rejoin(second, None);
-        assert_eq!([0; 3].map(|_| pop(&mut queue).unwrap().ticket()), tickets);
+        let left = [0; 3].map(|_| pop(&mut queue).unwrap());
+        assert_eq!(left.map(|waiter| queue.get(waiter).served().0), tickets);
     }
 
     #[test]
@@ -241,7 +282,7 @@ mod tests {
         let mut queue = WaitQueue::default();
         join(&mut queue, limits(50, false, None));
         let late = join(&mut queue, limits(20, false, None));
-        assert_eq!(queue.find(late).unwrap().0.deadline, Instant::from_nanos(1050));
+        assert_eq!(queue.find(late).unwrap().limits.deadline, Instant::from_nanos(1050));
     }
 
     #[test]
@@ -273,23 +314,24 @@ mod tests {
         fn behaves_like_a_sorted_map(steps in prop::collection::vec((0u8..5, 0usize..8, 0u64..3000), 0..200)) {
             let mut queue: WaitQueue<u32> = WaitQueue::default();
             let mut queued: BTreeMap<Ticket, Limits> = BTreeMap::new();
-            let mut served: Vec<Arc<Waiter<u32>>> = Vec::new();
+            let mut served: Vec<WaiterId> = Vec::new();
             for (step, which, time) in steps {
                 match step {
                     0 | 1 => {
                         let empty_wait = (which % 3 == 0).then_some(time);
                         let ticket = join(&mut queue, limits(time, which % 2 == 0, empty_wait));
-                        queued.insert(ticket, queue.find(ticket).unwrap().0);
+                        queued.insert(ticket, queue.find(ticket).unwrap().limits);
                     }
                     2 => {
                         let first = pop(&mut queue);
                         let expected = queued.pop_first().map(|(ticket, _)| ticket);
-                        prop_assert_eq!(first.as_ref().map(|waiter| waiter.ticket()), expected);
+                        prop_assert_eq!(first.map(|waiter| queue.get(waiter).served().0), expected);
                         served.extend(first);
                     }
                     3 if !served.is_empty() => {
                         let waiter = served.swap_remove(which % served.len());
-                        queued.insert(waiter.ticket(), waiter.limits());
+                        let (ticket, limits) = queue.get(waiter).served();
+                        queued.insert(ticket, limits);
                         queue.rejoin(waiter, None);
                     }
                     _ => if let Some(ticket) = queued.keys().nth(which).copied() {
@@ -304,7 +346,7 @@ mod tests {
                 for short_since in [None, Some(Instant::from_nanos(which as u64 * 100))] {
                     let counting = Arc::new(Counting(AtomicUsize::new(0)));
                     for ticket in queued.keys() {
-                        *queue.find(*ticket).unwrap().1 = Some(Waker::from(Arc::clone(&counting)));
+                        queue.find(*ticket).unwrap().waker = Some(Waker::from(Arc::clone(&counting)));
                     }
                     let (wakers, next) = queue.overdue(now, short_since);
                     let ends: Vec<Instant> = queued.values().map(|limits| limits.shared_end(short_since)).collect();

@@ -1,10 +1,11 @@
 //! One caller that waits: what it shares with the state, and what the state knows of it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::Shortage;
-use crate::sync::Mutex;
+use crate::sync::Handover;
 use crate::time::Instant;
 
 /// A caller's position in the queue. It keeps it for as long as it waits.
@@ -20,6 +21,10 @@ impl Ticket {
 
     pub(super) fn before(self) -> Self {
         Self(self.0 - 1)
+    }
+
+    pub(super) fn distance(self, other: Self) -> u64 {
+        self.0.abs_diff(other.0)
     }
 }
 
@@ -38,6 +43,11 @@ pub(crate) struct Limits {
 impl Limits {
     /// Waits as long while the reservoir is short as for any other reason.
     pub(crate) const PATIENT: u64 = u64::MAX;
+
+    #[inline]
+    pub(super) fn is_impatient(&self) -> bool {
+        self.empty_wait != Self::PATIENT
+    }
 
     /// When the caller gives up, in a reservoir that has been short since `short_since`.
     pub(super) fn end(&self, short_since: Option<Instant>) -> Instant {
@@ -66,7 +76,7 @@ impl Limits {
 #[repr(align(64))]
 pub(crate) struct Waiter<E> {
     /// A connection to pick up.
-    connection: Mutex<Option<E>>,
+    connection: Handover<E>,
     ticket: AtomicU64,
     since: AtomicU64,
     deadline: AtomicU64,
@@ -132,7 +142,7 @@ impl Ending {
 impl<E> Default for Waiter<E> {
     fn default() -> Self {
         Self {
-            connection: Mutex::new(None),
+            connection: Handover::default(),
             ticket: AtomicU64::new(0),
             since: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
@@ -147,7 +157,7 @@ impl<E> Waiter<E> {
     /// The caller looks what there is for it, and takes it.
     #[inline]
     pub(crate) fn look(&self) -> Found<E> {
-        if let Some(entry) = self.connection.lock().take() {
+        if let Some(entry) = self.connection.take() {
             return Found::Connection(entry);
         }
         self.ending().map_or(Found::Nothing, Found::Ending)
@@ -160,39 +170,31 @@ impl<E> Waiter<E> {
 
     // What follows is for the state, under its lock.
 
-    /// A caller joins. There is nothing in here from the one before: it has picked up, or gone away.
+    /// The caller is out of the queue, with this connection to pick up.
     #[inline]
-    pub(super) fn begin(&self, ticket: Ticket, limits: &Limits) {
+    pub(super) fn serve(&self, ticket: Ticket, limits: &Limits, entry: E) {
         self.ticket.store(ticket.0, Ordering::Relaxed);
         self.since.store(limits.since.as_nanos(), Ordering::Relaxed);
         self.deadline.store(limits.deadline.as_nanos(), Ordering::Relaxed);
         self.empty_wait.store(limits.empty_wait, Ordering::Relaxed);
         self.has_timer.store(limits.has_timer, Ordering::Relaxed);
+        self.connection.put(entry);
     }
 
-    pub(super) fn ticket(&self) -> Ticket {
-        Ticket(self.ticket.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    pub(super) fn limits(&self) -> Limits {
-        Limits {
+    /// What a caller that was served returns to the queue with.
+    pub(super) fn served(&self) -> (Ticket, Limits) {
+        let limits = Limits {
             since: Instant::from_nanos(self.since.load(Ordering::Relaxed)),
             deadline: Instant::from_nanos(self.deadline.load(Ordering::Relaxed)),
             empty_wait: self.empty_wait.load(Ordering::Relaxed),
             has_timer: self.has_timer.load(Ordering::Relaxed),
-        }
+        };
+        (Ticket(self.ticket.load(Ordering::Relaxed)), limits)
     }
 
-    #[inline]
-    pub(super) fn is_impatient(&self) -> bool {
-        self.empty_wait.load(Ordering::Relaxed) != Limits::PATIENT
-    }
-
-    /// It is out of the queue, with this connection to pick up.
-    #[inline]
-    pub(super) fn serve(&self, entry: E) {
-        *self.connection.lock() = Some(entry);
+    /// The caller has gone away, and with it what it was to be told.
+    pub(super) fn clear(&self) {
+        self.ending.store(0, Ordering::Relaxed);
     }
 
     /// It is out of the queue, with nothing to come.
@@ -203,7 +205,62 @@ impl<E> Waiter<E> {
     /// Takes back what it was served and has not picked up yet, if there is something. A caller that looks now finds nothing, and
     /// asks the state.
     pub(super) fn take_back(&self) -> Option<E> {
-        self.connection.lock().take()
+        self.connection.take()
+    }
+}
+
+/// The number of a waiter in its [slab](Waiters).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaiterId(u32);
+
+/// All waiters there have ever been at the same time, at addresses that do not change. So a caller reaches its waiter without the
+/// lock and without counting references.
+#[derive(Debug)]
+pub(crate) struct Waiters<E> {
+    first: Box<[Waiter<E>; FIRST]>,
+    /// Chunk `k` holds [`FIRST`] times two to the `k` more.
+    more: [OnceLock<Box<[Waiter<E>]>>; 26],
+}
+
+/// How many waiters there are from the beginning: these are reached fastest.
+const FIRST: usize = 64;
+
+impl<E> Default for Waiters<E> {
+    fn default() -> Self {
+        Self {
+            first: Box::new(std::array::from_fn(|_| Waiter::default())),
+            more: [const { OnceLock::new() }; 26],
+        }
+    }
+}
+
+impl<E> Waiters<E> {
+    #[inline]
+    pub(crate) fn get(&self, id: WaiterId) -> &Waiter<E> {
+        let id = id.0 as usize;
+        if id < FIRST { &self.first[id] } else { self.get_more(id / FIRST, id) }
+    }
+
+    #[cold]
+    fn get_more(&self, multiple: usize, id: usize) -> &Waiter<E> {
+        let chunk = multiple.ilog2();
+        let size = FIRST << chunk;
+        let waiters =
+            self.more[chunk as usize].get_or_init(|| (0..size).map(|_| Waiter::default()).collect());
+        &waiters[id - size]
+    }
+}
+
+impl WaiterId {
+    pub(super) const FIRST: Self = Self(0);
+
+    pub(super) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    #[cfg(test)]
+    pub(super) fn number(self) -> usize {
+        self.0 as usize
     }
 }
 
@@ -215,5 +272,15 @@ mod tests {
     fn endings_and_their_codes_agree() {
         assert!(Ending::ALL.iter().all(|ending| Ending::of_code(ending.code()) == Some(*ending)));
         assert_eq!((Ending::of_code(0), Ending::of_code(5)), (None, None));
+    }
+
+    #[test]
+    fn each_waiter_has_a_place_of_its_own_that_does_not_move() {
+        let waiters = Waiters::<u32>::default();
+        let address = |id| std::ptr::from_ref(waiters.get(WaiterId(id))) as usize;
+        let before: Vec<usize> = (0..1_000).map(address).collect();
+        assert_eq!(before.iter().collect::<std::collections::BTreeSet<_>>().len(), 1_000);
+        address(100_000);
+        assert_eq!((0..1_000).map(address).collect::<Vec<_>>(), before);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
 use forebay::memory::{Answer, Memory};
-use forebay::{Config, EnvReader, Failure, Logs, Reservoir};
+use forebay::{Config, Failure, Logs, Reservoir};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -173,19 +173,4 @@ fn a_storm_is_summed_up() {
     assert!(!failed.is_empty(), "which failure it was is told again");
     assert_eq!(lines.with("WARN Reservoir below low watermark").len(), 1);
     assert_eq!(lines.with("INFO Reservoir back above low watermark").len(), 1);
-}
-
-#[test]
-fn odd_variables_are_told() {
-    let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), || {
-        let environment = EnvReader::new("DSQL").read([("DSQL_RESERVOIR_LIFETIME_JITTER", "-1s")]).unwrap();
-        Logs::notes(&environment.notes);
-    });
-    assert_eq!(
-        lines.with("WARN"),
-        [
-            "WARN Reservoir configuration variable=\"DSQL_RESERVOIR_LIFETIME_JITTER\" value=\"-1s\" remark=\"0s is used instead\""
-        ]
-    );
 }

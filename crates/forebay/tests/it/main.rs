@@ -6,7 +6,6 @@ mod adapters;
 mod blocking;
 mod cancellation;
 mod drain;
-mod environment;
 mod extra_opens;
 mod faults;
 mod fleet_phase;

@@ -21,7 +21,7 @@ fn sources(folder: &Path) -> String {
 fn every_test_it_names_exists() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     // The limit across the fleet is in crates of its own.
-    let folders = ["forebay", "forebay-fleet", "forebay-aws", "forebay-bench", "forebay-sim"]
+    let folders = ["forebay", "forebay-dsql", "forebay-fleet", "forebay-aws", "forebay-bench", "forebay-sim"]
         .map(|name| crates.join(name));
     let sources: String = folders
         .iter()

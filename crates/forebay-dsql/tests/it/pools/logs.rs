@@ -12,7 +12,13 @@ use super::world::{World, config, seconds};
 
 /// Keeps each line as `LEVEL message field=value ...`.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -50,8 +56,7 @@ impl Visit for Line {
 fn lines_of(story: impl FnOnce(&World)) -> Vec<String> {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || story(&World::new()));
-    let lines = lines.0.lock().unwrap();
-    lines.clone()
+    lines.all()
 }
 
 #[test]

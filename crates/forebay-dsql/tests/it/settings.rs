@@ -2,21 +2,31 @@
 
 use std::time::Duration;
 
-use forebay::{AwayPolicy, Config, EnvReader, Environment, LeaseMode, Lifetime, RateMode, variables};
+use forebay::{Config, Fill, Lifetime};
+use forebay_dsql::{EnvReader, Note, Settings, variables};
+use forebay_fleet::{LeaseMode, RateMode, StoreOutagePolicy};
 
-use crate::support::{millis, seconds};
+use crate::pools::logs::Lines;
 
 fn reader() -> EnvReader {
     EnvReader::new("DSQL").server_limit(seconds(3600))
 }
 
-fn read(variables: &[(&str, &str)]) -> Environment {
+fn read(variables: &[(&str, &str)]) -> Settings {
     reader().read(variables.iter().copied()).unwrap()
 }
 
 fn problems(variables: &[(&str, &str)]) -> Vec<String> {
     let error = reader().read(variables.iter().copied()).unwrap_err();
     error.problems.iter().map(ToString::to_string).collect()
+}
+
+fn millis(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
 }
 
 fn minutes(n: u64) -> Duration {
@@ -38,14 +48,48 @@ const PRODUCTION: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn an_empty_environment_gives_the_defaults() {
-    let environment = read(&[]);
-    assert_eq!(environment.config, Config::default().server_limit(minutes(60)));
-    assert!(!environment.reservoir_enabled && environment.notes.is_empty());
-    assert_eq!((environment.leases, environment.rate, environment.away), (None, None, AwayPolicy::Local));
-    assert_eq!((environment.token_duration, environment.node_id), (minutes(15), None));
-    assert_eq!(environment.standard.keeper_tick, seconds(1));
-    assert!(!environment.service.is_empty(), "the program's name");
+fn an_empty_environment_gives_the_documented_numbers() {
+    let settings = read(&[]);
+    let config = &settings.config;
+    assert_eq!((config.max_open, config.rate, config.burst, config.inflight_limit), (100, 10.0, 100, 64));
+    let target_and_watermark = Fill::ToTarget { target_ready: None, low_watermark: None };
+    assert_eq!(config.fill, target_and_watermark, "as many as max_open");
+    let life = config.lifetime.unwrap();
+    assert_eq!((life.base, life.jitter, life.guard), (minutes(11), minutes(2), seconds(45)));
+    assert_eq!((config.open_timeout, config.acquire_timeout), (seconds(10), seconds(30)));
+    assert_eq!((config.fill_timeout, config.startup_jitter), (seconds(30), seconds(5)));
+    assert_eq!((config.empty_wait, config.server_limit), (None, Some(minutes(60))));
+    assert!(!settings.reservoir_enabled && settings.notes.is_empty());
+    assert_eq!((&settings.leases, &settings.rate), (&None, &None));
+    assert_eq!((settings.outage_policy, settings.fleet()), (StoreOutagePolicy::Local, None));
+    assert_eq!((settings.token_duration, settings.node_id), (minutes(15), None));
+    let standard = settings.standard;
+    assert_eq!(
+        (standard.warmup_stagger, standard.keeper_tick, standard.keeper_max),
+        (None, seconds(1), None)
+    );
+    assert!(!settings.service.is_empty(), "the program's name");
+}
+
+/// The numbers of leases and of a shared rate that are enabled, and nothing more is said.
+#[test]
+fn a_fleet_has_the_documented_numbers() {
+    let settings = read(&[
+        ("CLUSTER_ENDPOINT", "db.example:5432"),
+        ("DSQL_SERVICE_NAME", "history"),
+        ("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "true"),
+        ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "leases"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED", "true"),
+        ("DSQL_DISTRIBUTED_RATE_LIMITER_TABLE", "rates"),
+    ]);
+    let fleet = settings.fleet().unwrap();
+    assert_eq!((fleet.endpoint.as_str(), fleet.service.as_str()), ("db.example", "history"));
+    let leases = fleet.leases.unwrap();
+    assert_eq!((leases.table.as_str(), leases.limit, leases.mode), ("leases", 10_000, LeaseMode::Ledger));
+    assert_eq!((leases.heartbeat, leases.length, leases.block), (seconds(30), seconds(120), 10));
+    let rate = fleet.rate.unwrap();
+    assert_eq!((rate.table.as_str(), rate.per_second, rate.burst), ("rates", 100, 1000));
+    assert_eq!((rate.max_wait, rate.mode), (seconds(30), RateMode::Bucket));
 }
 
 #[test]
@@ -58,9 +102,9 @@ fn the_specifications_own_examples_give_the_documented_values() {
         ("DSQL_RESERVOIR_LIFETIME_JITTER", "2m"),
         ("DSQL_RESERVOIR_GUARD_WINDOW", "45s"),
     ];
-    let environment = read(&development);
-    assert!(environment.reservoir_enabled);
-    assert_eq!(environment.config, documented(10, 45));
+    let settings = read(&development);
+    assert!(settings.reservoir_enabled);
+    assert_eq!(settings.config, documented(10, 45));
     assert_eq!(read(&PRODUCTION).config, documented(50, 45));
 
     let mut shared = PRODUCTION.to_vec();
@@ -69,14 +113,14 @@ fn the_specifications_own_examples_give_the_documented_values() {
         ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "temporal-dsql-conn-lease"),
         ("DSQL_DISTRIBUTED_CONN_LIMIT", "10000"),
     ]);
-    let environment = read(&shared);
-    assert_eq!(environment.config, documented(50, 45));
-    let leases = environment.leases.unwrap();
+    let settings = read(&shared);
+    assert_eq!(settings.config, documented(50, 45));
+    let leases = settings.leases.unwrap();
     assert_eq!(
         (leases.table.as_str(), leases.limit, leases.mode),
         ("temporal-dsql-conn-lease", 10_000, LeaseMode::Ledger)
     );
-    assert_eq!((leases.beat, leases.length, leases.block), (seconds(30), seconds(120), 10));
+    assert_eq!((leases.heartbeat, leases.length, leases.block), (seconds(30), seconds(120), 10));
 
     // The tuning guide's low-traffic example.
     let tuned = read(&[
@@ -91,7 +135,7 @@ fn the_specifications_own_examples_give_the_documented_values() {
 
 #[test]
 fn every_variable_has_its_effect() {
-    let environment = read(&[
+    let settings = read(&[
         ("CLUSTER_ENDPOINT", "Abc.dsql.us-east-1.on.aws:5432"),
         ("AWS_REGION", "eu-west-1"),
         ("DSQL_MAX_CONNS", "80"),
@@ -142,25 +186,25 @@ fn every_variable_has_its_effect() {
         .acquire_timeout(seconds(10))
         .inflight_limit(16)
         .server_limit(minutes(60));
-    assert_eq!(environment.config, expected);
-    assert_eq!(environment.endpoint.as_deref(), Some("abc.dsql.us-east-1.on.aws"));
+    assert_eq!(settings.config, expected);
+    assert_eq!(settings.endpoint.as_deref(), Some("abc.dsql.us-east-1.on.aws"));
     for (written, host) in
         [("[2001:DB8::1]:5432", "[2001:db8::1]"), ("::1", "::1"), ("https://A.b/", "a.b"), ("a.b.", "a.b")]
     {
         assert_eq!(read(&[("CLUSTER_ENDPOINT", written)]).endpoint.as_deref(), Some(host));
     }
-    assert_eq!((environment.region.as_deref(), environment.service.as_str()), (Some("eu-west-1"), "history"));
-    assert_eq!(environment.token_duration, seconds(604_800));
-    let leases = environment.leases.unwrap();
-    assert_eq!((leases.limit, leases.mode, leases.beat), (500, LeaseMode::Counter, seconds(5)));
+    assert_eq!((settings.region.as_deref(), settings.service.as_str()), (Some("eu-west-1"), "history"));
+    assert_eq!(settings.token_duration, seconds(604_800));
+    let leases = settings.leases.unwrap();
+    assert_eq!((leases.limit, leases.mode, leases.heartbeat), (500, LeaseMode::Counter, seconds(5)));
     assert_eq!((leases.length, leases.block), (seconds(20), 3));
-    let rate = environment.rate.unwrap();
+    let rate = settings.rate.unwrap();
     assert_eq!((rate.table.as_str(), rate.per_second, rate.burst), ("rates", 90, 11));
     assert_eq!((rate.max_wait, rate.mode), (seconds(4), RateMode::Window));
-    assert_eq!((environment.away, environment.node_id), (AwayPolicy::Strict, Some(1023)));
-    assert_eq!(environment.standard.warmup_stagger, Some(minutes(2)));
-    assert_eq!((environment.standard.keeper_tick, environment.standard.keeper_max), (seconds(2), Some(4)));
-    assert_eq!(environment.notes, []);
+    assert_eq!((settings.outage_policy, settings.node_id), (StoreOutagePolicy::Strict, Some(1023)));
+    assert_eq!(settings.standard.warmup_stagger, Some(minutes(2)));
+    assert_eq!((settings.standard.keeper_tick, settings.standard.keeper_max), (seconds(2), Some(4)));
+    assert_eq!(settings.notes, []);
     assert_eq!(
         read(&[("DSQL_STAGGERED_STARTUP", "0")]).config,
         read(&[]).config.startup_jitter(Duration::ZERO)
@@ -267,7 +311,7 @@ fn other_mistakes_are_told_as_clearly() {
                 ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
                 ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "30s"),
             ],
-            "but must be above the beat, which is 30s",
+            "DSQL_DISTRIBUTED_CONN_LEASE_LENGTH is 30s, but must be above the heartbeat, which is 30s",
         ),
         (
             &[
@@ -275,7 +319,7 @@ fn other_mistakes_are_told_as_clearly() {
                 ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
                 ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "300s"),
             ],
-            "DSQL_DISTRIBUTED_CONN_LEASE_BEAT is \"300s\", but must be below the length of a lease, which is 2m",
+            "DSQL_DISTRIBUTED_CONN_LEASE_BEAT is 5m0s, but must be below the length of a lease, which is 2m",
         ),
         (
             &[
@@ -284,7 +328,7 @@ fn other_mistakes_are_told_as_clearly() {
                 ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "1s"),
                 ("DSQL_DISTRIBUTED_CONN_LEASE_LENGTH", "4s"),
             ],
-            "but must be whole seconds, at least 5s",
+            "DSQL_DISTRIBUTED_CONN_LEASE_LENGTH is 4s, but must be at least 5s",
         ),
         (
             &[
@@ -292,7 +336,7 @@ fn other_mistakes_are_told_as_clearly() {
                 ("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "t"),
                 ("DSQL_DISTRIBUTED_CONN_LEASE_BEAT", "30ms"),
             ],
-            "DSQL_DISTRIBUTED_CONN_LEASE_BEAT is \"30ms\", but must be at least 1s: each is a write",
+            "DSQL_DISTRIBUTED_CONN_LEASE_BEAT is 30ms, but must be at least 1s: each is a write",
         ),
         (
             &[("DSQL_DISTRIBUTED_CONN_LEASE_BLOCK", "18446744073709551615")],
@@ -316,20 +360,34 @@ fn other_mistakes_are_told_as_clearly() {
 
 #[test]
 fn the_prefix_is_the_callers() {
-    let environment =
+    let settings =
         EnvReader::new("FLIGHT").read([("FLIGHT_MAX_CONNS", "3"), ("DSQL_MAX_CONNS", "x")]).unwrap();
-    assert_eq!(environment.config, Config::default().max_open(3));
+    assert_eq!(settings.config, Config::default().max_open(3));
 }
 
 #[test]
 fn the_manual_lists_what_the_code_reads() {
     let manual = include_str!("../../../../docs/configuration.md");
     assert!(
-        manual.contains(&forebay::manual("DSQL")),
+        manual.contains(&variables::manual("DSQL")),
         "docs/configuration.md is out of date; its table should be:\n{}",
-        forebay::manual("DSQL")
+        variables::manual("DSQL")
     );
     let names: std::collections::BTreeSet<_> =
-        variables().map(|variable| variable.full_name("DSQL")).collect();
-    assert_eq!(names.len(), variables().count(), "a name is listed twice");
+        variables::all().map(|variable| variable.full_name("DSQL")).collect();
+    assert_eq!(names.len(), variables::all().count(), "a name is listed twice");
+}
+
+#[test]
+fn notes_are_logged_as_warnings() {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        read(&[("DSQL_RESERVOIR_LIFETIME_JITTER", "-1s")]).notes.iter().for_each(Note::log);
+    });
+    assert_eq!(
+        lines.all(),
+        [
+            "WARN Reservoir configuration variable=\"DSQL_RESERVOIR_LIFETIME_JITTER\" value=\"-1s\" remark=\"0s is used instead\""
+        ]
+    );
 }

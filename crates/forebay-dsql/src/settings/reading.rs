@@ -1,17 +1,14 @@
-//! Variables on their way to becoming settings.
+//! Reads variables one by one, and collects problems and notes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Environment, Note};
-use crate::config::settings::{
-    AwayPolicy, LeaseMode, LeaseSettings, RateMode, RateSettings, StandardSettings,
-};
-use crate::config::spelling::closest;
-use crate::config::validation::MOST;
-use crate::config::variables::{self as var, Variable};
-use crate::config::{Config, Lifetime, Problem};
-use crate::duration::{self, show};
+use forebay::duration::{self, show};
+use forebay::{Config, Lifetime, Problem};
+use forebay_fleet::{LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy, cluster_host};
+
+use super::{Note, Settings, StandardSettings, closest};
+use crate::variables::{self as var, Variable};
 
 /// Variables on their way to becoming settings.
 pub(super) struct Reading<'a> {
@@ -22,24 +19,24 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    pub(super) fn environment(&mut self, server_limit: Option<Duration>) -> Environment {
+    pub(super) fn settings(&mut self, server_limit: Option<Duration>) -> Settings {
         let config = self.config(server_limit);
         let region = self.text(var::REGION).or_else(|| self.text(var::AWS_REGION));
-        let environment = Environment {
+        let settings = Settings {
             reservoir_enabled: self.boolean(var::RESERVOIR_ENABLED, false),
             service: self.text(var::SERVICE_NAME).unwrap_or_else(program_name),
-            endpoint: self.text(var::CLUSTER_ENDPOINT).map(|host| host_of(&host)),
+            endpoint: self.text(var::CLUSTER_ENDPOINT).map(|host| cluster_host(&host)),
             region,
             token_duration: self.token_duration(),
             leases: self.leases(),
             rate: self.rate(),
-            away: self
+            outage_policy: self
                 .choice(
-                    var::AWAY_POLICY,
+                    var::OUTAGE_POLICY,
                     &[
-                        ("local", AwayPolicy::Local),
-                        ("closed", AwayPolicy::Closed),
-                        ("strict", AwayPolicy::Strict),
+                        ("local", StoreOutagePolicy::Local),
+                        ("closed", StoreOutagePolicy::Closed),
+                        ("strict", StoreOutagePolicy::Strict),
                     ],
                 )
                 .unwrap_or_default(),
@@ -52,12 +49,13 @@ impl Reading<'_> {
             config,
             notes: Vec::new(),
         };
-        self.note_strangers();
-        Environment { notes: std::mem::take(&mut self.notes), ..environment }
+        self.note_unknown();
+        Settings { notes: std::mem::take(&mut self.notes), ..settings }
     }
 
     fn config(&mut self, server_limit: Option<Duration>) -> Config {
-        let mut config = Config { server_limit, ..Config::default() };
+        let mut config = Config::default();
+        config.server_limit = server_limit;
         if let Some(max_open) = self.count(var::MAX_CONNS, 1) {
             config = config.max_open(max_open);
         }
@@ -110,73 +108,54 @@ impl Reading<'_> {
 
     fn leases(&mut self) -> Option<LeaseSettings> {
         let enabled = self.boolean(var::LEASE_ENABLED, false);
-        let beat = self.positive(var::LEASE_BEAT, Duration::from_secs(30));
-        let length = self.positive(var::LEASE_LENGTH, Duration::from_secs(120));
-        if enabled && beat < LeaseSettings::SHORTEST_BEAT {
-            let shortest = show(LeaseSettings::SHORTEST_BEAT);
-            self.problem(var::LEASE_BEAT, &format!("at least {shortest}: each is a write"));
-        }
-        // Tables have whole seconds of it; and one call to a table may take five.
-        if enabled && (length < Duration::from_secs(5) || length.subsec_nanos() > 0) {
+        let mut leases = LeaseSettings::new(self.text(var::LEASE_TABLE).unwrap_or_default());
+        leases.limit = self.number(var::LEASE_LIMIT, 1, u64::MAX).unwrap_or(leases.limit);
+        let modes = [("ledger", LeaseMode::Ledger), ("counter", LeaseMode::Counter)];
+        leases.mode = self.choice(var::LEASE_MODE, &modes).unwrap_or_default();
+        leases.heartbeat = self.positive(var::LEASE_HEARTBEAT, leases.heartbeat);
+        leases.length = self.positive(var::LEASE_LENGTH, leases.length);
+        leases.block = self.number(var::LEASE_BLOCK, 1, LeaseSettings::MAX_BLOCK).unwrap_or(leases.block);
+        // Tables count whole seconds, and so do the operators who compare instances.
+        if enabled && leases.length.subsec_nanos() > 0 {
             self.problem(var::LEASE_LENGTH, "whole seconds, at least 5s");
         }
-        if enabled && length <= beat {
-            if self.raw(var::LEASE_LENGTH).is_some() {
-                self.problem(var::LEASE_LENGTH, &format!("above the beat, which is {}", show(beat)));
-            } else {
-                self.problem(
-                    var::LEASE_BEAT,
-                    &format!("below the length of a lease, which is {}", show(length)),
-                );
-            }
-        }
-        let modes = [("ledger", LeaseMode::Ledger), ("counter", LeaseMode::Counter)];
-        let settings = LeaseSettings {
-            table: self.text(var::LEASE_TABLE).unwrap_or_default(),
-            limit: self.number(var::LEASE_LIMIT, 1, u64::MAX).unwrap_or(10_000),
-            mode: self.choice(var::LEASE_MODE, &modes).unwrap_or_default(),
-            beat,
-            length,
-            block: self.number(var::LEASE_BLOCK, 1, LeaseSettings::LARGEST_BLOCK).unwrap_or(10),
-        };
-        if enabled && settings.table.is_empty() {
+        if enabled && leases.table.is_empty() {
             self.missing(var::LEASE_TABLE, var::LEASE_ENABLED);
         }
-        enabled.then_some(settings)
+        enabled.then_some(leases)
     }
 
     fn rate(&mut self) -> Option<RateSettings> {
         let mut enabled = self.boolean(var::RATE_ENABLED, false);
-        let limit = self.integer(var::RATE_LIMIT).unwrap_or(100);
-        if enabled && limit <= 0 {
-            self.note(var::RATE_LIMIT, "the fleet's limiter is off".to_owned());
-            enabled = false;
+        let mut rate = RateSettings::new(self.text(var::RATE_TABLE).unwrap_or_default());
+        if let Some(limit) = self.integer(var::RATE_LIMIT) {
+            if enabled && limit <= 0 {
+                self.note(var::RATE_LIMIT, "the fleet's limiter is off".to_owned());
+                enabled = false;
+            }
+            rate.per_second = u64::try_from(limit).unwrap_or(0);
         }
+        rate.burst = self.number(var::RATE_BURST, 1, u64::MAX).unwrap_or(rate.burst);
+        rate.max_wait = self.positive(var::RATE_MAX_WAIT, rate.max_wait);
         let modes = [("bucket", RateMode::Bucket), ("window", RateMode::Window)];
-        let settings = RateSettings {
-            table: self.text(var::RATE_TABLE).unwrap_or_default(),
-            per_second: u64::try_from(limit).unwrap_or(0),
-            burst: self.number(var::RATE_BURST, 1, u64::MAX).unwrap_or(1000),
-            max_wait: self.positive(var::RATE_MAX_WAIT, Duration::from_secs(30)),
-            mode: self.choice(var::RATE_MODE, &modes).unwrap_or_default(),
-        };
-        if enabled && settings.table.is_empty() {
+        rate.mode = self.choice(var::RATE_MODE, &modes).unwrap_or_default();
+        if enabled && rate.table.is_empty() {
             self.missing(var::RATE_TABLE, var::RATE_ENABLED);
         }
-        enabled.then_some(settings)
+        enabled.then_some(rate)
     }
 
-    /// Variables with the prefix that mean nothing: most likely a slip of the pen.
-    fn note_strangers(&mut self) {
+    /// Notes variables with the prefix that nothing reads: most likely typos.
+    fn note_unknown(&mut self) {
         let prefix = format!("{}_", self.prefix);
-        let known: Vec<String> = var::variables().map(|variable| variable.full_name(self.prefix)).collect();
-        let strangers: Vec<String> = self
+        let known: Vec<String> = var::all().map(|variable| variable.full_name(self.prefix)).collect();
+        let unknown: Vec<String> = self
             .variables
             .keys()
             .filter(|name| name.starts_with(&prefix) && !known.contains(name))
             .cloned()
             .collect();
-        for name in strangers {
+        for name in unknown {
             let rest = &name[prefix.len()..];
             let remark = if var::NOT_USED.iter().any(|beginning| rest.starts_with(beginning)) {
                 "not used here".to_owned()
@@ -234,7 +213,8 @@ impl Reading<'_> {
     }
 
     fn count(&mut self, variable: Variable, least: u64) -> Option<usize> {
-        self.number(variable, least, MOST as u64).and_then(|number| usize::try_from(number).ok())
+        self.number(variable, least, Config::MAX_OPEN_LIMIT as u64)
+            .and_then(|number| usize::try_from(number).ok())
     }
 
     fn decimal(&mut self, variable: Variable) -> Option<f64> {
@@ -325,16 +305,4 @@ fn program_name() -> String {
     let program = std::env::args_os().next().map(std::path::PathBuf::from);
     let name = program.as_deref().and_then(std::path::Path::file_stem);
     name.map_or_else(|| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// A host in lower case, without a port.
-fn host_of(endpoint: &str) -> String {
-    let host = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
-    let host = host.split('/').next().unwrap_or(host);
-    // One colon is a port; several are an address that has no port, or has it behind a bracket.
-    let host = match host.rsplit_once(':') {
-        Some((name, _)) if !name.contains(':') || name.ends_with(']') => name,
-        _ => host,
-    };
-    host.trim_end_matches('.').to_ascii_lowercase()
 }

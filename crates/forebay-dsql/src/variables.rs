@@ -1,4 +1,4 @@
-//! Every variable, in one table: what it is called, what it is when not set, and what it means.
+//! The environment variables: their names, defaults and meanings, in one table.
 
 /// One variable of the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Variable {
     /// What it sets.
     pub meaning: &'static str,
     /// The setting whose problems are reported under its name.
-    pub(super) setting: &'static str,
+    pub(crate) setting: &'static str,
 }
 
 impl Variable {
@@ -27,7 +27,7 @@ impl Variable {
 
 macro_rules! variables {
     ($($constant:ident $name:literal $kind:literal $default:literal $setting:literal $meaning:literal;)*) => {
-        $(pub(super) const $constant: Variable = Variable {
+        $(pub(crate) const $constant: Variable = Variable {
             name: $name,
             prefixed: true,
             kind: $kind,
@@ -54,9 +54,9 @@ variables! {
         "opens a second, in this process";
     CONNECTION_BURST_LIMIT "CONNECTION_BURST_LIMIT" "number" "100" "burst"
         "opens at once after a quiet time, in this process";
-    STAGGERED_STARTUP "STAGGERED_STARTUP" "boolean" "true" "stagger"
+    STAGGERED_STARTUP "STAGGERED_STARTUP" "boolean" "true" "startup_jitter"
         "wait a random time before the first open";
-    STAGGERED_STARTUP_MAX_DELAY "STAGGERED_STARTUP_MAX_DELAY" "duration" "5s" "stagger"
+    STAGGERED_STARTUP_MAX_DELAY "STAGGERED_STARTUP_MAX_DELAY" "duration" "5s" "startup_jitter"
         "the longest such time";
     RESERVOIR_ENABLED "RESERVOIR_ENABLED" "boolean" "false" "enabled"
         "reservoir mode";
@@ -82,30 +82,30 @@ variables! {
         "count connections across the fleet";
     LEASE_TABLE "DISTRIBUTED_CONN_LEASE_TABLE" "text" "none; required if leases are enabled" "lease_table"
         "the DynamoDB table of the leases";
-    LEASE_LIMIT "DISTRIBUTED_CONN_LIMIT" "number" "10000" "lease_limit"
+    LEASE_LIMIT "DISTRIBUTED_CONN_LIMIT" "number" "10000" "leases.limit"
         "connections the fleet may hold";
     LEASE_MODE "DISTRIBUTED_CONN_LEASE_MODE" "`ledger` or `counter`" "ledger" "lease_mode"
         "how the fleet counts";
-    LEASE_BEAT "DISTRIBUTED_CONN_LEASE_BEAT" "duration" "30s" "lease_beat"
+    LEASE_HEARTBEAT "DISTRIBUTED_CONN_LEASE_BEAT" "duration" "30s" "leases.heartbeat"
         "how often an instance says that it lives; at least 1s";
-    LEASE_LENGTH "DISTRIBUTED_CONN_LEASE_LENGTH" "duration" "120s" "lease_length"
-        "how long it is believed; whole seconds, at least 5s, and above the beat";
-    LEASE_BLOCK "DISTRIBUTED_CONN_LEASE_BLOCK" "number" "10" "lease_block"
+    LEASE_LENGTH "DISTRIBUTED_CONN_LEASE_LENGTH" "duration" "120s" "leases.length"
+        "how long it is believed; whole seconds, at least 5s, and above the heartbeat";
+    LEASE_BLOCK "DISTRIBUTED_CONN_LEASE_BLOCK" "number" "10" "leases.block"
         "slots taken and given back at a time; at most 1000000";
     RATE_ENABLED "DISTRIBUTED_RATE_LIMITER_ENABLED" "boolean" "false" "fleet_rate"
         "share one connect rate across the fleet";
     RATE_TABLE "DISTRIBUTED_RATE_LIMITER_TABLE" "text" "none; required if the limiter is enabled" "rate_table"
         "the DynamoDB table of the limiter";
-    RATE_LIMIT "DISTRIBUTED_RATE_LIMITER_LIMIT" "number" "100" "rate_limit"
+    RATE_LIMIT "DISTRIBUTED_RATE_LIMITER_LIMIT" "number" "100" "rate.per_second"
         "opens a second for the fleet; zero or less: off";
-    RATE_MAX_WAIT "DISTRIBUTED_RATE_LIMITER_MAX_WAIT" "duration" "30s" "rate_max_wait"
+    RATE_MAX_WAIT "DISTRIBUTED_RATE_LIMITER_MAX_WAIT" "duration" "30s" "rate.max_wait"
         "how long an open waits for a permit";
     RATE_MODE "DISTRIBUTED_RATE_LIMITER_MODE" "`bucket` or `window`" "bucket" "rate_mode"
         "how the fleet shares the rate";
-    RATE_BURST "DISTRIBUTED_RATE_LIMITER_BURST" "number" "1000" "rate_burst"
+    RATE_BURST "DISTRIBUTED_RATE_LIMITER_BURST" "number" "1000" "rate.burst"
         "opens at once after a quiet time, for the fleet";
-    AWAY_POLICY "DISTRIBUTED_AWAY_POLICY" "`local`, `closed` or `strict`" "local" "away_policy"
-        "what holds while the shared store is away";
+    OUTAGE_POLICY "DISTRIBUTED_AWAY_POLICY" "`local`, `closed` or `strict`" "local" "outage_policy"
+        "what an instance may do while the shared store does not answer";
     NODE_ID "NODE_ID" "number" "from the ledger" "node_id"
         "number of this process in generated ids, 0 to 1023";
     WARMUP_STAGGER "POOL_WARMUP_STAGGER_DURATION" "duration" "by size" "warmup_stagger"
@@ -116,7 +116,7 @@ variables! {
         "standard mode: connections the keeper opens at a look";
 }
 
-pub(super) const CLUSTER_ENDPOINT: Variable = Variable {
+pub(crate) const CLUSTER_ENDPOINT: Variable = Variable {
     name: "CLUSTER_ENDPOINT",
     prefixed: false,
     kind: "text",
@@ -124,7 +124,7 @@ pub(super) const CLUSTER_ENDPOINT: Variable = Variable {
     meaning: "host of the cluster; also the key of every shared item",
     setting: "endpoint",
 };
-pub(super) const REGION: Variable = Variable {
+pub(crate) const REGION: Variable = Variable {
     name: "REGION",
     prefixed: false,
     kind: "text",
@@ -132,7 +132,7 @@ pub(super) const REGION: Variable = Variable {
     meaning: "region of the cluster",
     setting: "region",
 };
-pub(super) const AWS_REGION: Variable = Variable {
+pub(crate) const AWS_REGION: Variable = Variable {
     name: "AWS_REGION",
     prefixed: false,
     kind: "text",
@@ -142,13 +142,13 @@ pub(super) const AWS_REGION: Variable = Variable {
 };
 
 /// Beginnings of variables of a later version of the original: known, warned about, not used.
-pub(super) const NOT_USED: [&str; 2] = ["TOKEN_BUCKET_", "SLOT_BLOCK_"];
+pub(crate) const NOT_USED: [&str; 2] = ["TOKEN_BUCKET_", "SLOT_BLOCK_"];
 
-/// Beginnings that are ours alone: whatever else begins so is a slip of the pen.
-pub(super) const OURS: [&str; 4] = ["RESERVOIR_", "DISTRIBUTED_", "CONNECTION_", "POOL_"];
+/// Beginnings that are ours alone: any other name that begins so is a typo.
+pub(crate) const OURS: [&str; 4] = ["RESERVOIR_", "DISTRIBUTED_", "CONNECTION_", "POOL_"];
 
 /// Every variable, in the order of the manual.
-pub fn variables() -> impl Iterator<Item = &'static Variable> {
+pub fn all() -> impl Iterator<Item = &'static Variable> {
     const PLAIN: &[Variable] = &[CLUSTER_ENDPOINT, REGION, AWS_REGION];
     PLAIN.iter().chain(PREFIXED)
 }
@@ -156,7 +156,7 @@ pub fn variables() -> impl Iterator<Item = &'static Variable> {
 /// The manual's table of variables, in Markdown, for this prefix.
 #[must_use]
 pub fn manual(prefix: &str) -> String {
-    let rows = variables().map(|variable| {
+    let rows = all().map(|variable| {
         let default = variable.default.replace("MAX_CONNS", &format!("`{prefix}_MAX_CONNS`"));
         let Variable { kind, meaning, .. } = variable;
         format!("| `{}` | {kind} | {default} | {meaning} |\n", variable.full_name(prefix))
