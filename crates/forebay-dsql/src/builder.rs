@@ -174,7 +174,15 @@ impl<C: Connect> Builder<C> {
             );
             let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
             let (mut rng, settings) = (seed.rng(), &options.settings().standard);
-            runtime.sleep_until(runtime.now() + rng.up_to(config.startup_jitter)).await;
+            let delay = rng.up_to(config.startup_jitter);
+            if !delay.is_zero() {
+                let delay = forebay::duration::show(delay);
+                tracing::info!(
+                    delay,
+                    "DSQL pool: start delayed, so that a fleet does not connect all at once"
+                );
+            }
+            runtime.sleep_until(runtime.now() + delay).await;
             let warm_up = WarmUp {
                 reservoir: &reservoir,
                 connector: &connector,

@@ -26,7 +26,7 @@ pub(crate) use {
 
 /// An error of the database, the network or a condition, with its [`Class`]; the source has the whole story.
 ///
-/// Errors of tokio-postgres and sqlx become one with `?`:
+/// Errors of tokio-postgres and sqlx, of options and of starting become one with `?`:
 ///
 /// ```
 /// use forebay_dsql::{Class, Error};
@@ -132,8 +132,11 @@ macro_rules! classified {
 
 classified!(
     std::io::Error,
+    forebay::ConfigError,
+    forebay::StartError,
     forebay::CheckoutError,
     forebay::OpenError,
+    crate::member::JoinError,
     crate::token::TokenError,
     ConditionFailed
 );

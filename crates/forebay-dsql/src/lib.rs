@@ -2,7 +2,7 @@
 //!
 //! What is here needs no AWS SDK: a [`Signer`] makes tokens, and `forebay-aws` has one that does it with the SDK.
 //!
-//! - [`Options`]: which cluster, as whom, and how; from code, a `dsql://` URL or the environment.
+//! - [`Options`]: which cluster, as whom, and how; from code, a `dsql://` or `postgres://` URL or the environment.
 //! - [`TokenCache`]: tokens signed ahead of need, so that a failing token service does not stop new connections.
 //! - [`DsqlPool`]: one handle to a cluster, with connections from a reservoir or from a pool. It is called `Dsql` with
 //!   connections of tokio-postgres, and `SqlxDsql` with those of sqlx.
@@ -67,11 +67,16 @@ pub use settings::{EnvReader, Note, Settings, StandardSettings};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{Sqlx, SqlxConnection};
 pub use timestamp::{TimeOutOfRange, Timestamp};
-pub use token::{Action, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest};
+pub use token::{
+    Action, Cause, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest,
+};
 pub use transaction::{Operation, Stage, Transaction, Transactions};
 pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
 #[cfg(feature = "tokio-postgres")]
 pub use wire::{Shape, Watch};
+
+// What options and pools are set up with.
+pub use forebay::{Config, ConfigError, Lifetime, StartError};
 
 /// The pages that show this crate, so that what they show is compiled and run.
 #[cfg(all(doctest, feature = "tokio-postgres"))]

@@ -23,6 +23,12 @@ impl Variable {
     pub fn full_name(&self, prefix: &str) -> String {
         if self.prefixed { format!("{prefix}_{}", self.name) } else { self.name.to_owned() }
     }
+
+    /// Whether it sets a part of [`Config`](forebay::Config).
+    pub(crate) fn is_of_config(&self) -> bool {
+        let beginnings = ["MAX_CONNS", "CONNECT", "STAGGERED_", "RESERVOIR_"];
+        *self != RESERVOIR_ENABLED && beginnings.iter().any(|beginning| self.name.starts_with(beginning))
+    }
 }
 
 macro_rules! variables {
@@ -61,7 +67,7 @@ variables! {
     RESERVOIR_ENABLED "RESERVOIR_ENABLED" "boolean" "false" "enabled"
         "reservoir mode";
     RESERVOIR_TARGET_READY "RESERVOIR_TARGET_READY" "number" "MAX_CONNS" "target_ready"
-        "connections to keep ready; raised to the low watermark if below it";
+        "connections to keep ready; raised to the low watermark if below it, lowered to MAX_CONNS if above it";
     RESERVOIR_LOW_WATERMARK "RESERVOIR_LOW_WATERMARK" "number" "the smaller of target and MAX_CONNS" "low_watermark"
         "usable connections the first fill waits for; fewer later are worth a warning";
     RESERVOIR_BASE_LIFETIME "RESERVOIR_BASE_LIFETIME" "duration" "11m" "base_lifetime"
@@ -158,8 +164,8 @@ pub fn all() -> impl Iterator<Item = &'static Variable> {
 pub fn manual(prefix: &str) -> String {
     let rows = all().map(|variable| {
         let default = variable.default.replace("MAX_CONNS", &format!("`{prefix}_MAX_CONNS`"));
-        let Variable { kind, meaning, .. } = variable;
-        format!("| `{}` | {kind} | {default} | {meaning} |\n", variable.full_name(prefix))
+        let meaning = variable.meaning.replace("MAX_CONNS", &format!("`{prefix}_MAX_CONNS`"));
+        format!("| `{}` | {} | {default} | {meaning} |\n", variable.full_name(prefix), variable.kind)
     });
     format!("| variable | value | default | meaning |\n|---|---|---|---|\n{}", rows.collect::<String>())
 }

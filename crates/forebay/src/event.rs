@@ -180,6 +180,11 @@ impl fmt::Display for Failure {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// The first open is delayed by a random time: see [`Config::startup_jitter`](crate::Config::startup_jitter).
+    StartDelayed {
+        /// How long.
+        delay: Duration,
+    },
     /// The refill begins.
     Started {
         /// How many connections are to be ready.

@@ -30,6 +30,8 @@ struct Written {
     filled: bool,
     /// Below the low watermark at the last report.
     below: bool,
+    /// Callers who had found the reservoir empty by the last report.
+    empty: u64,
 }
 
 /// Lines that are the same but for their numbers.
@@ -149,6 +151,11 @@ impl Observer for Logs {
             Event::Report { status } => {
                 self.sum_up();
                 self.compare_with_watermark(status);
+                self.compare_with_empty(status);
+            }
+            Event::StartDelayed { delay } => {
+                let delay = show(*delay);
+                info!(target: "forebay", pool, delay, "Reservoir refiller: start delayed, so that a fleet does not connect all at once");
             }
             Event::Started { target_ready, low_watermark, lifetime } => {
                 self.written.lock().lifetime = *lifetime;
@@ -237,6 +244,17 @@ impl Logs {
             warn!(target: "forebay", pool, size, low_watermark, "Reservoir below low watermark");
         } else if !status.closed {
             info!(target: "forebay", pool, size, low_watermark, "Reservoir back above low watermark");
+        }
+    }
+
+    /// One line a second at most, however many callers found nothing.
+    fn compare_with_empty(&self, status: &Status) {
+        let empty = status.counts.empty;
+        let callers = empty.saturating_sub(std::mem::replace(&mut self.written.lock().empty, empty));
+        if callers > 0 {
+            let (pool, size) = (self.pool.as_deref(), status.size());
+            let Status { opening, waiting, max_open, .. } = *status;
+            warn!(target: "forebay", pool, callers, size, opening, waiting, max_open, "Reservoir empty: callers found no connection ready");
         }
     }
 

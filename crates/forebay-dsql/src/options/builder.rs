@@ -137,13 +137,34 @@ impl OptionsBuilder {
         self.variable("DSQL_RESERVOIR_ENABLED", enabled.to_string())
     }
 
-    /// The reservoir's settings, instead of those from variables.
+    /// How many connections callers can have. Default 100. A reservoir has up to 5 % more while it replaces some.
+    /// The same as the variable `DSQL_MAX_CONNS`.
+    pub fn max_connections(self, connections: usize) -> Self {
+        self.variable("DSQL_MAX_CONNS", connections.to_string())
+    }
+
+    /// How long a caller waits for a connection. Default 30 s. The same as the variable
+    /// `DSQL_RESERVOIR_ACQUIRE_TIMEOUT`, in both modes.
+    pub fn acquire_timeout(self, timeout: Duration) -> Self {
+        self.variable("DSQL_RESERVOIR_ACQUIRE_TIMEOUT", forebay::duration::show(timeout))
+    }
+
+    /// How fast this process opens connections: so many a second, and so many at once after a quiet time. Default 10 and
+    /// 100. The same as the variables `DSQL_CONNECTION_RATE_LIMIT` and `DSQL_CONNECTION_BURST_LIMIT`.
+    pub fn connect_rate(self, per_second: f64, burst: u32) -> Self {
+        self.variable("DSQL_CONNECTION_RATE_LIMIT", per_second.to_string())
+            .variable("DSQL_CONNECTION_BURST_LIMIT", burst.to_string())
+    }
+
+    /// All settings of the reservoir. Variables that set one of them are an error then, and so are
+    /// [`max_connections`](Self::max_connections), [`acquire_timeout`](Self::acquire_timeout) and
+    /// [`connect_rate`](Self::connect_rate): they would have no effect.
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);
         self
     }
 
-    /// Sets one of forebay's variables, such as `DSQL_MAX_CONNS`, as an environment would.
+    /// Sets one of the [variables](crate::variables), such as `DSQL_NODE_ID`, as an environment would.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.variables.insert(name.into(), value.into());
         self
@@ -236,7 +257,8 @@ impl OptionsBuilder {
             problem("roots", "no certificate", "PEM with one certificate at least");
         }
 
-        let set = |name| self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+        let set =
+            |name: &str| self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
         let region = set("REGION").or_else(|| set("AWS_REGION")).or_else(|| endpoint::region(&host));
         let region = region.map(str::to_owned);
         if region.is_none() {
@@ -262,6 +284,14 @@ impl OptionsBuilder {
             for name in self.variables.keys() {
                 if let Some(allowed) = not_a_variable(name) {
                     problem("variable", name, &allowed);
+                }
+            }
+        }
+        if self.config.is_some() {
+            let dropped = variables::all().filter(|known| known.is_of_config());
+            for name in dropped.map(|known| known.full_name("DSQL")) {
+                if let Some(value) = set(&name) {
+                    problem(&name, value, "not set: `config` sets all of the reservoir's settings");
                 }
             }
         }

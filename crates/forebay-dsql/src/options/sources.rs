@@ -26,8 +26,12 @@ pub(super) const VARIABLES: [(&str, &str); 9] = [
 
 impl Options {
     /// Reads `dsql://user@host:port/database?key=value&...`. All but the host may be left out. Keys are `region`,
-    /// `address`, `root_file`, `direct_tls`, `application_name`, `pool`, and forebay's variables in lower case without
-    /// `DSQL_`: `max_conns`, `reservoir_enabled`, `token_duration` and so on.
+    /// `address`, `root_file`, `direct_tls`, `application_name`, `pool`, and the [variables](crate::variables) in lower
+    /// case without `DSQL_`: `max_conns`, `reservoir_enabled`, `token_duration` and so on.
+    ///
+    /// `postgres://` and `postgresql://` mean the same, and PostgreSQL's own keys `sslmode`, `sslrootcert`,
+    /// `sslnegotiation` and `hostaddr` are understood. TLS is always used and the server's certificate always checked, as
+    /// with `sslmode=verify-full`. A password is an error: a token takes its place.
     ///
     /// # Errors
     /// Every problem, each with what is allowed.
@@ -41,7 +45,7 @@ impl Options {
     /// # Errors
     /// Every problem, each with its variable and what is allowed.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(process_variables())
+        OptionsBuilder::from_env().build()
     }
 
     /// Reads these variables as an environment: forebay's own, and `CLUSTER_USER` or `PGUSER`, `PGPORT`, `PGDATABASE`,
@@ -61,10 +65,11 @@ impl OptionsBuilder {
     /// As [`Options::from_url`], for a program that sets more in code.
     pub fn from_url(url: &str) -> Self {
         let mut builder = Self { origin: Origin::Url, ..Self::default() };
-        let Some(rest) = url.strip_prefix("dsql://") else {
+        let schemes = ["dsql://", "postgres://", "postgresql://"];
+        let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
             // What the rest of it would mean is anybody's guess.
             builder.unread = true;
-            return builder.with_problem("URL", scheme(url), "one that begins with dsql://");
+            return builder.with_problem("URL", scheme(url), "one that begins with dsql:// or postgres://");
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -110,9 +115,15 @@ impl OptionsBuilder {
     fn key(mut self, key: &str, value: String) -> Self {
         match key {
             "region" => return self.region(value),
-            "address" => self.address = Some(value),
-            "root_file" => self.root_file = Some(value.into()),
-            "direct_tls" => self.direct_tls = Some(value),
+            "address" | "hostaddr" => self.address = Some(value),
+            // PostgreSQL's word for the authorities that are trusted anyway.
+            "sslrootcert" if value == "system" => {}
+            "root_file" | "sslrootcert" => self.root_file = Some(value.into()),
+            "direct_tls" | "sslnegotiation" => self.direct_tls = Some(value),
+            "sslmode" if ["prefer", "require", "verify-ca", "verify-full"].contains(&value.as_str()) => {}
+            "sslmode" => {
+                return self.with_problem("sslmode", &value, "require or verify-full: TLS is always used");
+            }
             "application_name" => self.application_name = Some(value),
             "pool" => self.pool = Some(value),
             _ => {
@@ -124,6 +135,18 @@ impl OptionsBuilder {
             }
         }
         self
+    }
+
+    /// As [`Options::from_env`], for a program that sets more in code.
+    ///
+    /// ```no_run
+    /// use forebay_dsql::OptionsBuilder;
+    ///
+    /// let options = OptionsBuilder::from_env().pool("reports").max_connections(5).build()?;
+    /// # Ok::<(), forebay_dsql::Error>(())
+    /// ```
+    pub fn from_env() -> Self {
+        Self::from_variables(process_variables())
     }
 
     /// As [`Options::from_variables`], for a program that sets more in code.

@@ -66,8 +66,12 @@ impl Reading<'_> {
         }
         if let Some(target) = target {
             config = config.target_ready(target);
+            let max_open = config.max_open;
             if let Some(mark) = mark.filter(|mark| *mark > target) {
                 self.note(var::RESERVOIR_TARGET_READY, format!("raised to {mark}, the low watermark"));
+            } else if target > max_open {
+                let most = var::MAX_CONNS.full_name(self.prefix);
+                self.note(var::RESERVOIR_TARGET_READY, format!("lowered to {max_open}, which is {most}"));
             }
         }
         let defaults = Lifetime::default();

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use forebay::{Config, ConfigError, Lifetime};
-use forebay_dsql::{Action, Node, Options, Roots};
+use forebay_dsql::{
+    Action, Class, Config, ConfigError, Error, JoinError, Lifetime, Node, Options, OptionsBuilder, Roots,
+    StartError, variables,
+};
 use proptest::prelude::*;
 
 const HOST: &str = "abc.dsql.us-east-1.on.aws";
@@ -77,6 +79,87 @@ fn code_url_and_environment_say_the_same() {
 }
 
 #[test]
+fn urls_of_postgresql_mean_the_same() {
+    let ours = format!("dsql://app@{HOST}:5433/postgres?direct_tls=true&address=127.0.0.1&max_conns=5");
+    let ours = Options::from_url(&ours).unwrap();
+    for scheme in ["postgres", "postgresql"] {
+        let theirs = format!(
+            "{scheme}://app@{HOST}:5433/postgres?sslmode=require&sslrootcert=system&sslnegotiation=direct\
+             &hostaddr=127.0.0.1&max_conns=5"
+        );
+        assert_eq!(Options::from_url(&theirs).unwrap(), ours);
+    }
+    let pem = Options::from_url(&format!("postgres://{HOST}?sslrootcert=tests%2Fit%2Froot.pem")).unwrap();
+    assert!(matches!(pem.roots(), Roots::Pem(_)));
+    let error = Options::from_url(&format!("postgres://{HOST}?sslmode=disable")).unwrap_err();
+    assert_eq!(settings(&error), ["sslmode"]);
+    assert!(error.to_string().contains("TLS is always used"), "{error}");
+}
+
+#[test]
+fn what_is_set_often_has_a_typed_method() {
+    let options = Options::builder(HOST)
+        .max_connections(5)
+        .acquire_timeout(Duration::from_millis(1500))
+        .connect_rate(2.5, 7)
+        .build()
+        .unwrap();
+    let expected = Config::default()
+        .max_open(5)
+        .acquire_timeout(Duration::from_millis(1500))
+        .rate(2.5, 7)
+        .server_limit(Duration::from_secs(3600));
+    assert_eq!(options.config(), &expected);
+    let error = Options::builder(HOST).max_connections(0).connect_rate(f64::NAN, 0).build().unwrap_err();
+    let named = ["DSQL_MAX_CONNS", "DSQL_CONNECTION_RATE_LIMIT", "DSQL_CONNECTION_BURST_LIMIT"];
+    assert_eq!(settings(&error), named);
+}
+
+#[test]
+fn variables_that_settings_in_code_would_drop_are_a_problem() {
+    let default = Options::builder(HOST).build().unwrap();
+    for variable in variables::all() {
+        let name = variable.full_name("DSQL");
+        let value = match variable.kind {
+            "boolean" => "false",
+            "duration" => "9m",
+            _ => "9",
+        };
+        let alone = Options::builder(HOST).variable(&name, value).build();
+        let has_effect = alone.is_ok_and(|options| options.config() != default.config());
+        let built = Options::builder(HOST).config(Config::default()).variable(&name, value).build();
+        let told = built.err().map(|error| error.to_string()).unwrap_or_default();
+        let dropped = told.contains(&format!("{name} is \"{value}\", but must be not set: `config`"));
+        assert_eq!(dropped, has_effect, "{name}: {told}");
+    }
+    let options =
+        Options::builder(HOST).config(Config::default()).reservoir(true).variable("DSQL_MAX_CONNS", " ");
+    assert!(
+        options.build().unwrap().reservoir_enabled(),
+        "the mode is not one of them, and nothing is nothing"
+    );
+    let error = OptionsBuilder::from_variables([("CLUSTER_ENDPOINT", HOST), ("DSQL_MAX_CONNS", "5")]);
+    assert_eq!(settings(&error.config(Config::default()).build().unwrap_err()), ["DSQL_MAX_CONNS"]);
+}
+
+#[test]
+fn errors_of_options_and_of_starting_become_ours() {
+    fn options() -> Result<Options, Error> {
+        Ok(Options::builder("not a host").region("r").build()?)
+    }
+    let error = options().unwrap_err();
+    assert_eq!(error.class(), Class::Permanent);
+    assert!(error.to_string().contains("must be the name of a cluster"), "{error}");
+    let error = Error::from(StartError::Config(options_error()));
+    assert_eq!(error.class(), Class::Permanent);
+    assert_eq!(Error::from(JoinError::Config(options_error())).class(), Class::Permanent);
+}
+
+fn options_error() -> ConfigError {
+    Options::builder("").build().unwrap_err()
+}
+
+#[test]
 fn all_problems_come_at_once_each_with_its_remedy() {
     let error = Options::from_variables([
         ("CLUSTER_ENDPOINT", "not a host"),
@@ -120,8 +203,13 @@ fn a_missing_endpoint_and_a_missing_region_are_told_together() {
 
 #[test]
 fn a_wrong_url_is_explained_and_its_password_not_repeated() {
-    let error = Options::from_url("postgres://admin:hunter2@h.example/").unwrap_err();
+    let error = Options::from_url("mysql://admin:hunter2@h.example/").unwrap_err();
     assert_eq!(settings(&error), ["URL"], "what it lacks is not known");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
+    assert!(error.to_string().contains("begins with dsql:// or postgres://"), "{error}");
+    let error = Options::from_url(&format!("postgres://admin:hunter2@{HOST}/postgres")).unwrap_err();
+    assert_eq!(settings(&error), ["URL"]);
+    assert!(error.to_string().contains("a token takes its place"), "{error}");
     assert!(!error.to_string().contains("hunter2"), "{error}");
     let error = Options::from_url(&format!("dsql://admin:hunter2@{HOST}?max_cons=5&region=")).unwrap_err();
     let text = error.to_string();

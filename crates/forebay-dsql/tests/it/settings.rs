@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use forebay::memory::Memory;
+use forebay::rt::VirtualTime;
 use forebay::{Config, Fill, Lifetime};
-use forebay_dsql::{EnvReader, Note, Settings, variables};
+use forebay_dsql::{Builder, EnvReader, Note, Options, PoolMode, Settings, variables};
 use forebay_fleet::{LeaseMode, RateMode, StoreOutagePolicy};
 
 use crate::pools::logs::Lines;
@@ -251,6 +253,31 @@ fn repairs_are_made_and_told() {
         ]
     );
     assert_eq!(read(&[("DSQL_RESERVOIR_BASE_LIFETIME", "0")]).config, read(&[]).config);
+}
+
+/// As the manual says: the reservoir keeps as many ready as there may be.
+#[test]
+fn a_target_above_what_may_be_open_is_lowered_with_a_note() {
+    let settings = read(&[("DSQL_MAX_CONNS", "20"), ("DSQL_RESERVOIR_TARGET_READY", "50")]);
+    let notes: Vec<String> = settings.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(notes, ["DSQL_RESERVOIR_TARGET_READY is \"50\": lowered to 20, which is DSQL_MAX_CONNS"]);
+    assert!(read(&[("DSQL_MAX_CONNS", "20"), ("DSQL_RESERVOIR_TARGET_READY", "20")]).notes.is_empty());
+}
+
+/// Without a table, a token service and a server: what is not enabled needs none of them.
+#[test]
+fn reservoir_mode_is_switched_on_by_its_variable_alone() {
+    for (variable, mode) in
+        [(None, PoolMode::Standard), (Some("false"), PoolMode::Standard), (Some("true"), PoolMode::Reservoir)]
+    {
+        let variables = variable.map(|value| ("DSQL_RESERVOIR_ENABLED", value)).into_iter();
+        let host = [("CLUSTER_ENDPOINT", "abc.dsql.us-east-1.on.aws"), ("DSQL_MAX_CONNS", "3")];
+        let options = Options::from_variables(variables.chain(host)).unwrap();
+        let time = VirtualTime::new();
+        let builder = Builder::over(Memory::new(time.clone()), options).runtime(time.clone());
+        let pool = time.run(builder.connect()).unwrap();
+        assert_eq!((pool.status().mode, pool.status().open), (mode, 3), "{variable:?}");
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     let startup_jitter = core.config.lock().startup_jitter;
     let delay = core.seed.fork("stagger").rng().up_to(startup_jitter);
     if !delay.is_zero() {
+        core.observe(&Event::StartDelayed { delay });
         race::first(core.closed(), core.runtime.sleep_until(core.runtime.now() + delay)).await;
     }
     let (status, lifetime) = (core.status(), core.config.lock().lifetime);

@@ -157,6 +157,46 @@ fn failures_are_told_by_what_failed() {
 }
 
 #[test]
+fn callers_who_find_it_empty_are_counted_in_one_warning_a_second() {
+    let lines = run(config(3).acquire_timeout(millis(100)), |world, reservoir| {
+        world.server.on_open(Answer::Fail(Failure::Throttled));
+        world.server.kill_all();
+        world.time.settle();
+        for _ in 0..5 {
+            world.time.run(reservoir.checkout()).unwrap_err();
+        }
+        world.time.advance(seconds(5));
+        world.time.run(reservoir.checkout()).unwrap_err();
+    });
+    let empty = lines.with("WARN Reservoir empty: callers found no connection ready");
+    assert_eq!(empty.len(), 2, "{empty:?}");
+    assert!(empty[0].contains(" callers=5 size=0 ") && empty[0].ends_with(" max_open=3"), "{empty:?}");
+    assert!(empty[1].contains(" callers=1 size=0 "), "{empty:?}");
+}
+
+#[test]
+fn callers_who_wait_because_all_are_in_use_are_no_warning() {
+    let lines = run(config(1).acquire_timeout(millis(100)), |world, reservoir| {
+        let _guard = reservoir.try_checkout().unwrap();
+        world.time.run(reservoir.checkout()).unwrap_err();
+        world.time.advance(seconds(2));
+    });
+    assert_eq!(lines.with("WARN"), Vec::<String>::new());
+}
+
+#[test]
+fn a_delayed_start_says_how_long_and_why() {
+    let lines = run(config(1).startup_jitter(seconds(5)), |_, _| ());
+    let delayed = lines.with("INFO Reservoir refiller: start delayed");
+    assert_eq!(delayed.len(), 1, "{delayed:?}");
+    assert!(delayed[0].contains("so that a fleet does not connect all at once delay=\""), "{delayed:?}");
+    assert_eq!(
+        run(config(1), |_, _| ()).with("INFO Reservoir refiller: start delayed"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
 fn a_storm_is_summed_up() {
     let lines = run(config(1000).unlimited_lifetime(), |world, _| {
         world.server.on_open(Answer::Fail(Failure::Throttled));
