@@ -8,10 +8,10 @@ use forebay::rt::{self, NoRuntime, Runtime};
 use forebay::{Config, ConfigError, LocalLimit, Problem, Seed};
 use forebay_fleet::{Fleet, FleetSettings, FleetStatus, Tables, Wiring};
 
-use crate::builder::Builder;
-use crate::client::{Client, ConnectorParts};
+use crate::driver::{ConnectorParts, Driver};
 use crate::id::{Ids, Node};
 use crate::options::Options;
+use crate::pool::Builder;
 use crate::token::{Signer, TokenCache};
 
 /// One process among those that use a cluster. All its pools to that cluster share what this holds: the cache of tokens, the
@@ -89,7 +89,7 @@ impl Member {
 
     /// Starts to describe a pool of this member, in the mode that `options` ask for. They may differ from those it joined with in
     /// everything but the host; each pool needs a name of its own (`pool`) for its metrics.
-    pub fn pool<C: Client>(&self, options: Options) -> Builder<C> {
+    pub fn pool<C: Driver>(&self, options: Options) -> Builder<C> {
         let (host, tokens) = (self.0.host.clone(), self.0.tokens.clone());
         let builder = Builder::of_member(options, self.0.wiring.clone(), move |options, runtime| {
             if options.host() != host {

@@ -25,11 +25,11 @@ use sqlx::postgres::{
 use sqlx::{Connection, Executor, Row};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Conflict, Error, is_failed_transaction, is_unprepared};
-use crate::options::Roots;
-use crate::session::Session;
+use crate::driver::{self, ConnectorParts};
+use crate::error::{Conflict, Error, ErrorKind, is_failed_transaction, is_unprepared};
+use crate::options::RootCertificates;
 use crate::token::Token;
+use crate::transaction::Session;
 
 /// Opens connections of sqlx to a cluster, with tokens from a cache.
 pub struct Sqlx {
@@ -54,7 +54,7 @@ impl Sqlx {
     }
 }
 
-impl client::Client for Sqlx {
+impl driver::Driver for Sqlx {
     const CHECK_AFTER: Option<Duration> = Some(Duration::from_secs(30));
 
     fn new(parts: ConnectorParts) -> Result<Self, ConfigError> {
@@ -82,8 +82,8 @@ impl client::Client for Sqlx {
             .ssl_mode(PgSslMode::VerifyFull);
         // Also if there are none to add: otherwise sqlx adds those that PGSSLROOTCERT names.
         let roots = match options.roots() {
-            Roots::Pem(pem) => pem.to_vec(),
-            Roots::Public => Vec::new(),
+            RootCertificates::Pem(pem) => pem.to_vec(),
+            RootCertificates::Public => Vec::new(),
         };
         connect = connect.ssl_root_cert_from_pem(roots);
         Ok(Self { options: connect, parts })
@@ -121,7 +121,7 @@ impl Connect for Sqlx {
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
         match connection.make_clean().await {
             // The schema has changed, which every open connection meets once.
-            Err(error) if matches!(error.class(), Class::Conflict(_)) => {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict(_)) => {
                 connection.stale = true;
                 connection.make_clean().await?;
             }
@@ -214,7 +214,7 @@ impl SqlxConnection {
             Ok(_) => {}
             // An older cluster knows no RESET ALL. After a transaction of `run` that is as good as it gets, or it would be a
             // connection for each; otherwise it is closed: it may know SET, and nobody shall find what another has set.
-            Err(error) if !unknown && Class::of(&error) == Class::Unsupported => {}
+            Err(error) if !unknown && ErrorKind::of(&error) == ErrorKind::Unsupported => {}
             Err(error) => return Err(error.into()),
         }
         if unknown {
@@ -295,7 +295,7 @@ impl Session for SqlxConnection {
         self.commit_was_sent = false;
         self.state = State::Unknown;
         if PgTransactionManager::get_transaction_depth(&self.connection) != 1 {
-            return Err(client::ended_by_body());
+            return Err(driver::ended_by_body());
         }
         // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx does not tell. In a
         // failed transaction this fails; it is what sqlx's silence costs.
@@ -305,7 +305,7 @@ impl Session for SqlxConnection {
             }
             // As COMMIT would have. If that fails as well, the connection is gone; what counts is why the first did.
             drop(self.rollback().await);
-            return Err(client::rolled_back(None));
+            return Err(driver::rolled_back(None));
         }
         self.commit_was_sent = true;
         match PgTransactionManager::commit(&mut self.connection).await {
@@ -316,12 +316,12 @@ impl Session for SqlxConnection {
             // The server refused, and the session goes on.
             Err(error) if said(&error) == Some(PgSeverity::Error) => {
                 let error = Error::from(error);
-                self.stale |= error.class() == SCHEMA;
+                self.stale |= error.kind() == SCHEMA;
                 Err(error)
             }
             Err(error) => {
                 self.broken = true;
-                Err(Error::new(Class::CommitUnknown, error))
+                Err(Error::new(ErrorKind::CommitUnknown, error))
             }
         }
     }
@@ -330,11 +330,11 @@ impl Session for SqlxConnection {
         self.commit_was_sent
     }
 
-    fn judge(&mut self, error: &(dyn StdError + 'static)) -> Class {
+    fn classify(&mut self, error: &(dyn StdError + 'static)) -> ErrorKind {
         // The names of statements are sqlx's own: it is the cache that is wrong, and not the body.
-        let class = if is_unprepared(error) { SCHEMA } else { Class::of(error) };
-        self.stale |= class == SCHEMA;
-        class
+        let kind = if is_unprepared(error) { SCHEMA } else { ErrorKind::of(error) };
+        self.stale |= kind == SCHEMA;
+        kind
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
@@ -350,7 +350,7 @@ impl Session for SqlxConnection {
     }
 }
 
-const SCHEMA: Class = Class::Conflict(Conflict::Schema);
+const SCHEMA: ErrorKind = ErrorKind::Conflict(Conflict::Schema);
 
 /// How bad it is, if the server said it.
 fn said(error: &sqlx::Error) -> Option<PgSeverity> {
@@ -367,6 +367,6 @@ struct OutOfStep;
 impl From<OutOfStep> for Error {
     fn from(out: OutOfStep) -> Self {
         // Nothing was committed, and another connection is in step.
-        Self::new(Class::Disconnected, out)
+        Self::new(ErrorKind::Disconnected, out)
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, EngineKind, Fault, Limits, Rules, Speed, TokenClock};
 use forebay_dsql::{
-    Client, DsqlPool, Options, OptionsBuilder, Roots, SignFuture, Signed, Signer, Token, TokenError,
-    TokenRequest,
+    Driver, DsqlPool, Options, OptionsBuilder, RootCertificates, SignFuture, Signed, Signer, Token,
+    TokenError, TokenRequest,
 };
 
 /// Longer than anything here takes: a test that waits this long has failed.
@@ -46,14 +46,14 @@ pub(crate) fn options(cluster: &Cluster, connections: usize) -> OptionsBuilder {
     Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
-        .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()))
+        .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
         .variable("DSQL_MAX_CONNS", connections.to_string())
         .variable("DSQL_STAGGERED_STARTUP", "false")
         .variable("DSQL_CONNECTION_RATE_LIMIT", "1000")
 }
 
 /// A pool of `cluster`, in reservoir mode or not.
-pub(crate) async fn pool<C: Client>(
+pub(crate) async fn pool<C: Driver>(
     cluster: &Arc<Cluster>,
     connections: usize,
     reservoir: bool,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use dsql_local::{Cluster, EngineKind, Limits};
 use forebay::{Connect, ConnectionMonitor};
 use forebay_dsql::{
-    Class, Client, Conflict, ConnectorParts, Dsql, Error, Postgres, Sqlx, SqlxDsql, TokenCache,
+    Conflict, ConnectorParts, Driver, Dsql, Error, ErrorKind, Postgres, Sqlx, SqlxDsql, TokenCache,
 };
 use sqlx::Executor;
 
 use super::cluster::{Keys, PATIENCE, fault, options, pool, start, start_over};
 
-async fn opened<C: Client>(cluster: &Arc<Cluster>) -> (C, C::Connection) {
+async fn opened<C: Driver>(cluster: &Arc<Cluster>) -> (C, C::Connection) {
     let runtime = forebay::rt::TokioRuntime::current().unwrap();
     let tokens = TokenCache::new(Keys::of(cluster), runtime.clone(), "test");
     let parts = ConnectorParts::new(options(cluster, 1).build().unwrap(), tokens, Arc::new(runtime));
@@ -93,5 +93,5 @@ async fn a_statement_with_other_columns_is_a_conflict() {
     lent.query(&statement, &[]).await.unwrap();
     lent.batch_execute("ALTER TABLE t ADD COLUMN b bigint").await.unwrap();
     let error = Error::from(lent.query(&statement, &[]).await.unwrap_err());
-    assert_eq!(error.class(), Class::Conflict(Conflict::Schema), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Conflict(Conflict::Schema), "{error}");
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use dsql_local::{EngineKind, Limits};
-use forebay_dsql::{Class, Dsql, Error, Session, SqlxDsql};
+use forebay_dsql::{Dsql, Error, ErrorKind, Session, SqlxDsql};
 use sqlx::{Executor, Row};
 
 use super::cluster::{PATIENCE, fault, pool, start_over};
@@ -54,14 +54,14 @@ async fn a_copy_that_was_given_up_reaches_nobody_else() {
                 })
                 .await;
             // What the given-up COPY answers may be heard as an error of the transaction, or not be heard.
-            assert!(outcome.is_ok() || outcome.unwrap_err().class() != Class::CommitUnknown);
+            assert!(outcome.is_ok() || outcome.unwrap_err().kind() != ErrorKind::CommitUnknown);
             everybody_gets_his_own_answers(&pool).await;
             // Of a body that failed after it, too: its ROLLBACK hears another statement's answer.
             let outcome = pool.run("copy", async |mut tx| {
                 give_up(tx.pg().copy_in_raw("COPY nosuch FROM STDIN")).await;
-                Err::<(), _>(Error::new(Class::ConditionFailed, "as planned"))
+                Err::<(), _>(Error::new(ErrorKind::ConditionFailed, "as planned"))
             });
-            assert_eq!(outcome.await.unwrap_err().class(), Class::ConditionFailed);
+            assert_eq!(outcome.await.unwrap_err().kind(), ErrorKind::ConditionFailed);
             everybody_gets_his_own_answers(&pool).await;
         }
     }
@@ -153,9 +153,9 @@ async fn a_statement_that_failed_unheard_costs_no_connection() {
     everybody_gets_his_own_answers(&pool).await;
     let failed = pool.run("fails", async |mut tx| {
         give_up(tx.pg().execute("SELECT no_such_column")).await;
-        Err::<(), _>(Error::new(Class::ConditionFailed, "as planned"))
+        Err::<(), _>(Error::new(ErrorKind::ConditionFailed, "as planned"))
     });
-    assert_eq!(failed.await.unwrap_err().class(), Class::ConditionFailed);
+    assert_eq!(failed.await.unwrap_err().kind(), ErrorKind::ConditionFailed);
     everybody_gets_his_own_answers(&pool).await;
     assert_eq!(cluster.counters().accepted, 1);
 }

@@ -16,7 +16,7 @@ mod opening;
 pub(crate) use opening::{ended_by_body, rolled_back};
 
 /// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: `Postgres` or `Sqlx`.
-pub trait Client: Connect + Sized {
+pub trait Driver: Connect + Sized {
     /// After how long an idle connection is checked, unless the settings say: for clients that do not notice by
     /// themselves when one dies.
     const CHECK_AFTER: Option<Duration> = None;

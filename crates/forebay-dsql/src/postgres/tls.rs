@@ -11,11 +11,11 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-use crate::options::{Options, Roots};
+use crate::options::{Options, RootCertificates};
 
-mod watched;
+mod tracked;
 
-pub(crate) use watched::WatchedTls;
+pub(crate) use tracked::TrackedTls;
 
 /// How connections of one cluster are secured. Made once; clones share it, and its cache of sessions.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl Tls {
         };
         let mut roots = RootCertStore::empty();
         match options.roots() {
-            Roots::Pem(pem) => {
+            RootCertificates::Pem(pem) => {
                 for certificate in CertificateDer::pem_slice_iter(pem) {
                     let added = certificate
                         .map_err(|error| error.to_string())
@@ -43,7 +43,7 @@ impl Tls {
                     })?;
                 }
             }
-            Roots::Public => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            RootCertificates::Public => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         }
         let name = ServerName::try_from(options.host().to_owned())
             .map_err(|_| problem("CLUSTER_ENDPOINT", options.host(), "a host name".to_owned()))?;

@@ -1,7 +1,7 @@
-//! Watches the frames of a PostgreSQL connection, so that its shape is known without asking.
+//! Watches the frames of a PostgreSQL connection, so that its state is known without asking.
 //!
-//! Drivers keep to themselves whether a transaction is open, a request unanswered or a setting changed. A [`Watched`]
-//! stream sits between driver and TLS, counts the frames that pass in both directions, and keeps a [`Watch`] up to
+//! Drivers keep to themselves whether a transaction is open, a request unanswered or a setting changed. A [`TrackedStream`]
+//! stream sits between driver and TLS, counts the frames that pass in both directions, and keeps a [`StateTracker`] up to
 //! date. It copies no frame, buffers nothing and allocates nothing.
 
 use std::fmt;
@@ -15,25 +15,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
 mod awaited;
-mod driver;
+mod driver_task;
 mod failure;
 mod frames;
-mod ledger;
+mod protocol_state;
 #[cfg(test)]
 mod tests;
 mod verb;
 
 use awaited::Awaited;
-pub(crate) use driver::{Driver, Leash};
+pub(crate) use driver_task::{AbortOnDrop, DriverTask};
 use failure::Failure;
 use frames::{Frames, Garbage};
-use ledger::Ledger;
+use protocol_state::ProtocolState;
 
-use crate::error::Class;
+use crate::error::ErrorKind;
 
-/// What shape a connection is in.
+/// What state a connection is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum ConnectionState {
     /// As good as new.
     Clean,
     /// A request is unanswered, such as that of a future which was dropped. What it does to the connection remains to
@@ -47,11 +47,11 @@ pub enum Shape {
     Broken,
 }
 
-/// The shape of one connection, kept up to date by the task that moves its bytes, and to be read from anywhere.
+/// The state of one connection, kept up to date by the task that moves its bytes, and to be read from anywhere.
 #[derive(Default)]
-pub struct Watch {
-    /// Bits of the books, such as [`UNANSWERED`]. Only the driver's task writes them.
-    books: AtomicU8,
+pub struct StateTracker {
+    /// Bits of the flags, such as [`UNANSWERED`]. Only the driver's task writes them.
+    flags: AtomicU8,
     altered: AtomicBool,
     broken: AtomicBool,
     /// Nobody holds the connection any more: the driver shall end.
@@ -92,24 +92,24 @@ const AT_WORK: u8 = 1;
 /// It was given something to do and has not looked at it yet.
 const CALLED: u8 = 2;
 
-impl Watch {
-    /// What shape the connection is in. Two looks at memory.
+impl StateTracker {
+    /// What state the connection is in. Two looks at memory.
     #[must_use]
-    pub fn shape(&self) -> Shape {
+    pub fn state(&self) -> ConnectionState {
         if self.is_broken() {
-            return Shape::Broken;
+            return ConnectionState::Broken;
         }
-        // The order matters: a driver at rest has entered in the books all that it was told to do.
+        // The order matters: a driver at rest has entered in the flags all that it was told to do.
         let at_rest = self.activity.load(Ordering::SeqCst) == AT_REST;
-        let books = self.books.load(Ordering::Acquire);
-        if !at_rest || books & (UNANSWERED | UNDELIVERED) != 0 {
-            Shape::Unanswered
-        } else if books & IN_TRANSACTION != 0 {
-            Shape::InTransaction
+        let flags = self.flags.load(Ordering::Acquire);
+        if !at_rest || flags & (UNANSWERED | UNDELIVERED) != 0 {
+            ConnectionState::Unanswered
+        } else if flags & IN_TRANSACTION != 0 {
+            ConnectionState::InTransaction
         } else if self.altered.load(Ordering::Acquire) {
-            Shape::Altered
+            ConnectionState::Altered
         } else {
-            Shape::Clean
+            ConnectionState::Clean
         }
     }
 
@@ -123,7 +123,7 @@ impl Watch {
     /// is for ever if nobody reads the rows of a stream. A broken connection has nothing to pass on.
     pub(crate) fn is_delivered(&self) -> bool {
         let at_rest = self.activity.load(Ordering::SeqCst) == AT_REST;
-        self.is_broken() || (at_rest && self.books.load(Ordering::Acquire) & UNDELIVERED == 0)
+        self.is_broken() || (at_rest && self.flags.load(Ordering::Acquire) & UNDELIVERED == 0)
     }
 
     /// Waits until it is so. Cancel safe.
@@ -136,7 +136,7 @@ impl Watch {
     /// one among other statements of a text.
     #[must_use]
     pub fn is_committing(&self) -> bool {
-        self.books.load(Ordering::Acquire) & COMMITTING != 0
+        self.flags.load(Ordering::Acquire) & COMMITTING != 0
     }
 
     /// How many requests were sent, whole, that may commit. A driver that has ended sends no more.
@@ -147,7 +147,7 @@ impl Watch {
     /// Whether the server answered the last COMMIT by rolling back: a statement of the transaction had failed.
     #[must_use]
     pub fn is_rolled_back(&self) -> bool {
-        self.books.load(Ordering::Acquire) & ROLLED_BACK != 0
+        self.flags.load(Ordering::Acquire) & ROLLED_BACK != 0
     }
 
     /// A transaction is about to begin, and whoever begins it will commit it.
@@ -168,14 +168,14 @@ impl Watch {
 
     /// Whether no transaction was open when the last COMMIT was carried out.
     pub(crate) fn committed_nothing(&self) -> bool {
-        self.books.load(Ordering::Acquire) & COMMITTED_NOTHING != 0
+        self.flags.load(Ordering::Acquire) & COMMITTED_NOTHING != 0
     }
 
     /// The conflict that failed the last transaction, if it was one: those who overlook an error hear only that the
     /// transaction is aborted.
-    pub(crate) fn conflict(&self) -> Option<Class> {
-        let class = Failure::from_bits(self.failure.load(Ordering::Acquire))?.class();
-        matches!(class, Class::Conflict(_)).then_some(class)
+    pub(crate) fn conflict(&self) -> Option<ErrorKind> {
+        let kind = Failure::from_bits(self.failure.load(Ordering::Acquire))?.kind();
+        matches!(kind, ErrorKind::Conflict(_)).then_some(kind)
     }
 
     /// The SQLSTATE with which the server ended the session, if it gave one.
@@ -190,8 +190,8 @@ impl Watch {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub async fn answered(&self) -> Shape {
-        self.until(|| Some(self.shape()).filter(|shape| *shape != Shape::Unanswered)).await
+    pub async fn answered(&self) -> ConnectionState {
+        self.until(|| Some(self.state()).filter(|state| *state != ConnectionState::Unanswered)).await
     }
 
     /// Waits until the socket is closed. Cancel safe.
@@ -239,74 +239,74 @@ impl Watch {
         self.changed.notify_waiters();
     }
 
-    fn publish(&self, ledger: &mut Ledger) {
+    fn publish(&self, protocol: &mut ProtocolState) {
         let bit = |holds: bool, bit: u8| if holds { bit } else { 0 };
-        let books = bit(ledger.is_unanswered(), UNANSWERED)
-            | bit(ledger.committed_nothing, COMMITTED_NOTHING)
-            | bit(ledger.is_committing(), COMMITTING)
-            | bit(ledger.is_rolled_back(), ROLLED_BACK)
-            | bit(ledger.is_in_transaction(), IN_TRANSACTION)
-            | bit(ledger.undelivered, UNDELIVERED);
-        if std::mem::take(&mut ledger.altered) {
+        let flags = bit(protocol.is_unanswered(), UNANSWERED)
+            | bit(protocol.committed_nothing, COMMITTED_NOTHING)
+            | bit(protocol.is_committing(), COMMITTING)
+            | bit(protocol.is_rolled_back(), ROLLED_BACK)
+            | bit(protocol.is_in_transaction(), IN_TRANSACTION)
+            | bit(protocol.undelivered, UNDELIVERED);
+        if std::mem::take(&mut protocol.altered) {
             self.altered.store(true, Ordering::Release);
         }
-        if let Some([a, b, c, d, e]) = ledger.fatal {
+        if let Some([a, b, c, d, e]) = protocol.fatal {
             self.fatal.store(u64::from_be_bytes([0, 0, 0, a, b, c, d, e]), Ordering::Release);
         }
-        self.commits.store(ledger.commits, Ordering::Release);
-        self.committed.store(ledger.committed, Ordering::Release);
-        self.begun.store(ledger.begun, Ordering::Release);
-        self.failure.store(ledger.failure.map_or(0, Failure::bits), Ordering::Release);
-        self.books.store(books, Ordering::Release);
-        if ledger.over || ledger.fatal.is_some() {
+        self.commits.store(protocol.commits, Ordering::Release);
+        self.committed.store(protocol.committed, Ordering::Release);
+        self.begun.store(protocol.begun, Ordering::Release);
+        self.failure.store(protocol.failure.map_or(0, Failure::bits), Ordering::Release);
+        self.flags.store(flags, Ordering::Release);
+        if protocol.over || protocol.fatal.is_some() {
             self.set_broken();
         }
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for StateTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watch").field(&self.shape()).finish()
+        f.debug_tuple("StateTracker").field(&self.state()).finish()
     }
 }
 
 /// A stream whose frames are watched.
-pub(crate) struct Watched<S> {
+pub(crate) struct TrackedStream<S> {
     stream: S,
     sent: Frames,
     received: Frames,
-    ledger: Ledger,
-    watch: Arc<Watch>,
+    protocol: ProtocolState,
+    tracker: Arc<StateTracker>,
 }
 
-impl<S> Watched<S> {
+impl<S> TrackedStream<S> {
     /// Watches `stream`, on which a start-up message is the first to be sent.
-    pub(crate) fn new(stream: S, watch: Arc<Watch>) -> Self {
-        watch.books.store(UNANSWERED, Ordering::Release);
+    pub(crate) fn new(stream: S, tracker: Arc<StateTracker>) -> Self {
+        tracker.flags.store(UNANSWERED, Ordering::Release);
         let (sent, received) = (Frames::of_client(), Frames::of_server());
-        Self { stream, sent, received, ledger: Ledger::default(), watch }
+        Self { stream, sent, received, protocol: ProtocolState::default(), tracker }
     }
 
     fn note_sent(&mut self, bytes: &[u8]) {
-        let fed = self.sent.feed(bytes, &mut self.ledger.requests());
-        self.close_books(fed);
+        let fed = self.sent.feed(bytes, &mut self.protocol.requests());
+        self.finish(fed);
     }
 
     fn note_received(&mut self, bytes: &[u8]) {
-        let fed = self.received.feed(bytes, &mut self.ledger.answers());
-        self.ledger.half_heard = self.received.is_inside();
-        self.close_books(fed);
+        let fed = self.received.feed(bytes, &mut self.protocol.answers());
+        self.protocol.half_heard = self.received.is_inside();
+        self.finish(fed);
     }
 
-    fn close_books(&mut self, fed: Result<(), Garbage>) {
-        self.watch.publish(&mut self.ledger);
+    fn finish(&mut self, fed: Result<(), Garbage>) {
+        self.tracker.publish(&mut self.protocol);
         if fed.is_err() {
-            self.watch.set_broken();
+            self.tracker.set_broken();
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -316,15 +316,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) else {
             // A driver that asks for more has passed on all that it had: one that cannot does not ask.
-            if std::mem::take(&mut this.ledger.undelivered) {
-                this.watch.publish(&mut this.ledger);
+            if std::mem::take(&mut this.protocol.undelivered) {
+                this.tracker.publish(&mut this.protocol);
             }
             return Poll::Pending;
         };
-        this.ledger.undelivered = true;
+        this.protocol.undelivered = true;
         let received = &buffer.filled()[before..];
         if read.is_err() || (received.is_empty() && buffer.remaining() > 0) {
-            this.watch.set_broken();
+            this.tracker.set_broken();
         } else {
             this.note_received(received);
         }
@@ -332,18 +332,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let Poll::Ready(written) = Pin::new(&mut this.stream).poll_write(context, bytes) else {
-            this.ledger.blocked = true;
-            this.watch.publish(&mut this.ledger);
+            this.protocol.blocked = true;
+            this.tracker.publish(&mut this.protocol);
             return Poll::Pending;
         };
-        this.ledger.blocked = false;
+        this.protocol.blocked = false;
         match written {
             Ok(written) => this.note_sent(&bytes[..written]),
-            Err(_) => this.watch.set_broken(),
+            Err(_) => this.tracker.set_broken(),
         }
         Poll::Ready(written)
     }
@@ -352,14 +352,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         let this = self.get_mut();
         let flushed = ready!(Pin::new(&mut this.stream).poll_flush(context));
         if flushed.is_err() {
-            this.watch.set_broken();
+            this.tracker.set_broken();
         }
         Poll::Ready(flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.watch.set_broken();
+        this.tracker.set_broken();
         Pin::new(&mut this.stream).poll_shutdown(context)
     }
 }

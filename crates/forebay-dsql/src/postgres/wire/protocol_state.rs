@@ -4,9 +4,9 @@ use super::failure::{ErrorFields, Failure};
 use super::frames::{Listener, STARTUP};
 use super::verb::Verbs;
 
-/// The books of one connection, kept by the task that moves its bytes.
+/// The flags of one connection, kept by the task that moves its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ledger {
+pub(crate) struct ProtocolState {
     /// Requests sent that are each answered by one ReadyForQuery.
     asked: u64,
     /// ReadyForQueries received.
@@ -48,7 +48,7 @@ pub(crate) struct Ledger {
     copying: bool,
     /// The server has begun to say something.
     pub(super) half_heard: bool,
-    /// The socket takes no more for now: what the driver holds back is not in these books yet.
+    /// The socket takes no more for now: what the driver holds back is not in these flags yet.
     pub(super) blocked: bool,
     /// The driver has not asked for more since it was last given something: it may hold answers that nobody takes.
     pub(super) undelivered: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Ledger {
     error: ErrorFields,
 }
 
-impl Ledger {
+impl ProtocolState {
     /// Whether something that can change the connection's state is on its way.
     pub(super) fn is_unanswered(&self) -> bool {
         self.answered < self.serious || self.unfinished || self.copying || self.blocked || self.half_heard
@@ -112,7 +112,7 @@ impl Ledger {
 }
 
 /// What the client sends.
-pub(super) struct Requests<'a>(&'a mut Ledger);
+pub(super) struct Requests<'a>(&'a mut ProtocolState);
 
 impl Listener for Requests<'_> {
     #[inline]
@@ -164,7 +164,7 @@ impl Listener for Requests<'_> {
 }
 
 /// What the server sends.
-pub(super) struct Answers<'a>(&'a mut Ledger);
+pub(super) struct Answers<'a>(&'a mut ProtocolState);
 
 impl Listener for Answers<'_> {
     #[inline]

@@ -7,16 +7,26 @@ use std::time::Duration;
 use forebay::rt::Runtime;
 use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
 
-use crate::builder::Builder;
-use crate::client::Client;
+use crate::driver::Driver;
 use crate::error::Error;
-use crate::lent::Lent;
 use crate::options::Options;
-use crate::pool_metrics::PoolMetrics;
-use crate::registry::{Registry, Tracking};
-use crate::session::{Session, Sessions};
 use crate::token::Signer;
-use crate::transaction::{Transaction, Transactions};
+use crate::transaction::{Session, Sessions, Transaction, Transactions};
+
+mod builder;
+mod keeper;
+mod lending;
+pub mod metrics;
+mod pooled_connection;
+mod registry;
+mod standard;
+mod warmup;
+
+pub use builder::Builder;
+use metrics::PoolMetrics;
+pub use pooled_connection::PooledConnection;
+use registry::Registering;
+pub use registry::{ConnectionId, ConnectionInfo, Registry};
 
 /// A handle to a cluster, with connections of tokio-postgres.
 #[cfg(feature = "tokio-postgres")]
@@ -33,8 +43,8 @@ pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
 /// those in use when they come back. [`drain`](Self::drain) does the same and waits for it.
 pub struct DsqlPool<C: Connect> {
     pub(crate) mode: PoolMode,
-    pub(crate) reservoir: Reservoir<Tracking<C>>,
-    pub(crate) connector: Tracking<C>,
+    pub(crate) reservoir: Reservoir<Registering<C>>,
+    pub(crate) connector: Registering<C>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) metrics: PoolMetrics,
     pub(crate) registry: Registry,
@@ -44,7 +54,7 @@ pub struct DsqlPool<C: Connect> {
     pub(crate) transactions: Transactions,
 }
 
-impl<C: Client> DsqlPool<C> {
+impl<C: Driver> DsqlPool<C> {
     /// Connects as `options` say, with tokens signed by `signer`. In reservoir mode it waits until the low watermark is
     /// reached, in standard mode until the pool is warm; in both it serves with what it has if that takes too long.
     ///
@@ -74,9 +84,9 @@ impl<C: Connect> DsqlPool<C> {
     ///
     /// # Errors
     /// [`Empty`](CheckoutError::Empty), [`Denied`](CheckoutError::Denied), [`Exhausted`](CheckoutError::Exhausted) or
-    /// [`Closed`](CheckoutError::Closed). The [class](crate::Class::of) of the first two is that of what keeps the pool empty,
-    /// if that will not pass by itself: [`Auth`](crate::Class::Auth) or [`Permanent`](crate::Class::Permanent).
-    pub async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
+    /// [`Closed`](CheckoutError::Closed). The [kind](crate::ErrorKind::of) of the first two is that of what keeps the pool empty,
+    /// if that will not pass by itself: [`Auth`](crate::ErrorKind::Auth) or [`Permanent`](crate::ErrorKind::Permanent).
+    pub async fn acquire(&self) -> Result<PooledConnection<'_, C>, CheckoutError> {
         self.lend(None).await
     }
 
@@ -88,7 +98,7 @@ impl<C: Connect> DsqlPool<C> {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
-    pub async fn acquire_within(&self, wait: Duration) -> Result<Lent<'_, C>, CheckoutError> {
+    pub async fn acquire_within(&self, wait: Duration) -> Result<PooledConnection<'_, C>, CheckoutError> {
         self.lend(Some(wait)).await
     }
 
@@ -105,7 +115,7 @@ impl<C: Connect> DsqlPool<C> {
     /// ```
     ///
     /// # Errors
-    /// The last attempt's. [`Class::CommitUnknown`](crate::Class::CommitUnknown) if the connection was lost in COMMIT.
+    /// The last attempt's. [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if the connection was lost in COMMIT.
     ///
     /// # Cancel safety
     /// Dropped before it is done, its transaction is rolled back in the background. If it was waiting for a COMMIT, that
@@ -115,7 +125,7 @@ impl<C: Connect> DsqlPool<C> {
         C: Connect<Connection: Session + Sync>,
         E: std::error::Error + From<Error> + 'static,
         F: Future<Output = Result<T, E>>,
-        B: FnMut(Transaction<Lent<'static, C>>) -> F,
+        B: FnMut(Transaction<PooledConnection<'static, C>>) -> F,
     {
         self.transactions.run(self, operation, body).await
     }
@@ -158,9 +168,9 @@ impl<C: Connect> DsqlPool<C> {
 
 /// What transactions are run on.
 impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
-    type Session = Lent<'static, C>;
+    type Session = PooledConnection<'static, C>;
 
-    async fn session(&self) -> Result<Lent<'static, C>, Error> {
+    async fn session(&self) -> Result<PooledConnection<'static, C>, Error> {
         Ok(self.acquire().await?.into_owned())
     }
 
@@ -168,7 +178,7 @@ impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
         Some(self.acquire_timeout)
     }
 
-    async fn session_within(&self, wait: Duration) -> Result<Lent<'static, C>, Error> {
+    async fn session_within(&self, wait: Duration) -> Result<PooledConnection<'static, C>, Error> {
         Ok(self.acquire_within(wait).await?.into_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! The classes, and how an error gets its own.
+//! The kinds, and how an error gets its own.
 
 use std::error::Error as StdError;
 use std::{fmt, io};
@@ -15,7 +15,7 @@ use crate::token::TokenError;
 /// What kind of error it is, named by what the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Class {
+pub enum ErrorKind {
     /// Another transaction was first. Run the whole transaction again.
     Conflict(Conflict),
     /// The cluster takes no new connection now. Try again later, more slowly.
@@ -94,8 +94,8 @@ pub enum Limit {
     Other,
 }
 
-impl Class {
-    /// The class of `error`: the first of it and its causes that tells.
+impl ErrorKind {
+    /// The kind of `error`: the first of it and its causes that tells.
     #[must_use]
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
         Self::told(error).unwrap_or(Self::Permanent)
@@ -106,7 +106,7 @@ impl Class {
         causes(error).find_map(Self::of_one)
     }
 
-    /// The class of the same error had it happened in a COMMIT.
+    /// The kind of the same error had it happened in a COMMIT.
     #[must_use]
     pub fn at_commit(self) -> Self {
         match self {
@@ -163,7 +163,7 @@ impl Class {
     /// What one link of a chain tells by itself.
     fn of_one(error: &(dyn StdError + 'static)) -> Option<Self> {
         if let Some(ours) = seen::<Error>(error) {
-            return Some(ours.class());
+            return Some(ours.kind());
         }
         if seen::<ConditionFailed>(error).is_some() {
             return Some(Self::ConditionFailed);
@@ -181,16 +181,16 @@ impl Class {
             return Self::of_tls(tls);
         }
         #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
-        if let Some(class) = said::class(error) {
-            return Some(class);
+        if let Some(kind) = said::kind(error) {
+            return Some(kind);
         }
         #[cfg(feature = "tokio-postgres")]
-        if let Some(class) = said::of_tokio_postgres(error) {
-            return Some(class);
+        if let Some(kind) = said::of_tokio_postgres(error) {
+            return Some(kind);
         }
         #[cfg(feature = "sqlx")]
-        if let Some(class) = said::of_sqlx(error) {
-            return Some(class);
+        if let Some(kind) = said::of_sqlx(error) {
+            return Some(kind);
         }
         None
     }
@@ -201,7 +201,7 @@ impl Class {
             CheckoutError::Denied { last_open_error: open, .. } => match Self::of_open(open) {
                 // Whoever opened it says that waiting does not help.
                 Self::NoConnection => Self::Permanent,
-                class => class,
+                kind => kind,
             },
             error if error.is_transient() => Self::NoConnection,
             _ => Self::Permanent,
@@ -218,11 +218,11 @@ impl Class {
             Failure::Token if causes(error).find_map(seen).is_none_or(later) => Self::NoConnection,
             Failure::Token => Self::Auth(Auth::NoToken),
             Failure::Auth => match told() {
-                Some(class @ Self::Auth(_)) => class,
+                Some(kind @ Self::Auth(_)) => kind,
                 _ => Self::Auth(Auth::Denied),
             },
             Failure::Open => match told() {
-                Some(class @ (Self::Permanent | Self::Unsupported)) => class,
+                Some(kind @ (Self::Permanent | Self::Unsupported)) => kind,
                 _ => Self::NoConnection,
             },
             _ => Self::NoConnection,
@@ -234,8 +234,8 @@ impl Class {
     fn of_io(error: &io::Error) -> Option<Self> {
         use io::ErrorKind as Kind;
         // Whatever wraps an error as one of I/O, what it wraps tells more.
-        if let Some(class) = error.get_ref().and_then(|inner| Self::told(inner)) {
-            return Some(class);
+        if let Some(kind) = error.get_ref().and_then(|inner| Self::told(inner)) {
+            return Some(kind);
         }
         match error.kind() {
             Kind::InvalidData | Kind::InvalidInput | Kind::PermissionDenied | Kind::Unsupported => {
@@ -280,7 +280,7 @@ impl Class {
         }
     }
 
-    /// The class of what a server said, for a client that this crate does not know: its SQLSTATE, message and hint.
+    /// The kind of what a server said, for a client that this crate does not know: its SQLSTATE, message and hint.
     #[must_use]
     pub fn of_server(code: &str, message: &str, hint: Option<&str>) -> Self {
         // Texts differ in case between versions.
@@ -320,15 +320,15 @@ impl Class {
     /// the session, and its reasons are told by their codes.
     #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
     pub(super) fn of_last_words(code: &str, message: &str, hint: Option<&str>) -> Self {
-        let class = Self::of_server(code, message, hint);
+        let kind = Self::of_server(code, message, hint);
         let of_session =
             ["08", "25", "40", "53", "57", "58", "P0", "XX"].iter().any(|class| code.starts_with(class));
         let refused = message.to_ascii_lowercase().contains(REFUSED);
-        match class {
+        match kind {
             Self::Permanent | Self::Unavailable | Self::Limit(Limit::Message) if of_session && !refused => {
                 Self::Disconnected
             }
-            class => class,
+            kind => kind,
         }
     }
 
@@ -355,7 +355,7 @@ impl Class {
 const REFUSED: &str = "unable to accept connection";
 
 /// The label; of a conflict, its code.
-impl fmt::Display for Class {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Conflict(Conflict::Change) => "conflict OC000",

@@ -14,24 +14,27 @@ use forebay::rt;
 use forebay::{Checkout, CheckoutError, Connect, Failure, Instant, OpenError, OwnedCheckout};
 use tokio::sync::oneshot;
 
-use crate::dsql::DsqlPool;
-use crate::lent::Lent;
-use crate::registry::Tracking;
+use crate::pool::DsqlPool;
+use crate::pool::pooled_connection::PooledConnection;
+use crate::pool::registry::Registering;
 
 impl<C: Connect> DsqlPool<C> {
     /// Takes a connection, waiting for as long as the configuration says, or for at most `wait`. Cancel safe.
-    pub(crate) async fn lend(&self, wait: Option<Duration>) -> Result<Lent<'_, C>, CheckoutError> {
+    pub(crate) async fn lend(
+        &self,
+        wait: Option<Duration>,
+    ) -> Result<PooledConnection<'_, C>, CheckoutError> {
         // Only where a doubt can arise: two looks at the clock would cost more than taking a connection.
         let began = if self.connector.can_doubt() { self.runtime.now() } else { Instant::ZERO };
         let checkout = self.take(wait).await?;
         if !self.connector.is_in_doubt(&checkout, began) {
-            return Ok(Lent::of_reservoir(checkout));
+            return Ok(PooledConnection::of_reservoir(checkout));
         }
         self.sure(checkout.into_owned(), began, wait.unwrap_or(self.acquire_timeout)).await
     }
 
     /// Takes a connection from the reservoir, and counts the wait if there is one.
-    async fn take(&self, wait: Option<Duration>) -> Result<Checkout<'_, Tracking<C>>, CheckoutError> {
+    async fn take(&self, wait: Option<Duration>) -> Result<Checkout<'_, Registering<C>>, CheckoutError> {
         let mut checkout = self.reservoir.checkout();
         if let Some(wait) = wait {
             checkout = checkout.within(wait);
@@ -49,22 +52,22 @@ impl<C: Connect> DsqlPool<C> {
     /// One that answers: this one, or another, within `wait` of when the caller `began`.
     async fn sure(
         &self,
-        mut checkout: OwnedCheckout<Tracking<C>>,
+        mut checkout: OwnedCheckout<Registering<C>>,
         began: Instant,
         wait: Duration,
-    ) -> Result<Lent<'_, C>, CheckoutError> {
+    ) -> Result<PooledConnection<'_, C>, CheckoutError> {
         let until = began + wait;
         let left = || until.since(self.runtime.now());
         loop {
             // If its time is up, the question goes on without the caller, and the connection goes back or is closed.
             match rt::within(&*self.runtime, left(), self.asked(checkout)).await {
-                Some(Some(checkout)) => return Ok(Lent::of_owned(checkout)),
+                Some(Some(checkout)) => return Ok(PooledConnection::of_owned(checkout)),
                 Some(None) if !left().is_zero() => {}
                 Some(None) | None => return Err(self.no_answer(began)),
             }
             let next = self.take(Some(left())).await.map_err(|error| self.waited_since(began, error))?;
             if !self.connector.is_in_doubt(&next, self.runtime.now()) {
-                return Ok(Lent::of_reservoir(next));
+                return Ok(PooledConnection::of_reservoir(next));
             }
             checkout = next.into_owned();
         }
@@ -88,7 +91,10 @@ impl<C: Connect> DsqlPool<C> {
 
     /// Asks a connection whether it lives, in a task, so that an answer is never left behind by a caller who gives up. None if it
     /// had to go.
-    async fn asked(&self, mut checkout: OwnedCheckout<Tracking<C>>) -> Option<OwnedCheckout<Tracking<C>>> {
+    async fn asked(
+        &self,
+        mut checkout: OwnedCheckout<Registering<C>>,
+    ) -> Option<OwnedCheckout<Registering<C>>> {
         let (hand, handed) = oneshot::channel();
         let (connector, runtime, limit) =
             (self.connector.clone(), Arc::clone(&self.runtime), self.maintenance_timeout);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use forebay::rt::Runtime;
 use forebay::{Connect, OpenError, WeakReservoir};
 
-use crate::pool_metrics::PoolMetrics;
-use crate::registry::Tracking;
+use crate::pool::metrics::PoolMetrics;
+use crate::pool::registry::Registering;
 
 /// In how many ticks a whole pool is replaced, if it is not larger than 1,200.
 const SPREAD: usize = 120;
@@ -15,7 +15,7 @@ const MOST: usize = 10;
 
 /// Opens missing connections at a steady pace. It counts connections, not how often one could be borrowed.
 pub(crate) struct Keeper<C: Connect> {
-    pub(crate) reservoir: WeakReservoir<Tracking<C>>,
+    pub(crate) reservoir: WeakReservoir<Registering<C>>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) metrics: PoolMetrics,
     /// How many connections there should be.

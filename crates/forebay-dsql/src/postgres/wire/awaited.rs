@@ -1,4 +1,4 @@
-//! Those who wait for a change of the watch, counted, so that nobody is told where nobody waits.
+//! Those who wait for a change of the tracker, counted, so that nobody is told where nobody waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay::rt::{self, Runtime};
 use forebay::{Checkout, Connect, Failure, OpenError, Reservoir, Rng};
 
-use crate::registry::Tracking;
+use crate::pool::registry::Registering;
 
 /// Attempts for one connection after the first.
 const RETRIES: u32 = 5;
@@ -19,8 +19,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// Opens connections until the pool is full.
 pub(crate) struct WarmUp<'a, C: Connect> {
-    pub(crate) reservoir: &'a Reservoir<Tracking<C>>,
-    pub(crate) connector: &'a Tracking<C>,
+    pub(crate) reservoir: &'a Reservoir<Registering<C>>,
+    pub(crate) connector: &'a Registering<C>,
     pub(crate) runtime: &'a dyn Runtime,
     /// How long a ping may take.
     pub(crate) ping_timeout: Duration,
@@ -90,7 +90,7 @@ impl<'a, C: Connect> WarmUp<'a, C> {
         );
     }
 
-    async fn one(&mut self) -> Result<Checkout<'a, Tracking<C>>, Arc<OpenError>> {
+    async fn one(&mut self) -> Result<Checkout<'a, Registering<C>>, Arc<OpenError>> {
         let mut attempt = 0;
         loop {
             let error = match self.attempt().await {
@@ -107,7 +107,7 @@ impl<'a, C: Connect> WarmUp<'a, C> {
         }
     }
 
-    async fn attempt(&self) -> Result<Checkout<'a, Tracking<C>>, Arc<OpenError>> {
+    async fn attempt(&self) -> Result<Checkout<'a, Registering<C>>, Arc<OpenError>> {
         let failed = |failure, message: &str| Arc::new(OpenError::new(failure, message));
         let opening =
             self.reservoir.open_one().ok_or_else(|| failed(Failure::Open, "there is no room for it"))?;
@@ -118,7 +118,7 @@ impl<'a, C: Connect> WarmUp<'a, C> {
     }
 
     /// The connection that was just opened, if it answers.
-    async fn pinged(&self) -> Option<Checkout<'a, Tracking<C>>> {
+    async fn pinged(&self) -> Option<Checkout<'a, Registering<C>>> {
         let (runtime, connector) = (self.runtime, self.connector);
         let mut connection = self.reservoir.try_checkout().ok()?;
         let check = rt::within(runtime, self.ping_timeout, connector.check(&mut connection)).await;

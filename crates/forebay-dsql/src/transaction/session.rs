@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::error::{Class, Error};
+use crate::error::{Error, ErrorKind};
 
 /// A connection that can hold one transaction at a time.
 ///
@@ -32,12 +32,12 @@ pub trait Session: Send {
         true
     }
 
-    /// The class of an error that a transaction's body came back with, for a connection that knows more than the error
+    /// The kind of an error that a transaction's body came back with, for a connection that knows more than the error
     /// tells: a conflict that the body overlooked has failed the transaction; what the body committed by itself makes it
-    /// [`CommitUnknown`](Class::CommitUnknown) what would otherwise be run again. Asked after the rollback that follows,
+    /// [`CommitUnknown`](ErrorKind::CommitUnknown) what would otherwise be run again. Asked after the rollback that follows,
     /// whether that went well or not, and of a commit that was not sent.
-    fn judge(&mut self, error: &(dyn StdError + 'static)) -> Class {
-        Class::of(error)
+    fn classify(&mut self, error: &(dyn StdError + 'static)) -> ErrorKind {
+        ErrorKind::of(error)
     }
 
     /// Rolls it back.

@@ -5,7 +5,7 @@ use std::io;
 use forebay::{Failure, OpenError};
 
 use super::ConnectorParts;
-use crate::error::{Auth, Class, Error, Throttle, causes, seen};
+use crate::error::{Auth, Error, ErrorKind, Throttle, causes, seen};
 use crate::token::Token;
 
 impl ConnectorParts {
@@ -29,13 +29,13 @@ impl ConnectorParts {
         let token = self.token().await?;
         let mut dialled = dial(token.clone()).await.map_err(Error::at_connect);
         // The same token again would be refused again: a clock or a role is wrong, and each connect costs what others need.
-        let fresh = match dialled.as_ref().err().map(Error::class) {
-            Some(Class::Auth(Auth::SignatureExpired)) => {
+        let fresh = match dialled.as_ref().err().map(Error::kind) {
+            Some(ErrorKind::Auth(Auth::SignatureExpired)) => {
                 self.tokens.expired(&identity(), &token);
                 Some(self.token().await?)
             }
             // Its keys may be old. Only if the next is denied as well, waiting does not help.
-            Some(Class::Auth(Auth::Denied)) => {
+            Some(ErrorKind::Auth(Auth::Denied)) => {
                 self.tokens.denied(&identity(), &token);
                 Some(self.token().await?)
             }
@@ -50,15 +50,15 @@ impl ConnectorParts {
 
 /// Sorts a failed connect by how the refill should go on.
 fn open_error(error: Error) -> OpenError {
-    let failure = match error.class() {
-        Class::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
-        Class::Throttled(_) => Failure::Throttled,
-        Class::Auth(Auth::NoToken) => Failure::Token,
-        Class::Auth(_) => Failure::Auth,
+    let failure = match error.kind() {
+        ErrorKind::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
+        ErrorKind::Throttled(_) => Failure::Throttled,
+        ErrorKind::Auth(Auth::NoToken) => Failure::Token,
+        ErrorKind::Auth(_) => Failure::Auth,
         _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
-    let permanent = error.class() == Class::Auth(Auth::Denied);
+    let permanent = error.kind() == ErrorKind::Auth(Auth::Denied);
     let error = OpenError::new(failure, error);
     // A role that is not let in is not let in later. An expired signature and a missing token may pass by themselves.
     if permanent { error.permanent() } else { error }
@@ -71,9 +71,9 @@ fn is_silence(error: &Error) -> bool {
 }
 
 /// A COMMIT that the server answered by rolling back; and what failed the transaction before, if that is known.
-pub(crate) fn rolled_back(failed: Option<Class>) -> Error {
+pub(crate) fn rolled_back(failed: Option<ErrorKind>) -> Error {
     Error::new(
-        failed.unwrap_or(Class::Permanent),
+        failed.unwrap_or(ErrorKind::Permanent),
         "the transaction was rolled back at COMMIT, since one of its statements had failed",
     )
 }
@@ -81,7 +81,7 @@ pub(crate) fn rolled_back(failed: Option<Class>) -> Error {
 /// A COMMIT that found no transaction, or another one than was begun.
 pub(crate) fn ended_by_body() -> Error {
     Error::new(
-        Class::Permanent,
+        ErrorKind::Permanent,
         "the body ended its transaction by itself: what it did before is committed or rolled back as it said, and what came after was not part of one; leave BEGIN, COMMIT and ROLLBACK to `run`",
     )
 }
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn only_a_denial_is_permanent() {
-        for (class, permanent) in [
-            (Class::Auth(Auth::Denied), true),
-            (Class::Auth(Auth::SignatureExpired), false),
-            (Class::Auth(Auth::NoToken), false),
-            (Class::Throttled(Throttle::RateExceeded), false),
-            (Class::Permanent, false),
+        for (kind, permanent) in [
+            (ErrorKind::Auth(Auth::Denied), true),
+            (ErrorKind::Auth(Auth::SignatureExpired), false),
+            (ErrorKind::Auth(Auth::NoToken), false),
+            (ErrorKind::Throttled(Throttle::RateExceeded), false),
+            (ErrorKind::Permanent, false),
         ] {
-            assert_eq!(open_error(Error::new(class, "no")).is_permanent(), permanent, "{class:?}");
+            assert_eq!(open_error(Error::new(kind, "no")).is_permanent(), permanent, "{kind:?}");
         }
     }
 }

@@ -23,7 +23,7 @@ impl fmt::Display for ConnectionId {
 /// A connection in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listed {
+pub struct ConnectionInfo {
     /// Its name.
     pub id: ConnectionId,
     /// How old it is.
@@ -80,9 +80,9 @@ impl Registry {
 
     /// Every connection, the oldest first. Those being opened are not in it yet, those being closed still are.
     #[must_use]
-    pub fn list(&self) -> Vec<Listed> {
+    pub fn list(&self) -> Vec<ConnectionInfo> {
         let now = self.runtime.now();
-        let listed = |(id, entry): (&ConnectionId, &Entry)| Listed {
+        let listed = |(id, entry): (&ConnectionId, &Entry)| ConnectionInfo {
             id: *id,
             age: now.since(entry.opened_at),
             retired: entry.retired.load(Ordering::Acquire),
@@ -156,7 +156,7 @@ impl Drop for Ticket {
 }
 
 /// A connection with its place in the registry.
-pub(crate) struct Tracked<T> {
+pub(crate) struct Registered<T> {
     /// Dropped before its place is given up.
     connection: T,
     ticket: Ticket,
@@ -164,7 +164,7 @@ pub(crate) struct Tracked<T> {
     heard_at: Instant,
 }
 
-impl<T> Tracked<T> {
+impl<T> Registered<T> {
     /// This one is dead: so may be others.
     pub(crate) fn doubt_others(&self) {
         self.ticket.registry.doubt();
@@ -184,12 +184,12 @@ impl<T> Tracked<T> {
 }
 
 /// A connector whose connections are in a registry.
-pub(crate) struct Tracking<C> {
+pub(crate) struct Registering<C> {
     connector: Arc<C>,
     registry: Registry,
 }
 
-impl<C> Tracking<C> {
+impl<C> Registering<C> {
     pub(crate) fn new(connector: C, registry: Registry) -> Self {
         Self { connector: Arc::new(connector), registry }
     }
@@ -213,26 +213,26 @@ impl Drop for Asked<'_> {
     }
 }
 
-impl<C: Connect> Tracking<C> {
+impl<C: Connect> Registering<C> {
     /// Whether connections do not tell of their death, so that one can be in doubt.
     pub(crate) fn can_doubt(&self) -> bool {
         self.registry.doubt.is_some()
     }
 
     /// Whether it should be asked before it is lent: another was found dead since it was last heard of, or that was long ago.
-    pub(crate) fn is_in_doubt(&self, tracked: &Tracked<C::Connection>, now: Instant) -> bool {
-        self.registry.doubts(tracked.heard_at, now)
+    pub(crate) fn is_in_doubt(&self, registered: &Registered<C::Connection>, now: Instant) -> bool {
+        self.registry.doubts(registered.heard_at, now)
     }
 }
 
-impl<C> Clone for Tracking<C> {
+impl<C> Clone for Registering<C> {
     fn clone(&self) -> Self {
         Self { connector: Arc::clone(&self.connector), registry: self.registry.clone() }
     }
 }
 
-impl<C: Connect> Connect for Tracking<C> {
-    type Connection = Tracked<C::Connection>;
+impl<C: Connect> Connect for Registering<C> {
+    type Connection = Registered<C::Connection>;
 
     async fn prepare(&self) -> Result<(), OpenError> {
         self.connector.prepare().await
@@ -242,37 +242,37 @@ impl<C: Connect> Connect for Tracking<C> {
         // Boxed, here and at the start of a pool: callers' own futures would become too deep for the compiler.
         let connection = Box::pin(self.connector.open(monitor.clone())).await?;
         let heard_at = self.registry.runtime.now();
-        Ok(Tracked { connection, ticket: self.registry.enter(monitor), heard_at })
+        Ok(Registered { connection, ticket: self.registry.enter(monitor), heard_at })
     }
 
-    fn is_usable(&self, tracked: &Self::Connection) -> bool {
-        let usable = self.connector.is_usable(&tracked.connection);
+    fn is_usable(&self, registered: &Self::Connection) -> bool {
+        let usable = self.connector.is_usable(&registered.connection);
         if !usable {
             self.registry.doubt();
         }
-        usable && !tracked.ticket.retired.load(Ordering::Acquire)
+        usable && !registered.ticket.retired.load(Ordering::Acquire)
     }
 
-    fn is_clean(&self, tracked: &Self::Connection) -> bool {
-        self.connector.is_clean(&tracked.connection)
+    fn is_clean(&self, registered: &Self::Connection) -> bool {
+        self.connector.is_clean(&registered.connection)
     }
 
-    async fn reset(&self, tracked: &mut Self::Connection) -> Result<(), BoxError> {
+    async fn reset(&self, registered: &mut Self::Connection) -> Result<(), BoxError> {
         let asked = Asked(Some(&self.registry));
-        self.connector.reset(&mut tracked.connection).await?;
-        tracked.heard_at = asked.well().unwrap_or(tracked.heard_at);
+        self.connector.reset(&mut registered.connection).await?;
+        registered.heard_at = asked.well().unwrap_or(registered.heard_at);
         Ok(())
     }
 
-    async fn check(&self, tracked: &mut Self::Connection) -> Result<(), BoxError> {
+    async fn check(&self, registered: &mut Self::Connection) -> Result<(), BoxError> {
         let asked = Asked(Some(&self.registry));
-        self.connector.check(&mut tracked.connection).await?;
-        tracked.heard_at = asked.well().unwrap_or(tracked.heard_at);
+        self.connector.check(&mut registered.connection).await?;
+        registered.heard_at = asked.well().unwrap_or(registered.heard_at);
         Ok(())
     }
 
-    async fn close(&self, tracked: Self::Connection) {
-        let Tracked { connection, ticket, .. } = tracked;
+    async fn close(&self, registered: Self::Connection) {
+        let Registered { connection, ticket, .. } = registered;
         self.connector.close(connection).await;
         drop(ticket);
     }

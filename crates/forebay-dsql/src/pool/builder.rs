@@ -5,23 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{
-    ConfigError, Connect, Event, Leases, Limit, Logs, Metrics, Observer, Reservoir, Seed, StartError,
-};
+use forebay::{ConfigError, Connect, Event, Leases, Limit, Logs, Metrics, Observer, Reservoir, StartError};
 use forebay_fleet::Wiring;
 
-use crate::client::{Client, ConnectorParts};
-use crate::dsql::{DsqlPool, PoolMode};
-use crate::keeper::{self, Keeper};
+use crate::driver::{ConnectorParts, Driver};
+use crate::member;
 use crate::options::Options;
-use crate::pool_metrics::PoolMetrics;
-use crate::registry::{Registry, Tracking};
-use crate::retry::RetryPolicy;
+use crate::pool::metrics::PoolMetrics;
+use crate::pool::registry::{Registering, Registry};
+use crate::pool::standard::{self, Start};
+use crate::pool::{DsqlPool, PoolMode};
 use crate::settings::Note;
 use crate::token::{Signer, TokenCache};
+use crate::transaction::RetryPolicy;
 use crate::transaction::Transactions;
-use crate::warmup::{self, WarmUp};
-use crate::{member, standard};
 
 /// Makes the connector once it is known where tasks run.
 type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send>;
@@ -39,7 +36,7 @@ pub struct Builder<C> {
     check_after: Option<Duration>,
 }
 
-impl<C: Client> Builder<C> {
+impl<C: Driver> Builder<C> {
     pub(crate) fn new(options: Options, signer: impl Signer) -> Self {
         let made = Self::made(options, |options, runtime| {
             let tokens = TokenCache::new(signer, Arc::clone(&runtime), options.service());
@@ -86,7 +83,7 @@ impl<C: Connect> Builder<C> {
         make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
     ) -> Self
     where
-        C: Client,
+        C: Driver,
     {
         Self { check_after: C::CHECK_AFTER, wiring, ..Self::made(options, make) }
     }
@@ -146,7 +143,7 @@ impl<C: Connect> Builder<C> {
             config = config.check_after(idle);
         }
         let registry = Registry::new(Arc::clone(&runtime), config.check_after);
-        let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
+        let connector = Registering::new(make(&options, Arc::clone(&runtime))?, registry.clone());
         let metrics = PoolMetrics::new(options.service(), options.pool());
         let mut reservoir = Reservoir::builder(connector.clone()).runtime(Arc::clone(&runtime));
         reservoir = wiring.reservoir(reservoir).observer(metrics.clone());
@@ -165,44 +162,9 @@ impl<C: Connect> Builder<C> {
             config.validate()?;
             let reservoir =
                 reservoir.config(standard::config(config.clone())).observer(standard::log).start_empty()?;
-            tracing::info!(
-                max_open_conns = config.max_open,
-                current_open = 0,
-                max_conn_lifetime = %forebay::duration::show(standard::LIFE),
-                max_conn_idle_time = "0s",
-                "DSQL connection pool configured"
-            );
-            let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
-            let (mut rng, settings) = (seed.rng(), &options.settings().standard);
-            let delay = rng.up_to(config.startup_jitter);
-            if !delay.is_zero() {
-                let delay = forebay::duration::show(delay);
-                tracing::info!(
-                    delay,
-                    "DSQL pool: start delayed, so that a fleet does not connect all at once"
-                );
-            }
-            runtime.sleep_until(runtime.now() + delay).await;
-            let warm_up = WarmUp {
-                reservoir: &reservoir,
-                connector: &connector,
-                runtime: &*runtime,
-                ping_timeout: config.maintenance_timeout,
-                stagger: settings.warmup_stagger.unwrap_or_else(|| warmup::default_stagger(config.max_open)),
-                rng,
-            };
-            Box::pin(warm_up.run()).await;
-            let keeper = Keeper {
-                reservoir: reservoir.downgrade(),
-                runtime: Arc::clone(&runtime),
-                metrics: metrics.clone(),
-                target: config.max_open,
-                tick: settings.keeper_tick,
-                max_per_tick: settings
-                    .keeper_max
-                    .unwrap_or_else(|| keeper::default_max_per_tick(config.max_open)),
-            };
-            runtime.spawn(Box::pin(keeper.run()));
+            let start =
+                Start { reservoir: &reservoir, connector: &connector, runtime: &runtime, metrics: &metrics };
+            Box::pin(start.run(&config, &options.settings().standard)).await;
             (PoolMode::Standard, reservoir)
         };
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
