@@ -11,7 +11,13 @@ mod local;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = local::Local::start()?;
-    let options = cluster.options().reservoir(true).variable("DSQL_MAX_CONNS", "5").build()?;
+    // One process alone need not wait for others at its start.
+    let options = cluster
+        .options()
+        .reservoir(true)
+        .max_connections(5)
+        .variable("DSQL_STAGGERED_STARTUP", "false")
+        .build()?;
     let dsql = Dsql::connect(options, cluster.signer()).await?;
     println!("connected: {} ready", dsql.status().idle);
 

@@ -1,4 +1,4 @@
-//! Which cluster, as whom, and how.
+//! The options of a pool: which cluster, as which user, and how.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ mod sources;
 
 pub use builder::OptionsBuilder;
 
-/// What a program must know to use a cluster, checked as a whole.
+/// Which cluster a pool connects to, as which user, and how. Checked as a whole.
 ///
 /// ```
 /// use forebay_dsql::Options;
@@ -43,11 +43,11 @@ pub struct Options {
     settings: Settings,
 }
 
-/// Whom to believe that a server is the cluster.
+/// The certificates that a server must be signed by.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RootCertificates {
-    /// The certificate authorities that browsers believe. Aurora DSQL's is among them.
+    /// The certificate authorities that browsers trust. Aurora DSQL's is among them.
     #[default]
     Public,
     /// Only these certificates, in PEM: a private authority, or `dsql-local`'s.
@@ -105,7 +105,7 @@ impl Options {
         &self.database
     }
 
-    /// What the server is told about who connects. Default: the service's name.
+    /// The name that the server shows for its sessions. Default: the service's name.
     #[must_use]
     pub fn application_name(&self) -> &str {
         &self.application_name
@@ -117,14 +117,14 @@ impl Options {
         &self.pool
     }
 
-    /// Whom to believe. Default: public authorities.
+    /// The trusted certificates. Default: public authorities.
     #[must_use]
     pub fn roots(&self) -> &RootCertificates {
         &self.roots
     }
 
-    /// Whether TLS begins without asking the server first, which saves a round trip. Default: no. Clients that
-    /// cannot, ask.
+    /// Whether TLS begins without a request to the server first, which saves a round trip. Default: no. A client that
+    /// cannot do so sends the request.
     #[must_use]
     pub fn direct_tls(&self) -> bool {
         self.direct_tls

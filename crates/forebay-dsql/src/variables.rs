@@ -32,22 +32,31 @@ impl Variable {
 }
 
 macro_rules! variables {
-    ($($constant:ident $name:literal $kind:literal $default:literal $setting:literal $meaning:literal;)*) => {
+    ($all:ident $prefixed:literal:
+     $($constant:ident $name:literal $kind:literal $default:literal $setting:literal $meaning:literal;)*) => {
         $(pub(crate) const $constant: Variable = Variable {
             name: $name,
-            prefixed: true,
+            prefixed: $prefixed,
             kind: $kind,
             default: $default,
             meaning: $meaning,
             setting: $setting,
         };)*
 
-        /// Those that carry the prefix.
-        const PREFIXED: &[Variable] = &[$($constant),*];
+        const $all: &[Variable] = &[$($constant),*];
     };
 }
 
-variables! {
+variables! { PLAIN false:
+    CLUSTER_ENDPOINT "CLUSTER_ENDPOINT" "text" "none" "endpoint"
+        "host of the cluster; also the key of every shared item";
+    REGION "REGION" "text" "AWS_REGION, else from the host name" "region"
+        "region of the cluster";
+    AWS_REGION "AWS_REGION" "text" "from the host name" "region"
+        "region of the cluster, if `REGION` is not set";
+}
+
+variables! { PREFIXED true:
     MAX_CONNS "MAX_CONNS" "number" "100" "max_open"
         "connections that callers can have: ready, lent and opening together; up to 5 % more while some are replaced";
     SERVICE_NAME "SERVICE_NAME" "text" "the program's name" "service"
@@ -122,31 +131,6 @@ variables! {
         "standard mode: connections the keeper opens at a look";
 }
 
-pub(crate) const CLUSTER_ENDPOINT: Variable = Variable {
-    name: "CLUSTER_ENDPOINT",
-    prefixed: false,
-    kind: "text",
-    default: "none",
-    meaning: "host of the cluster; also the key of every shared item",
-    setting: "endpoint",
-};
-pub(crate) const REGION: Variable = Variable {
-    name: "REGION",
-    prefixed: false,
-    kind: "text",
-    default: "AWS_REGION, else from the host name",
-    meaning: "region of the cluster",
-    setting: "region",
-};
-pub(crate) const AWS_REGION: Variable = Variable {
-    name: "AWS_REGION",
-    prefixed: false,
-    kind: "text",
-    default: "from the host name",
-    meaning: "region of the cluster, if `REGION` is not set",
-    setting: "region",
-};
-
 /// Beginnings of variables of a later version of the original: known, warned about, not used.
 pub(crate) const NOT_USED: [&str; 2] = ["TOKEN_BUCKET_", "SLOT_BLOCK_"];
 
@@ -155,7 +139,6 @@ pub(crate) const OURS: [&str; 4] = ["RESERVOIR_", "DISTRIBUTED_", "CONNECTION_",
 
 /// Every variable, in the order of the manual.
 pub fn all() -> impl Iterator<Item = &'static Variable> {
-    const PLAIN: &[Variable] = &[CLUSTER_ENDPOINT, REGION, AWS_REGION];
     PLAIN.iter().chain(PREFIXED)
 }
 

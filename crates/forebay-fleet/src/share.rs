@@ -1,26 +1,26 @@
-//! A part of the fleet's rate that comes with slots: to be used without asking anyone.
+//! The part of the fleet's rate that comes with slots: an instance uses it without a call to the table.
 
 use std::time::Duration;
 
 use forebay::Instant;
 
-/// Of the rate and of the burst, so many hundredths are shared out by slots; the rest is in the shared item.
+/// How many hundredths of the rate and of the burst are shared out by slots. The rest is in the shared item.
 pub(crate) const HUNDREDTHS: u64 = 20;
 
 /// Billionths in a whole.
 const BILLION: u128 = 1_000_000_000;
-/// One permit, in the unit they are counted in: what a billionth of a permit a second brings in a nanosecond. So nothing is
-/// rounded off, however often one looks.
+/// One permit, in the unit of `saved`: what a rate of a billionth of a permit a second yields in a nanosecond. Nothing is
+/// rounded off, however often the share is updated.
 const PERMIT: u128 = BILLION * BILLION;
-/// Nobody need look more often than this.
+/// The shortest wait for a permit.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What an instance may open on its own account. It starts empty: a process that restarts must not have more for it.
+/// The permits of one instance. It starts empty, so that a process gains nothing by a restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     per_second: u64,
     burst: u64,
-    /// What is saved up, in parts of a `PERMIT`.
+    /// The permits saved up, in parts of a `PERMIT`.
     saved: u128,
     at: Option<Instant>,
 }
@@ -40,18 +40,18 @@ impl Share {
         enough
     }
 
-    /// Gives a permit back; it is lost if there is no room for it by now.
+    /// Gives a permit back. It is lost if the share is full by now.
     pub(crate) fn give_back(&mut self) {
         self.saved += PERMIT;
     }
 
-    /// Permits to be had at `now`.
+    /// Permits available at `now`.
     pub(crate) fn ready(&mut self, now: Instant, slots: u64, limit: u64) -> u64 {
         self.save(now, slots, limit);
         whole(self.saved)
     }
 
-    /// Permits that will have been to be had by `then`, each taken as it comes, if the slots stay as they are.
+    /// Permits that become available by `then` if each is taken at once and the slots stay as they are.
     pub(crate) fn ready_by(&self, now: Instant, then: Instant, slots: u64, limit: u64) -> u64 {
         let mut share = *self;
         share.save(now, slots, limit);
@@ -73,7 +73,7 @@ impl Share {
         let passed = now.since(*self.at.get_or_insert(now)).as_nanos();
         self.at = Some(now);
         let gained = passed.saturating_mul(portion(self.per_second, slots, limit));
-        // Less slots, less saved: whoever has them now begins to save anew.
+        // Fewer slots hold fewer permits: their new owner starts to save from zero.
         self.saved = self.saved.saturating_add(gained).min(most(self.burst, slots, limit) * BILLION);
     }
 }
@@ -83,12 +83,13 @@ fn whole(saved: u128) -> u64 {
     u64::try_from(saved / PERMIT).unwrap_or(u64::MAX)
 }
 
-/// What a share may save, in billionths of a permit: what its slots bring, and one at least, or it would be worth nothing.
+/// The most a share may save, in billionths of a permit: what its slots bring, and at least one permit, or the share would
+/// never have one.
 fn most(burst: u64, slots: u64, limit: u64) -> u128 {
     if slots == 0 { 0 } else { portion(burst, slots, limit).max(BILLION) }
 }
 
-/// Permits that all shares together may save beyond what their slots bring: the shared item has so many fewer.
+/// Permits that all shares together may save beyond what their slots bring. The shared item has so many fewer.
 pub(crate) fn overdraft(burst: u64, holdings: impl Iterator<Item = u64>, limit: u64) -> u64 {
     let beyond = |slots| most(burst, slots, limit).saturating_sub(portion(burst, slots, limit));
     u64::try_from(holdings.map(beyond).sum::<u128>().div_ceil(BILLION)).unwrap_or(u64::MAX)

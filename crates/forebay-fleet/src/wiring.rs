@@ -1,24 +1,24 @@
-//! What a pool gets from the fleet of its process.
+//! What a fleet gives to the pools of its process.
 
 use std::fmt;
 use std::sync::Arc;
 
 use forebay::{Builder, Connect, Leases, Limit};
 
-/// What a pool gets from the fleet of its process: all of it, in one place, so that a service, a simulation of it and an example cannot be wired
-/// differently.
+/// What a pool gets from the fleet of its process. All of it is in one place, so that a service, a simulation and an example
+/// are wired alike.
 ///
 /// | what | how |
 /// |---|---|
 /// | how many connections | `leases` |
-/// | how fast | `limit` |
-/// | whose turn it is to retire some | `leases`, which know the [index](crate::Fleet::instance_index) of the process |
-/// | room for replacements | the slots that [`FleetSettings::for_pools`](crate::FleetSettings::for_pools) has asked for |
+/// | how fast they are opened | `limit` |
+/// | when they are retired | `leases`, which have the [index](crate::Fleet::instance_index) of the process |
+/// | slots for replacements | [`FleetSettings::for_pools`](crate::FleetSettings::for_pools) |
 #[derive(Clone, Default)]
 pub struct Wiring {
     /// Counts connections, if the fleet does.
     pub leases: Option<Arc<dyn Leases>>,
-    /// Rations opens, if the fleet does. Otherwise each pool has a limit of its own.
+    /// Limits the rate of opens, if the fleet does. Otherwise each pool has a limit of its own.
     pub limit: Option<Arc<dyn Limit>>,
 }
 

@@ -134,7 +134,7 @@ impl Config {
         self
     }
 
-    /// Keeps so many connections ready at all times, as far as `max_open` leaves room. Default: `max_open`.
+    /// How many connections are kept ready at all times. Default: `max_open`, and never more than that.
     #[must_use]
     pub const fn target_ready(mut self, connections: usize) -> Self {
         let low_watermark = match self.fill {
@@ -145,7 +145,7 @@ impl Config {
         self
     }
 
-    /// How many usable connections the first fill waits for; fewer later on are worth a warning.
+    /// How many usable connections the first fill waits for. Fewer than that later on are logged as a warning.
     /// Default: the smaller of target and `max_open`. A target below it is raised to it.
     #[must_use]
     pub const fn low_watermark(mut self, connections: usize) -> Self {
@@ -157,8 +157,7 @@ impl Config {
         self
     }
 
-    /// Opens connections only for callers who wait, beyond `min_idle` that are kept ready. Instead of filling to a
-    /// target.
+    /// Keeps `min_idle` connections ready, and opens others only for callers who wait, instead of filling to a target.
     #[must_use]
     pub const fn on_demand(mut self, min_idle: usize) -> Self {
         self.fill = Fill::OnDemand { min_idle };
@@ -196,22 +195,22 @@ impl Config {
     }
 
     /// How many connections beyond `max_open` may exist while a replacement is ready and the old one is not yet
-    /// retired. Default: 5 % of `max_open`, at least 1. With 0 the old one is given up first, and callers have one less while a
-    /// connection is replaced.
+    /// retired. Default: 5 % of `max_open`, at least 1. With 0 the old one is closed first, and callers have one connection
+    /// less while it is replaced.
     #[must_use]
     pub const fn overlap(mut self, connections: usize) -> Self {
         self.overlap = Some(connections);
         self
     }
 
-    /// Closes connections that nobody has used for so long, down to the number kept ready. Default: never.
+    /// Closes connections that were idle for this long, down to the number kept ready. Default: never.
     #[must_use]
     pub const fn idle_timeout(mut self, ttl: Duration) -> Self {
         self.idle_timeout = Some(ttl);
         self
     }
 
-    /// Checks connections that nobody has used for so long, in the background, and each such time again.
+    /// Checks connections that were idle for this long, in the background, and again each time as much passes.
     /// Default: never.
     #[must_use]
     pub const fn check_after(mut self, idle: Duration) -> Self {
@@ -257,24 +256,24 @@ impl Config {
         self
     }
 
-    /// How many opens may be in flight at most; as many are as rate and open time ask for. Default 64.
+    /// How many opens may be in flight. There are as many as the rate and the time of an open need. Default 64.
     #[must_use]
     pub const fn inflight_limit(mut self, opens: usize) -> Self {
         self.inflight_limit = opens;
         self
     }
 
-    /// The longest pause between two attempts to open that fail. Default: 10 s, or 1 s where no token could be had, which suits a
-    /// fleet before a server that rations connections. A single pool before a server that does not can be back sooner.
+    /// The longest pause between two attempts to open that fail. Default: 10 s, or 1 s if there was no token, which suits a
+    /// fleet and a server that rations connections. A single pool can recover sooner with a shorter one.
     #[must_use]
     pub const fn max_backoff(mut self, pause: Duration) -> Self {
         self.max_backoff = Some(pause);
         self
     }
 
-    /// The local limit: opens a second, and opens at once after a quiet time. Default 10 and 100. Not used if
-    /// the builder is given a limiter of its own. Against a server that counts too, stay a little below its figures:
-    /// an open that is under way for longer than the one after it arrives late, and may be one too many there.
+    /// The local limit: opens a second, and opens at once after a quiet time. Default 10 and 100. Not used if the builder
+    /// has a limiter of its own. If the server has a limit too, stay a little below it: opens that take longer than others
+    /// arrive in bunches there.
     #[must_use]
     pub const fn rate(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = per_second;
@@ -282,7 +281,7 @@ impl Config {
         self
     }
 
-    /// Waits a random time up to this before the first open, so that a fleet that starts at once does not open at
+    /// Waits a random time up to this before the first open, so that a fleet that is started at once does not connect all at
     /// once. Default 5 s; zero turns it off.
     #[must_use]
     pub const fn startup_jitter(mut self, longest: Duration) -> Self {
@@ -290,31 +289,31 @@ impl Config {
         self
     }
 
-    /// How long starting waits for the low watermark before it serves with what there is. Default 30 s.
+    /// How long starting waits for the low watermark. Then the reservoir serves with what it has. Default 30 s.
     #[must_use]
     pub const fn fill_timeout(mut self, timeout: Duration) -> Self {
         self.fill_timeout = timeout;
         self
     }
 
-    /// Where lifetimes, jitter and backoff are drawn from. Default: a seed nobody can guess.
+    /// Where lifetimes, jitter and backoff are drawn from. Default: a random seed.
     #[must_use]
     pub const fn seed(mut self, seed: Seed) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The number of this process in its fleet: 0, 1, 2 and so on, each taken by one process only. The processes of a
-    /// fleet then retire their connections in turns, by the time of day, and not some of them at once. Default: as the
-    /// [leases](crate::Leases::instance_index) say; if they do not, turns are drawn by lot.
+    /// The number of this process in its fleet: 0, 1, 2 and so on, each used by one process only. The processes of a fleet
+    /// then retire their connections in turns, by the time of day, and not at the same time. Default: that of the
+    /// [leases](crate::Leases::instance_index); if they have none, turns are random.
     #[must_use]
     pub const fn instance_index(mut self, number: u64) -> Self {
         self.instance_index = Some(number);
         self
     }
 
-    /// The most connections that are usable or opening at once, replacements included: `max_open` and the
-    /// [overlap](Self::overlap). What is being closed is not counted.
+    /// The most connections that are usable or opening at once, replacements included: the sum of `max_open` and the
+    /// [overlap](Self::overlap). Connections that are being closed are not counted.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.max_open.saturating_add(self.overlap_or_default())

@@ -11,6 +11,18 @@ use crate::event::{Discard, Event, Failure, Observer};
 use crate::status::Status;
 use crate::sync::Mutex;
 
+/// `tracing`'s macros need a level that is known when they are compiled.
+macro_rules! log {
+    ($level:expr, $($line:tt)+) => {
+        match $level {
+            Level::ERROR => error!(target: "forebay", $($line)+),
+            Level::WARN => warn!(target: "forebay", $($line)+),
+            Level::INFO => info!(target: "forebay", $($line)+),
+            _ => debug!(target: "forebay", $($line)+),
+        }
+    };
+}
+
 /// An observer that writes log lines, through `tracing`.
 ///
 /// Of lines that differ only in their numbers, one a second is written; the others of that second are counted, and the
@@ -79,18 +91,7 @@ impl Logs {
         let lines = std::mem::take(&mut self.written.lock().lines);
         let pool = self.pool.as_deref();
         for (line, more) in lines.into_iter().filter(|(_, more)| *more > 0) {
-            match line.level() {
-                Level::ERROR => {
-                    error!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
-                }
-                Level::WARN => {
-                    warn!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
-                }
-                Level::INFO => {
-                    info!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which())
-                }
-                _ => debug!(target: "forebay", pool, repeated = more, "{line}{}, and again", line.which()),
-            }
+            log!(line.level(), pool, repeated = more, "{line}{}, and again", line.which());
         }
     }
 }
@@ -112,9 +113,7 @@ impl Line {
             Self::Failed(_) => Level::ERROR,
         }
     }
-}
 
-impl Line {
     /// Which of several that read alike, where their first line says so in its fields.
     fn which(self) -> String {
         match self {
@@ -163,23 +162,12 @@ impl Observer for Logs {
                 info!(target: "forebay", pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
             }
             Event::Opened { size, target, took } => {
-                let took = show(*took);
-                if self.written.lock().filled {
-                    debug!(target: "forebay",
-                        pool,
-                        reservoir_size = size,
-                        target,
-                        took,
-                        "Reservoir refiller: created connection"
-                    );
-                } else if self.first(Line::Created) {
-                    info!(target: "forebay",
-                        pool,
-                        reservoir_size = size,
-                        target,
-                        took,
-                        "Reservoir refiller: created connection"
-                    );
+                // Of the first fill, one line a second; later, opens are routine.
+                let filled = self.written.lock().filled;
+                if filled || self.first(Line::Created) {
+                    let level = if filled { Level::DEBUG } else { Level::INFO };
+                    let took = show(*took);
+                    log!(level, pool, reservoir_size = size, target, took, "{}", Line::Created);
                 }
             }
             Event::Filled { size, target, took } => {
@@ -198,11 +186,7 @@ impl Observer for Logs {
                 let line = Line::Failed(error.failure());
                 if self.first(line) {
                     let (error, retry_in) = (error.to_string(), show(*pause));
-                    if line.level() == Level::ERROR {
-                        error!(target: "forebay", pool, error, attempt, retry_in, "{line}");
-                    } else {
-                        warn!(target: "forebay", pool, error, attempt, retry_in, "{line}");
-                    }
+                    log!(line.level(), pool, error, attempt, retry_in, "{line}");
                 }
             }
             Event::CareFailed { error } if self.first(Line::CareFailed) => {
@@ -266,10 +250,6 @@ impl Logs {
         let pool = self.pool.as_deref();
         let guard_window = self.written.lock().lifetime.map(|life| show(life.guard));
         let (reason, age, remaining) = (reason.label(), show(age), remaining.map(show));
-        if line.level() == Level::WARN {
-            warn!(target: "forebay", pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
-        } else {
-            debug!(target: "forebay", pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
-        }
+        log!(line.level(), pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
     }
 }

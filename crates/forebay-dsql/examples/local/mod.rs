@@ -19,13 +19,12 @@ impl Local {
         Ok(Self(Arc::new(cluster)))
     }
 
-    /// Options for it, as an environment would give them for a real one.
+    /// How to reach it, as an environment would say for a real one.
     pub(crate) fn options(&self) -> OptionsBuilder {
         Options::builder(self.0.endpoint())
             .port(self.0.address().port())
             .region(self.0.region())
             .roots(RootCertificates::Pem(self.0.ca_pem().as_bytes().into()))
-            .variable("DSQL_STAGGERED_STARTUP", "false")
     }
 
     pub(crate) fn signer(&self) -> impl Signer {

@@ -1,4 +1,4 @@
-//! Collecting options, and judging them as a whole.
+//! Collects options, and checks them as a whole.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use super::{Options, RootCertificates, endpoint, sources};
 use crate::settings::{EnvReader, closest};
 use crate::variables;
 
-/// After so long Aurora DSQL ends a session.
+/// Aurora DSQL ends a session after this time.
 const SESSION_LIMIT: Duration = Duration::from_secs(60 * 60);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
-/// More often the keeper would do nothing but look.
+/// A shorter tick would keep the keeper busy for nothing.
 const SHORTEST_TICK: Duration = Duration::from_millis(10);
 
-/// Collects [`Options`]. Nothing is judged before [`build`](Self::build), which reports all problems at once.
+/// Collects [`Options`]. Nothing is checked before [`build`](Self::build), which reports all problems at once.
 #[derive(Clone, Debug, Default)]
 #[must_use = "call `build`"]
 pub struct OptionsBuilder {
@@ -34,13 +34,13 @@ pub struct OptionsBuilder {
     pub(super) origin: Origin,
     /// For the reader of variables: region, token life, service, modes, limits.
     pub(super) variables: BTreeMap<String, String>,
-    /// Found before `build`: a URL that is none, a key nobody knows.
+    /// Found before `build`: a malformed URL, an unknown key.
     pub(super) problems: Vec<Problem>,
-    /// The URL is none, and so nothing is known.
+    /// The URL is malformed, so nothing was read from it.
     pub(super) unread: bool,
 }
 
-/// Where options come from, so that problems are named as they are there.
+/// Where options come from: problems are named as the settings are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
     #[default]
@@ -91,7 +91,7 @@ impl OptionsBuilder {
         self
     }
 
-    /// What the server is told about who connects. Default: the service's name.
+    /// The name that the server shows for its sessions. Default: the service's name.
     pub fn application_name(mut self, name: impl Into<String>) -> Self {
         self.application_name = Some(name.into());
         self
@@ -113,20 +113,20 @@ impl OptionsBuilder {
         self.variable("DSQL_TOKEN_DURATION", forebay::duration::show(life))
     }
 
-    /// Whom to believe that a server is the cluster. Default: public authorities.
+    /// The certificates that a server must be signed by. Default: public authorities.
     pub fn roots(mut self, roots: RootCertificates) -> Self {
         self.roots = Some(roots);
         self
     }
 
-    /// Believes only the certificates of a PEM file. `build` reads it.
+    /// Trusts only the certificates of a PEM file. `build` reads it.
     pub fn root_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.root_file = Some(path.into());
         self
     }
 
-    /// Whether TLS begins without asking the server first, which saves a round trip. Default: no, as with PostgreSQL's
-    /// own clients.
+    /// Whether TLS begins without a request to the server first, which saves a round trip. Default: no, as with
+    /// PostgreSQL's own clients.
     pub fn direct_tls(mut self, direct: bool) -> Self {
         self.direct_tls = Some(direct.to_string());
         self
@@ -170,7 +170,7 @@ impl OptionsBuilder {
         self
     }
 
-    /// Judges everything together.
+    /// Checks everything together.
     ///
     /// # Errors
     /// Every problem, each with what is allowed.
@@ -190,7 +190,7 @@ impl OptionsBuilder {
 
         let given = self.host.unwrap_or_default();
         let (host, port_of_host) = endpoint::split(&given);
-        // Of a URL with a user, which may have a password.
+        // A URL with a user may have a password, too: it is not repeated.
         let is_url = given.contains('@');
         if is_url || !endpoint::is_name(&host) {
             let allowed = "the name of a cluster, such as abc.dsql.us-east-1.on.aws";
@@ -273,8 +273,8 @@ impl OptionsBuilder {
             let setting = if is_aws { "AWS_REGION" } else { "region" };
             problem(setting, region, "a name such as us-east-1");
         }
-        // An environment is often written by others, and what is no boolean there is false, with a warning; here it is a
-        // slip of who calls.
+        // Operators write environments: a wrong boolean there is false, with a warning. In code or a URL it is a mistake of
+        // the caller.
         if origin != Origin::Environment {
             for (name, value) in not_booleans(&self.variables) {
                 problem(name, value, "true or false");
@@ -347,7 +347,7 @@ impl OptionsBuilder {
     }
 }
 
-/// Variables that should hold a boolean, and hold something else.
+/// Boolean variables with another value.
 fn not_booleans(variables: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let is_boolean =
         |name: &str| variables::all().any(|known| known.kind == "boolean" && known.full_name("DSQL") == name);
@@ -358,10 +358,10 @@ fn not_booleans(variables: &BTreeMap<String, String>) -> impl Iterator<Item = (&
         .filter(move |(name, value)| is_boolean(name) && !known.contains(value))
 }
 
-/// What may have been meant by a variable that nobody reads; none if somebody does.
+/// What is allowed instead of an unknown variable; none if it is known.
 fn not_a_variable(name: &str) -> Option<String> {
     let known: Vec<String> = variables::all().map(|known| known.full_name("DSQL")).collect();
-    // Of a later version in another language: recognised, and warned about.
+    // Of a later version in Go: recognised, and noted.
     let later = ["DSQL_TOKEN_BUCKET_", "DSQL_SLOT_BLOCK_"].iter().any(|prefix| name.starts_with(prefix));
     if later || known.iter().any(|known| known == name) {
         return None;

@@ -1,9 +1,9 @@
-//! What the name of a cluster tells.
+//! Splits and checks the name of a cluster.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-/// A host in lower case, and its port if it carries one. A scheme and a path, which people paste along, are dropped.
+/// A host in lower case, and its port if it carries one. A scheme and a path, which people often paste too, are dropped.
 pub(super) fn split(endpoint: &str) -> (String, Option<String>) {
     let endpoint = endpoint.trim();
     let rest = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
@@ -15,7 +15,7 @@ pub(super) fn split(endpoint: &str) -> (String, Option<String>) {
     (host.trim_end_matches('.').to_ascii_lowercase(), port)
 }
 
-/// Whether it can be a host's name: TLS and the signature need one.
+/// Whether it is a valid host name: TLS and the signature need one.
 pub(super) fn is_name(host: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -38,7 +38,7 @@ pub(super) fn region(host: &str) -> Option<&str> {
     }
 }
 
-/// Whether there is a certificate in it, and nothing that is broken.
+/// Whether it holds at least one certificate, and none that is broken.
 pub(super) fn holds_certificates(pem: &[u8]) -> bool {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     certificates.is_ok_and(|certificates| !certificates.is_empty())

@@ -10,8 +10,8 @@ use super::{Options, OptionsBuilder};
 use crate::settings::{closest, process_variables};
 use crate::variables::{self, Variable};
 
-/// Variables beside those of forebay's reader, by the setting they fill: the names that `psql` uses, and
-/// `forebay dsql-local` prints.
+/// Variables beside the `DSQL_` ones, by the setting they fill: the names that `psql` uses, and `forebay dsql-local`
+/// prints.
 pub(super) const VARIABLES: [(&str, &str); 9] = [
     ("host", "CLUSTER_ENDPOINT"),
     ("region", "REGION"),
@@ -48,7 +48,7 @@ impl Options {
         OptionsBuilder::from_env().build()
     }
 
-    /// Reads these variables as an environment: forebay's own, and `CLUSTER_USER` or `PGUSER`, `PGPORT`, `PGDATABASE`,
+    /// Reads these variables as an environment: the [`DSQL_` ones](crate::variables), and `CLUSTER_USER` or `PGUSER`, `PGPORT`, `PGDATABASE`,
     /// `PGHOSTADDR` (the address), `PGSSLROOTCERT` (the root file), `PGSSLNEGOTIATION` (`direct` or `postgres`) and
     /// `PGAPPNAME`.
     ///
@@ -67,7 +67,7 @@ impl OptionsBuilder {
         let mut builder = Self { origin: Origin::Url, ..Self::default() };
         let schemes = ["dsql://", "postgres://", "postgresql://"];
         let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
-            // What the rest of it would mean is anybody's guess.
+            // The rest of it is not read: it may hold a password.
             builder.unread = true;
             return builder.with_problem("URL", scheme(url), "one that begins with dsql:// or postgres://");
         };
@@ -175,7 +175,7 @@ impl OptionsBuilder {
         Self { variables, ..builder }
     }
 
-    /// What percent signs stand for; what they cannot stand for is a problem.
+    /// Decodes percent signs. Bytes that are not UTF-8 are a problem.
     fn decoded(&mut self, text: &str) -> Option<String> {
         let decoded = percent_decode_str(text).decode_utf8().ok();
         if decoded.is_none() {
@@ -194,14 +194,14 @@ impl OptionsBuilder {
 
 const A_KEY: &str = "a key of the URL";
 
-/// Those beside forebay's variables.
+/// The keys beside the variables.
 const KEYS: [&str; 6] = ["region", "address", "root_file", "direct_tls", "application_name", "pool"];
 
 fn prefixed() -> impl Iterator<Item = &'static Variable> {
     variables::all().filter(|variable| variable.prefixed)
 }
 
-/// What may have been meant by `key`.
+/// What is allowed instead of an unknown `key`.
 fn keys_like(key: &str) -> String {
     let variables = prefixed().map(|variable| variable.name.to_ascii_lowercase());
     let known: Vec<String> = KEYS.iter().map(|key| (*key).to_owned()).chain(variables).collect();
@@ -214,7 +214,7 @@ fn keys_like(key: &str) -> String {
     }
 }
 
-/// What stands before the `://`, which is safe to show; the rest may hold a password.
+/// The scheme, which is safe to show; the rest may hold a password.
 fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("one without a scheme", |(scheme, _)| scheme)
 }
@@ -222,8 +222,8 @@ fn scheme(url: &str) -> &str {
 const WITH_PASSWORD: &str = "one with a password";
 const WITHOUT_PASSWORD: &str = "without one: a token takes its place";
 
-/// Whether a password in the URL holds what tears it apart, so that its pieces pass for a port, a database or a key.
-/// Nothing of such a URL is repeated.
+/// Whether a password in the URL contains separators, so that its pieces look like a port, a database or a key. Nothing
+/// of such a URL is repeated.
 fn is_torn_by_password(authority: &str, path: &str, query: &str) -> bool {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let port = authority.split_once(':').map(|(_, port)| port);

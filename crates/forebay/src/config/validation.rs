@@ -1,4 +1,4 @@
-//! Settings that make no sense together.
+//! Checks settings together.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use super::{Config, Fill};
 use crate::duration::show;
 
 impl Config {
-    /// Looks for settings that make no sense together.
+    /// Checks the settings, each and together.
     ///
     /// # Errors
     /// All of them, not just the first.
@@ -94,14 +94,14 @@ impl Config {
     }
 }
 
-/// One setting that makes no sense.
+/// One setting with a value that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Its name; in an environment, the variable's.
     pub setting: Cow<'static, str>,
     /// What it was set to.
     pub value: String,
-    /// What it may be.
+    /// What is allowed.
     pub allowed: String,
 }
 
@@ -111,11 +111,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Settings that make no sense, all of them.
+/// All settings with values that are not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} in the configuration:{}", count(.problems.len()), list(.problems))]
 pub struct ConfigError {
-    /// What is wrong, in the order of the settings.
+    /// The problems, in the order of the settings.
     pub problems: Vec<Problem>,
 }
 

@@ -43,13 +43,18 @@ fn start_as(config: Config) -> Arc<Cluster> {
 
 /// Options for small pools of `cluster`.
 pub(crate) fn options(cluster: &Cluster, connections: usize) -> OptionsBuilder {
+    bare_options(cluster)
+        .variable("DSQL_MAX_CONNS", connections.to_string())
+        .variable("DSQL_STAGGERED_STARTUP", "false")
+        .variable("DSQL_CONNECTION_RATE_LIMIT", "1000")
+}
+
+/// How to reach `cluster`, and no more.
+pub(crate) fn bare_options(cluster: &Cluster) -> OptionsBuilder {
     Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
         .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
-        .variable("DSQL_MAX_CONNS", connections.to_string())
-        .variable("DSQL_STAGGERED_STARTUP", "false")
-        .variable("DSQL_CONNECTION_RATE_LIMIT", "1000")
 }
 
 /// A pool of `cluster`, in reservoir mode or not.

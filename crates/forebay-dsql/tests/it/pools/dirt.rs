@@ -150,7 +150,7 @@ async fn rows_nobody_read_do_not_reach_the_next_caller() {
 #[tokio::test]
 async fn one_that_does_not_answer_is_replaced() {
     let cluster = start();
-    let options = super::cluster::options(&cluster, 1).reservoir(true);
+    let options = super::cluster::bare_options(&cluster).reservoir(true);
     let config = forebay::Config::default()
         .max_open(1)
         .startup_jitter(std::time::Duration::ZERO)
