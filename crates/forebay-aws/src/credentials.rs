@@ -1,4 +1,4 @@
-//! Credentials, loaded one at a time and kept while they are good.
+//! A cache for credentials, with one load at a time.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,147 +12,144 @@ use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvid
 use aws_smithy_async::time::SharedTimeSource;
 use tokio::sync::Mutex;
 
-/// New ones are asked for so long before the end: roles have theirs replaced five minutes before.
+/// Credentials are renewed this long before they expire. Roles replace theirs five minutes before.
 const AHEAD: Duration = Duration::from_secs(5 * 60);
-/// Those without an end are looked up again after so long: someone may have changed a file.
-const ENDLESS: Duration = Duration::from_secs(15 * 60);
+/// Credentials without an expiry are loaded again after this time: a file may have changed.
+const MAX_AGE: Duration = Duration::from_secs(15 * 60);
 
-/// A load that takes longer is given up, and another begun.
-const LONGEST_LOAD: Duration = Duration::from_secs(60);
+/// A load that takes longer is dropped, and another one starts.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a provider gave, while it is good. A provider itself: whatever else of this process uses the SDK loads none of its own.
-pub(crate) struct KeptCredentials {
+/// The cached credentials of a provider. This is a provider itself, so that all clients of the process share the cache.
+pub(crate) struct CachedCredentials {
     provider: Option<SharedCredentialsProvider>,
     time: SharedTimeSource,
-    /// Held while they are loaded: whoever else wants some waits, and finds them here.
+    /// Locked during a load: other callers wait for its result.
     state: Mutex<State>,
-    /// A token of theirs was denied: they may have been replaced.
-    doubted: AtomicBool,
+    /// A token was denied: the credentials may have been replaced.
+    reload: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    kept: Option<Kept>,
-    /// Under way, and waited for by nobody just now.
+    cached: Option<Cached>,
+    /// A load in progress that no caller waits for.
     loading: Option<Loading>,
 }
 
-/// A load. Callers wait 5 s for a token, and some providers take longer: whoever asks next goes on with the same load.
+/// A load. Callers wait 5 s for a token, and some providers take longer. The next caller continues the same load.
 struct Loading {
     load: Pin<Box<dyn Future<Output = Result<Credentials, CredentialsError>> + Send>>,
     began: SystemTime,
 }
 
-/// A load that is waited for. Unless it is done it is left to the next.
-struct Waited<'a> {
+/// A load that a caller waits for. If it is dropped before the end, the next caller continues it.
+struct Awaited<'a> {
     loading: Option<Loading>,
     left: &'a mut Option<Loading>,
 }
 
-impl Drop for Waited<'_> {
+impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        // One that has panicked cannot go on.
+        // A load that has panicked cannot continue.
         if !std::thread::panicking() {
             *self.left = self.loading.take();
         }
     }
 }
 
-struct Kept {
+struct Cached {
     credentials: Credentials,
     loaded: SystemTime,
 }
 
-impl Kept {
+impl Cached {
     fn is_fresh(&self, now: SystemTime) -> bool {
         match self.credentials.expiry() {
             Some(expiry) => now + AHEAD < expiry,
-            // A clock set back makes them old, too.
-            None => now.duration_since(self.loaded).is_ok_and(|age| age < ENDLESS),
+            // A clock that was set back also makes them old.
+            None => now.duration_since(self.loaded).is_ok_and(|age| age < MAX_AGE),
         }
     }
 
-    fn is_good(&self, now: SystemTime) -> bool {
+    fn is_valid(&self, now: SystemTime) -> bool {
         self.credentials.expiry().is_none_or(|expiry| now < expiry)
     }
 }
 
-impl KeptCredentials {
+impl CachedCredentials {
     pub(crate) fn new(provider: Option<SharedCredentialsProvider>, time: SharedTimeSource) -> Self {
-        Self { provider, time, state: Mutex::default(), doubted: AtomicBool::new(false) }
+        Self { provider, time, state: Mutex::default(), reload: AtomicBool::new(false) }
     }
 
-    /// New ones shall be loaded when some are asked for next, if there are any.
-    pub(crate) fn doubt(&self) {
-        self.doubted.store(true, Ordering::Release);
+    /// Loads new credentials at the next call.
+    pub(crate) fn reload(&self) {
+        self.reload.store(true, Ordering::Release);
     }
 
-    /// Credentials that are good now: those kept, or new ones. If no new ones can be had, the kept ones will do while
-    /// they last.
+    /// Valid credentials: the cached ones, or new ones. If the load fails, the cached ones are used until they expire.
     ///
     /// # Cancel safety
-    /// Dropped while it loads, it leaves the load to the next in line, who goes on with it.
-    pub(crate) async fn good(&self) -> Result<Credentials, CredentialsError> {
+    /// Cancel safe: the next caller continues the load.
+    pub(crate) async fn get(&self) -> Result<Credentials, CredentialsError> {
         let now = self.time.now();
         let mut state = self.state.lock().await;
-        let State { kept, loading } = &mut *state;
-        let doubted = self.doubted.load(Ordering::Acquire);
-        if let Some(kept) = kept.as_ref().filter(|kept| !doubted && kept.is_fresh(now)) {
-            return Ok(kept.credentials.clone());
+        let State { cached, loading } = &mut *state;
+        let reload = self.reload.load(Ordering::Acquire);
+        if let Some(cached) = cached.as_ref().filter(|cached| !reload && cached.is_fresh(now)) {
+            return Ok(cached.credentials.clone());
         }
         match self.load(loading, now).await {
             Ok(credentials) => {
-                self.doubted.store(false, Ordering::Release);
-                *kept = Some(Kept { credentials: credentials.clone(), loaded: now });
+                self.reload.store(false, Ordering::Release);
+                *cached = Some(Cached { credentials: credentials.clone(), loaded: now });
                 Ok(credentials)
             }
-            Err(error) => match kept.as_ref().filter(|kept| kept.is_good(now)) {
-                Some(kept) => Ok(kept.credentials.clone()),
+            Err(error) => match cached.as_ref().filter(|cached| cached.is_valid(now)) {
+                Some(cached) => Ok(cached.credentials.clone()),
                 None => Err(error),
             },
         }
     }
 
-    /// Goes on with the load that was left, or begins one.
+    /// Continues the load in progress, or starts one.
     async fn load(
         &self,
         left: &mut Option<Loading>,
         now: SystemTime,
     ) -> Result<Credentials, CredentialsError> {
         let Some(provider) = &self.provider else {
-            return Err(CredentialsError::not_loaded(
-                "the SDK's configuration has no provider of credentials",
-            ));
+            return Err(CredentialsError::not_loaded("the SDK's configuration has no credentials provider"));
         };
-        // A clock that was set back says nothing of its age.
+        // After a clock was set back, the age is unknown.
         let stuck =
-            |loading: &Loading| now.duration_since(loading.began).is_ok_and(|age| age >= LONGEST_LOAD);
+            |loading: &Loading| now.duration_since(loading.began).is_ok_and(|age| age >= LOAD_TIMEOUT);
         let loading = left.take().filter(|loading| !stuck(loading)).unwrap_or_else(|| {
             let provider = provider.clone();
             Loading { load: Box::pin(async move { provider.provide_credentials().await }), began: now }
         });
-        let mut waited = Waited { loading: Some(loading), left };
-        let loaded = poll_fn(|context| match &mut waited.loading {
+        let mut awaited = Awaited { loading: Some(loading), left };
+        let loaded = poll_fn(|context| match &mut awaited.loading {
             Some(loading) => loading.load.as_mut().poll(context),
             None => std::task::Poll::Pending,
         });
         let loaded = loaded.await;
-        waited.loading = None;
+        awaited.loading = None;
         loaded
     }
 }
 
-impl ProvideCredentials for KeptCredentials {
+impl ProvideCredentials for CachedCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,
     {
-        future::ProvideCredentials::new(self.good())
+        future::ProvideCredentials::new(self.get())
     }
 }
 
-impl fmt::Debug for KeptCredentials {
+impl fmt::Debug for CachedCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptCredentials")
+        f.write_str("CachedCredentials")
     }
 }

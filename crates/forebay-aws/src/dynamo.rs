@@ -1,15 +1,15 @@
-//! DynamoDB as the table that a fleet shares.
+//! DynamoDB as the table of a fleet.
 //!
 //! ```no_run
 //! # async fn start() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! use forebay::{Seed, rt::{Runtime, TokioRuntime}};
-//! use forebay_aws::dynamo::{DynamoTable, Place};
+//! use forebay_aws::dynamo::{DynamoTable, Location};
 //! use forebay_dsql::EnvReader;
 //! use forebay_fleet::{Fleet, Tables};
 //!
 //! let settings = EnvReader::new("DSQL").read_process()?.fleet().ok_or("no fleet")?;
 //! let runtime = TokioRuntime::current()?;
-//! let table = DynamoTable::from_env("leases", Place::default()).await?;
+//! let table = DynamoTable::from_env("leases", Location::default()).await?;
 //! let seed = Seed::new(runtime.entropy());
 //! let fleet = Fleet::start(settings, Tables::one(table), runtime, seed).await?;
 //! # Ok(())
@@ -17,8 +17,8 @@
 //! ```
 
 mod attributes;
+mod expression;
 mod failure;
-mod phrase;
 mod setup;
 
 use std::fmt;
@@ -40,38 +40,38 @@ use aws_types::service_config::ServiceConfigKey;
 use forebay::StoreFuture;
 use forebay_fleet::{Cursor, Delete, Item, KEY, Page, Returning, Table, TableError, Update, Write};
 
-use self::phrase::Phrase;
+use self::expression::Expressions;
 use crate::sdk;
 
 pub use self::setup::{Setup, SetupError};
 
-/// Where a table is, as far as the environment does not say it.
+/// The location of a table. What is not set comes from the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The region, whatever the environment and the profile say.
+pub struct Location {
+    /// The region. It has priority over the environment and the profile.
     pub region: Option<String>,
-    /// The host of the cluster: the table is in its region, if nothing else names one.
+    /// The host of the cluster. Its region is used if there is no other.
     pub cluster: Option<String>,
-    /// The address of a DynamoDB that is not AWS's, such as `http://127.0.0.1:8000`, whatever the environment and the profile
-    /// say.
+    /// The address of another DynamoDB than AWS's, such as `http://127.0.0.1:8000`. It has priority over the environment
+    /// and the profile.
     pub endpoint_url: Option<String>,
 }
 
-/// Why nobody knows where the table is.
+/// Why the location of a table is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlaceError {
-    /// Neither the environment nor the caller names a region.
+pub enum LocationError {
+    /// Neither the environment nor the caller has a region.
     #[error("there is no region for DynamoDB; set AWS_REGION")]
     NoRegion,
-    /// The address is none.
-    #[error("{0:?} is no address of a DynamoDB; give one such as http://127.0.0.1:8000")]
+    /// The address is invalid.
+    #[error("{0:?} is not an address; use one such as http://127.0.0.1:8000")]
     Address(String),
 }
 
-/// A table of DynamoDB. The SDK's own retries are off: they would hide that the first attempt was applied.
+/// A DynamoDB table. The SDK's retries are off: they would hide whether the first attempt was applied.
 ///
-/// Values of other kinds than [`forebay_fleet::Value`] has are none of ours, and are left out of what is returned.
+/// Returned items contain only values that [`forebay_fleet::Value`] can represent.
 #[derive(Clone)]
 pub struct DynamoTable {
     client: Client,
@@ -79,49 +79,53 @@ pub struct DynamoTable {
 }
 
 impl DynamoTable {
-    /// The table called `name`, with the credentials and the region that the SDK finds for this process. Nothing is sent
-    /// before the first call.
+    /// The table called `name`, with the credentials and the region that the SDK finds for this process. It sends no
+    /// request before the first call.
     ///
     /// # Errors
-    /// If there is no region, or the address is none.
+    /// If there is no region, or the address is invalid.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
-    pub async fn from_env(name: impl Into<String>, place: Place) -> Result<Self, PlaceError> {
-        Self::placed(sdk::loader().load().await, name, place)
+    /// Cancel safe: dropping the future leaves nothing behind.
+    pub async fn from_env(name: impl Into<String>, location: Location) -> Result<Self, LocationError> {
+        Self::located(sdk::loader().load().await, name, location)
     }
 
-    /// The table called `name`, by the credentials of `sdk`, and by its region unless `place` says more of it.
-    pub(crate) fn placed(sdk: SdkConfig, name: impl Into<String>, place: Place) -> Result<Self, PlaceError> {
-        let address = place.endpoint_url.or_else(|| address_for(&sdk));
-        let region = place.region.map(Region::new).or_else(|| sdk.region().cloned());
-        let region = region.or_else(|| place.cluster.and_then(|host| region_of(&host)));
-        // Whoever runs a DynamoDB of their own does not care.
+    /// The table called `name`, with the credentials of `sdk`, and its region unless `location` has one.
+    pub(crate) fn located(
+        sdk: SdkConfig,
+        name: impl Into<String>,
+        location: Location,
+    ) -> Result<Self, LocationError> {
+        let address = location.endpoint_url.or_else(|| address_for(&sdk));
+        let region = location.region.map(Region::new).or_else(|| sdk.region().cloned());
+        let region = region.or_else(|| location.cluster.and_then(|host| region_of(&host)));
+        // The region does not matter for a DynamoDB of your own.
         let region = region.or_else(|| address.is_some().then(|| Region::from_static("us-east-1")));
         let mut config = sdk.into_builder();
         config.set_region(region);
         Self::at(address, &config.build(), name.into())
     }
 
-    /// The table called `name`, by the region, the credentials and the HTTP client of `sdk`.
+    /// The table called `name`, with the region, the credentials and the HTTP client of `sdk`.
     ///
     /// # Errors
-    /// If there is no region, or the address is none.
-    pub fn new(sdk: &SdkConfig, name: impl Into<String>) -> Result<Self, PlaceError> {
+    /// If there is no region, or the address is invalid.
+    pub fn new(sdk: &SdkConfig, name: impl Into<String>) -> Result<Self, LocationError> {
         Self::at(address_for(sdk), sdk, name.into())
     }
 
-    /// The table at this address, whatever `sdk` says; AWS's own without one.
-    fn at(address: Option<String>, sdk: &SdkConfig, name: String) -> Result<Self, PlaceError> {
+    /// The table at this address, or AWS's without one.
+    fn at(address: Option<String>, sdk: &SdkConfig, name: String) -> Result<Self, LocationError> {
         if sdk.region().is_none() {
-            return Err(PlaceError::NoRegion);
+            return Err(LocationError::NoRegion);
         }
-        // The SDK would refuse each call, or panic.
+        // With an invalid address, the SDK would refuse each call or panic.
         if let Some(url) = address.as_ref().filter(|url| !is_address(url)) {
-            return Err(PlaceError::Address(url.clone()));
+            return Err(LocationError::Address(url.clone()));
         }
         let mut config = Builder::from(sdk).retry_config(RetryConfig::disabled());
-        // The environment's address for DynamoDB would go before the one that `sdk` was given.
+        // Otherwise the environment's address would have priority over that of `sdk`.
         config.set_endpoint_url(address);
         if sdk.behavior_version().is_none() {
             config.set_behavior_version(Some(sdk::behavior()));
@@ -132,9 +136,9 @@ impl DynamoTable {
         Ok(Self { client: Client::from_conf(config.build()), name })
     }
 
-    /// Another table in the same place.
+    /// Another table at the same location.
     #[must_use]
-    pub fn beside(&self, name: impl Into<String>) -> Self {
+    pub fn sibling(&self, name: impl Into<String>) -> Self {
         Self { client: self.client.clone(), name: name.into() }
     }
 
@@ -145,10 +149,10 @@ impl DynamoTable {
     }
 
     async fn update_item(&self, update: &Update) -> Result<Option<Item>, TableError> {
-        let mut phrase = Phrase::default();
-        let condition = phrase.conditions(&update.when);
-        let changes = phrase.changes(&update.changes);
-        let (names, values) = phrase.into_parts();
+        let mut expressions = Expressions::default();
+        let condition = expressions.conditions(&update.when);
+        let changes = expressions.changes(&update.changes);
+        let (names, values) = expressions.into_parts();
         let answer = self
             .client
             .update_item()
@@ -171,7 +175,8 @@ impl DynamoTable {
             _ => self.failure(&error),
         })?;
         let item = answer.attributes.and_then(attributes::item);
-        // AWS returns nothing where there was no item. Others return its bare key, and items of ours are never bare.
+        // If there was no item, AWS returns nothing, and other implementations return the key. Our items always have
+        // values.
         let is_bare = |item: &Item| item.iter().next().is_none();
         Ok(item.filter(|item| update.returning != Returning::Old || !is_bare(item)))
     }
@@ -183,9 +188,9 @@ impl DynamoTable {
     }
 
     async fn delete_item(&self, delete: &Delete) -> Result<Option<Item>, TableError> {
-        let mut phrase = Phrase::default();
-        let condition = phrase.conditions(&delete.when);
-        let (names, values) = phrase.into_parts();
+        let mut expressions = Expressions::default();
+        let condition = expressions.conditions(&delete.when);
+        let (names, values) = expressions.into_parts();
         let answer = self
             .client
             .delete_item()
@@ -218,16 +223,16 @@ impl DynamoTable {
         })
     }
 
-    /// One change of a transaction.
+    /// One write of a transaction.
     fn part(&self, write: &Write) -> Result<TransactWriteItem, TableError> {
         let part = TransactWriteItem::builder();
-        let mut phrase = Phrase::default();
+        let mut expressions = Expressions::default();
         let found = ReturnValuesOnConditionCheckFailure::AllOld;
         let part = match write {
             Write::Update(update) => {
-                let condition = phrase.conditions(&update.when);
-                let changes = phrase.changes(&update.changes);
-                let (names, values) = phrase.into_parts();
+                let condition = expressions.conditions(&update.when);
+                let changes = expressions.changes(&update.changes);
+                let (names, values) = expressions.into_parts();
                 let update = UpdatePart::builder()
                     .table_name(&self.name)
                     .set_key(Some(attributes::key(&update.key)))
@@ -236,11 +241,11 @@ impl DynamoTable {
                     .set_expression_attribute_names(names)
                     .set_expression_attribute_values(values)
                     .return_values_on_condition_check_failure(found);
-                part.update(update.build().map_err(failure::unsaid)?)
+                part.update(update.build().map_err(failure::not_built)?)
             }
             Write::Put { key, item, when } => {
-                let condition = phrase.conditions(when);
-                let (names, values) = phrase.into_parts();
+                let condition = expressions.conditions(when);
+                let (names, values) = expressions.into_parts();
                 let put = PutPart::builder()
                     .table_name(&self.name)
                     .set_item(Some(attributes::whole(key, item)))
@@ -248,11 +253,11 @@ impl DynamoTable {
                     .set_expression_attribute_names(names)
                     .set_expression_attribute_values(values)
                     .return_values_on_condition_check_failure(found);
-                part.put(put.build().map_err(failure::unsaid)?)
+                part.put(put.build().map_err(failure::not_built)?)
             }
             Write::Delete(delete) => {
-                let condition = phrase.conditions(&delete.when);
-                let (names, values) = phrase.into_parts();
+                let condition = expressions.conditions(&delete.when);
+                let (names, values) = expressions.into_parts();
                 let delete = DeletePart::builder()
                     .table_name(&self.name)
                     .set_key(Some(attributes::key(&delete.key)))
@@ -260,16 +265,16 @@ impl DynamoTable {
                     .set_expression_attribute_names(names)
                     .set_expression_attribute_values(values)
                     .return_values_on_condition_check_failure(found);
-                part.delete(delete.build().map_err(failure::unsaid)?)
+                part.delete(delete.build().map_err(failure::not_built)?)
             }
         };
         Ok(part.build())
     }
 
     async fn scan_page(&self, prefix: &str, after: Option<&Cursor>) -> Result<Page, TableError> {
-        let mut phrase = Phrase::default();
-        let filter = (!prefix.is_empty()).then(|| phrase.begins_with(KEY, prefix));
-        let (names, values) = phrase.into_parts();
+        let mut expressions = Expressions::default();
+        let filter = (!prefix.is_empty()).then(|| expressions.begins_with(KEY, prefix));
+        let (names, values) = expressions.into_parts();
         let answer = self
             .client
             .scan()
@@ -295,7 +300,7 @@ impl DynamoTable {
     }
 }
 
-/// The address that the SDK would go to: the environment's or the profile's for DynamoDB, or the one for all services.
+/// The address that the SDK would use: the environment's or the profile's for DynamoDB, or that for all services.
 fn address_for(sdk: &SdkConfig) -> Option<String> {
     let key =
         ServiceConfigKey::builder().service_id("DynamoDB").env("AWS_ENDPOINT_URL").profile("endpoint_url");

@@ -1,29 +1,29 @@
-//! Joins a fleet on AWS: tokens signed and tables reached with what the SDK finds for this process.
+//! Joins a fleet on AWS, with the credentials and the region that the SDK finds for this process.
 
 use aws_config::SdkConfig;
 use forebay_dsql::{JoinError, Member, MemberBuilder, Options};
 use forebay_fleet::Tables;
 
-use crate::dynamo::{DynamoTable, Place, PlaceError};
+use crate::dynamo::{DynamoTable, Location, LocationError};
 use crate::signer::SdkSigner;
 
-/// Why a process could not join. Mend what it names, and start again.
+/// Why a process could not join. Fix the cause, and start again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AwsJoinError {
-    /// Nobody knows where the tables are.
+    /// The location of the tables is unknown.
     #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// The options make no sense, or the fleet cannot be joined.
+    Location(#[from] LocationError),
+    /// The options are invalid, or the fleet cannot be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
 }
 
-/// Makes this process a member of those that use the cluster of `options`: with the SDK's credentials, and with the DynamoDB
-/// tables that the options name, if they ask for leases or a shared rate (`DSQL_DISTRIBUTED_*`).
+/// Joins the fleet of the cluster in `options`, with the SDK's credentials. Leases and a shared rate
+/// (`DSQL_DISTRIBUTED_*`) use the DynamoDB tables in the options.
 ///
-/// The tables are in the region that REGION or AWS_REGION name, or the SDK's, or the cluster's. A DynamoDB that is not AWS's is
-/// found by AWS_ENDPOINT_URL_DYNAMODB, as by any program with the SDK.
+/// The tables are in the region of REGION or AWS_REGION, else the SDK's, else the cluster's. For another DynamoDB than
+/// AWS's, set AWS_ENDPOINT_URL_DYNAMODB, as for any program with the SDK.
 ///
 /// ```no_run
 /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,22 +37,22 @@ pub enum AwsJoinError {
 /// ```
 ///
 /// # Errors
-/// If nobody knows where the tables are, or the fleet cannot be joined.
+/// If the location of the tables is unknown, or the fleet cannot be joined.
 ///
 /// # Cancel safety
-/// Nothing is started before this returns.
+/// Cancel safe: nothing starts before this returns.
 pub async fn join(options: &Options) -> Result<Member, AwsJoinError> {
     Ok(member(options).await?.join().await?)
 }
 
-/// As [`join`], with more to say before joining: how much all pools of the process hold together, where tasks run.
+/// As [`join`], but returns a builder: for several pools, or another runtime.
 ///
 /// # Errors
-/// If nobody knows where the tables are.
+/// If the location of the tables is unknown.
 ///
 /// # Cancel safety
-/// Dropping it leaves nothing behind.
-pub async fn member(options: &Options) -> Result<MemberBuilder, PlaceError> {
+/// Cancel safe: dropping the future leaves nothing behind.
+pub async fn member(options: &Options) -> Result<MemberBuilder, LocationError> {
     let signer = SdkSigner::from_env().await;
     let tables = tables(options, signer.sdk())?;
     let member = Member::builder(options, signer);
@@ -62,27 +62,26 @@ pub async fn member(options: &Options) -> Result<MemberBuilder, PlaceError> {
     })
 }
 
-/// The tables that the options name, if they name any, by the credentials of `sdk`.
-fn tables(options: &Options, sdk: &SdkConfig) -> Result<Option<Tables>, PlaceError> {
+/// The tables in the options, if any, with the credentials of `sdk`.
+fn tables(options: &Options, sdk: &SdkConfig) -> Result<Option<Tables>, LocationError> {
     let settings = options.settings();
     let leases = settings.leases.as_ref().map(|leases| leases.table.as_str());
     let rate = settings.rate.as_ref().map(|rate| rate.table.as_str());
     let Some(first) = leases.or(rate) else { return Ok(None) };
-    let first_table = DynamoTable::placed(sdk.clone(), first, place(options))?;
+    let first_table = DynamoTable::located(sdk.clone(), first, location(options))?;
     Ok(Some(match rate {
-        // One that is not asked for is not used.
+        // A table that the options do not name is not used.
         Some(rate) if rate != first => {
-            let rate = first_table.beside(rate);
+            let rate = first_table.sibling(rate);
             Tables { leases: std::sync::Arc::new(first_table), rate: std::sync::Arc::new(rate) }
         }
         _ => Tables::one(first_table),
     }))
 }
 
-/// Where the tables are, as far as the options say: in the region that was given with them. The cluster's own comes last, after what
-/// the SDK finds, as for `forebay lease`.
-fn place(options: &Options) -> Place {
-    Place {
+/// The location of the tables, by the options. The cluster's region comes last, after the SDK's, as for `forebay lease`.
+fn location(options: &Options) -> Location {
+    Location {
         region: options.settings().region.clone(),
         cluster: Some(options.host().to_owned()),
         endpoint_url: None,
@@ -115,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn the_clusters_region_is_the_last_that_is_asked() {
-        let named = place(&options(Some("us-east-2")));
+    fn the_clusters_region_comes_last() {
+        let named = location(&options(Some("us-east-2")));
         assert_eq!((named.region.as_deref(), named.cluster.as_deref()), (Some("us-east-2"), Some(HOST)));
-        let unnamed = place(&options(None));
+        let unnamed = location(&options(None));
         assert_eq!((unnamed.region, unnamed.cluster.as_deref()), (None, Some(HOST)));
     }
 
-    /// Credentials that are counted.
+    /// Counts how often credentials are loaded.
     #[derive(Clone, Debug, Default)]
     struct Counted(Arc<AtomicUsize>);
 
@@ -141,7 +140,7 @@ mod tests {
         let counted = Counted::default();
         let sdk = SdkConfig::builder()
             .region(Region::from_static("us-east-1"))
-            // Nobody listens there: it is refused at once, when the request is signed.
+            // Nothing listens there: the signed request is refused at once.
             .endpoint_url("http://127.0.0.1:1")
             .credentials_provider(SharedCredentialsProvider::new(counted.clone()))
             .build();

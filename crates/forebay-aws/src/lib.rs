@@ -1,7 +1,7 @@
-//! AWS's part of Forebay: the only crate with the SDK in it.
+//! Forebay on AWS: the only crate that depends on the AWS SDK.
 //!
-//! [`SdkSigner`] signs tokens for Aurora DSQL with whatever credentials the process has: a role of its task or instance,
-//! a web identity, a profile, variables.
+//! [`SdkSigner`] signs tokens for Aurora DSQL with the credentials of the process: the role of its task or instance, a
+//! web identity, a profile, or variables.
 //!
 //! ```no_run
 //! # async fn start() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! With feature `dynamodb`, `join` makes a process a member of its fleet as its environment says, and `dynamo::DynamoTable` is the
-//! table that the fleet shares its budget through.
+//! With feature `dynamodb`, `join` makes a process a member of its fleet, by its environment, and `dynamo::DynamoTable`
+//! is the table of the fleet.
 
 #[cfg(feature = "dynamodb")]
 pub mod dynamo;
@@ -32,7 +32,7 @@ mod signer;
 pub use join::{AwsJoinError, join, member};
 pub use signer::SdkSigner;
 
-/// The page that shows how a fleet is joined, so that what it shows is compiled.
+/// Compiles the example of the README, which is that of docs/fleet.md.
 #[cfg(all(doctest, feature = "dynamodb"))]
-#[doc = include_str!("../../../docs/fleet.md")]
-mod manual {}
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -1,4 +1,4 @@
-//! Tokens, signed with the SDK.
+//! Signs tokens with the SDK.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use aws_sdk_dsql::auth_token::{AuthTokenGenerator, Config};
 use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use forebay_dsql::{Action, Identity, SignFuture, Signed, Signer, Token, TokenError, TokenRequest};
 
-use crate::credentials::KeptCredentials;
+use crate::credentials::CachedCredentials;
 use crate::sdk;
 
-/// A [`Signer`] that uses the SDK. Credentials are loaded once and kept, and only one load is under way at a time,
-/// however many identities sign and however long it takes: instance metadata services have been broken by less.
+/// A [`Signer`] that uses the SDK. It loads credentials once and caches them. Only one load runs at a time, for any
+/// number of identities, because instance metadata services do not withstand many requests.
 pub struct SdkSigner {
     /// With `credentials` as its provider.
     sdk: SdkConfig,
-    credentials: Arc<KeptCredentials>,
+    credentials: Arc<CachedCredentials>,
 }
 
 impl SdkSigner {
-    /// A signer with the credentials that the SDK finds for this process, by its usual order: variables, profile, web
-    /// identity, the role of the container or the instance. Nothing is loaded before the first token is asked for.
+    /// A signer with the credentials that the SDK finds for this process, in its usual order: variables, profile, web
+    /// identity, the role of the container or the instance. They are loaded for the first token.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Cancel safe: dropping the future leaves nothing behind.
     pub async fn from_env() -> Self {
         Self::new(sdk::loader().load().await)
     }
 
-    /// A signer with the credentials of `sdk`, by its time source, or the system's if it has none.
+    /// A signer with the credentials and the time source of `sdk`, or the system's time.
     #[must_use]
     pub fn new(sdk: SdkConfig) -> Self {
         let time = sdk.time_source().unwrap_or_else(|| SharedTimeSource::new(SystemTimeSource::new()));
-        let credentials = Arc::new(KeptCredentials::new(sdk.credentials_provider(), time.clone()));
-        let kept = Arc::clone(&credentials) as Arc<dyn ProvideCredentials>;
-        let provider = SharedCredentialsProvider::from(kept);
+        let credentials = Arc::new(CachedCredentials::new(sdk.credentials_provider(), time.clone()));
+        let cached = Arc::clone(&credentials) as Arc<dyn ProvideCredentials>;
+        let provider = SharedCredentialsProvider::from(cached);
         let sdk = sdk.into_builder().time_source(time).credentials_provider(provider).build();
         Self { sdk, credentials }
     }
 
-    /// The SDK as this signer uses it: with the credentials that it keeps.
+    /// The SDK's configuration with the cached credentials.
     #[cfg(feature = "dynamodb")]
     pub(crate) fn sdk(&self) -> &SdkConfig {
         &self.sdk
@@ -51,7 +51,7 @@ impl SdkSigner {
 
     async fn sign_with_sdk(&self, request: &TokenRequest) -> Result<Signed, TokenError> {
         let TokenRequest { identity, life } = request;
-        let credentials = self.credentials.good().await.map_err(explained)?;
+        let credentials = self.credentials.get().await.map_err(token_error)?;
         let config = Config::builder()
             .hostname(&identity.host)
             .region(Region::new(identity.region.clone()))
@@ -64,21 +64,20 @@ impl SdkSigner {
             Action::DbConnect => generator.db_connect_auth_token(&self.sdk).await,
             Action::DbConnectAdmin => generator.db_connect_admin_auth_token(&self.sdk).await,
         };
-        // The SDK's own type prints its secret; it does not leave this line.
+        // The SDK's type prints its secret, so it is converted at once.
         let token = Token::new(token.map_err(TokenError::unavailable)?.as_str());
         let expiry = credentials.expiry().map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
         Ok(Signed { token, credentials_expire: expiry })
     }
 }
 
-/// For how long to sign a token that is to live for `life`: whole seconds, within what a cluster takes. Rather longer than shorter, or it
-/// would be used after its end.
+/// `life` in whole seconds, within the limits of a cluster. Rounded up, so that a token is not used after its end.
 fn whole_seconds(life: Duration) -> u64 {
     const WEEK: u64 = 604_800;
     (life.as_secs() + u64::from(life.subsec_nanos() > 0)).clamp(1, WEEK)
 }
 
-fn explained(error: CredentialsError) -> TokenError {
+fn token_error(error: CredentialsError) -> TokenError {
     match error {
         CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_) => {
             TokenError::credentials(error)
@@ -93,7 +92,7 @@ impl Signer for SdkSigner {
     }
 
     fn denied(&self, _identity: &Identity) {
-        self.credentials.doubt();
+        self.credentials.reload();
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use forebay_sim::{Scenario, Seeds, Worst, run_seeds, shipped};
+use forebay_sim::{Scenario, SeedReport, Worst, run_seeds, shipped};
 use serde_json::{Value, json};
 
 use crate::checkout::progress;
@@ -124,7 +124,7 @@ fn mass_drop(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
         let outcome = forebay_sim::run(&scenario, seed, &mut ()).context("nobody broke it off")?;
         for recovery in &outcome.recoveries {
             let took = recovery.took.context("mass-drop never recovered")?;
-            ratios.push(took.as_secs_f64() / recovery.bucket.as_secs_f64());
+            ratios.push(took.as_secs_f64() / recovery.limiter_time.as_secs_f64());
         }
     }
     let figures = Figures::of("mass-drop", ratios)?;
@@ -165,7 +165,7 @@ fn all_shipped(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn failures(found: &Seeds) -> f64 {
+fn failures(found: &SeedReport) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "a small count")]
     let failed = found.failed as f64;
     failed
@@ -177,7 +177,7 @@ fn scenario(name: &str) -> anyhow::Result<Scenario> {
     Ok(Scenario::parse(name, shipped.text, &[])?)
 }
 
-fn many(name: &str, seeds: u64) -> anyhow::Result<Seeds> {
+fn many(name: &str, seeds: u64) -> anyhow::Result<SeedReport> {
     Ok(run_seeds(&scenario(name)?, 1..=seeds, true, &|_| ControlFlow::Continue(())))
 }
 

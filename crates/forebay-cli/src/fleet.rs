@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use forebay::rt::{self, TokioRuntime};
-use forebay_aws::dynamo::{DynamoTable, Place, SetupError};
+use forebay_aws::dynamo::{DynamoTable, Location, SetupError};
 use forebay_fleet::TableError;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -138,7 +138,7 @@ impl Way {
     /// The table called `name`, with the region and the credentials of the environment. The region is REGION, or what the SDK
     /// finds, or the cluster's own.
     async fn table(&self, name: &str, endpoint: Option<&str>) -> anyhow::Result<DynamoTable> {
-        let place = Place {
+        let place = Location {
             region: std::env::var("REGION").ok().filter(|region| !region.is_empty()),
             cluster: endpoint.map(str::to_owned),
             endpoint_url: self.dynamodb_endpoint.clone(),

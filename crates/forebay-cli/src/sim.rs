@@ -141,7 +141,9 @@ impl Sim {
             return Ok(requests.asked().map_or(ExitCode::SUCCESS, Ending::status));
         };
         if let Some(mut report) = report {
-            report.write_all(forebay_sim::page(&outcome).as_bytes()).context("could not write the report")?;
+            report
+                .write_all(forebay_sim::html_report(&outcome).as_bytes())
+                .context("could not write the report")?;
             report.finish()?;
         }
         rows.map_or(Ok(()), Draft::finish)?;
@@ -158,7 +160,7 @@ impl Sim {
         &self,
         source: &Source,
         range: SeedRange,
-        found: &forebay_sim::Seeds,
+        found: &forebay_sim::SeedReport,
         requests: &Requests,
     ) -> anyhow::Result<ExitCode> {
         let text = if self.json {

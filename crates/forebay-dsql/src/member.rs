@@ -127,7 +127,7 @@ impl Member {
     /// Dropping the future changes nothing.
     pub async fn ids(&self, patience: Duration) -> Ids {
         let Shared { fleet, configured_node, runtime, .. } = &*self.0;
-        match (self.numbered(patience).await, fleet.as_ref().and_then(Fleet::numbers)) {
+        match (self.numbered(patience).await, fleet.as_ref().and_then(Fleet::node_updates)) {
             (Some(node), Some(numbers)) => Ids::following(node, numbers, Arc::clone(runtime)),
             _ => Ids::new(Node::given_or_drawn(*configured_node, &**runtime), Arc::clone(runtime)),
         }

@@ -1,7 +1,7 @@
-//! The shared part of the rate: one item with the time of the next free turn, taken by reserving ahead.
+//! Mode `bucket`: one shared item with the time of the next free permit (a token bucket by GCRA).
 //!
-//! A reservation moves that time on by so many turns and learns from the answer when they are. Whoever comes later gets
-//! later turns: nobody loses, and nobody asks again and again.
+//! A reservation moves that time forward, and the answer shows when its permits are valid. Later requests get later
+//! permits, so that no request is refused and repeated.
 
 use std::time::Duration;
 
@@ -9,43 +9,43 @@ use tracing::warn;
 
 use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
-use crate::rate::Verdict;
+use crate::rate::{ReserveOutcome, Source};
 use crate::share;
 use crate::table::Update;
 
-/// Clients' clocks may be this far apart.
+/// How far apart the clocks of instances may be.
 const SKEW: Duration = Duration::from_secs(1);
-/// How differently long opens take on their way to the server.
+/// How much the time from a permit to the server varies.
 const SPREAD: Duration = Duration::from_millis(500);
-/// Nobody need wait longer than this.
+/// A limit for `max_wait`.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
-/// A permit not used by then is lost.
+/// A permit that is not used within this time lapses.
 pub(crate) const PERMIT_LIFE: Duration = Duration::from_secs(1);
 
-/// The shared item of one endpoint.
+/// The shared rate of one endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     key: String,
-    /// What it was set to: so many a second, so many at once.
+    /// The configured rate per second and burst.
     limits: (i64, i64),
-    /// Limits of others that were told of.
-    told: Option<(i64, i64)>,
-    /// Nanoseconds from turn to turn.
+    /// Limits of other instances that were already logged.
+    logged: Option<(i64, i64)>,
+    /// Nanoseconds between two permits.
     interval: i64,
-    /// Turns to be had at once, at most.
+    /// The most permits at once.
     burst: i64,
-    /// How far in the past the next turn may lie: what is left of the burst when shares have their part.
+    /// How far in the past the next permit may be: the burst without the part of the shares.
     tolerance: i64,
-    /// How far ahead turns are reserved.
+    /// How far ahead permits are reserved.
     horizon: Duration,
-    /// The next free turn, as last seen, in nanoseconds by the time of day.
+    /// The next free permit, as last seen, in nanoseconds by the time of day.
     due: Option<i64>,
-    /// The same, as last seen where working clocks can have put it.
-    sound: i64,
-    /// A turn that is farther ahead than any working clock puts it, and when it was first seen there.
-    astray: Option<(i64, Duration)>,
-    /// When such a one was last brought back.
-    mended: Option<Duration>,
+    /// The same, but only values that a correct clock can have written.
+    plausible: i64,
+    /// A value farther ahead than any correct clock would write, and when it was first seen.
+    implausible: Option<(i64, Duration)>,
+    /// When such a value was last corrected.
+    corrected: Option<Duration>,
 }
 
 /// The key of the shared item.
@@ -53,13 +53,13 @@ pub(crate) fn key(endpoint: &str) -> String {
     format!("forebay_bucket#{endpoint}")
 }
 
-/// Whether turns were taken within the last `recently`, by the time of day.
+/// Whether permits were reserved within the last `recently`, by the time of day.
 pub(crate) fn is_in_use(item: &Item, wall: Duration, recently: Duration) -> bool {
     item.number("due_ns").is_some_and(|due| due >= nanos(wall.saturating_sub(recently)))
 }
 
 impl Bucket {
-    /// A bucket of `per_second` and `burst`, of which shares by slots have their part.
+    /// A bucket of `per_second` and `burst`. With `shared_out`, a part of both belongs to the shares of slots.
     pub(crate) fn new(
         endpoint: &str,
         per_second: u64,
@@ -78,77 +78,118 @@ impl Bucket {
         Self {
             key: key(endpoint),
             limits,
-            told: None,
+            logged: None,
             interval,
             burst,
             tolerance: interval.saturating_mul(burst - 1),
             horizon: max_wait.min(LONGEST_WAIT) * 9 / 10,
             due: None,
-            sound: 0,
-            astray: None,
-            mended: None,
+            plausible: 0,
+            implausible: None,
+            corrected: None,
         }
     }
 
-    /// Turns to ask for at a time, at most: the last of more would come later than anyone waits for it.
-    pub(crate) fn most(&self) -> u32 {
+    /// Logs if another instance has other limits. Each instance uses its own, so the fleet has the largest.
+    fn compare(&mut self, item: &Item) {
+        let theirs = item.number("rate").zip(item.number("burst"));
+        let Some(theirs) = theirs.filter(|theirs| *theirs != self.limits && self.logged != Some(*theirs))
+        else {
+            return;
+        };
+        self.logged = Some(theirs);
+        let (ours, theirs) = (self.limits, theirs);
+        warn!(target: "forebay", ?ours, ?theirs, "Distributed rate limiter: another instance has a different limit or burst; set \
+            DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT and _BURST to the same values everywhere");
+    }
+
+    /// The latest value that a correct clock can have written, by our clock.
+    fn farthest(&self, wall: Duration) -> i64 {
+        nanos(wall + SKEW + 2 * self.horizon)
+    }
+
+    /// The permits known to be reserved.
+    fn known(&self, wall: Duration) -> i64 {
+        if self.plausible <= self.farthest(wall) { self.plausible } else { 0 }
+    }
+
+    /// Remembers `due` as plausible, or since when it is implausible.
+    fn check(&mut self, due: i64, wall: Duration) {
+        if due <= self.farthest(wall) {
+            (self.plausible, self.implausible) = (self.plausible.max(due), None);
+        } else if self.implausible.is_none_or(|(seen, _)| seen != due) {
+            self.implausible = Some((due, wall));
+            let ahead = until(due, wall);
+            warn!(target: "forebay", ?ahead, "Distributed rate limiter: the next permit is farther ahead than any instance reserves; \
+                the clock of an instance is wrong, perhaps of this one");
+        }
+    }
+
+    /// An implausible value to correct, because it would block the fleet. An instance that has seen a plausible value
+    /// knows that a wrong clock has moved it. Others may have a wrong clock themselves, so they wait until the value has
+    /// not changed for one horizon. No instance corrects twice within a horizon: two with different clocks would never
+    /// stop.
+    fn to_correct(&self, wall: Duration) -> Option<i64> {
+        let passed = |since: Duration| wall.saturating_sub(since) >= self.horizon;
+        let (wrong, since) = self.implausible?;
+        let sure = self.known(wall) > 0 || passed(since);
+        (sure && self.corrected.is_none_or(passed)).then_some(wrong)
+    }
+}
+
+impl Source for Bucket {
+    /// More would be valid later than any caller waits.
+    fn max_batch(&self) -> u32 {
         u32::try_from(nanos(self.horizon) / self.interval).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Permits a second.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub(crate) fn per_second(&self) -> f64 {
+    fn per_second(&self) -> f64 {
         1e9 / self.interval as f64
     }
 
-    /// Shares may save so many permits more than their part of the burst: so many fewer are left here.
-    pub(crate) fn hold_back(&mut self, permits: u64) {
+    fn hold_back(&mut self, permits: u64) {
         let permits = i64::try_from(permits).unwrap_or(i64::MAX).min(self.burst - 1);
         self.tolerance = self.interval.saturating_mul(self.burst - 1 - permits);
     }
 
-    /// The key to look at before asking, if it is not known whether the burst is whole. Others may have asked meanwhile, but
-    /// never has anyone taken a turn back.
-    pub(crate) fn unknown(&self, wall: Duration) -> Option<&str> {
+    /// Known unless the burst may be complete again. The known value may be outdated, but it never moves back.
+    fn unknown(&self, wall: Duration) -> Option<&str> {
         let known = self.due.is_some_and(|due| due >= nanos(wall) - self.tolerance);
         (!known).then_some(self.key.as_str())
     }
 
-    /// This is the item.
-    pub(crate) fn saw(&mut self, item: Option<&Item>) {
+    fn saw(&mut self, item: Option<&Item>) {
         if let Some(item) = item {
             self.compare(item);
         }
-        // One that is missing is as good as one of long ago.
+        // A missing item is the same as an old one.
         self.due = Some(item.and_then(|item| item.number("due_ns")).unwrap_or(0));
     }
 
-    /// How long it is until the next free turn, as far as is known, and as far as turns are reserved: it is no longer than that, or not for
-    /// long.
-    pub(crate) fn line(&self, wall: Duration) -> Duration {
+    fn queue(&self, wall: Duration) -> Duration {
         until(self.due.unwrap_or(0), wall).min(self.horizon)
     }
 
-    /// The write that reserves `count` turns.
-    pub(crate) fn ask(&self, count: u32, wall: Duration) -> Update {
+    fn reserve(&self, count: u32, wall: Duration) -> Update {
         let (now, ahead) = (nanos(wall), self.interval * i64::from(count));
         let floor = now - self.tolerance;
         let due = || "due_ns".into();
         let update = Update::of(&self.key);
-        if let Some(astray) = self.to_mend(wall) {
+        if let Some(wrong) = self.to_correct(wall) {
             let begin = now.max(self.known(wall));
             update
-                .when(Condition::Equals(due(), Value::Number(astray)))
+                .when(Condition::Equals(due(), Value::Number(wrong)))
                 .change(Change::set("due_ns", begin + ahead))
         } else if self.due.is_some_and(|due| due >= floor) {
-            // The last of them is within the horizon.
+            // The last permit is within the horizon.
             let ceiling = now + nanos(self.horizon) - (ahead - self.interval);
             update
                 .when(Condition::AtLeast(due(), floor))
                 .when(Condition::AtMost(due(), ceiling))
                 .change(Change::plus("due_ns", ahead))
         } else {
-            // Nobody has opened for so long that the burst is whole again; or someone took turns back that were taken.
+            // The burst is complete again after a quiet time, or another instance has moved the time back.
             let begin = floor.max(self.known(wall));
             let idle = [Condition::Missing(due()), Condition::Below(due(), floor)];
             update
@@ -159,85 +200,40 @@ impl Bucket {
         }
     }
 
-    /// It was done: these are the turns, by the time of day.
-    pub(crate) fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
+    fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
         if let Some(item) = item {
             self.compare(item);
         }
-        let Some(due) = item.and_then(|item| item.number("due_ns")) else { return Verdict::Again(count) };
-        if self.astray.take().is_some() {
-            self.mended = Some(wall);
+        let Some(due) = item.and_then(|item| item.number("due_ns")) else {
+            return ReserveOutcome::Retry(count);
+        };
+        if self.implausible.take().is_some() {
+            self.corrected = Some(wall);
         }
-        (self.due, self.sound) = (Some(due), due);
+        (self.due, self.plausible) = (Some(due), due);
         let first = due - self.interval * i64::from(count);
-        let turn = |number| u64::try_from(first + self.interval * i64::from(number)).unwrap_or(0);
-        Verdict::Turns((0..count).map(|number| Duration::from_nanos(turn(number))).collect())
+        let time = |number| u64::try_from(first + self.interval * i64::from(number)).unwrap_or(0);
+        ReserveOutcome::Reserved((0..count).map(|number| Duration::from_nanos(time(number))).collect())
     }
 
-    /// It was refused: this is the item.
-    pub(crate) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
+    fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome {
         self.saw(item);
         let due = self.due.unwrap_or(0);
-        self.judge(due, wall);
-        // Whatever somebody may have written there.
+        self.check(due, wall);
+        // The item may contain any number.
         let ahead = (nanos(self.horizon) + nanos(wall)).saturating_sub(due);
         let room = ahead.div_euclid(self.interval).saturating_add(1);
         match u32::try_from(room.min(i64::from(count))) {
-            // The other kind of write will do, or one for so many.
-            Ok(room @ 1..) => Verdict::Again(room),
-            _ if self.to_mend(wall).is_some() => Verdict::Again(count),
-            // The line is as long as it may be: come back when about half of it is served. If nobody knows how long it is, soon enough for
-            // whoever comes now.
+            // Another kind of write will succeed, or one for fewer permits.
+            Ok(room @ 1..) => ReserveOutcome::Retry(room),
+            _ if self.to_correct(wall).is_some() => ReserveOutcome::Retry(count),
+            // The queue has its full length: return when about half of it is served. If its length is unknown, return
+            // in time for callers that arrive now.
             _ => {
                 let beyond = until(due, wall).saturating_sub(self.horizon);
-                Verdict::Later((beyond + self.horizon / 2).min(self.horizon))
+                ReserveOutcome::RetryAfter((beyond + self.horizon / 2).min(self.horizon))
             }
         }
-    }
-
-    /// Says it if another instance was set to other limits: each takes turns by its own, and the fleet as many as the largest allows.
-    fn compare(&mut self, item: &Item) {
-        let theirs = item.number("rate").zip(item.number("burst"));
-        let Some(theirs) = theirs.filter(|theirs| *theirs != self.limits && self.told != Some(*theirs))
-        else {
-            return;
-        };
-        self.told = Some(theirs);
-        let (ours, theirs) = (self.limits, theirs);
-        warn!(target: "forebay", ?ours, ?theirs, "Distributed rate limiter: another instance has another limit and burst; set \
-            DSQL_DISTRIBUTED_RATE_LIMITER_LIMIT and _BURST alike");
-    }
-
-    /// The last turn that a working clock can have put there, by ours.
-    fn farthest(&self, wall: Duration) -> i64 {
-        nanos(wall + SKEW + 2 * self.horizon)
-    }
-
-    /// What we know to be taken.
-    fn known(&self, wall: Duration) -> i64 {
-        if self.sound <= self.farthest(wall) { self.sound } else { 0 }
-    }
-
-    /// Keeps in mind what is seen, and where it cannot be, since when.
-    fn judge(&mut self, due: i64, wall: Duration) {
-        if due <= self.farthest(wall) {
-            (self.sound, self.astray) = (self.sound.max(due), None);
-        } else if self.astray.is_none_or(|(seen, _)| seen != due) {
-            self.astray = Some((due, wall));
-            let ahead = until(due, wall);
-            warn!(target: "forebay", ?ahead, "Distributed rate limiter: the next turn is farther ahead than any instance reserves; \
-                the clock of one is wrong, or this one's is");
-        }
-    }
-
-    /// A turn to bring back, since it would stop everyone. Whoever has seen it in its place knows that it was moved by a wrong clock;
-    /// anyone else may be wrong itself, and waits until nobody goes by it. And nobody does it again and again: two whose clocks differ
-    /// would never come to an end.
-    fn to_mend(&self, wall: Duration) -> Option<i64> {
-        let passed = |since: Duration| wall.saturating_sub(since) >= self.horizon;
-        let (astray, since) = self.astray?;
-        let sure = self.known(wall) > 0 || passed(since);
-        (sure && self.mended.is_none_or(passed)).then_some(astray)
     }
 }
 

@@ -1,16 +1,16 @@
-//! What every [`Table`] promises: call it from the tests of your own, on a table that is empty under `prefix`.
+//! Tests for implementations of [`Table`]. Call them from your own tests.
 
 use crate::expression::{Change, Condition};
 use crate::item::{Item, Path, Value};
 use crate::table::{Cancelled, Delete, Returning, Table, TableError, Update, Write};
 
-/// Every promise of a [`Table`], on keys that begin with `prefix`.
+/// Tests everything that a [`Table`] must do. The table must be empty under `prefix`.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the items written so far.
+/// If the future is dropped, the items written so far remain.
 ///
 /// # Panics
-/// If a promise is broken.
+/// If a test fails.
 pub async fn table(table: &dyn Table, prefix: &str) {
     updates(table, &format!("{prefix}update")).await;
     conditions(table, &format!("{prefix}condition")).await;
@@ -29,12 +29,12 @@ async fn read(table: &dyn Table, key: &str) -> Option<Item> {
 }
 
 async fn updates(table: &dyn Table, key: &str) {
-    assert_eq!(read(table, key).await, None, "{key} is there already");
-    // The names are reserved words on purpose.
+    assert_eq!(read(table, key).await, None, "{key} already exists");
+    // The names are reserved words.
     let update = Update::of(key).change(Change::set("ttl", "soon")).change(Change::Add("count".into(), 2));
     let made = write(table, update.clone()).await;
     let expected = Item::new().with("ttl", "soon").with("count", 2);
-    assert_eq!(made, Some(expected.clone()), "an update makes the item and returns it");
+    assert_eq!(made, Some(expected.clone()), "an update creates the item and returns it");
     assert_eq!(read(table, key).await, Some(expected.clone()), "a get sees the update before it");
     let old = write(table, Update { returning: Returning::Old, ..update.clone() }).await;
     assert_eq!(old, Some(expected), "the old item is returned on demand");
@@ -50,7 +50,7 @@ async fn updates(table: &dyn Table, key: &str) {
         returning: Returning::Old,
         ..Update::of(format!("{key}-fresh")).change(Change::set("a", 1))
     };
-    assert_eq!(write(table, fresh).await, None, "there is no old item of a new one");
+    assert_eq!(write(table, fresh).await, None, "a new item has no old one");
 }
 
 async fn conditions(table: &dyn Table, key: &str) {
@@ -106,7 +106,7 @@ async fn conditions(table: &dyn Table, key: &str) {
 async fn nested(table: &dyn Table, key: &str) {
     let empty = Value::Map(Default::default());
     let entry = |slots: i64| Value::Map([("s".to_owned(), Value::Number(slots))].into());
-    // A name with a dot and a dash: paths are escaped, not spliced.
+    // A name with a dot and a dash: names must be escaped.
     let at = Path::of("inst").then("a.b-c");
     write(table, Update::of(key).change(Change::set("free", 10)).change(Change::set("inst", empty))).await;
     let join = Update::of(key)
@@ -127,7 +127,10 @@ async fn nested(table: &dyn Table, key: &str) {
     let left = write(table, leave).await.expect("the new item");
     assert_eq!((left.number("free"), left.at(&at)), (Some(10), None));
     let nowhere = Update::of(key).change(Change::Set(slots, Value::Number(1)));
-    assert!(matches!(table.update(&nowhere).await, Err(TableError::Invalid(_))), "a way that leads nowhere");
+    assert!(
+        matches!(table.update(&nowhere).await, Err(TableError::Invalid(_))),
+        "a path whose parent is missing"
+    );
 }
 
 async fn transactions(table: &dyn Table, key: &str) {
@@ -157,7 +160,11 @@ async fn transactions(table: &dyn Table, key: &str) {
     match table.transact(&[up.clone(), put(2)], &format!("{key}-2")).await {
         Err(TableError::Cancelled(reasons)) => {
             let item = Some(Box::new(Item::new().with("active", 2)));
-            assert_eq!(reasons, [Cancelled::ConditionFailed(item), Cancelled::Fine], "why, for each change");
+            assert_eq!(
+                reasons,
+                [Cancelled::ConditionFailed(item), Cancelled::Fine],
+                "a reason for each change"
+            );
         }
         other => panic!("beyond the limit: {other:?}"),
     }
@@ -171,14 +178,14 @@ async fn transactions(table: &dyn Table, key: &str) {
     let again = table.transact(&[gone, down], &format!("{key}-4")).await;
     assert!(
         matches!(again, Err(TableError::Cancelled(_))),
-        "under another token it is another change: {again:?}"
+        "another token is another transaction: {again:?}"
     );
     assert_eq!(active().await, Some(1));
-    unfit_changes(table, key).await;
+    invalid_changes(table, key).await;
 }
 
-/// A change that does not fit its item, in a transaction: conditions come first, and nothing is changed either way.
-async fn unfit_changes(table: &dyn Table, key: &str) {
+/// Changes that do not match their item, in a transaction: conditions come first, and nothing is changed.
+async fn invalid_changes(table: &dyn Table, key: &str) {
     let (one, other) = (format!("{key}#unfit"), format!("{key}#beside"));
     let nowhere = || Update::of(&one).change(Change::Set(Path::of("inst").then("a"), Value::Number(1)));
     let beside = Write::Update(Update::of(&other).change(Change::set("a", 1)));
@@ -190,13 +197,13 @@ async fn unfit_changes(table: &dyn Table, key: &str) {
         outcome => panic!("a condition that does not hold: {outcome:?}"),
     }
     let unfit = table.transact(&[beside, Write::Update(nowhere())], &format!("{key}-6")).await;
-    assert!(matches!(unfit, Err(TableError::Invalid(_))), "a way that leads nowhere: {unfit:?}");
+    assert!(matches!(unfit, Err(TableError::Invalid(_))), "a path whose parent is missing: {unfit:?}");
     assert_eq!((read(table, &one).await, read(table, &other).await), (None, None), "all or nothing");
 }
 
 async fn deletes(table: &dyn Table, key: &str) {
     let delete = |when| Delete { key: key.to_owned(), when };
-    let gone = table.delete(&delete(Vec::new())).await.expect("deleting nothing is fine");
+    let gone = table.delete(&delete(Vec::new())).await.expect("deleting a missing item succeeds");
     assert_eq!(gone, None);
     write(table, Update::of(key).change(Change::set("a", 1))).await;
     let refused = table.delete(&delete(vec![Condition::Equals("a".into(), Value::Number(2))])).await;

@@ -1,24 +1,25 @@
-//! Leases by the specification's scheme: one counter, and an item for each connection.
+//! Mode `counter`: the specification's scheme, with one counter and one item per connection.
 //!
-//! For fleets that run it already, also beside peers of another make. What it cannot mend is that a crash leaves the
-//! counter too high: [`reconcile`](crate::operator::reconcile) does that. Everything else is as safe as it can be: an item
-//! is renewed while its connection lives, a retry counts once, and a conflict is not taken for the limit.
+//! It is for fleets that already use it, also next to other implementations. A crash leaves the counter too high;
+//! [`reconcile`](crate::operator::reconcile) corrects it. Items are renewed while their connections live, a retry
+//! counts once, and a conflict is not mistaken for the limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::rt;
-use forebay::{BoxError, Instant, LeaseError, LeaseId, Leases, Rng, StoreFuture};
+use forebay::{BoxError, Instant, LeaseError, LeaseId, Leases, Rng, StoreFuture, backoff, rt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
-use crate::away::{self, Away};
+use crate::fleet::FleetStatus;
 use crate::metrics::number;
+use crate::params::LeaseParams;
 use crate::settings::StoreOutagePolicy;
 use crate::store::Store;
-use crate::table::{Cancelled, TableError, Write};
+use crate::store_outage::StoreOutage;
+use crate::table::{Cancelled, Delete, TableError, Write};
 
 mod claim;
 pub(crate) mod items;
@@ -27,46 +28,34 @@ mod keeper;
 use claim::{Claim, Refusal, refusal};
 pub(crate) use items::{is_in_use, key};
 
-/// What an instance was told.
-#[derive(Clone, Debug)]
-pub(crate) struct Rules {
-    pub(crate) endpoint: String,
-    pub(crate) service: String,
-    pub(crate) limit: u64,
-    pub(crate) beat: Duration,
-    /// Others take a counter that was not written for so long for one that is not used.
-    pub(crate) lease: Duration,
-    pub(crate) max_open: u64,
-    pub(crate) policy: StoreOutagePolicy,
-}
-
-/// Renewed twice within the life of an item.
+/// Twice within the life of an item.
 const RENEW: Duration = Duration::from_secs(80);
-/// The first pause after a conflict, and the longest.
+/// The first and the longest pause after a conflict.
 const CONFLICT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
-/// Tries of one acquire.
-const TRIES: u32 = 8;
-/// How long a token keeps a retry from counting twice; DynamoDB promises ten minutes.
+/// Attempts of one acquire.
+const ATTEMPTS: u32 = 8;
+/// How long a token keeps a retry from counting twice. DynamoDB guarantees ten minutes.
 const TOKEN_LIFE: Duration = Duration::from_secs(9 * 60);
-/// After this, a request that was lost has surely not been made late.
+/// A lost request cannot arrive later than this.
 const LATE: Duration = Duration::from_secs(30);
 
-/// One process's leases, and the task that keeps them.
+/// The leases of one process, and the task that renews them.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    rules: Rules,
+    params: LeaseParams,
     store: Store,
     state: Mutex<State>,
-    nudged: Notify,
+    /// Wakes the task.
+    wake: Notify,
     left: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 struct State {
-    held: BTreeMap<String, Held>,
-    /// Acquires whose outcome nobody waits for, and when to give them back.
+    leases: BTreeMap<String, LeaseRecord>,
+    /// Acquires without a caller and with unknown outcome, and when to release them.
     doubtful: BTreeMap<String, Instant>,
-    away: Away,
+    outage: StoreOutage,
     paused_until: Instant,
     active: u64,
     rng: Rng,
@@ -75,37 +64,44 @@ struct State {
 
 /// One lease.
 #[derive(Debug)]
-struct Held {
-    count: Count,
+struct LeaseRecord {
+    counted: Counted,
     renew_at: Instant,
-    /// The release that was begun, the same at each try, and when.
+    /// The release, the same in every attempt, and when it began.
     release: Option<(Arc<[Write]>, Instant)>,
 }
 
-/// Whether the table counts a lease: not yet, if it was taken while that was away.
+impl LeaseRecord {
+    fn new(counted: Counted, renew_at: Instant) -> Self {
+        Self { counted, renew_at, release: None }
+    }
+}
+
+/// Whether the table counts a lease.
 #[derive(Debug)]
-enum Count {
-    Not,
-    /// This was sent, the same at each try, and no answer has said that it was made. Nor that it was not: only its item can tell.
-    Perhaps(Arc<[Write]>),
-    Surely,
+enum Counted {
+    /// It was granted while the table was unavailable.
+    No,
+    /// These writes were sent, the same in every attempt, without an answer. Only the lease item shows the result.
+    Unknown(Arc<[Write]>),
+    Yes,
 }
 
 impl Counter {
-    /// Starts the task that keeps it; it ends when [`leave`](Self::leave) is done.
-    pub(crate) fn start(rules: Rules, store: Store, rng: Rng) -> Arc<Self> {
+    /// Starts the task. It ends when [`leave`](Self::leave) is done.
+    pub(crate) fn start(params: LeaseParams, store: Store, rng: Rng) -> Arc<Self> {
         let state = State {
-            held: BTreeMap::new(),
+            leases: BTreeMap::new(),
             doubtful: BTreeMap::new(),
-            away: Away::default(),
+            outage: StoreOutage::default(),
             paused_until: Instant::ZERO,
             active: 0,
             rng,
             leaving: false,
         };
         let left = watch::Sender::new(false);
-        let counter = Arc::new(Self { rules, store, state: Mutex::new(state), nudged: Notify::new(), left });
-        counter.store.telemetry.limit.set(number(counter.rules.limit));
+        let counter = Arc::new(Self { params, store, state: Mutex::new(state), wake: Notify::new(), left });
+        counter.store.telemetry.limit.set(number(counter.params.limit));
         counter.store.runtime.spawn(Box::pin(Arc::clone(&counter).keep()));
         counter
     }
@@ -114,44 +110,54 @@ impl Counter {
         self.store.runtime.now()
     }
 
-    /// Leases held, the fleet's count as last seen, and since when the table is away.
-    pub(crate) fn holding(&self) -> (u64, u64, Option<Instant>) {
-        let state = self.state.lock();
-        (state.held.len() as u64, state.active, state.away.since())
+    /// The status of the fleet, as this process knows it. `rate_outage` is left for the caller.
+    pub(crate) fn status(&self, instance: String) -> FleetStatus {
+        let (state, now) = (self.state.lock(), self.now());
+        let leases = state.leases.len() as u64;
+        FleetStatus {
+            instance,
+            slots: leases,
+            leases,
+            active: state.active,
+            limit: self.params.limit,
+            lease_outage: state.outage.since().map(|since| now.since(since)),
+            ..FleetStatus::default()
+        }
     }
 
-    /// Gives no more leases.
+    /// Grants no more leases.
     pub(crate) fn begin_to_leave(&self) {
         self.state.lock().leaving = true;
-        self.nudged.notify_one();
+        self.wake.notify_one();
     }
 
-    /// Leaves, and waits for it as long as `patience`: until every lease is back. Whether all are.
+    /// Leaves, and waits up to `timeout`. Returns whether every lease is returned.
     ///
-    /// Cancel safe: it goes on in the background.
-    pub(crate) async fn leave(&self, patience: Duration) -> bool {
+    /// Cancel safe: leaving continues in the background.
+    pub(crate) async fn leave(&self, timeout: Duration) -> bool {
         self.begin_to_leave();
         let mut left = self.left.subscribe();
-        rt::within(&*self.store.runtime, patience, left.wait_for(|left| *left)).await.is_some()
+        rt::within(&*self.store.runtime, timeout, left.wait_for(|left| *left)).await.is_some()
     }
 
-    fn heard<T>(&self, outcome: &Result<T, TableError>) {
+    /// Notes whether a call was answered.
+    fn note<T>(&self, outcome: &Result<T, TableError>) {
         let now = self.now();
         let mut state = self.state.lock();
         match outcome.as_ref().err().filter(|error| !error.is_an_answer()) {
             None => {
-                state.away.answered(now);
+                state.outage.answered(now);
             }
             Some(error) => {
-                state.away.failed(now);
-                let State { away, rng, .. } = &mut *state;
-                state.paused_until = now + away.pause(rng);
+                state.outage.failed(now);
+                let State { outage, rng, .. } = &mut *state;
+                state.paused_until = now + outage.pause(rng);
                 let remedy = error.remedy();
                 warn!(target: "forebay", %error, remedy, "Distributed connection lease: table call failed");
             }
         }
-        self.store.telemetry.degraded.set(if state.away.is_away() { 1.0 } else { 0.0 });
-        self.store.telemetry.held.set(number(state.held.len() as u64));
+        self.store.telemetry.degraded.set(state.outage.is_active());
+        self.store.telemetry.held.set(number(state.leases.len() as u64));
     }
 
     async fn transact(
@@ -164,7 +170,7 @@ impl Counter {
         if matches!(&outcome, Err(TableError::Cancelled(reasons)) if reasons.contains(&Cancelled::Conflict)) {
             self.store.telemetry.conflicts.increment(1);
         }
-        self.heard(&outcome);
+        self.note(&outcome);
         outcome
     }
 
@@ -174,56 +180,55 @@ impl Counter {
             if state.leaving {
                 return Err(LeaseError::Unavailable("this process is leaving the fleet".into()));
             }
-            if state.away.is_away() && self.now() < state.paused_until {
-                return self.while_away(&mut state, "the table is away".into());
+            if state.outage.is_active() && self.now() < state.paused_until {
+                return self.acquire_in_outage(&mut state, "the table is unavailable".into());
             }
             let rng = &mut state.rng;
             (format!("{:016x}{:016x}", rng.bits(), rng.bits()), format!("{:016x}", rng.bits()))
         };
-        let wall = self.store.runtime.wall();
-        let writes =
-            items::acquire(&self.rules.endpoint, &id, &self.rules.service, Some(self.rules.limit), wall);
+        let LeaseParams { endpoint, service, limit, .. } = &self.params;
+        let writes = items::acquire(endpoint, &id, service, Some(*limit), self.store.runtime.wall());
         let mut claim = Claim { counter: self, id: Some(id) };
-        let (mut tries, mut unknown) = (0, false);
+        let (mut attempts, mut unknown) = (0, false);
         loop {
-            tries += 1;
+            attempts += 1;
             let error = match self.transact("acquire", &writes, &token).await {
                 Ok(()) => return Ok(claim.keep()),
                 Err(error) => error,
             };
             match refusal(&error) {
-                Some(Refusal::Made) => return Ok(claim.keep()),
+                Some(Refusal::AlreadyMade) => return Ok(claim.keep()),
                 Some(Refusal::Limit) => {
                     let mut state = self.state.lock();
-                    state.active = self.rules.limit;
-                    // A request that was lost may still arrive when there is room.
+                    state.active = *limit;
+                    // A lost request may still arrive when there is room.
                     claim.doubt(&mut state, unknown);
-                    return Err(LeaseError::Limit { limit: self.rules.limit });
+                    return Err(LeaseError::Limit { limit: *limit });
                 }
                 None => {}
             }
             unknown |= error.may_have_been_applied();
             let pause = {
                 let mut state = self.state.lock();
-                if state.away.is_away() || tries >= TRIES {
+                if state.outage.is_active() || attempts >= ATTEMPTS {
                     claim.doubt(&mut state, unknown);
-                    return self.while_away(&mut state, error.into());
+                    return self.acquire_in_outage(&mut state, error.into());
                 }
-                away::pause(tries, CONFLICT.0, CONFLICT.1, &mut state.rng)
+                backoff::pause(attempts, CONFLICT.0, CONFLICT.1, &mut state.rng)
             };
             self.store.runtime.sleep_until(self.now() + pause).await;
         }
     }
 
-    /// What the policy says to one more connection while the table is away.
-    fn while_away(&self, state: &mut State, error: BoxError) -> Result<LeaseId, LeaseError> {
-        let on_our_own = state.away.is_away() && self.rules.policy == StoreOutagePolicy::Local;
-        if !on_our_own || state.held.len() as u64 >= self.rules.max_open {
+    /// One more lease while the table is unavailable, if the policy allows it.
+    fn acquire_in_outage(&self, state: &mut State, error: BoxError) -> Result<LeaseId, LeaseError> {
+        let allowed = state.outage.is_active() && self.params.policy == StoreOutagePolicy::Local;
+        if !allowed || state.leases.len() as u64 >= self.params.max_open {
             return Err(LeaseError::Unavailable(error));
         }
         let id = format!("{:016x}{:016x}", state.rng.bits(), state.rng.bits());
-        state.held.insert(id.clone(), Held { count: Count::Not, renew_at: self.now(), release: None });
-        self.nudged.notify_one();
+        state.leases.insert(id.clone(), LeaseRecord::new(Counted::No, self.now()));
+        self.wake.notify_one();
         Ok(LeaseId::new(id))
     }
 
@@ -231,44 +236,37 @@ impl Counter {
         let (writes, began) = {
             let mut state = self.state.lock();
             let now = self.now();
-            match state.held.get_mut(id) {
-                None => return Ok(()),
-                Some(Held { count: Count::Not, .. }) => {
-                    state.held.remove(id);
-                    self.nudged.notify_one();
-                    return Ok(());
-                }
-                // Whether it was counted, or will be by a request on its way, shows when none can be made late any more.
-                Some(Held { count: Count::Perhaps(_), .. }) => {
-                    state.held.remove(id);
+            let Some(lease) = state.leases.get_mut(id) else { return Ok(()) };
+            if let Counted::Yes = lease.counted {
+                let wall = self.store.runtime.wall();
+                let release = || (items::release(&self.params.endpoint, id, wall).into(), now);
+                let (writes, began) = lease.release.get_or_insert_with(release);
+                (Arc::clone(writes), *began)
+            } else {
+                // Whether it was counted is known when no request can arrive late any more.
+                if let Some(LeaseRecord { counted: Counted::Unknown(_), .. }) = state.leases.remove(id) {
                     state.doubtful.insert(id.to_owned(), now + LATE);
-                    self.nudged.notify_one();
-                    return Ok(());
                 }
-                Some(held) => {
-                    let fresh =
-                        || (items::release(&self.rules.endpoint, id, self.store.runtime.wall()).into(), now);
-                    let (writes, began) = held.release.get_or_insert_with(fresh);
-                    (Arc::clone(writes), *began)
-                }
+                self.wake.notify_one();
+                return Ok(());
             }
         };
-        // A token of its own: the one of the acquire has made other changes.
+        // Not the token of the acquire, which was used for other changes.
         let token = format!("r{}", &id[..id.len().min(30)]);
         match self.transact("release", &writes, &token).await {
             Ok(()) => {}
             Err(TableError::Cancelled(reasons)) if !reasons.contains(&Cancelled::Conflict) => {
-                self.release_the_rest(id, &writes[1..], &reasons, began).await?;
+                self.release_rest(id, &writes[1..], &reasons, began).await?;
             }
             Err(error) => return Err(error.into()),
         }
-        self.state.lock().held.remove(id);
-        self.nudged.notify_one();
+        self.state.lock().leases.remove(id);
+        self.wake.notify_one();
         Ok(())
     }
 
-    /// One of the two items was not as it should be: the other is brought in step.
-    async fn release_the_rest(
+    /// One of the two items did not match: change the other one.
+    async fn release_rest(
         &self,
         id: &str,
         uncount: &[Write],
@@ -277,16 +275,15 @@ impl Counter {
     ) -> Result<(), BoxError> {
         let failed = |place: usize| matches!(reasons.get(place), Some(Cancelled::ConditionFailed(_)));
         match (failed(0), failed(1)) {
-            // The counter was reset; the item alone goes.
+            // The counter was reset: only the item remains.
             (false, true) => {
-                let key = items::lease_key(&self.rules.endpoint, id);
-                let outcome =
-                    self.store.delete("release", &crate::table::Delete { key, when: Vec::new() }).await;
-                self.heard(&outcome);
+                let key = items::lease_key(&self.params.endpoint, id);
+                let outcome = self.store.delete("release", &Delete { key, when: Vec::new() }).await;
+                self.note(&outcome);
                 outcome?;
             }
-            // The item has expired while the table was away. An old release may have been made, too: then it is better to
-            // count one too many than one too few.
+            // The item expired while the table was unavailable. After the life of the token, an earlier release may
+            // have been made, and one too many on the counter is safer than one too few.
             (true, false) if self.now().since(began) < TOKEN_LIFE => {
                 self.transact("release", uncount, &format!("u{}", &id[..id.len().min(30)])).await?;
             }
@@ -296,7 +293,7 @@ impl Counter {
     }
 }
 
-/// The face of a [`Counter`] for reservoirs. When the last is dropped, no more leases are given.
+/// The leases of a [`Counter`]. No more are granted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CounterLeases(pub(crate) Arc<Counter>);
 

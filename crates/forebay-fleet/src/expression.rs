@@ -1,13 +1,13 @@
-//! Conditions and changes: small enough that a table in memory can evaluate them and DynamoDB's expressions can say them.
+//! Conditions and changes: the subset of DynamoDB's expressions that this crate needs.
 
 use crate::item::{Item, Path, Value};
 
-/// What must hold of an item. All are false of what is missing, but [`Missing`](Self::Missing).
+/// A condition on an item. Only [`Missing`](Self::Missing) holds for a missing value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// `attribute_exists(path)`.
     Exists(Path),
-    /// `attribute_not_exists(path)`; also true where there is no item.
+    /// `attribute_not_exists(path)`; also holds if there is no item.
     Missing(Path),
     /// `path = value`.
     Equals(Path, Value),
@@ -17,24 +17,24 @@ pub enum Condition {
     AtMost(Path, i64),
     /// `path < number`.
     Below(Path, i64),
-    /// One of them, at least.
+    /// At least one of them.
     Any(Vec<Condition>),
 }
 
 impl Condition {
-    /// There is no item under this key. (Every item of ours has attributes; this asks for the key itself.)
+    /// There is no item with this key.
     #[must_use]
     pub fn no_item() -> Self {
         Self::Missing(Path::of(KEY))
     }
 
-    /// There is an item under this key.
+    /// There is an item with this key.
     #[must_use]
     pub fn an_item() -> Self {
         Self::Exists(Path::of(KEY))
     }
 
-    /// Whether it holds of `item`.
+    /// Whether the condition holds for `item`.
     #[must_use]
     pub fn holds(&self, item: Option<&Item>) -> bool {
         let value = |path: &Path| item.and_then(|item| item.at(path));
@@ -56,14 +56,14 @@ impl Condition {
 /// The name of the partition key.
 pub const KEY: &str = "pk";
 
-/// A change of one value. The changes of one update all see the item as it was, and no two touch the same value.
+/// A change of one value. All changes of an update see the item before the update, and no two change the same value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// `SET path = value`. What is on the way must be there.
+    /// `SET path = value`. The parent must exist.
     Set(Path, Value),
-    /// `SET path = path + number`. It must be there.
+    /// `SET path = path + number`. The value must exist.
     Plus(Path, i64),
-    /// `ADD name number`: from zero, if it is not there.
+    /// `ADD name number`. A missing value counts as zero.
     Add(String, i64),
     /// `REMOVE path`.
     Remove(Path),
@@ -81,10 +81,11 @@ impl Change {
     }
 }
 
-/// Makes `changes` to `item`.
+/// Applies `changes` to `item`.
 ///
 /// # Errors
-/// What is wrong with a change, as DynamoDB would refuse it.
+/// The first change that DynamoDB would refuse.
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) fn apply(item: &Item, changes: &[Change]) -> Result<Item, String> {
     let mut changed = item.clone();
     let number_at = |path: &Path| item.at(path).and_then(Value::as_number);
@@ -104,7 +105,7 @@ pub(crate) fn apply(item: &Item, changes: &[Change]) -> Result<Item, String> {
             Change::Remove(path) => changed.remove(path),
         };
         if !made {
-            return Err(format!("{change:?} leads nowhere"));
+            return Err(format!("{change:?} does not match the item"));
         }
     }
     Ok(changed)
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_missing_holds_of_what_is_missing() {
+    fn only_missing_holds_for_missing_values() {
         let path = Path::of("free");
         let others = [
             Condition::Exists(path.clone()),
@@ -143,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_is_refused() {
+    fn changes_that_do_not_match_the_item_are_refused() {
         let item = Item::new().with("name", "x");
-        let way = Path::of("inst").then("a");
+        let nested = Path::of("inst").then("a");
         for change in [
             Change::plus("free", 1),
             Change::plus("name", 1),
             Change::Add("name".into(), 1),
-            Change::Set(way.clone(), Value::Number(1)),
-            Change::Remove(way),
+            Change::Set(nested.clone(), Value::Number(1)),
+            Change::Remove(nested),
         ] {
             assert!(apply(&item, &[change]).is_err());
         }

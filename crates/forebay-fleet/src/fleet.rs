@@ -1,4 +1,4 @@
-//! One process's part in a fleet: the leases and the rate for all its pools to one endpoint.
+//! One process in a fleet: the leases and the rate for all its pools to one endpoint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,29 +10,30 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::bucket::Bucket;
-use crate::counter::{self, Counter, CounterLeases};
-use crate::ledger::{self, Ledger, LedgerLeases};
+use crate::counter::{Counter, CounterLeases};
+use crate::ledger::{Ledger, LedgerLeases};
 use crate::metrics::Telemetry;
 use crate::name::Name;
+use crate::params::LeaseParams;
 use crate::rate::{self, Rate, Source};
-use crate::settings::FleetSettings;
-use crate::settings::{LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
+use crate::settings::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSettings, StoreOutagePolicy};
+use crate::share::Share;
 use crate::store::Store;
 use crate::table::{Table, TableError};
 use crate::window::Window;
 use crate::wiring::Wiring;
 
-mod others;
+mod mode_check;
 mod recall;
 
 use recall::RecalledLeases;
 
-/// The tables a fleet shares. They may be one.
+/// The tables that a fleet shares. Both may be the same.
 #[derive(Clone)]
 pub struct Tables {
-    /// Where leases are.
+    /// The table of the leases.
     pub leases: Arc<dyn Table>,
-    /// Where the rate is.
+    /// The table of the rate.
     pub rate: Arc<dyn Table>,
 }
 
@@ -54,84 +55,85 @@ impl fmt::Debug for Tables {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The settings make no sense.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] ConfigError),
-    /// Others count in the other way: two schemes on one endpoint would be two budgets.
+    /// Other instances of the endpoint use the other lease mode. Two modes would be two budgets.
     #[error(
-        "instances of this endpoint count connections in mode {theirs}, and this one is set to {ours}: two modes would be two \
-         budgets; set DSQL_DISTRIBUTED_CONN_LEASE_MODE to {theirs} here, or stop the others and start again after {wait:?}"
+        "other instances of this endpoint use lease mode {theirs}, and this one is set to {ours}; two modes would be two \
+         budgets: set DSQL_DISTRIBUTED_CONN_LEASE_MODE to {theirs} here, or stop the others and start again after {wait:?}"
     )]
     OtherMode {
         /// The mode of this instance.
         ours: &'static str,
-        /// The mode of the others.
+        /// The mode of the other instances.
         theirs: &'static str,
-        /// How long after their end they count as gone.
+        /// How long after their end the other instances count as gone.
         wait: Duration,
     },
-    /// The table cannot be used at all.
+    /// The table is not usable.
     #[error("{table}: {error}{}", .error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
     Table {
-        /// Its name, as it was set.
+        /// Its configured name.
         table: String,
-        /// What is wrong with it.
+        /// The problem.
         #[source]
         error: TableError,
     },
 }
 
-/// One process's part in a fleet. When it and all it has given out are dropped, the process leaves.
+/// One process in a fleet. The process leaves when this and all leases and limits from it are dropped.
 pub struct Fleet {
-    /// What it was called when it started.
+    /// The name at the start.
     instance: String,
     settings: FleetSettings,
     counting: Option<Counting>,
     rate: Option<Rate>,
     runtime: Arc<dyn Runtime>,
-    /// The ceiling where there is none; kept, since a receiver without a sender is told of its end again and again.
+    /// The ceiling without a bound. It is kept, because receivers without a sender never wait.
     unbounded: watch::Sender<u64>,
 }
 
 enum Counting {
-    /// The ledger, and what reservoirs see of it.
+    /// The ledger, and the leases that reservoirs use.
     Ledger(Arc<LedgerLeases>, Arc<dyn Leases>),
     Counter(Arc<CounterLeases>),
 }
 
-/// What a process knows of its fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The fleet as one process knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FleetStatus {
-    /// The name of this process in the fleet. It takes another if it finds, before it has slots, that someone else has it.
+    /// The name of this process in the fleet. It changes if another instance has the same name before this one has
+    /// slots.
     pub instance: String,
-    /// Connections it may open without asking: slots in mode ledger, leases in mode counter.
+    /// Connections it may open without a call: slots in mode ledger, leases in mode counter.
     pub slots: u64,
-    /// Connections it has leases for.
+    /// Connections with a lease.
     pub leases: u64,
-    /// Its number in the fleet, for ids.
+    /// Its node number, for ids.
     pub node: Option<u16>,
-    /// Its [index](Fleet::instance_index) in the fleet, for turns.
+    /// Its [index](Fleet::instance_index).
     pub index: Option<u64>,
-    /// Connections the fleet holds or has slots for, as last seen.
+    /// Connections or slots in use in the fleet, as last seen.
     pub active: u64,
-    /// Connections the fleet may hold.
+    /// The most connections of the fleet.
     pub limit: u64,
-    /// For how long the lease table has been away.
-    pub leases_away: Option<Duration>,
-    /// For how long the rate's table has been away.
-    pub rate_away: Option<Duration>,
+    /// How long the table of the leases has been unavailable.
+    pub lease_outage: Option<Duration>,
+    /// How long the table of the rate has been unavailable.
+    pub rate_outage: Option<Duration>,
 }
 
 impl Fleet {
-    /// Joins the fleet: leases and permits are to be had at once, or as soon as the table answers.
+    /// Joins the fleet. Leases and permits are available at once, or as soon as the table answers.
     ///
     /// # Errors
-    /// If the settings make no sense, others count in another mode, or a table cannot be used without an operator's help. A table that does not
-    /// answer is no error: the away policy holds until it does.
+    /// If the settings are invalid, other instances use another mode, or a table needs an operator's help. A table that
+    /// does not answer is not an error: the outage policy applies until it does.
     ///
     /// # Cancel safety
-    /// Nothing is started before this returns.
+    /// Cancel safe: nothing starts before this returns.
     pub async fn start(
         settings: FleetSettings,
         tables: Tables,
@@ -149,15 +151,13 @@ impl Fleet {
         let instance = name.as_str().to_owned();
         let mut answers = true;
         if let Some(lease) = &settings.leases {
-            answers = others::of_leases(&settings.endpoint, lease, &leases).await?;
+            answers = mode_check::check_leases(&settings.endpoint, lease, &leases).await?;
         }
         if let Some(rate) = settings.rate.as_ref().filter(|_| answers) {
-            others::of_rate(&settings.endpoint, rate, &rates).await?;
+            mode_check::check_rate(&settings.endpoint, rate, &rates).await?;
         }
-        let counting = settings.leases.as_ref().map(|lease| match lease.mode {
-            LeaseMode::Ledger => Counting::ledger(&settings, lease, name, leases, seed),
-            LeaseMode::Counter => Counting::counter(&settings, lease, leases, seed),
-        });
+        let counting =
+            settings.leases.as_ref().map(|lease| Counting::start(&settings, lease, name, leases, seed));
         let rate = settings.rate.as_ref().map(|rate| {
             let ledger = match (&counting, rate.mode) {
                 (Some(Counting::Ledger(ledger, _)), RateMode::Bucket) => Some(Arc::clone(&ledger.0)),
@@ -172,26 +172,27 @@ impl Fleet {
         Ok(Self { instance, settings, counting, rate, runtime, unbounded })
     }
 
-    /// Makes a reservoir that is being built one of this process to the endpoint: see [`Wiring`]. The settings of this fleet must have been told
-    /// of it, with [`FleetSettings::for_pools`].
+    /// Gives a reservoir of this process its leases and its limit: see [`Wiring`]. Pass its configuration to
+    /// [`FleetSettings::for_pools`] first.
     pub fn wire<C: Connect>(&self, reservoir: Builder<C>) -> Builder<C> {
         self.wiring().reservoir(reservoir)
     }
 
-    /// What every pool of this process to the endpoint is built with.
+    /// The leases and the limit for every pool of this process to the endpoint.
     #[must_use]
     pub fn wiring(&self) -> Wiring {
         Wiring { leases: self.leases(), limit: self.limit() }
     }
 
-    /// The index of this process among those of the fleet: 0, 1, 2 and so on, and for as long as it runs. Reservoirs retire their connections in
-    /// turns by it. None before it has joined; if the answer to its join was lost; and if the fleet does not keep a ledger.
+    /// The index of this process in the fleet: 0, 1, 2 and so on, the same while it runs. Reservoirs use it to retire
+    /// their connections at different times. None before the process has joined, if the answer to its join was lost,
+    /// and without a ledger.
     #[must_use]
     pub fn instance_index(&self) -> Option<u64> {
         self.leases()?.instance_index()
     }
 
-    /// Leases for every pool of this process to the endpoint; none if the fleet does not count.
+    /// Leases for every pool of this process to the endpoint; none if the fleet has no connection limit.
     #[must_use]
     pub fn leases(&self) -> Option<Arc<dyn Leases>> {
         match self.counting.as_ref()? {
@@ -200,18 +201,17 @@ impl Fleet {
         }
     }
 
-    /// The limit for every pool of this process to the endpoint; none if the fleet shares no rate, and each process has its
-    /// own.
+    /// The limit for every pool of this process to the endpoint; none if the fleet shares no rate.
     #[must_use]
     pub fn limit(&self) -> Option<Arc<dyn Limit>> {
         self.rate.clone().map(|rate| Arc::new(rate) as _)
     }
 
-    /// The number of this process, unique in the fleet while it is in it; waits until it has joined. None if the fleet
-    /// does not keep a ledger, all 1,024 numbers are taken, or this process has left.
+    /// Waits until this process has joined, and returns its node number, which is unique in the fleet. None without a
+    /// ledger, if all 1,024 numbers are taken, and if this process has left.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing.
+    /// Cancel safe: dropping the future changes nothing.
     pub async fn node(&self) -> Option<u16> {
         match self.counting.as_ref()? {
             Counting::Ledger(ledger, _) => ledger.0.joined().await,
@@ -219,20 +219,18 @@ impl Fleet {
         }
     }
 
-    /// The number of this process, now and as it changes: none before it has joined, nor from when it hears that it was taken out
-    /// of the ledger, until it has joined anew, with the same number if nobody else has it by then. None if the fleet does not
-    /// keep a ledger.
+    /// The node number of this process and its changes. It is none before the process has joined, and while the ledger
+    /// has no entry of it; it joins again with the same number if that is free. Returns none without a ledger.
     #[must_use]
-    pub fn numbers(&self) -> Option<watch::Receiver<Option<u16>>> {
+    pub fn node_updates(&self) -> Option<watch::Receiver<Option<u16>>> {
         match self.counting.as_ref()? {
-            Counting::Ledger(ledger, _) => Some(ledger.0.number()),
+            Counting::Ledger(ledger, _) => Some(ledger.0.node()),
             Counting::Counter(_) => None,
         }
     }
 
-    /// How many connections this process may hold, now and as it changes. Under the policy `strict` it falls before the
-    /// slots can be taken away, and the [leases](Self::leases) recall what is held above it: reservoirs close it then.
-    /// Otherwise it says that there is no bound.
+    /// The most connections of this process, and its changes. With the policy `strict` it falls before slots can be
+    /// taken away, and the [leases](Self::leases) recall the connections above it. Otherwise it is `u64::MAX`.
     #[must_use]
     pub fn ceiling(&self) -> watch::Receiver<u64> {
         match &self.counting {
@@ -241,100 +239,57 @@ impl Fleet {
         }
     }
 
-    /// What is known at present.
+    /// What this process knows of its fleet.
     #[must_use]
     pub fn status(&self) -> FleetStatus {
-        let now = self.runtime.now();
-        let limit = self.settings.leases.as_ref().map_or(0, |leases| leases.limit);
-        let mut status = FleetStatus {
-            instance: self.instance.clone(),
-            slots: 0,
-            leases: 0,
-            node: None,
-            index: None,
-            active: 0,
-            limit,
-            leases_away: None,
-            rate_away: self.rate.as_ref().and_then(Rate::away_since).map(|since| now.since(since)),
+        let instance = self.instance.clone();
+        let mut status = match &self.counting {
+            Some(Counting::Ledger(ledger, _)) => ledger.0.status(),
+            Some(Counting::Counter(leases)) => leases.0.status(instance),
+            None => FleetStatus { instance, ..FleetStatus::default() },
         };
-        match &self.counting {
-            Some(Counting::Ledger(ledger, _)) => {
-                let holding = ledger.0.holding();
-                status.instance = ledger.0.name();
-                status.slots = holding.slots;
-                status.leases = holding.leases;
-                status.node = holding.node;
-                status.index = holding.index;
-                status.active = holding.active;
-                status.limit = holding.limit;
-                status.leases_away = holding.away_since.map(|since| now.since(since));
-            }
-            Some(Counting::Counter(leases)) => {
-                let (held, active, away) = leases.0.holding();
-                status.slots = held;
-                status.leases = held;
-                status.active = active;
-                status.leases_away = away.map(|since| now.since(since));
-            }
-            None => {}
-        }
+        let outage = self.rate.as_ref().and_then(Rate::outage_since);
+        status.rate_outage = outage.map(|since| self.runtime.now().since(since));
         status
     }
 
-    /// Leaves the fleet: no more leases, and every slot back once all leases are. Drain the reservoirs first. Waits for it
-    /// as long as `patience`; whether it is done. What is not given back then is, if the process lives on, or falls back to the fleet
-    /// when its lease has run out.
+    /// Leaves the fleet: grants no more leases, and gives the slots back after the last lease is returned. Drain the
+    /// reservoirs first. Waits up to `timeout`, and returns whether everything is given back. The rest follows if the
+    /// process lives on; otherwise the fleet gets it when the lease ends.
     ///
     /// # Cancel safety
-    /// If the future is dropped, it goes on in the background.
-    pub async fn leave(&self, patience: Duration) -> bool {
+    /// Cancel safe: leaving continues in the background.
+    pub async fn leave(&self, timeout: Duration) -> bool {
         let left = match &self.counting {
             None => true,
-            Some(Counting::Ledger(ledger, _)) => ledger.0.leave(patience).await,
-            Some(Counting::Counter(leases)) => leases.0.leave(patience).await,
+            Some(Counting::Ledger(ledger, _)) => ledger.0.leave(timeout).await,
+            Some(Counting::Counter(leases)) => leases.0.leave(timeout).await,
         };
         let status = self.status();
         if left {
             info!(target: "forebay", instance = status.instance, "Distributed connection lease: left the fleet");
         } else {
             warn!(target: "forebay", instance = status.instance, leases = status.leases, slots = status.slots,
-                "Distributed connection lease: not everything is given back yet");
+                "Distributed connection lease: still leaving; not everything is given back");
         }
         left
     }
 }
 
 impl Counting {
-    fn ledger(settings: &FleetSettings, lease: &LeaseSettings, name: Name, store: Store, seed: Seed) -> Self {
-        let rules = ledger::Rules {
-            endpoint: settings.endpoint.clone(),
-            limit: lease.limit,
-            block: lease.block,
-            beat: lease.heartbeat,
-            lease: lease.length,
-            max_open: settings.max_open,
-            policy: settings.outage_policy,
-        };
+    fn start(settings: &FleetSettings, lease: &LeaseSettings, name: Name, store: Store, seed: Seed) -> Self {
+        let params = LeaseParams::new(settings, lease);
+        if lease.mode == LeaseMode::Counter {
+            let counter = Counter::start(params, store, seed.fork("counter").rng());
+            return Self::Counter(Arc::new(CounterLeases(counter)));
+        }
         let runtime = Arc::clone(&store.runtime);
-        let ledger = Arc::new(LedgerLeases(Ledger::start(rules, name, store, seed.fork("ledger").rng())));
+        let ledger = Arc::new(LedgerLeases(Ledger::start(params, name, store, seed.fork("ledger").rng())));
         let mut leases: Arc<dyn Leases> = Arc::clone(&ledger) as _;
         if settings.outage_policy == StoreOutagePolicy::Strict {
             leases = RecalledLeases::start(leases, ledger.0.ceiling(), &*runtime);
         }
         Self::Ledger(ledger, leases)
-    }
-
-    fn counter(settings: &FleetSettings, lease: &LeaseSettings, store: Store, seed: Seed) -> Self {
-        let rules = counter::Rules {
-            endpoint: settings.endpoint.clone(),
-            service: settings.service.clone(),
-            limit: lease.limit,
-            beat: lease.heartbeat,
-            lease: lease.length,
-            max_open: settings.max_open,
-            policy: settings.outage_policy,
-        };
-        Self::Counter(Arc::new(CounterLeases(Counter::start(rules, store, seed.fork("counter").rng()))))
     }
 }
 
@@ -346,15 +301,17 @@ fn share_rate(
     seed: Seed,
 ) -> Rate {
     let RateSettings { per_second, burst, max_wait, .. } = *rate;
-    let source = match rate.mode {
+    let source: Box<dyn Source> = match rate.mode {
         RateMode::Bucket => {
-            Source::Bucket(Bucket::new(&settings.endpoint, per_second, burst, ledger.is_some(), max_wait))
+            Box::new(Bucket::new(&settings.endpoint, per_second, burst, ledger.is_some(), max_wait))
         }
-        RateMode::Window => Source::Window(Window::new(&settings.endpoint, per_second)),
+        RateMode::Window => Box::new(Window::new(&settings.endpoint, per_second)),
     };
     let local = LocalLimit::new(settings.local_rate, settings.local_burst, Arc::clone(&store.runtime));
-    let rules = rate::Rules { per_second, burst, max_wait, policy: settings.outage_policy };
-    Rate::new(rules, source, store, ledger, local, seed.fork("rate").rng())
+    let params = rate::Params { burst, max_wait, policy: settings.outage_policy };
+    let state =
+        rate::State::new(source, Share::new(per_second, burst), ledger.is_some(), seed.fork("rate").rng());
+    Rate::new(params, store, ledger, local, state)
 }
 
 impl fmt::Debug for Fleet {

@@ -1,4 +1,4 @@
-//! What a table stores: items of named values, and the way to a value inside one.
+//! The items of a table, and paths to values inside them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub enum Value {
     /// A string.
     Text(String),
-    /// A whole number: nothing here counts in fractions.
+    /// A whole number.
     Number(i64),
     /// Values by name.
     Map(BTreeMap<String, Value>),
@@ -43,12 +43,12 @@ impl Value {
         }
     }
 
-    /// How many bytes DynamoDB bills for it.
+    /// Its size in bytes, as DynamoDB counts it.
     fn size(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
             Self::Number(number) => number_size(*number),
-            // Three for the map, one for each value in it.
+            // Three bytes per map and one per value.
             Self::Map(map) => {
                 3 + map.iter().map(|(name, value)| name.len() + value.size() + 1).sum::<usize>()
             }
@@ -56,7 +56,7 @@ impl Value {
     }
 }
 
-/// One byte for two significant digits, and one more; a sign takes another.
+/// One byte per two significant digits, one more, and one for a sign.
 fn number_size(number: i64) -> usize {
     let mut significant = number.unsigned_abs();
     while significant >= 10 && significant.is_multiple_of(10) {
@@ -84,7 +84,7 @@ impl From<String> for Value {
     }
 }
 
-/// An item, without its key: values by name, in order. Clones share them until one is changed.
+/// An item without its key: values by name, in order. Clones share the values until one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item(Arc<BTreeMap<String, Value>>);
 
@@ -132,27 +132,30 @@ impl Item {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// How many bytes DynamoDB bills for it, stored under `key`.
+    /// Its size in bytes with this key, as DynamoDB counts it.
     #[must_use]
     pub fn size(&self, key: &str) -> usize {
         let values = self.0.iter().map(|(name, value)| name.len() + value.size());
         "pk".len() + key.len() + values.sum::<usize>()
     }
+}
 
-    /// Puts a value at `path`; false if something on the way to it is missing or no map.
+#[cfg(any(test, feature = "test-util"))]
+impl Item {
+    /// Sets the value at `path`. Returns false if a parent is missing or not a map.
     pub(crate) fn put(&mut self, path: &Path, value: Value) -> bool {
         self.parent(path).map(|(map, name)| map.insert(name.to_owned(), value)).is_some()
     }
 
-    /// Takes the value at `path` away; false if something on the way to it is missing or no map.
+    /// Removes the value at `path`. Returns false if a parent is missing or not a map.
     pub(crate) fn remove(&mut self, path: &Path) -> bool {
         self.parent(path).map(|(map, name)| map.remove(name)).is_some()
     }
 
     fn parent<'a>(&mut self, path: &'a Path) -> Option<(&mut BTreeMap<String, Value>, &'a str)> {
-        let (last, way) = path.0.split_last()?;
+        let (last, parents) = path.0.split_last()?;
         let mut map = Arc::make_mut(&mut self.0);
-        for name in way {
+        for name in parents {
             match map.get_mut(name)? {
                 Value::Map(inner) => map = inner,
                 _ => return None,
@@ -168,7 +171,7 @@ impl FromIterator<(String, Value)> for Item {
     }
 }
 
-/// The way to a value: the name of an attribute, then names inside maps.
+/// The path to a value: the name of an attribute, then names inside maps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(Vec<String>);
 
@@ -179,15 +182,15 @@ impl Path {
         Self(vec![name.to_owned()])
     }
 
-    /// The value called `name` inside the map this leads to.
+    /// The value called `name` inside the map at this path.
     #[must_use]
     pub fn then(mut self, name: &str) -> Self {
         self.0.push(name.to_owned());
         self
     }
 
-    /// The names on the way. A table must escape each: `free`, `count` and `ttl` are reserved words in DynamoDB, and an
-    /// instance's name may hold a dot.
+    /// The names of the path. A table must escape each: `free`, `count` and `ttl` are reserved words in DynamoDB, and
+    /// the name of an instance may contain a dot.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.0
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_into_maps_and_nowhere_else() {
+    fn paths_lead_into_maps_only() {
         let mut item = nested();
         let slots = Path::of("inst").then("a.b").then("slots");
         assert_eq!(item.at(&slots).and_then(Value::as_number), Some(5));
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_dynamodb_documents() {
+    fn sizes_are_as_dynamodb_documents_them() {
         assert_eq!([0, 7, 42, 100, 123, -5, 1_767_225_600].map(number_size), [2, 2, 2, 2, 3, 3, 5]);
         // pk + key, free + 2, inst + map (3) + name + its map (3) and overhead (1) + slots + 2 and overhead (1).
         assert_eq!(nested().size("key"), 5 + 6 + 4 + 3 + (3 + 3 + 1) + (5 + 2 + 1));

@@ -1,4 +1,4 @@
-//! A table in memory: for tests, for the simulator, and as the model of what a table does and costs.
+//! A table in memory, for tests and for the simulator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,36 +9,37 @@ use parking_lot::Mutex;
 
 use crate::expression::{self, Condition};
 use crate::item::Item;
+use crate::store::{read_units, write_units};
 use crate::table::{Cancelled, Cursor, Delete, Page, Returning, Table, TableError, Update, Write};
 
-/// A table in memory. Clones share it. It keeps the bill that DynamoDB would write.
+/// A table in memory. Clones share the data. It counts costs as DynamoDB does.
 #[derive(Clone, Default)]
 pub struct MemoryTable(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
     items: BTreeMap<String, Item>,
-    /// Transactions that were made, by their token. DynamoDB forgets them after ten minutes; we need not.
+    /// Completed transactions by token. DynamoDB forgets them after ten minutes; this table does not.
     tokens: BTreeMap<String, Vec<Write>>,
     bills: BTreeMap<String, Bill>,
     witness: Option<Witness>,
 }
 
-/// Sees every item that was written, before anyone else can.
+/// Called with every written item before others can see it.
 type Witness = Arc<dyn Fn(&str, Option<&Item>) + Send + Sync>;
 
-/// What calls have cost.
+/// The cost of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bill {
-    /// Write units: one for each kilobyte begun, twice that in a transaction; refused conditions cost as much.
+    /// Write units: one per kilobyte, two in a transaction. Refused writes count as well.
     pub write_units: u64,
-    /// Read units: one for each four kilobytes begun.
+    /// Read units: one per four kilobytes.
     pub read_units: u64,
-    /// Writes asked for, refused ones included.
+    /// Writes, including refused ones.
     pub writes: u64,
 }
 
-/// Items on a page of a scan.
+/// Items per page of a scan.
 const PAGE: usize = 100;
 
 impl MemoryTable {
@@ -48,12 +49,12 @@ impl MemoryTable {
         Self::default()
     }
 
-    /// Calls `witness` with every key that is written and what is there now, while the table is locked.
+    /// Calls `witness` for every write with the key and the new item, while the table is locked.
     pub fn witness(&self, witness: impl Fn(&str, Option<&Item>) + Send + Sync + 'static) {
         self.0.lock().witness = Some(Arc::new(witness));
     }
 
-    /// Everything in it.
+    /// All items.
     #[must_use]
     pub fn items(&self) -> BTreeMap<String, Item> {
         self.0.lock().items.clone()
@@ -65,17 +66,17 @@ impl MemoryTable {
         self.0.lock().items.get(key).cloned()
     }
 
-    /// Puts an item there from outside, at no cost: what another program has written.
+    /// Stores an item without cost, as if another program had written it.
     pub fn put(&self, key: &str, item: Item) {
         self.0.lock().store(key, Some(item));
     }
 
-    /// Takes an item away from outside, at no cost: what a time-to-live does.
+    /// Removes an item without cost, as a time-to-live does.
     pub fn expire(&self, key: &str) {
         self.0.lock().store(key, None);
     }
 
-    /// What everything has cost.
+    /// The cost of all calls.
     #[must_use]
     pub fn bill(&self) -> Bill {
         self.0.lock().bills.values().fold(Bill::default(), |sum, bill| Bill {
@@ -85,7 +86,7 @@ impl MemoryTable {
         })
     }
 
-    /// What one item has cost.
+    /// The cost of calls for one item.
     #[must_use]
     pub fn bill_of(&self, key: &str) -> Bill {
         self.0.lock().bills.get(key).copied().unwrap_or_default()
@@ -106,18 +107,6 @@ impl Write {
             Self::Delete(delete) => &delete.when,
         }
     }
-}
-
-/// Write units for items of these sizes, before and after: the larger counts.
-#[must_use]
-pub(crate) fn write_units(bytes: usize) -> u64 {
-    bytes.div_ceil(1024).max(1) as u64
-}
-
-/// Read units of a consistent read.
-#[must_use]
-pub(crate) fn read_units(bytes: usize) -> u64 {
-    bytes.div_ceil(4096).max(1) as u64
 }
 
 impl Inner {
@@ -192,7 +181,7 @@ impl Inner {
             Some(_) => return Err(TableError::Invalid("this token was used for other changes".into())),
             None => {}
         }
-        // Every condition before any change: one that does not fit the item matters only where all hold.
+        // All conditions come before the first change. An invalid change matters only if all conditions hold.
         let holds: Vec<bool> = writes.iter().map(|write| self.holds(write.key(), write.when())).collect();
         if holds.contains(&false) {
             for write in writes {

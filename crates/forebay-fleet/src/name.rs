@@ -1,8 +1,8 @@
-//! What an instance is called.
+//! The names of instances.
 
 use forebay::{Rng, Seed};
 
-/// The name of an instance: something of the service's, so that operators know it, and something of its own.
+/// The name of an instance: two letters of the service, which operators recognise, and random ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     name: String,
@@ -10,17 +10,17 @@ pub(crate) struct Name {
     rng: Rng,
 }
 
-/// It is in every write of a shard: with names of this length, 27 entries cost one unit.
+/// With names of this length, a shard with 27 entries costs one write unit.
 const LENGTH: usize = 8;
-/// Letters of it that are the service's.
-const KNOWN: usize = 2;
+/// Letters from the service.
+const SERVICE_LETTERS: usize = 2;
 
 impl Name {
-    /// A name for an instance of `service`. It goes by a number that nobody can guess, and not by a seed: one that was set is the same
-    /// in every process.
+    /// A name for an instance of `service`. It comes from entropy, not from a configured seed, which may be the same in
+    /// every process.
     pub(crate) fn new(service: &str, entropy: u64) -> Self {
         let letters = service.chars().filter(char::is_ascii_alphanumeric);
-        let service = letters.take(KNOWN).collect::<String>().to_lowercase();
+        let service = letters.take(SERVICE_LETTERS).collect::<String>().to_lowercase();
         let mut name = Self { name: String::new(), service, rng: Seed::new(entropy).fork("name").rng() };
         name.change();
         name
@@ -30,7 +30,7 @@ impl Name {
         &self.name
     }
 
-    /// Takes another: someone has this one. Returns the one before.
+    /// Changes to another name. Returns the former one.
     pub(crate) fn change(&mut self) -> String {
         const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let mut name = self.service.clone();
@@ -48,7 +48,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_begins_with_the_service_and_is_another() {
+    fn names_begin_with_the_service_and_differ() {
         for (service, begin) in [("History-2", "hi"), ("\u{fc}-X", "x"), ("", "")] {
             let mut name = Name::new(service, 1);
             let drawn: BTreeSet<String> = (0..1000).map(|_| name.change()).collect();

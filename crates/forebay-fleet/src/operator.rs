@@ -1,16 +1,16 @@
-//! For operators: who holds what, and how to mend it. Each is one careful act; none runs by itself.
+//! For operators: inspect and repair the table of a fleet.
 
 use std::time::Duration;
 
-use forebay::rt::{self, Runtime};
+use forebay::rt::Runtime;
 
 use crate::bucket;
 use crate::counter::items;
 use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
-use crate::ledger::BEAT_ORIGIN;
+use crate::ledger::HEARTBEAT_ORIGIN;
 use crate::ledger::shard::{self, SHARDS, Shard};
-use crate::store::TIMEOUT;
+use crate::store::bounded;
 use crate::table::{Delete, Table, TableError, Update};
 
 mod reconcile;
@@ -19,20 +19,19 @@ mod reset;
 pub use reconcile::{ReconcileError, Reconciled, reconcile};
 pub use reset::Reset;
 
-/// Everything the table says of one endpoint.
+/// The state of the table for one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survey {
-    /// The shards of the ledger that are there, with their numbers.
+    /// The shards of the ledger that exist, with their numbers.
     pub shards: Vec<(u8, ShardReport)>,
-    /// Items that are in the place of a shard and are none: something has written what it should not. Nobody can join there, nor
-    /// is it known what they hold.
+    /// Shards whose item is invalid. No instance can join there, and their slots are unknown.
     pub broken: Vec<u8>,
     /// Every entry of the ledger.
     pub instances: Vec<InstanceReport>,
     /// The counter of mode `counter`, if there is one.
     pub counter: Option<CounterReport>,
-    /// How far ahead the shared rate is reserved: how long a newcomer waits for a permit. Nothing, if part of the burst is left.
+    /// How far ahead the shared rate is reserved: how long a new caller waits for a permit. Zero if burst is left.
     pub rate_reserved: Option<Duration>,
 }
 
@@ -41,26 +40,26 @@ pub struct Survey {
 pub struct ShardReport {
     /// Its part of the limit.
     pub capacity: u64,
-    /// Slots nobody holds.
+    /// Slots that no instance holds.
     pub free: u64,
-    /// Free and held slots together, less the capacity: always zero, or something is broken.
+    /// Free and held slots minus the capacity: zero, unless the item was changed from outside.
     pub drift: i64,
 }
 
 /// One entry of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceReport {
-    /// The instance.
+    /// The name of the instance.
     pub instance: String,
     /// The shard of the entry. An instance may have entries in several.
     pub shard: u8,
-    /// Slots it holds there.
+    /// Its slots in that shard.
     pub slots: u64,
-    /// Its number, in the entry that it made first. None in its others, and where all numbers were taken.
+    /// Its node number, in its home entry. None in other entries, and if all numbers were taken.
     pub node: Option<u16>,
-    /// How long ago it last said that it lives, by its own clock's time of day: good to a second or two.
-    pub beat_age: Duration,
-    /// How long it is believed without.
+    /// The age of its last heartbeat, by the clock of the instance: accurate to a second or two.
+    pub heartbeat_age: Duration,
+    /// How long the entry lives without a heartbeat.
     pub lease: Duration,
 }
 
@@ -69,14 +68,14 @@ pub struct InstanceReport {
 pub struct CounterReport {
     /// Connections it counts.
     pub active: i64,
-    /// Leases there are: an item for each.
+    /// Lease items.
     pub leases: u64,
-    /// How long ago it was written.
+    /// The time since the last write.
     pub age: Duration,
 }
 
 impl CounterReport {
-    /// By how much it exceeds the leases: more than nothing after a crash, until it is [reconciled](reconcile).
+    /// How much the counter exceeds the leases: above zero after a crash, until it is [reconciled](reconcile).
     #[must_use]
     pub fn drift(&self) -> i64 {
         self.active - signed(self.leases)
@@ -84,7 +83,7 @@ impl CounterReport {
 }
 
 impl Survey {
-    /// Slots held, and all there are in the shards that are there.
+    /// Slots held, and all slots, in the shards that exist.
     #[must_use]
     pub fn totals(&self) -> (u64, u64) {
         let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
@@ -92,7 +91,7 @@ impl Survey {
         (held, sum(&mut self.shards.iter().map(|(_, shard)| shard.capacity)))
     }
 
-    /// Whether every shard can be read and adds up, and the counter counts just the leases there are.
+    /// Whether every shard is valid and adds up, and the counter equals the number of leases.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         let counter = self.counter.is_none_or(|counter| counter.drift() == 0);
@@ -100,17 +99,16 @@ impl Survey {
     }
 }
 
-/// Reads everything the table says of `endpoint`: ten reads; and where there is a counter the whole table, since only that
-/// tells how many leases there are.
+/// Reads the state of `endpoint`: ten reads, and a scan of the whole table if there is a counter, to count its leases.
 ///
 /// # Errors
-/// What the table said instead.
+/// The error of the table.
 ///
 /// # Cancel safety
-/// Reading changes nothing.
+/// Cancel safe: reading changes nothing.
 pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) -> Result<Survey, TableError> {
     let (mut survey, wall) = (Survey::default(), runtime.wall());
-    let beats = wall.saturating_sub(BEAT_ORIGIN);
+    let clock = wall.saturating_sub(HEARTBEAT_ORIGIN);
     for k in 0..SHARDS {
         let item = get(table, runtime, &shard::key(endpoint, k)).await?;
         let Some(item) = item else { continue };
@@ -126,7 +124,8 @@ pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) ->
             shard: k,
             slots: entry.slots,
             node: entry.node,
-            beat_age: beats.saturating_sub(Duration::from_secs(u64::try_from(entry.beat).unwrap_or(0))),
+            heartbeat_age:
+                clock.saturating_sub(Duration::from_secs(u64::try_from(entry.heartbeat).unwrap_or(0))),
             lease: shard.lease,
         }));
     }
@@ -141,14 +140,14 @@ pub async fn survey(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) ->
     Ok(survey)
 }
 
-/// How far ahead the shared rate of `endpoint` is reserved: how long a newcomer waits for a permit. None, if nobody has asked
-/// for one yet.
+/// How far ahead the shared rate of `endpoint` is reserved: how long a new caller waits for a permit. None if the rate
+/// was never used.
 ///
 /// # Errors
-/// What the table said instead.
+/// The error of the table.
 ///
 /// # Cancel safety
-/// Reading changes nothing.
+/// Cancel safe: reading changes nothing.
 pub async fn rate_reserved(
     table: &dyn Table,
     runtime: &dyn Runtime,
@@ -176,14 +175,14 @@ async fn counter_leases(
     }
 }
 
-/// Takes out every entry of `instance`, as if it were dead: its slots are free at once. If it lives, it joins anew with
-/// what it holds, and with the number it had, unless someone who joined before it was given that. Returns how many slots that were.
+/// Removes every entry of `instance`, as if it were dead, and returns how many slots that frees. If it lives, it joins
+/// again with the slots it uses, and with the same node number unless another instance has it by then.
 ///
 /// # Errors
-/// What the table said instead; [`TableError::ConditionFailed`] if the instance was faster: it lives.
+/// The error of the table; [`TableError::ConditionFailed`] if the instance wrote at the same time: it lives.
 ///
 /// # Cancel safety
-/// Entries taken out by then are out; it can be run again.
+/// Some entries may be removed. Run it again.
 pub async fn evict(
     table: &dyn Table,
     runtime: &dyn Runtime,
@@ -202,14 +201,14 @@ pub async fn evict(
     Ok(freed)
 }
 
-/// Makes the ledger's limit `limit`. Where more is held than a smaller one allows, the shard keeps what is held, and the limit
-/// is reached when it has been given back: run it again then. Returns the limit that holds now.
+/// Changes the ledger's limit. If a shard holds more than its part of a smaller limit, it keeps that for now: run it
+/// again later. Returns the limit that applies now.
 ///
 /// # Errors
-/// What the table said instead.
+/// The error of the table.
 ///
 /// # Cancel safety
-/// Shards changed by then are changed; it can be run again.
+/// Some shards may be changed. Run it again.
 pub async fn resize(
     table: &dyn Table,
     runtime: &dyn Runtime,
@@ -233,7 +232,7 @@ pub async fn resize(
                 .change(Change::set("capacity", signed(capacity)))
                 .change(Change::plus("free", more));
             match update(table, runtime, &change).await {
-                // Slots were taken in between: look again.
+                // Slots were taken in between: read again.
                 Err(TableError::ConditionFailed(_)) => {}
                 Err(error) => return Err(error),
                 Ok(_) => {
@@ -246,17 +245,17 @@ pub async fn resize(
     Ok(total)
 }
 
-/// Forgets everything: the ledger, the counter and the shared rate of `endpoint`. Instances that live join anew with what
-/// they hold and the number they had, under the limit they are set to. Until all have, within a beat or two, more can be opened than
-/// the limit, and an instance that starts may be given the number of one that lives.
+/// Deletes the ledger, the counter and the shared rate of `endpoint`. Live instances join again within two heartclock,
+/// with the slots they use, their node numbers and their configured limit. Until then, the fleet may exceed the limit,
+/// and a new instance may get the node number of a live one.
 ///
-/// A counter that is in use is kept: instances in mode `counter` do not count theirs anew, and would open as many again.
+/// A counter in use is kept: instances in mode `counter` do not count their leases again, and would open as many again.
 ///
 /// # Errors
-/// What the table said instead.
+/// The error of the table.
 ///
 /// # Cancel safety
-/// Items deleted by then are gone; it can be run again.
+/// Some items may be deleted. Run it again.
 pub async fn reset(table: &dyn Table, runtime: &dyn Runtime, endpoint: &str) -> Result<Reset, TableError> {
     let counter_kept = reset::counter_in_use(table, runtime, endpoint).await?;
     let counter = counter_kept.is_none().then(|| items::key(endpoint));
@@ -278,14 +277,6 @@ async fn update(
     update: &Update,
 ) -> Result<Option<Item>, TableError> {
     bounded(runtime, table.update(update)).await
-}
-
-async fn bounded<T>(
-    runtime: &dyn Runtime,
-    call: impl Future<Output = Result<T, TableError>>,
-) -> Result<T, TableError> {
-    let late = || Err(TableError::Unknown(format!("nothing within {TIMEOUT:?}").into()));
-    rt::within(runtime, TIMEOUT, call).await.unwrap_or_else(late)
 }
 
 fn signed(count: u64) -> i64 {

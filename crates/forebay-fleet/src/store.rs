@@ -1,4 +1,4 @@
-//! The way to the table: each call bounded in time, timed and billed.
+//! Calls to the table, each with a timeout and with metrics.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,14 +7,13 @@ use std::time::Duration;
 use forebay::rt::{self, Runtime};
 
 use crate::item::Item;
-use crate::memory::{read_units, write_units};
 use crate::metrics::Telemetry;
 use crate::table::{Delete, Table, TableError, Update, Write};
 
-/// How long one call may take.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout of one call.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One process's way to one table.
+/// The table, as one process calls it.
 #[derive(Clone)]
 pub(crate) struct Store {
     table: Arc<dyn Table>,
@@ -27,7 +26,7 @@ impl Store {
         Self { table, runtime, telemetry }
     }
 
-    /// Cancel safety: as that of the table.
+    /// Cancel safe as the table is.
     pub(crate) async fn update(
         &self,
         operation: &'static str,
@@ -39,7 +38,7 @@ impl Store {
             Err(TableError::ConditionFailed(item)) => item.as_deref(),
             Err(_) => None,
         };
-        self.bill_write(&update.key, item, 1);
+        self.count_write(&update.key, item, 1);
         outcome
     }
 
@@ -51,18 +50,18 @@ impl Store {
         outcome
     }
 
-    /// Cancel safety: as that of the table.
+    /// Cancel safe as the table is.
     pub(crate) async fn delete(
         &self,
         operation: &'static str,
         delete: &Delete,
     ) -> Result<Option<Item>, TableError> {
         let outcome = self.call(operation, self.table.delete(delete)).await;
-        self.bill_write(&delete.key, outcome.as_ref().ok().and_then(Option::as_ref), 1);
+        self.count_write(&delete.key, outcome.as_ref().ok().and_then(Option::as_ref), 1);
         outcome
     }
 
-    /// Cancel safety: as that of the table.
+    /// Cancel safe as the table is.
     pub(crate) async fn transact(
         &self,
         operation: &'static str,
@@ -71,7 +70,7 @@ impl Store {
     ) -> Result<(), TableError> {
         let outcome = self.call(operation, self.table.transact(writes, token)).await;
         for write in writes {
-            self.bill_write(write.key(), None, 2);
+            self.count_write(write.key(), None, 2);
         }
         outcome
     }
@@ -82,20 +81,36 @@ impl Store {
         call: impl Future<Output = Result<T, TableError>>,
     ) -> Result<T, TableError> {
         let began = self.runtime.now();
-        let outcome = match rt::within(&*self.runtime, TIMEOUT, call).await {
-            Some(outcome) => outcome,
-            None => Err(TableError::Unknown(format!("nothing within {TIMEOUT:?}").into())),
-        };
+        let outcome = bounded(&*self.runtime, call).await;
         let answered = outcome.as_ref().err().is_none_or(TableError::is_an_answer);
         self.telemetry.called(operation, self.runtime.now().since(began), answered);
         outcome
     }
 
-    /// By what was returned; items of ours are small, and one unit if nothing was.
-    fn bill_write(&self, key: &str, item: Option<&Item>, times: u64) {
+    /// Counts write units by the size of the returned item, or one unit without an item: our items are small.
+    fn count_write(&self, key: &str, item: Option<&Item>, times: u64) {
         let bytes = item.map_or(0, |item| item.size(key));
         self.telemetry.write_units.increment(times * write_units(bytes));
     }
+}
+
+/// A call with the timeout.
+pub(crate) async fn bounded<T>(
+    runtime: &dyn Runtime,
+    call: impl Future<Output = Result<T, TableError>>,
+) -> Result<T, TableError> {
+    let late = || Err(TableError::Unknown(format!("no answer within {TIMEOUT:?}").into()));
+    rt::within(runtime, TIMEOUT, call).await.unwrap_or_else(late)
+}
+
+/// Write units of an item with this many bytes.
+pub(crate) fn write_units(bytes: usize) -> u64 {
+    bytes.div_ceil(1024).max(1) as u64
+}
+
+/// Read units of a consistent read.
+pub(crate) fn read_units(bytes: usize) -> u64 {
+    bytes.div_ceil(4096).max(1) as u64
 }
 
 impl std::fmt::Debug for Store {

@@ -1,4 +1,4 @@
-//! The seam to a shared store: items by key, changed under conditions, one at a time or a few together.
+//! The interface to a shared store: items by key, with conditional writes and transactions.
 
 use std::fmt;
 
@@ -7,31 +7,31 @@ use forebay::{BoxError, StoreFuture};
 use crate::expression::{Change, Condition};
 use crate::item::Item;
 
-/// A store with conditional writes, shaped like DynamoDB's so that it is one call there.
+/// A store with conditional writes. Each method is one DynamoDB call.
 ///
-/// An implementation makes one attempt for each call: a client that tries again by itself hides whether the first
-/// attempt was applied. How long an answer may take is the caller's to decide.
+/// An implementation makes one attempt per call. Retries would hide whether the first attempt was applied. Timeouts are
+/// up to the caller.
 pub trait Table: Send + Sync + 'static {
-    /// Changes one item, and makes it if it is not there; returns what [`Update::returning`] asks for.
+    /// Changes one item, or creates it. Returns what [`Update::returning`] selects.
     ///
     /// # Cancel safety
-    /// A change whose future is dropped may have been applied.
+    /// Not cancel safe: if the future is dropped, the change may have been applied.
     fn update<'a>(&'a self, update: &'a Update) -> StoreFuture<'a, Result<Option<Item>, TableError>>;
 
-    /// Reads one item, with every change that was answered before.
+    /// Reads one item, including every change that was answered before.
     ///
     /// # Cancel safety
-    /// Reading changes nothing.
+    /// Cancel safe: reading changes nothing.
     fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Result<Option<Item>, TableError>>;
 
-    /// Deletes one item, if there is one; returns what it was.
+    /// Deletes one item, and returns it if it existed.
     ///
     /// # Cancel safety
     /// As [`update`](Self::update).
     fn delete<'a>(&'a self, delete: &'a Delete) -> StoreFuture<'a, Result<Option<Item>, TableError>>;
 
-    /// Makes all these changes, or none. Changes under the same token are made once, for ten minutes at least, however
-    /// often they are asked for. A failure is [`TableError::Cancelled`], with a reason for each change.
+    /// Makes all these changes, or none. Repeated calls with the same token make the changes once, for at least ten
+    /// minutes. A failure is [`TableError::Cancelled`], with a reason for each change.
     ///
     /// # Cancel safety
     /// As [`update`](Self::update).
@@ -41,7 +41,7 @@ pub trait Table: Send + Sync + 'static {
     /// A page of the items whose keys begin with `prefix`, after `after`. For operators: it reads the whole table.
     ///
     /// # Cancel safety
-    /// Reading changes nothing.
+    /// Cancel safe: reading changes nothing.
     fn scan<'a>(
         &'a self,
         prefix: &'a str,
@@ -54,29 +54,29 @@ pub trait Table: Send + Sync + 'static {
 pub struct Update {
     /// Its key.
     pub key: String,
-    /// What must hold; all of it.
+    /// The conditions. All must hold.
     pub when: Vec<Condition>,
-    /// What to change, all at once.
+    /// The changes.
     pub changes: Vec<Change>,
     /// What to return.
     pub returning: Returning,
 }
 
 impl Update {
-    /// An update of the item at `key` that changes nothing yet and returns the new item.
+    /// An update of the item at `key`, without changes yet, that returns the new item.
     #[must_use]
     pub fn of(key: impl Into<String>) -> Self {
         Self { key: key.into(), when: Vec::new(), changes: Vec::new(), returning: Returning::New }
     }
 
-    /// Only when this holds, too.
+    /// Adds a condition.
     #[must_use]
     pub fn when(mut self, condition: Condition) -> Self {
         self.when.push(condition);
         self
     }
 
-    /// Changes this, too.
+    /// Adds a change.
     #[must_use]
     pub fn change(mut self, change: Change) -> Self {
         self.changes.push(change);
@@ -89,33 +89,33 @@ impl Update {
 pub enum Returning {
     /// Nothing.
     Nothing,
-    /// The item as it was: none, if there was none.
+    /// The item before the update, if there was one.
     Old,
-    /// The item as it is now.
+    /// The item after the update.
     New,
 }
 
-/// The end of one item.
+/// The deletion of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
     /// Its key.
     pub key: String,
-    /// What must hold; all of it.
+    /// The conditions. All must hold.
     pub when: Vec<Condition>,
 }
 
-/// One change of several that are made together.
+/// One write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Changes an item. Nothing is returned, whatever it asks for.
+    /// Changes an item. Its `returning` is ignored.
     Update(Update),
-    /// Replaces an item as a whole.
+    /// Replaces an item.
     Put {
         /// Its key.
         key: String,
-        /// What it becomes.
+        /// The new item.
         item: Item,
-        /// What must hold of what is there; all of it.
+        /// The conditions on the old item. All must hold.
         when: Vec<Condition>,
     },
     /// Deletes an item.
@@ -134,16 +134,16 @@ impl Write {
     }
 }
 
-/// Some items, and where to go on.
+/// One page of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Keys and items.
     pub items: Vec<(String, Item)>,
-    /// After which key the next page begins; none at the end.
+    /// Where the next page begins; none at the end.
     pub next: Option<Cursor>,
 }
 
-/// A place in a scan. What it holds is the table's own affair.
+/// A position in a scan. Its content is defined by the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(pub String);
 
@@ -151,43 +151,43 @@ pub struct Cursor(pub String);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The condition does not hold. Here is the item, if there is one: look at it and decide anew.
+    /// The condition does not hold. Has the item, if there is one, for the next decision.
     #[error("the condition does not hold")]
     ConditionFailed(Option<Box<Item>>),
-    /// A transaction was cancelled: why, for each of its changes.
+    /// The transaction was cancelled. Has the reason for each of its changes.
     #[error("the transaction was cancelled: {}", Reasons(.0))]
     Cancelled(Vec<Cancelled>),
-    /// A transaction is under way on this item. Nothing was changed: try again soon.
-    #[error("another transaction is under way on this item")]
+    /// A transaction on this item is in progress. Nothing was changed: try again soon.
+    #[error("another transaction on this item is in progress")]
     Conflict,
     /// Too many requests. Nothing was changed: try again later.
     #[error("the table is throttled")]
     Throttled,
-    /// No answer, or none that says what happened. It may have been applied, or may yet be.
+    /// No answer, or an unclear one. The change may have been applied, or may still be.
     #[error("no answer: {0}")]
     Unknown(#[source] BoxError),
-    /// The role may not do it: an operator must act.
+    /// The role lacks a permission: an operator must act.
     #[error("access denied: {0}")]
     Denied(String),
-    /// There are no credentials, or they have ended: an operator must act.
+    /// There are no credentials, or they have expired: an operator must act.
     #[error("no valid credentials: {0}")]
     Credentials(String),
     /// There is no such table: an operator must act.
     #[error("no such table: {0}")]
     NoTable(String),
-    /// The request makes no sense for this item: it is not what we think it is.
+    /// The request does not match the item.
     #[error("invalid request: {0}")]
     Invalid(String),
 }
 
 impl TableError {
-    /// Whether the change may have been made, now or later.
+    /// Whether the change may have been applied, or may still be.
     #[must_use]
     pub fn may_have_been_applied(&self) -> bool {
         matches!(self, Self::Unknown(_))
     }
 
-    /// Whether this says how things are, rather than that the store could not tell.
+    /// Whether the store has answered, so that it is available.
     #[must_use]
     pub fn is_an_answer(&self) -> bool {
         match self {
@@ -201,7 +201,7 @@ impl TableError {
         }
     }
 
-    /// What an operator must do, if only an operator can help.
+    /// What an operator must do, if nothing else helps.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
@@ -210,21 +210,21 @@ impl TableError {
                 "give this process credentials that are valid now: a role, a profile (AWS_PROFILE), or keys",
             ),
             Self::NoTable(_) => {
-                Some("create the table (`forebay lease setup`, `forebay limiter setup`), or mend its name")
+                Some("create the table (`forebay lease setup`, `forebay limiter setup`), or correct its name")
             }
             _ => None,
         }
     }
 }
 
-/// What became of one change of a transaction that was cancelled.
+/// The reason for one change of a cancelled transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// Nothing was wrong with this one.
+    /// This change was fine.
     Fine,
-    /// Its condition does not hold; here is the item, if there is one.
+    /// Its condition does not hold. Has the item, if there is one.
     ConditionFailed(Option<Box<Item>>),
-    /// Another transaction is under way on the item.
+    /// Another transaction on the item is in progress.
     Conflict,
     /// Too many requests.
     Throttled,

@@ -1,58 +1,59 @@
-//! The instances: each a process with clocks of its own, one reservoir, and callers.
+//! The instances of the fleet: each is a process with its own clocks, one reservoir, and callers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay::rt::{ProcessClock, Runtime, VirtualProcess};
-use forebay::{Counts, Discard, Event, Instant, Limit, LocalLimit, Reservoir, Seed, Status};
-use forebay_fleet::{Fleet as Part, LeaseMode, Tables};
+use forebay::{Counts, Discard, Event, Limit, LocalLimit, Reservoir, Seed, Status};
+use forebay_fleet::{Fleet as FleetMember, LeaseMode, Tables};
 use parking_lot::Mutex;
 
-use crate::load::{self, Shift};
-use crate::record::Gauges;
-use crate::world::{Link, WatchedLimit, Way, World};
+use crate::callers::CallerPool;
+use crate::latency::share;
+use crate::samples::Sample;
+use crate::trace::TraceEvent;
+use crate::world::{ClusterConnector, CountingLimit, TableLink, World};
 
 pub(crate) struct Fleet {
     pub(crate) world: Arc<World>,
-    members: Vec<Mutex<Member>>,
+    instances: Vec<Mutex<Instance>>,
     limit: LocalLimit,
-    /// No instance is started any more.
+    /// No instance starts any more.
     closing: AtomicBool,
 }
 
 #[derive(Default)]
-struct Member {
+struct Instance {
+    /// How often it has started.
     incarnation: u32,
     running: Option<Running>,
-    /// What those before it counted.
+    /// The counts of earlier incarnations.
     past: Tally,
 }
 
 #[derive(Clone)]
 struct Running {
     process: VirtualProcess,
-    /// None while it joins its fleet.
-    service: Option<Serving>,
+    /// None while the process joins its fleet.
+    serving: Option<Serving>,
 }
 
-/// An instance at work.
 #[derive(Clone)]
 struct Serving {
-    reservoir: Reservoir<Link>,
-    shift: Arc<Shift>,
-    /// What it has to do with the others, if they share anything.
-    part: Option<Arc<Part>>,
+    reservoir: Reservoir<ClusterConnector>,
+    callers: Arc<CallerPool>,
+    /// None if the fleet shares nothing.
+    member: Option<Arc<FleetMember>>,
 }
 
-impl Member {
+impl Instance {
     fn status(&self) -> Option<Status> {
-        let service = self.running.as_ref()?.service.as_ref()?;
-        Some(service.reservoir.status())
+        Some(self.running.as_ref()?.serving.as_ref()?.reservoir.status())
     }
 }
 
-/// What an instance has counted, over all its incarnations.
+/// The counts of an instance over all its incarnations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) checkouts: u64,
@@ -75,66 +76,66 @@ impl Tally {
     }
 }
 
-/// How one instance stands.
-pub(crate) struct Standing {
+/// One instance at one moment.
+#[derive(Default)]
+pub(crate) struct InstanceStatus {
     pub(crate) size: usize,
     pub(crate) in_use: usize,
     pub(crate) tally: Tally,
 }
 
-/// Machines have been up for a while, each for another: no two monotonic clocks agree.
+/// Each machine has another uptime: no two monotonic clocks agree.
 const LONGEST_UPTIME: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long a graceful stop waits for callers.
+/// How long a graceful stop waits for callers,
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
-/// How long it then waits until its slots are given back.
+/// and then for the release of its slots.
 pub(crate) const LEAVE: Duration = Duration::from_secs(10);
-/// How long an instance waits to be filled before it serves, as the reservoir's own start does.
+/// How long an instance waits for its first fill before it serves, as `Reservoir::start` does.
 const FILL: Duration = Duration::from_secs(30);
 
 impl Fleet {
     pub(crate) fn new(world: Arc<World>) -> Arc<Self> {
-        let scenario = &world.scenario;
-        let members = scenario.services.iter().map(|_| Mutex::default()).collect();
-        Arc::new(Self { members, limit: limit(&world), closing: AtomicBool::new(false), world })
+        let instances = world.scenario.services.iter().map(|_| Mutex::default()).collect();
+        Arc::new(Self { instances, limit: limit(&world), closing: AtomicBool::new(false), world })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.members.len()
+        self.instances.len()
     }
 
-    /// Starts the instance at `place`, if none is running there.
-    pub(crate) fn start(self: &Arc<Self>, place: usize) {
+    /// Starts an instance unless it runs already.
+    pub(crate) fn start(self: &Arc<Self>, instance: usize) {
         let world = &self.world;
-        let service = &world.scenario.services[place];
-        let mut member = self.members[place].lock();
-        if member.running.is_some() || self.closing.load(Ordering::Relaxed) {
+        let service = &world.scenario.services[instance];
+        let mut state = self.instances[instance].lock();
+        if state.running.is_some() || self.closing.load(Ordering::Relaxed) {
             return;
         }
-        member.incarnation += 1;
-        world.books.lock().judge.resized(place, service.max_open);
-        let incarnation = member.incarnation;
+        state.incarnation += 1;
+        world.events.lock().judge.resized(instance, service.max_open);
+        let incarnation = state.incarnation;
         let seed = world.seed.fork("instance").fork(&service.name).fork(&incarnation.to_string());
-        let process = world.time.process(self.clock(place));
-        member.running = Some(Running { process: process.clone(), service: None });
-        drop(member);
-        let alone = !world.reaches_table(place);
-        let birth =
-            Birth { fleet: Arc::clone(self), place, incarnation, alone, seed, process: process.clone() };
+        let process = world.time.process(self.clock(instance));
+        state.running = Some(Running { process: process.clone(), serving: None });
+        drop(state);
+        let alone = !world.reaches_table(instance);
+        let fleet = Arc::clone(self);
+        let startup = Startup { fleet, instance, incarnation, alone, seed, process: process.clone() };
         if world.scenario.is_coordinated() {
             process.spawn(Box::pin(async move {
-                let part = birth.join().await;
-                birth.serve(Some(part));
+                let member = startup.join().await;
+                startup.serve(Some(member));
             }));
         } else {
-            birth.serve(None);
+            startup.serve(None);
         }
-        world.books.lock().instance_started(place, world.now());
+        world.events.lock().trace.add(TraceEvent::Started, world.now(), instance, 0);
     }
 
-    fn clock(&self, place: usize) -> ProcessClock {
-        // Of the machine, not of the process: a restart does not set a clock right.
+    /// The clock of the machine: a restart of the process does not correct it.
+    fn clock(&self, instance: usize) -> ProcessClock {
         let scenario = &self.world.scenario;
-        let mut rng = self.world.seed.fork("clock").fork(&scenario.services[place].name).rng();
+        let mut rng = self.world.seed.fork("clock").fork(&scenario.services[instance].name).rng();
         let skew = i64::try_from(scenario.clocks.skew.as_nanos()).unwrap_or(i64::MAX / 4);
         let drift = i64::from(scenario.clocks.drift_ppm);
         let mut either_way = |most: i64| {
@@ -149,222 +150,214 @@ impl Fleet {
         }
     }
 
-    /// The process dies where it stands; its sockets with it, its leases not.
-    pub(crate) fn crash(self: &Arc<Self>, place: usize) {
-        if let Some(running) = self.bury(place) {
-            let owned = running.service.as_ref().map_or(0, |service| service.reservoir.status().size());
-            self.world.books.lock().crashed(owned);
-            self.kill(place, &running);
+    /// Kills the process. Its sockets close; its leases stay.
+    pub(crate) fn crash(self: &Arc<Self>, instance: usize) {
+        if let Some(running) = self.remove(instance) {
+            let owned = running.serving.as_ref().map_or(0, |serving| serving.reservoir.status().size());
+            self.world.events.lock().totals.lost_in_crashes += owned as u64;
+            self.kill(instance, &running);
         }
     }
 
-    /// Ends what is left of an instance.
-    fn kill(&self, place: usize, running: &Running) {
-        self.world.cluster.lock().hang_up(place);
+    fn kill(&self, instance: usize, running: &Running) {
+        self.world.cluster.lock().hang_up(instance);
         running.process.kill();
-        self.world.roll.lock().died(place, self.world.now());
-        self.world.books.lock().judge.lost_a_watcher(self.world.now());
-        self.world.recount(place);
+        self.world.lease_audit.lock().died(instance, self.world.now());
+        self.world.events.lock().judge.lost_a_watcher(self.world.now());
+        self.world.recount(instance);
     }
 
-    /// The instance takes no more work, finishes what it has, closes everything and ends. Returns what it could not finish;
-    /// none if it was not running.
+    /// Stops an instance gracefully: it accepts no callers, drains, closes everything and leaves its fleet.
+    /// Returns a message if it could not finish.
     ///
     /// Cancel safe: it can be called again.
-    pub(crate) async fn stop(self: &Arc<Self>, place: usize) -> Option<String> {
-        let Some(service) = self.members[place].lock().running.clone()?.service else {
-            self.crash(place);
+    pub(crate) async fn stop(self: &Arc<Self>, instance: usize) -> Option<String> {
+        let Some(serving) = self.instances[instance].lock().running.clone()?.serving else {
+            self.crash(instance);
             return None;
         };
-        service.shift.stop();
-        let drained = service.reservoir.drain(DRAIN).await;
-        // Callers in line are told at once, but must have a chance to hear it.
+        serving.callers.stop();
+        let drained = serving.reservoir.drain(DRAIN).await;
+        // Waiting callers are woken at once; this lets them run.
         self.world.pass(Duration::from_millis(1)).await;
-        let at_work = service.shift.at_work();
+        let active = serving.callers.active();
         let mut leases = 0;
-        if let Some(part) = &service.part {
-            part.leave(LEAVE).await;
-            leases = part.status().leases;
+        if let Some(member) = &serving.member {
+            member.leave(LEAVE).await;
+            leases = member.status().leases;
         }
         // It may have crashed meanwhile.
-        if let Some(running) = self.bury(place) {
-            self.kill(place, &running);
+        if let Some(running) = self.remove(instance) {
+            self.kill(instance, &running);
         }
-        let name = &self.world.scenario.services[place].name;
-        let left = !drained.is_complete() || at_work > 0 || leases > 0;
+        let name = &self.world.scenario.services[instance].name;
+        let left = !drained.is_complete() || active > 0 || leases > 0;
         left.then(|| {
-            format!("{name} ended with {drained:?}, {leases} leases, and {at_work} callers unanswered or still at work")
+            format!(
+                "{name} ended with {drained:?}, {leases} leases, and {active} callers unanswered or active"
+            )
         })
     }
 
-    /// Nothing of the instance runs any more.
-    pub(crate) fn pause(&self, place: usize) {
-        if let Some(running) = &self.members[place].lock().running {
+    /// Suspends all tasks of the instance.
+    pub(crate) fn pause(&self, instance: usize) {
+        if let Some(running) = &self.instances[instance].lock().running {
             running.process.pause();
         }
-        self.world.books.lock().judge.paused(place);
+        self.world.events.lock().judge.paused(instance);
     }
 
-    /// It goes on where it stood.
-    pub(crate) fn resume(&self, place: usize) {
-        if let Some(running) = &self.members[place].lock().running {
+    pub(crate) fn resume(&self, instance: usize) {
+        if let Some(running) = &self.instances[instance].lock().running {
             running.process.resume();
         }
         let now = self.world.now();
-        self.world.books.lock().judge.resumed(place, now);
+        self.world.events.lock().judge.resumed(instance, now);
     }
 
-    /// The instance may own this share of its connections from now on.
-    pub(crate) fn resize(&self, place: usize, fraction: f64) {
-        let service = self.members[place].lock().running.clone().and_then(|running| running.service);
-        let Some(service) = service else { return };
-        let most = self.world.scenario.services[place].max_open;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a share of a count below a million"
-        )]
-        let most = ((most as f64 * fraction) as usize).max(1);
-        self.world.books.lock().judge.resized(place, most);
-        service.reservoir.resize(most).expect("less of what was checked");
-        self.world.recount(place);
+    /// Limits the instance to this share of its `maxOpen`.
+    pub(crate) fn resize(&self, instance: usize, fraction: f64) {
+        let serving = self.instances[instance].lock().running.clone().and_then(|running| running.serving);
+        let Some(serving) = serving else { return };
+        let most = share(self.world.scenario.services[instance].max_open, fraction).max(1);
+        self.world.events.lock().judge.resized(instance, most);
+        serving.reservoir.resize(most).expect("not above a size that was checked");
+        self.world.recount(instance);
     }
 
-    /// Lets nobody start any more.
+    /// From now on no instance starts.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the running instance off the list, with what it has counted.
-    fn bury(&self, place: usize) -> Option<Running> {
+    /// Takes the running process off the list and keeps its counts.
+    fn remove(&self, instance: usize) -> Option<Running> {
         let running = {
-            let mut member = self.members[place].lock();
-            let running = member.running.take()?;
-            if let Some(service) = &running.service {
-                member.past = member.past.and(&service.reservoir.status().counts);
+            let mut state = self.instances[instance].lock();
+            let running = state.running.take()?;
+            if let Some(serving) = &running.serving {
+                state.past = state.past.and(&serving.reservoir.status().counts);
             }
             running
         };
-        self.world.books.lock().instance_gone(place, self.world.now());
+        self.world.events.lock().instance_gone(instance, self.world.now());
         Some(running)
     }
 
-    pub(crate) fn is_running(&self, place: usize) -> bool {
-        self.members[place].lock().running.is_some()
+    pub(crate) fn is_running(&self, instance: usize) -> bool {
+        self.instances[instance].lock().running.is_some()
     }
 
-    /// How the instance stands now, over all its incarnations.
-    pub(crate) fn standing(&self, place: usize) -> Standing {
-        let member = self.members[place].lock();
-        match member.status() {
-            None => Standing { size: 0, in_use: 0, tally: member.past },
-            Some(status) => Standing {
-                size: status.size(),
-                in_use: status.in_use,
-                tally: member.past.and(&status.counts),
-            },
-        }
+    pub(crate) fn instance_status(&self, instance: usize) -> InstanceStatus {
+        let state = self.instances[instance].lock();
+        let past = InstanceStatus { tally: state.past, ..InstanceStatus::default() };
+        state.status().map_or(past, |status| InstanceStatus {
+            size: status.size(),
+            in_use: status.in_use,
+            tally: state.past.and(&status.counts),
+        })
     }
 
-    /// How all stand together.
-    pub(crate) fn gauges(&self) -> Gauges {
-        let mut gauges = Gauges { table: self.world.table.bill(), ..Gauges::default() };
-        for member in &self.members {
-            if let Some(status) = member.lock().status() {
-                gauges.ready += status.ready;
-                gauges.in_use += status.in_use + status.in_maintenance;
-                gauges.opening += status.opening;
-                gauges.waiting += status.waiting;
+    /// The current state of the whole fleet, without counts.
+    pub(crate) fn gauges(&self) -> Sample {
+        let mut sample = Sample { table: self.world.table.bill(), ..Sample::default() };
+        for instance in &self.instances {
+            if let Some(status) = instance.lock().status() {
+                sample.ready += status.ready;
+                sample.in_use += status.in_use + status.in_maintenance;
+                sample.opening += status.opening;
+                sample.waiting += status.waiting;
             }
         }
-        gauges
+        sample
     }
 
-    /// The present status of this very incarnation, if it still runs.
-    fn status(&self, place: usize, incarnation: u32) -> Option<Status> {
-        let member = self.members[place].lock();
-        (member.incarnation == incarnation).then_some(())?;
-        member.status()
-    }
-
-    /// Looks at an instance because something changed there.
-    fn heard(&self, place: usize, incarnation: u32, event: &Event<'_>) {
-        // What a dead process still drops is no event of this world.
-        let Some(status) = self.status(place, incarnation) else { return };
-        let now: Instant = self.world.now();
-        let sessions = self.world.cluster.lock().known(place);
-        let mut books = self.world.books.lock();
+    /// Records an event of a reservoir, and has the judge check its status.
+    fn record(&self, instance: usize, incarnation: u32, event: &Event<'_>) {
+        let status = {
+            let state = self.instances[instance].lock();
+            // A dead process still drops things; those are not events.
+            state.status().filter(|_| state.incarnation == incarnation)
+        };
+        let Some(status) = status else { return };
+        let now = self.world.now();
+        let sessions = self.world.cluster.lock().known(instance);
+        let mut events = self.world.events.lock();
         match event {
-            Event::Opened { .. } => books.opened(place, now),
-            Event::OpenFailed { error, .. } => books.open_failed(place, now, error.failure()),
-            Event::Discarded { reason, .. } => books.discarded(place, now, *reason),
+            Event::Opened { .. } => events.opened(instance, now),
+            Event::OpenFailed { error, .. } => events.open_failed(instance, now, error.failure()),
+            Event::Discarded { reason, .. } => events.discarded(instance, now, *reason),
             _ => return,
         }
-        books.looked(place, now, &status, sessions);
+        events.judge.check_bound(instance, now, &status, sessions);
     }
 }
 
-/// An instance on its way.
-struct Birth {
+/// An instance that starts.
+struct Startup {
     fleet: Arc<Fleet>,
-    place: usize,
+    instance: usize,
     incarnation: u32,
-    /// It does not reach the table when it begins.
+    /// It does not reach the table when it starts.
     alone: bool,
     seed: Seed,
     process: VirtualProcess,
 }
 
-impl Birth {
-    /// Takes its part in what all share.
-    async fn join(&self) -> Arc<Part> {
+impl Startup {
+    /// Joins the fleet's ledger and shared rate.
+    async fn join(&self) -> Arc<FleetMember> {
         let world = &self.fleet.world;
-        let settings = world.scenario.fleet_settings(&world.scenario.services[self.place]);
+        let settings = world.scenario.fleet_settings(&world.scenario.services[self.instance]);
         let service = settings.service.clone();
-        let counts_each = settings.leases.as_ref().is_some_and(|leases| leases.mode == LeaseMode::Counter);
-        let tables = Tables::one(Way::new(world, self.place));
-        let part = Part::start(settings, tables, self.process.clone(), self.seed).await;
-        let part = part.expect("all count in one mode, and the table is there or away");
-        let name = if counts_each { service } else { part.status().instance };
-        let first = world.roll.lock().begun(self.place, name, self.alone);
+        let is_counter = settings.leases.as_ref().is_some_and(|leases| leases.mode == LeaseMode::Counter);
+        let tables = Tables::one(TableLink::table(world, self.instance));
+        let member = FleetMember::start(settings, tables, self.process.clone(), self.seed).await;
+        let member = member.expect("all use one mode; an outage of the table is not an error");
+        let name = if is_counter { service } else { member.status().instance };
+        let first = world.lease_audit.lock().started(self.instance, name, self.alone);
         if first {
-            // Nobody has watched the dead so far.
-            world.books.lock().judge.lost_a_watcher(world.now());
+            // Until now nobody watched the dead.
+            world.events.lock().judge.lost_a_watcher(world.now());
         }
-        Arc::new(part)
+        Arc::new(member)
     }
 
-    /// Fills a reservoir, and lets callers come.
-    fn serve(self, part: Option<Arc<Part>>) {
-        let Self { fleet, place, incarnation, seed, process, .. } = self;
+    /// Starts the reservoir and its callers.
+    fn serve(self, member: Option<Arc<FleetMember>>) {
+        let Self { fleet, instance, incarnation, seed, process, .. } = self;
         let world = &fleet.world;
-        let service = &world.scenario.services[place];
-        // What a service gets from its fleet, and nothing else. Who waits for the limit is counted on the way.
-        let mut wiring = part.as_ref().map(|part| part.wiring()).unwrap_or_default();
+        let service = &world.scenario.services[instance];
+        // The wiring of a real service; only the limit is wrapped, to count denials.
+        let mut wiring = member.as_ref().map(|member| member.wiring()).unwrap_or_default();
         let limit: Arc<dyn Limit> = match wiring.limit {
             Some(limit) => limit,
             None if world.scenario.limiter.shared => Arc::new(fleet.limit.clone()),
             None => Arc::new(limit(world)),
         };
-        wiring.limit = Some(Arc::new(WatchedLimit::new(world, place, limit)));
-        let builder = Reservoir::builder(Link::new(Arc::clone(world), place, process.clone()))
+        wiring.limit = Some(Arc::new(CountingLimit::new(world, instance, limit)));
+        let observed = Arc::downgrade(&fleet);
+        let connector = ClusterConnector::new(Arc::clone(world), instance, process.clone());
+        let builder = Reservoir::builder(connector)
             .config(service.config().seed(seed))
             .runtime(process.clone())
-            .observer(observer(Arc::downgrade(&fleet), place, incarnation));
-        let reservoir =
-            wiring.reservoir(builder).start_empty().expect("the scenario's settings have been checked");
-        let shift = Arc::new(Shift::new(Arc::clone(world), place, reservoir.clone()));
+            .observer(move |event: &Event<'_>| {
+                if let Some(fleet) = Weak::upgrade(&observed) {
+                    fleet.record(instance, incarnation, event);
+                }
+            });
+        let reservoir = wiring.reservoir(builder).start_empty().expect("the scenario has been checked");
+        let callers = Arc::new(CallerPool::new(Arc::clone(world), instance, reservoir.clone()));
         if service.workload.enabled {
-            let (rng, runtime, shift) = (seed.fork("load").rng(), process.clone(), Arc::clone(&shift));
+            let (rng, runtime, callers) = (seed.fork("load").rng(), process.clone(), Arc::clone(&callers));
             process.spawn(Box::pin(async move {
-                shift.reservoir.filled(FILL).await;
-                load::generate(shift, runtime, rng).await;
+                callers.reservoir.filled(FILL).await;
+                callers.generate(runtime, rng).await;
             }));
         }
-        // No other: a process that was killed runs no more.
-        if let Some(running) = &mut fleet.members[place].lock().running {
-            running.service = Some(Serving { reservoir, shift, part });
+        // It is still this process: a killed one does not run.
+        if let Some(running) = &mut fleet.instances[instance].lock().running {
+            running.serving = Some(Serving { reservoir, callers, member });
         }
     }
 }
@@ -372,16 +365,4 @@ impl Birth {
 fn limit(world: &Arc<World>) -> LocalLimit {
     let limiter = &world.scenario.limiter;
     LocalLimit::new(limiter.per_second, limiter.burst, Arc::new(world.time.clone()))
-}
-
-fn observer(
-    fleet: Weak<Fleet>,
-    place: usize,
-    incarnation: u32,
-) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
-    move |event: &Event<'_>| {
-        if let Some(fleet) = fleet.upgrade() {
-            fleet.heard(place, incarnation, event);
-        }
-    }
 }

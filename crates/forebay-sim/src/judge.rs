@@ -1,7 +1,10 @@
-//! Watches everything, from the first event to the last, and says what was wrong.
+//! Checks the assertions during the whole run.
 //!
-//! It goes by what the cluster counts and by what callers see. Of what a reservoir says of itself it only believes what
-//! speaks against it.
+//! It relies on what the cluster counts and what callers see. It uses a reservoir's own figures only as
+//! evidence against that reservoir.
+//!
+//! The fleet is *at target* when every instance owns its target; where leases leave less than that, when the
+//! fleet uses nearly all leases and no instance has much less than its share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,121 +12,121 @@ use std::time::Duration;
 use forebay::Instant;
 use forebay_fleet::LeaseMode;
 
+use crate::latency::share;
 use crate::outcome::about;
 use crate::scenario::{Scenario, Service};
 
-// What it sees.
+// Inputs.
 mod callers;
 mod cluster;
 mod reservoirs;
 mod shared;
 
-// What it is made of.
+// Parts.
+mod disturbance;
 mod finding;
 mod order;
 mod rate;
-mod window;
 
+pub(crate) use disturbance::DisturbanceId;
+pub use disturbance::Recovery;
+use disturbance::{Allowance, Disturbances, LateRecovery};
 use finding::Findings;
 pub use finding::{Assertion, Verdict};
-use order::Order;
-use rate::Rate;
-use shared::{Bucket, Trouble};
-pub use window::Recovery;
-pub(crate) use window::WindowId;
-use window::{Damage, Late, Windows};
+use order::ServingOrder;
+use rate::SlidingSecond;
+use shared::{Bucket, TableAccess};
 
 pub(crate) struct Judge {
     scenario: Arc<Scenario>,
     start: Instant,
-    members: Vec<Member>,
-    /// Where leases leave less than all targets: how many connections the fleet is to have.
-    fleet_goal: Option<usize>,
-    /// How many instances have less than they should.
+    instances: Vec<InstanceState>,
+    /// The fleet's target where leases leave less than the sum of all targets.
+    capped_target: Option<usize>,
+    /// How many instances are below their floor.
     below: usize,
-    /// How many connections all have together.
+    /// The usable connections of the fleet.
     total: usize,
-    /// How many leases are held, if they are limited.
     leases_held: u64,
-    windows: Windows,
-    connects: Rate,
-    closures: Rate,
-    /// The bucket that the fleet shares, if it does.
+    disturbances: Disturbances,
+    connects: SlidingSecond,
+    closures: SlidingSecond,
+    /// The bucket that the fleet shares, if it shares one.
     bucket: Option<Bucket>,
-    trouble: Trouble,
+    table_access: TableAccess,
     peaks: Peaks,
     findings: Findings,
-    /// What follows is the shutting down.
+    /// The run is over, and the shutdown follows.
     finished: bool,
 }
 
-struct Member {
-    /// How many connections it can use, as the cluster counts.
+struct InstanceState {
+    /// Its usable connections, by the cluster's count.
     size: usize,
-    /// With less than this the fleet is not whole: its target, where nothing caps the fleet.
+    /// The fleet is not at target while `size` is below this: the target, or less where leases limit the
+    /// fleet.
     floor: usize,
-    /// When it last had less than that.
+    /// When it was last below its floor.
     below_until: Instant,
-    /// How many it may own at present,
+    /// How many connections it may own at present.
     max_open: usize,
-    /// and since when it has had less than that.
+    /// Since when `size` has been below `max_open`.
     short_since: Option<Instant>,
-    /// Until when it last stood still; for ever, while it does.
+    /// When its last pause ended; `NEVER` during a pause.
     resumed: Instant,
-    order: Order,
+    order: ServingOrder,
 }
 
-/// The most in any one second.
+/// The highest counts of any one second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peaks {
     pub(crate) connects: u64,
     pub(crate) closures: u64,
-    /// Connects while nothing was wrong.
+    /// Connects without a disturbance.
     pub(crate) renewals: u64,
 }
 
-/// Where leases leave less than all targets, so much of them is in use at least: what is closed first and opened then
-/// is missing in between, one for each instance.
+/// Where leases leave less than all targets, the fleet uses at least this share of them. Each instance may
+/// lack one connection, because it must close a connection before it can open the next.
 const CAPPED_SHARE: f64 = 0.98;
-/// And no instance has less than this share of what would be fair.
+/// There, no instance has less than this share of its fair share.
 const FAIR_SHARE: f64 = 0.5;
 
 impl Judge {
     pub(crate) fn new(scenario: &Arc<Scenario>, start: Instant) -> Self {
         let cap = scenario.leases.map(|leases| usize::try_from(leases.limit).unwrap_or(usize::MAX));
         let cap = cap.filter(|cap| *cap < scenario.target());
-        let fleet_goal = cap.map(|cap| share(cap, CAPPED_SHARE));
-        #[allow(clippy::cast_precision_loss, reason = "counts below a million")]
+        let capped_target = cap.map(|cap| share(cap, CAPPED_SHARE));
         let fair = cap.map_or(1.0, |cap| FAIR_SHARE * cap as f64 / scenario.target() as f64);
-        let member = |service: &Service| Member {
+        let instance = |service: &Service| InstanceState {
             size: 0,
             floor: share(service.target_ready, fair),
             max_open: service.max_open,
             below_until: start,
             short_since: Some(start),
             resumed: start,
-            order: Order::default(),
+            order: ServingOrder::default(),
         };
-        let goal = fleet_goal.unwrap_or(scenario.target());
-        let cold_start = Damage {
-            missing: goal,
-            bucket: bucket(scenario, goal),
+        let target = capped_target.unwrap_or(scenario.target());
+        let cold_start = Allowance {
+            missing: target,
+            limiter_time: limiter_time(scenario, target),
             allowed: scenario.asserts.converge_within,
             patience: Duration::ZERO,
         };
-        let members: Vec<Member> = scenario.services.iter().map(member).collect();
+        let instances: Vec<InstanceState> = scenario.services.iter().map(instance).collect();
         Self {
             start,
-            fleet_goal,
-            below: members.iter().filter(|member| member.floor > 0).count(),
-            members,
+            capped_target,
+            below: instances.iter().filter(|state| state.floor > 0).count(),
+            instances,
             total: 0,
             leases_held: 0,
-            windows: Windows::new(start, cold_start, scenario.asserts.stable_for),
-            connects: Rate::default(),
-            closures: Rate::default(),
+            disturbances: Disturbances::new(start, cold_start, scenario.asserts.stable_for),
+            connects: SlidingSecond::default(),
+            closures: SlidingSecond::default(),
             bucket: Bucket::of(scenario, start),
-            trouble: Trouble::new(start),
+            table_access: TableAccess::new(start),
             peaks: Peaks::default(),
             findings: Findings::new(),
             finished: false,
@@ -135,82 +138,101 @@ impl Judge {
         self.findings.add(assertion, now.since(self.start), what);
     }
 
-    fn name(&self, place: usize) -> String {
-        self.scenario.services[place].name.clone()
+    fn target(&self) -> usize {
+        self.capped_target.unwrap_or(self.scenario.target())
     }
 
-    /// A time by a true clock that is at most `time` by one of the fleet's.
+    /// Adds a finding about one instance; `what` gets its name.
+    fn find_for(
+        &mut self,
+        assertion: Assertion,
+        instance: usize,
+        now: Instant,
+        what: impl FnOnce(&str) -> String,
+    ) {
+        let name = &self.scenario.services[instance].name;
+        self.findings.add(assertion, now.since(self.start), || what(name));
+    }
+
+    /// The longest true time in which a clock of the fleet can measure `time`.
     fn stretched(&self, time: Duration) -> Duration {
         time.mul_f64(1.0 + f64::from(self.scenario.clocks.drift_ppm) / 1e6)
     }
 
     // Disturbances.
 
-    /// Whether something is wrong for this instance, or has been and the fleet is not whole yet.
-    fn is_disturbed(&self, place: usize) -> bool {
-        self.finished || self.windows.is_open_for(place)
+    /// Whether a disturbance of this instance goes on, or the fleet has not recovered from one.
+    fn is_disturbed(&self, instance: usize) -> bool {
+        self.finished || self.disturbances.is_open_for(instance)
     }
 
-    /// Something goes wrong, for these instances or for all.
-    pub(crate) fn begin(&mut self, name: String, whom: Option<Vec<usize>>, now: Instant) -> WindowId {
+    /// A fault disturbs these instances, or all.
+    pub(crate) fn begin(
+        &mut self,
+        name: String,
+        instances: Option<Vec<usize>>,
+        now: Instant,
+    ) -> DisturbanceId {
         self.tick(now);
-        self.windows.begin(name, whom, now)
+        self.disturbances.begin(name, instances, now)
     }
 
-    /// It is over. Once nothing else is wrong either, the fleet heals. `patience` is what else than the limiter may keep
-    /// it from that for a while.
-    pub(crate) fn over(&mut self, id: WindowId, now: Instant, patience: Duration) {
+    /// The fault is over. The fleet recovers once no other goes on. `patience` is the time that its recovery
+    /// may take besides the limiter's.
+    pub(crate) fn over(&mut self, id: DisturbanceId, now: Instant, patience: Duration) {
         let missing = self.missing();
-        let bucket = bucket(&self.scenario, missing);
+        let limiter_time = limiter_time(&self.scenario, missing);
         let open = self.scenario.cluster.open_time.longest();
-        let allowed = (bucket + open).mul_f64(self.scenario.asserts.recover_within);
-        // Who is to start later cannot be whole before.
+        let allowed = (limiter_time + open).mul_f64(self.scenario.asserts.recover_within);
+        // An instance that starts later cannot be at target before.
         let started = self.scenario.services.iter().map(|service| self.start + service.start_delay).max();
         let patience = patience.max(started.unwrap_or(now).since(now));
-        let patience = if self.scenario.limiter.mode.is_some() { patience + TURNS } else { patience };
-        // A call that is lost is given up after five seconds; a process that begins or ends may lose two.
-        let lossy = self.scenario.table.is_some_and(|table| table.error_rate + table.lost_answers > 0.0);
-        let patience = if lossy { patience + 2 * LOST_CALL } else { patience };
-        self.windows.over(id, now, Damage { missing, bucket, allowed, patience });
+        let patience = if self.scenario.limiter.mode.is_some() { patience + RATE_SHARES } else { patience };
+        // A process that starts or stops may lose two calls.
+        let patience = if self.is_lossy() { patience + 2 * LOST_CALL } else { patience };
+        self.disturbances.over(id, now, Allowance { missing, limiter_time, allowed, patience });
+    }
+
+    /// Whether the table loses calls.
+    fn is_lossy(&self) -> bool {
+        self.scenario.table.is_some_and(|table| table.error_rate + table.lost_answers > 0.0)
     }
 
     // Time.
 
-    /// Looks at what time alone can break.
+    /// Checks what the passage of time can break.
     pub(crate) fn tick(&mut self, now: Instant) {
         if !self.finished {
-            let late = self.windows.tick(now);
+            let late = self.disturbances.tick(now);
             self.report(now, late);
         }
     }
 
-    fn report(&mut self, now: Instant, late: Vec<Late>) {
-        for Late { name, is_cold_start, allowed } in late {
+    fn report(&mut self, now: Instant, late: Vec<LateRecovery>) {
+        for LateRecovery { name, is_cold_start, allowed } in late {
             let assertion = if is_cold_start { Assertion::Converges } else { Assertion::Recovers };
-            let (missing, goal) = (self.missing(), self.fleet_goal.unwrap_or(self.scenario.target()));
+            let (missing, target) = (self.missing(), self.target());
             self.find(assertion, now, || {
-                format!(
-                    "not whole {} after {name} was over; {missing} of {goal} missing still",
-                    about(allowed)
-                )
+                let allowed = about(allowed);
+                format!("not at target {allowed} after the end of {name}; {missing} of {target} are missing")
             });
         }
     }
 
-    /// The run is over, before anything is shut down.
+    /// The run is over; the shutdown follows.
     pub(crate) fn finish(&mut self, now: Instant) {
-        let late = self.windows.finish(now);
+        let late = self.disturbances.finish(now);
         self.report(now, late);
-        if self.windows.converged().is_none() {
-            let (missing, goal) = (self.missing(), self.fleet_goal.unwrap_or(self.scenario.target()));
+        if self.disturbances.converged().is_none() {
+            let (missing, target) = (self.missing(), self.target());
             self.find(Assertion::Converges, now, || {
-                format!("never whole; {missing} of {goal} missing at the end")
+                format!("never at target; {missing} of {target} are missing at the end")
             });
         }
         self.finished = true;
     }
 
-    /// Everything has been shut down: what is left?
+    /// Everything has been shut down: reports what is left.
     pub(crate) fn left_over(&mut self, now: Instant, sessions: usize, leases: u64, unfinished: Vec<String>) {
         if sessions > 0 || leases > 0 {
             self.find(Assertion::NoLeaks, now, || {
@@ -222,7 +244,7 @@ impl Judge {
         }
     }
 
-    // What came of it.
+    // Results.
 
     pub(crate) fn verdicts(&self) -> Vec<Verdict> {
         let asserts = &self.scenario.asserts;
@@ -238,14 +260,14 @@ impl Judge {
         })
     }
 
-    /// How long it took until the fleet was whole for the first time and stayed so.
+    /// The time until the fleet was at target for the first time and stayed there.
     pub(crate) fn converged(&self) -> Option<Duration> {
-        self.windows.converged().map(|at| at.since(self.start))
+        self.disturbances.converged().map(|at| at.since(self.start))
     }
 
-    /// How each disturbance went; the cold start is not among them.
+    /// The recovery from each disturbance, without the cold start.
     pub(crate) fn recoveries(&self) -> Vec<Recovery> {
-        self.windows.recoveries(self.start)
+        self.disturbances.recoveries(self.start)
     }
 
     pub(crate) fn peaks(&self) -> Peaks {
@@ -253,38 +275,26 @@ impl Judge {
     }
 }
 
-/// Of a rate and burst that are shared, this part goes with the slots; and so many seconds of the rate are kept back.
+/// The part of a shared rate and burst that the fleet hands out with slots.
 const BY_SLOTS: f64 = 0.2;
-const KEPT_BACK: f64 = 2.5;
-/// How long the table may be asked for turns in small bites before the burst is had, and slots with it.
-const TURNS: Duration = Duration::from_secs(2);
+/// The reserve of a shared rate, in seconds of that rate.
+const RESERVE: f64 = 2.5;
+/// How long the fleet may take to get the burst, and slots, from the table in small batches.
+const RATE_SHARES: Duration = Duration::from_secs(2);
+/// The timeout of a call whose answer is lost.
 const LOST_CALL: Duration = Duration::from_secs(5);
 
-/// How long the limiter takes to let so many in.
-fn bucket(scenario: &Scenario, connections: usize) -> Duration {
+/// How long the limiter takes to admit so many connections.
+fn limiter_time(scenario: &Scenario, connections: usize) -> Duration {
     let limiters = if scenario.limiter.shared { 1 } else { scenario.services.len() };
     let at_once = (scenario.limiter.burst as usize).saturating_mul(limiters);
     let (mut at_once, mut per_second) = (at_once, scenario.fleet_rate());
     if scenario.limiter.mode.is_some() {
-        // Of a bucket that is shared, a part goes with the slots and a part is kept back.
         if scenario.leases.is_some() {
             (at_once, per_second) = (share(at_once, 1.0 - BY_SLOTS), per_second * (1.0 - BY_SLOTS));
         }
-        at_once = at_once.saturating_sub(share(1, KEPT_BACK * scenario.fleet_rate()));
+        at_once = at_once.saturating_sub(share(1, RESERVE * scenario.fleet_rate()));
     }
-    #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
     let queued = connections.saturating_sub(at_once) as f64;
     Duration::from_secs_f64(queued / per_second)
-}
-
-/// A share of a count, rounded down.
-fn share(of: usize, share: f64) -> usize {
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a share of a count below a million"
-    )]
-    let share = (of as f64 * share) as usize;
-    share
 }

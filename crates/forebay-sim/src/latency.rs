@@ -1,37 +1,37 @@
-//! How long something takes: a distribution.
+//! Random durations, and the conversion of numbers.
 
 use std::time::Duration;
 
 use forebay::Rng;
 
-/// A log-normal time, given by its median and its 99th percentile, as operators know them. Equal, they are a constant.
+/// A log-normal duration, given by its median and its 99th percentile. It is constant if both are equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    /// Half of all take at most this.
+    /// The median.
     pub p50: Duration,
-    /// All but one in a hundred take at most this.
+    /// The 99th percentile.
     pub p99: Duration,
 }
 
-/// How many standard deviations above the mean the 99th percentile of a normal distribution lies.
+/// The 99th percentile of a normal distribution, in standard deviations above the mean.
 const Z99: f64 = 2.326_347_874;
-/// Nothing takes longer than this many: once in thirty thousand it would.
+/// The cut-off, in standard deviations. One draw in thirty thousand would exceed it.
 const Z_MOST: f64 = 4.0;
 
 impl Latency {
-    /// Always the same time.
+    /// Always the same duration.
     #[must_use]
     pub const fn constant(time: Duration) -> Self {
         Self { p50: time, p99: time }
     }
 
-    /// The longest there is.
+    /// The longest duration that can be drawn.
     #[must_use]
     pub fn longest(&self) -> Duration {
         self.at(Z_MOST)
     }
 
-    /// One such time.
+    /// Draws one duration.
     pub fn draw(&self, rng: &mut Rng) -> Duration {
         if self.p99 <= self.p50 {
             return self.p50;
@@ -45,29 +45,37 @@ impl Latency {
         }
         let sigma = libm::log(self.p99.as_secs_f64() / self.p50.as_secs_f64()) / Z99;
         let seconds = self.p50.as_secs_f64() * libm::exp(sigma * z);
-        // What takes ages never comes to an end; how many does not matter.
+        // Longer than any run, if the number overflows.
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(1 << 32))
     }
 }
 
-/// A number from zero to one, neither included.
+/// A uniform number between zero and one, both excluded.
 pub(crate) fn fraction(rng: &mut Rng) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
-    let bits = (rng.bits() >> 11) as f64;
-    (bits + 0.5) / 9_007_199_254_740_992.0
+    ((rng.bits() >> 11) as f64 + 0.5) / 9_007_199_254_740_992.0
 }
 
-/// A standard normal number. `libm`, since the platform's own functions differ in their last digits.
+/// A standard normal number. Uses `libm`: the last digits of the platform's functions differ.
 fn normal(rng: &mut Rng) -> f64 {
     let (u, v) = (fraction(rng), fraction(rng));
     libm::sqrt(-2.0 * libm::log(u)) * libm::cos(std::f64::consts::TAU * v)
 }
 
-/// A time until the next of many independent arrivals, of which there are so many in a second.
+/// The whole part of a number; zero below zero, and saturating above.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates at both ends")]
+pub(crate) fn truncate(number: f64) -> u64 {
+    number as u64
+}
+
+/// A share of a count, rounded down.
+pub(crate) fn share(count: usize, share: f64) -> usize {
+    usize::try_from(truncate(count as f64 * share)).unwrap_or(usize::MAX)
+}
+
+/// The time until the next arrival of a Poisson process.
 pub(crate) fn exponential(per_second: f64, rng: &mut Rng) -> Duration {
     let nanos = -libm::log(fraction(rng)) * 1e9 / per_second;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturates")]
-    Duration::from_nanos(nanos as u64)
+    Duration::from_nanos(truncate(nanos))
 }
 
 #[cfg(test)]

@@ -1,129 +1,130 @@
-//! What came of a run.
+//! The result of a run.
 
 use std::time::Duration;
 
 use forebay::{Discard, Failure};
 
 use crate::judge::{Recovery, Verdict};
-use crate::record::Sample;
 use crate::replay;
+use crate::samples::{Sample, Sampler};
 use crate::world::World;
 
+mod format;
 mod json;
 mod summary;
-mod words;
 
-pub(crate) use words::{about, grouped};
+pub use format::grouped;
+pub(crate) use format::{about, plural};
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
     /// The scenario's name.
     pub scenario: String,
-    /// The seed it ran with.
+    /// The seed of the run.
     pub seed: u64,
-    /// The cluster's name, as the scenario gives it.
+    /// The cluster's name in the scenario.
     pub endpoint: String,
-    /// What the scenario makes one wonder about.
+    /// Remarks about doubtful settings.
     pub notes: Vec<String>,
     /// The keys that were overridden on the command line, as `path=value`.
     pub settings: Vec<String>,
-    /// The whole course of the run as one number: the same for the same scenario and seed, on every machine.
+    /// A hash over all events: the same for the same scenario and seed, on every machine.
     pub trace_hash: String,
-    /// How many events it was made from.
+    /// How many events the hash covers.
     pub events: u64,
-    /// How long the run took, in its own time, before it was shut down.
+    /// The duration of the run in virtual time, without the shutdown.
     pub virtual_time: Duration,
-    /// How many instances there were.
+    /// How many instances the fleet has.
     pub instances: usize,
-    /// How many connections they were to own.
+    /// The sum of all targets.
     pub target: usize,
-    /// How many connections they let themselves open in a second, together.
+    /// How many connections the limiter lets the fleet open per second.
     pub limiter_per_sec: f64,
     /// The most connects the cluster saw in one second.
     pub max_connects_per_sec: u64,
-    /// The same, in seconds in which nothing was wrong.
+    /// The most connects the cluster saw in one second without a disturbance.
     pub max_renewals_per_sec: u64,
     /// The most connections that reservoirs closed by their own decision in one second.
     pub max_closures_per_sec: u64,
-    /// The most connections that were open at a time, as the cluster counted.
+    /// The most connections that were open at a time, by the cluster's count.
     pub peak_connections: usize,
-    /// How long it took until all instances owned what they should.
+    /// The time until all instances owned their target.
     pub time_to_converge: Option<Duration>,
-    /// How each disturbance went.
+    /// The recovery from each disturbance.
     pub recoveries: Vec<Recovery>,
-    /// Counts of what happened.
-    pub counts: Counts,
+    /// The totals of the run.
+    pub counts: Totals,
     /// How long callers waited.
     pub waits: Waits,
-    /// What was asserted.
+    /// The result of each assertion.
     pub verdicts: Vec<Verdict>,
-    /// How things stood over time.
+    /// The state of the fleet over time.
     pub samples: Vec<Sample>,
 }
 
-/// Counts of what happened until the run was over; shutting everything down is not counted.
-#[derive(Clone, Copy, Debug)]
+/// The totals of a run, without the shutdown.
+#[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct Totals {
     /// Connects the cluster saw.
     pub connects: u64,
-    /// Those it refused because of its limits.
+    /// Connects it refused because of its limits.
     pub refused: u64,
-    /// Those it refused because it was told to.
+    /// Connects it refused because of an injected fault.
     pub refused_on_purpose: u64,
     /// Connections that became usable.
     pub opened: u64,
-    /// Attempts that failed, by reason, in the order of [`Failure::ALL`].
+    /// Failed opens by reason, in the order of [`Failure::ALL`].
     pub open_failures: [u64; Failure::ALL.len()],
-    /// Connections handed to callers.
+    /// Callers that got a connection.
     pub checkouts: u64,
-    /// Of those, after a wait.
+    /// Callers that got a connection after a wait.
     pub waits: u64,
-    /// Callers who found nothing ready in a reservoir that was short of connections, whether they were served later or not.
+    /// Callers that found nothing ready in a reservoir that lacked connections, served later or not.
     pub empties: u64,
-    /// Callers who got nothing while the reservoir was short.
+    /// Callers that got an error while the reservoir lacked connections.
     pub failed_short: u64,
-    /// Callers who got nothing because all were in use.
+    /// Callers that got an error because all connections were in use.
     pub exhausted: u64,
-    /// Uses that were cut short because the connection died.
+    /// Callers whose connection died while they held it.
     pub broken_work: u64,
-    /// Connections that went down with their instance.
+    /// Connections that were lost in crashes of their instance.
     pub lost_in_crashes: u64,
-    /// Connections discarded, by reason, in the order of [`Discard::ALL`].
+    /// Discarded connections by reason, in the order of [`Discard::ALL`].
     pub discards: [u64; Discard::ALL.len()],
 }
 
-/// How long callers waited: percentiles over all of them, served or not.
+/// Percentiles of the waits of all callers, served or not.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waits {
-    /// Half of them.
+    /// The median.
     pub p50: Duration,
-    /// All but one in a hundred.
+    /// The 99th percentile.
     pub p99: Duration,
-    /// All but one in a thousand.
+    /// The 99.9th percentile.
     pub p999: Duration,
-    /// All.
+    /// The longest wait.
     pub max: Duration,
 }
 
 impl Outcome {
     pub(crate) fn of(world: &World, seed: u64) -> Self {
         let scenario = &world.scenario;
-        let mut books = world.books.lock();
-        let (totals, peaks, waits) = (books.counted(), books.judge.peaks(), books.waits());
+        let mut events = world.events.lock();
+        let (peaks, waits) = (events.judge.peaks(), events.waits());
         let wait = |quantile| Duration::from_micros(waits.value_at_quantile(quantile));
-        let record = std::mem::replace(&mut books.record, crate::record::Record::new(world.start));
+        let sampler = std::mem::replace(&mut events.sampler, Sampler::new(world.start));
         Self {
             scenario: scenario.name.clone(),
             seed,
             endpoint: scenario.endpoint.clone(),
             notes: scenario.notes.clone(),
             settings: scenario.settings.clone(),
-            trace_hash: books.trace.hash(),
-            events: books.trace.events(),
+            trace_hash: events.trace.hash(),
+            events: events.trace.events(),
             virtual_time: scenario.duration,
             instances: scenario.services.len(),
             target: scenario.target(),
@@ -132,62 +133,48 @@ impl Outcome {
             max_renewals_per_sec: peaks.renewals,
             max_closures_per_sec: peaks.closures,
             peak_connections: world.cluster.lock().peak(),
-            time_to_converge: books.judge.converged(),
-            recoveries: books.judge.recoveries(),
-            counts: Counts {
-                connects: totals.connects,
-                refused: totals.refused_by_limits,
-                refused_on_purpose: totals.refused_on_purpose,
-                opened: totals.opened,
-                open_failures: totals.open_failures,
-                checkouts: totals.checkouts,
-                waits: totals.waits,
-                empties: totals.empty,
-                failed_short: totals.failed_short,
-                exhausted: totals.exhausted,
-                broken_work: totals.broken_work,
-                lost_in_crashes: totals.crashed,
-                discards: totals.discards,
-            },
+            time_to_converge: events.judge.converged(),
+            recoveries: events.judge.recoveries(),
+            counts: events.final_totals,
             waits: Waits { p50: wait(0.5), p99: wait(0.99), p999: wait(0.999), max: wait(1.0) },
-            verdicts: books.judge.verdicts(),
-            samples: record.into_samples(),
+            verdicts: events.judge.verdicts(),
+            samples: sampler.into_samples(),
         }
     }
 
-    /// Whether everything that was asserted holds.
+    /// Whether every assertion holds.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.verdicts.iter().all(Verdict::holds)
     }
 
-    /// The command that runs it again.
+    /// The command that repeats the run.
     #[must_use]
     pub fn replay(&self) -> String {
         replay::command(&self.scenario, self.seed, &self.settings)
     }
 
-    /// The longest recovery, and how it compares to what the limiter allows; none if nothing had to recover.
+    /// The longest recovery; `None` if there was no disturbance that ended.
     #[must_use]
     pub fn time_to_recover(&self) -> Option<Duration> {
         self.recoveries.iter().filter_map(|recovery| recovery.took).max()
     }
 }
 
-impl Counts {
-    /// Attempts to open that failed, for whatever reason.
+impl Totals {
+    /// Failed opens, for any reason.
     #[must_use]
     pub fn all_open_failures(&self) -> u64 {
         self.open_failures.iter().sum()
     }
 
-    /// Callers who asked for a connection, and got one or not.
+    /// All callers.
     #[must_use]
     pub fn callers(&self) -> u64 {
         self.checkouts + self.failed()
     }
 
-    /// Callers who got nothing.
+    /// Callers that got an error.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed_short + self.exhausted

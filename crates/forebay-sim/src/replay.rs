@@ -1,6 +1,5 @@
-//! The command that runs something again.
+//! The command that repeats a run.
 
-/// The command that runs this scenario with this seed and these settings.
 pub(crate) fn command(scenario: &str, seed: u64, settings: &[String]) -> String {
     let mut command = format!("forebay sim {} --seed {seed}", shell_word(scenario));
     for setting in settings {
@@ -9,7 +8,7 @@ pub(crate) fn command(scenario: &str, seed: u64, settings: &[String]) -> String 
     command
 }
 
-/// A word of a command, as a shell reads it.
+/// Quotes a word for a shell if necessary.
 #[must_use]
 pub fn shell_word(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=@%+,".contains(letter);

@@ -1,25 +1,25 @@
-//! One line of the CSV file: how one instance stands at one sample.
+//! One row of the CSV file: one instance at one sample.
 
 use std::fmt;
 use std::time::Duration;
 
 use forebay::Discard;
 
-use crate::books::Work;
 use crate::date::rfc3339;
-use crate::fleet::Standing;
+use crate::events::WorkCounts;
+use crate::fleet::InstanceStatus;
 use crate::scenario::Service;
 
-/// How one instance stands at one sample. Counts run from the start, over all its restarts.
+/// One instance at one sample. Counts run from the start, over all restarts.
 pub struct Row<'a> {
     pub(crate) wall: Duration,
     pub(crate) service: &'a Service,
-    pub(crate) standing: &'a Standing,
-    pub(crate) work: &'a Work,
+    pub(crate) status: &'a InstanceStatus,
+    pub(crate) work: &'a WorkCounts,
 }
 
 impl Row<'_> {
-    /// The names of the columns.
+    /// The column names, as the first line of the file.
     pub const HEADER: &'static str = "t_rfc3339,service,size,target,in_use,checkouts,empty_events,discards,\
         discard_expired,discard_guard,discard_full,refills,refill_failures,scan_evictions,limiter_denies,\
         work_started,work_completed";
@@ -31,10 +31,10 @@ impl fmt::Debug for Row<'_> {
     }
 }
 
-/// As a line of CSV, without its end.
+/// Writes a CSV line without the line break.
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tally = &self.standing.tally;
+        let tally = &self.status.tally;
         let discards = |reasons: &[Discard]| -> u64 {
             reasons.iter().map(|reason| tally.discards[reason.index()]).sum()
         };
@@ -47,9 +47,9 @@ impl fmt::Display for Row<'_> {
             "{},{},{},{},{},{},{},{},{expired},{guard},{},{},{},{scanned},{},{},{}",
             rfc3339(self.wall),
             quoted(&self.service.name),
-            self.standing.size,
+            self.status.size,
             self.service.target_ready,
-            self.standing.in_use,
+            self.status.in_use,
             tally.checkouts,
             tally.empty,
             discards(&Discard::ALL),
@@ -63,7 +63,7 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// A name as CSV wants it.
+/// A CSV field.
 fn quoted(name: &str) -> String {
     if name.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", name.replace('"', "\"\""))

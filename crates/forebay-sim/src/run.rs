@@ -15,42 +15,42 @@ use crate::row::Row;
 use crate::scenario::Scenario;
 use crate::world::World;
 
-/// Sees a run while it goes on.
-pub trait Watch {
-    /// How one instance stands at a sample. Called for each instance in turn.
+/// Receives samples and progress during a run, and can stop it.
+pub trait RunObserver {
+    /// Called once per instance at each sample.
     fn row(&mut self, row: &Row<'_>) {
         let _ = row;
     }
 
-    /// So much of the run is over. `Break` ends it here.
+    /// Called after each step with the virtual time that has passed. `Break` stops the run.
     fn progress(&mut self, passed: Duration) -> ControlFlow<()> {
         let _ = passed;
         ControlFlow::Continue(())
     }
 }
 
-/// Watches nothing.
-impl Watch for () {}
+/// Ignores everything.
+impl RunObserver for () {}
 
-/// Runs a scenario with another seed than its own, or its own.
+/// Runs a scenario with the given seed, which may differ from the scenario's own.
 ///
-/// Returns nothing if `watch` broke it off.
-pub fn run(scenario: &Scenario, seed: u64, watch: &mut dyn Watch) -> Option<Outcome> {
+/// Returns `None` if `observer` stopped the run.
+pub fn run(scenario: &Scenario, seed: u64, observer: &mut dyn RunObserver) -> Option<Outcome> {
     let world = World::new(Arc::new(scenario.clone()), Seed::new(seed));
     let fleet = Fleet::new(Arc::clone(&world));
-    // Whatever ends the run, tasks and what they hold of each other are let go.
-    let _end = ShutDown(&world);
-    let theatre = director::direct(&fleet);
+    // Tasks hold references to each other: shut down on every exit, panics included.
+    let _shutdown = ShutDown(&world);
+    let director = director::start(&fleet);
     let mut passed = Duration::ZERO;
     let mut next_sample = Duration::ZERO;
-    // Often enough to be interrupted, and not so often that it costs.
+    // Short enough for a prompt interrupt, long enough to cost nothing.
     let longest_step = (scenario.duration / 100_000).max(Duration::from_secs(1));
     loop {
         if passed >= next_sample || passed >= scenario.duration {
-            sample(&fleet, watch);
+            sample(&fleet, observer);
             next_sample += scenario.sample_every;
         }
-        if watch.progress(passed).is_break() {
+        if observer.progress(passed).is_break() {
             return None;
         }
         if passed >= scenario.duration {
@@ -60,8 +60,8 @@ pub fn run(scenario: &Scenario, seed: u64, watch: &mut dyn Watch) -> Option<Outc
         world.time.advance(step);
         passed += step;
     }
-    world.books.lock().finish(world.now());
-    theatre.kill();
+    world.events.lock().finish(world.now());
+    director.kill();
     close_down(&fleet);
     Some(Outcome::of(&world, seed))
 }
@@ -74,57 +74,56 @@ impl Drop for ShutDown<'_> {
     }
 }
 
-/// Drains every instance, and looks at what is left.
+/// Drains every instance without any fault, and reports leaks to the judge.
 fn close_down(fleet: &Arc<Fleet>) {
     let world = &fleet.world;
     fleet.close();
-    // Nothing goes wrong any more: what is left over then is left over for ever.
-    world.cluster.lock().behave();
+    world.cluster.lock().clear_faults();
     world.credentials.lock().outages = 0;
-    world.table.behave();
-    // Who stands still could not close anything.
-    (0..fleet.len()).for_each(|place| fleet.resume(place));
+    world.table.clear_faults();
+    // A paused instance could not close anything.
+    (0..fleet.len()).for_each(|instance| fleet.resume(instance));
     let unfinished = Arc::new(Mutex::new(Vec::new()));
-    for place in 0..fleet.len() {
-        let dropped = world.cluster.lock().reconnect(place);
-        world.tell(dropped);
+    for instance in 0..fleet.len() {
+        let dropped = world.cluster.lock().reconnect(instance);
+        world.notify_clients(dropped);
         let (fleet, unfinished) = (Arc::clone(fleet), Arc::clone(&unfinished));
-        let patient = world.scenario.services[place].workload.longest_hold() < DRAIN;
+        let can_drain = world.scenario.services[instance].workload.longest_hold() < DRAIN;
         world.time.spawn(Box::pin(async move {
-            if let Some(left) = fleet.stop(place).await.filter(|_| patient) {
+            if let Some(left) = fleet.stop(instance).await.filter(|_| can_drain) {
                 unfinished.lock().push(left);
             }
         }));
     }
     let lease = world.scenario.leases.map_or(Duration::ZERO, |leases| leases.length);
-    // What the dead have left is there until somebody takes it; here is nobody any more.
-    let of_the_dead = world.roll.lock().of_the_dead();
+    // Slots of crashed instances stay: nobody is left to reap them.
+    let held_by_dead = world.lease_audit.lock().held_by_dead();
     world.time.advance(DRAIN + LEAVE + lease + Duration::from_secs(60));
     let sessions = world.cluster.lock().live();
-    let leases = world.roll.lock().held().saturating_sub(of_the_dead);
+    let leases = world.lease_audit.lock().held().saturating_sub(held_by_dead);
     let unfinished = std::mem::take(&mut *unfinished.lock());
-    world.books.lock().judge.left_over(world.now(), sessions, leases, unfinished);
+    world.events.lock().judge.left_over(world.now(), sessions, leases, unfinished);
 }
 
-fn sample(fleet: &Arc<Fleet>, watch: &mut dyn Watch) {
+fn sample(fleet: &Arc<Fleet>, observer: &mut dyn RunObserver) {
     let world = &fleet.world;
     let gauges = fleet.gauges();
-    world.look_for_the_dead();
+    world.check_dead_holders();
     let now = world.now();
     let oldest: Vec<Duration> = {
-        let books = world.books.lock();
-        (0..fleet.len()).map(|place| books.judge.oldest(place)).collect()
+        let events = world.events.lock();
+        (0..fleet.len()).map(|instance| events.judge.oldest(instance)).collect()
     };
-    let aged = world.cluster.lock().older_than(now, |place| oldest[place]);
+    let aged = world.cluster.lock().older_than(now, |instance| oldest[instance]);
     {
-        let mut books = world.books.lock();
-        books.judge.tick(now);
-        aged.into_iter().for_each(|(place, age)| books.judge.aged(place, now, age));
-        books.record.sample(now, gauges);
+        let mut events = world.events.lock();
+        events.judge.tick(now);
+        aged.into_iter().for_each(|(instance, age)| events.judge.aged(instance, now, age));
+        events.sampler.sample(now, gauges);
     }
-    for (place, service) in world.scenario.services.iter().enumerate() {
-        let standing = fleet.standing(place);
-        let work = world.books.lock().work[place];
-        watch.row(&Row { wall: world.time.wall(), service, standing: &standing, work: &work });
+    for (instance, service) in world.scenario.services.iter().enumerate() {
+        let status = fleet.instance_status(instance);
+        let work = world.events.lock().work[instance];
+        observer.row(&Row { wall: world.time.wall(), service, status: &status, work: &work });
     }
 }

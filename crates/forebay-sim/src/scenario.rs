@@ -1,4 +1,4 @@
-//! What is to be simulated: a file of keys, each with its default.
+//! Scenario files. Every key has a default.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,134 +6,135 @@ use std::time::Duration;
 
 use forebay_fleet::StoreOutagePolicy;
 
-use crate::latency::Latency;
+use crate::latency::{Latency, truncate};
 
 mod coordination;
+mod error;
 mod fault;
 mod notes;
-mod problem;
 mod reader;
 mod service;
 mod shipped;
 mod tree;
 
 pub use coordination::{Leases, Limiter, Table};
+pub use error::{Origin, Problem, ScenarioError};
 pub(crate) use fault::RETRY;
-pub use fault::{Fault, Refusal, Strike, Who};
-pub use problem::{Origin, Problem, ScenarioError};
+pub use fault::{Fault, FaultKind, Refusal, Targets};
 use reader::Section;
 pub use service::{Arrivals, Service, Workload};
 pub use shipped::{Shipped, nearest, shipped};
 use tree::Node;
 
-/// A whole scenario, checked.
+/// A validated scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// The file it came from.
+    /// The name of its file.
     pub name: String,
     /// The keys that were overridden, as `path=value`.
     pub settings: Vec<String>,
-    /// What makes one wonder, but is no mistake for sure.
+    /// Remarks about settings that may be mistakes.
     pub notes: Vec<String>,
-    /// What all chance is drawn from.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// The cluster's name. Only shown.
+    /// The cluster's name, for output and item keys.
     pub endpoint: String,
-    /// How long the fleet runs, before it is shut down.
+    /// The duration of the run, without the shutdown.
     pub duration: Duration,
-    /// How often its state is written down.
+    /// The time between two samples.
     pub sample_every: Duration,
-    /// How fast the fleet lets itself open connections.
+    /// The limiter of the fleet's opens.
     pub limiter: Limiter,
-    /// How many connections the fleet lets itself hold, if that is limited.
+    /// The fleet's connection limit, if it has one.
     pub leases: Option<Leases>,
-    /// What must hold.
+    /// The assertions.
     pub asserts: Asserts,
-    /// The database.
+    /// The modelled cluster.
     pub cluster: Cluster,
-    /// The way to the store that leases and a shared rate live in. None: it takes no time and never fails.
+    /// The network to the shared table. `None`: calls take no time and never fail.
     pub table: Option<Table>,
-    /// What holds while that store is away.
+    /// The policy during an outage of the table.
     pub away: StoreOutagePolicy,
-    /// Where tokens come from.
+    /// The modelled credential service.
     pub credentials: Credentials,
-    /// How wrong the instances' clocks are.
+    /// The errors of the instances' clocks.
     pub clocks: Clocks,
-    /// What goes wrong, in the order of the file.
+    /// The faults, in the order of the file.
     pub faults: Vec<Fault>,
-    /// Who uses the database, one for each instance.
+    /// The instances.
     pub services: Vec<Service>,
 }
 
-/// What must hold.
+/// The limits of the assertions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asserts {
-    /// The cluster never sees more connects than this in one second.
+    /// The most connects in one second, by the cluster's count.
     pub max_connects_per_sec: u64,
-    /// Every instance owns what it should by then.
+    /// The time until the fleet must be at target.
     pub converge_within: Duration,
-    /// And goes on owning it for so long.
+    /// How long it must stay there.
     pub stable_for: Duration,
-    /// Reservoirs never close more than this in one second by their own decision.
+    /// The most connections that reservoirs close in one second by their own decision.
     pub max_closures_per_sec: u64,
-    /// No caller ever finds nothing ready in an instance that lacks connections, whether it is served later or not.
+    /// No caller may find nothing ready in an instance that lacks connections, served later or not.
     pub zero_empty_events: bool,
-    /// Once converged, and outside disturbances, never more opens than this in one second.
+    /// The most connects in one second without a disturbance.
     pub max_renewals_per_sec: Option<u64>,
-    /// After a disturbance the fleet is whole again within this many times what the limiter allows.
+    /// The time for a recovery, as a multiple of the time that the limiter needs.
     pub recover_within: f64,
 }
 
 /// The modelled database cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
-    /// It admits so many connections a second,
+    /// Admitted connections per second.
     pub rate_per_sec: f64,
-    /// so many at once after a quiet time,
+    /// Connections admitted at once after a quiet time.
     pub burst: u32,
-    /// and so many in all, if that is limited.
+    /// The most open connections, if limited.
     pub max_connections: Option<usize>,
-    /// It ends a session this long after its start.
+    /// The maximum age of a session.
     pub session_length: Duration,
-    /// How long an open takes.
+    /// The duration of an open.
     pub open_time: Latency,
-    /// How long a close takes.
+    /// The duration of a close.
     pub close_time: Duration,
 }
 
-/// The modelled source of tokens.
+/// The modelled credential service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Credentials {
-    /// How long a token takes.
+    /// The duration of a token request.
     pub latency: Latency,
 }
 
-/// How wrong clocks are.
+/// The errors of the machines' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// The time of day is off by up to this, either way.
+    /// The largest error of the time of day, either way.
     pub skew: Duration,
-    /// Clocks run too fast or too slowly by up to so many millionths.
+    /// The largest drift in parts per million, either way.
     pub drift_ppm: i32,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// More connections than this are a typing error.
+/// More connections than this are a typo.
 const MOST: usize = 1_000_000;
-/// More instances than this would not be simulated in a day.
+/// More instances would not be simulated in a day.
 const MOST_INSTANCES: u64 = 20_000;
 
 impl Scenario {
-    /// Reads a scenario. `name` is what errors call the file; each of `settings`, as `path=value`, overrides a key.
+    /// Parses a scenario. Errors use `name` for the file. Each of `settings`, as `path=value`, overrides a
+    /// key.
     ///
     /// # Errors
-    /// Everything that is wrong with it, each with its place and key.
+    /// All problems of the file, each with its line and key.
     pub fn parse(name: &str, text: &str, settings: &[String]) -> Result<Self, ScenarioError> {
-        let alone = |problem| ScenarioError { problems: vec![problem] };
-        let mut tree = Node::parse(&Arc::from(name), text).map_err(alone)?;
+        let single = |problem| ScenarioError { problems: vec![problem] };
+        let mut tree = Node::parse(&Arc::from(name), text).map_err(single)?;
         for setting in settings {
-            tree.set(setting).map_err(alone)?;
+            tree.set(setting).map_err(single)?;
         }
         let mut top = Section::top(&tree);
         let mut scenario = Self { settings: settings.to_vec(), ..Self::read(name, &mut top) };
@@ -147,28 +148,23 @@ impl Scenario {
         let sample_every = top.span("sampleEvery", SECOND);
         let samples = duration.as_nanos() / sample_every.as_nanos().max(1);
         top.demand(samples <= MOST as u128, "sampleEvery", || {
-            format!("that makes {samples} samples; more than {MOST} are a mistake")
+            format!("this makes {samples} samples; the maximum is {MOST}")
         });
         let cluster = top.section("cluster", Cluster::read);
         let replicas = top.list("services", |section| Service::read(section, &cluster));
         if !top.has("services") || replicas.is_empty() {
-            top.complain("services", "at least one service is needed");
+            top.complain("services", "at least one service is required");
         }
         let services: Vec<Service> = replicas.into_iter().flatten().collect();
         top.demand(services.len() as u64 <= MOST_INSTANCES, "services", || {
-            format!("{} instances; more than {MOST_INSTANCES} are a mistake", services.len())
+            format!("{} instances; the maximum is {MOST_INSTANCES}", services.len())
         });
         let mut names = BTreeSet::new();
         if let Some(twice) = services.iter().find(|service| !names.insert(&service.name)) {
             let name = &twice.name;
-            top.complain("services", format!("two instances are called '{name}'; names tell them apart"));
+            top.complain("services", format!("two instances have the name '{name}'; names must be unique"));
         }
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "positive, and at most a million"
-        )]
-        let per_second = limiter.per_second.ceil() as u64 + u64::from(limiter.burst) - 1;
+        let per_second = truncate(limiter.per_second.ceil()) + u64::from(limiter.burst) - 1;
         let per_second = if limiter.shared { per_second } else { per_second * services.len() as u64 };
         Self {
             name: name.to_owned(),
@@ -206,21 +202,20 @@ impl Scenario {
         }
     }
 
-    /// The command that runs it with this seed.
+    /// The command that runs the scenario with this seed.
     #[must_use]
     pub fn replay(&self, seed: u64) -> String {
         crate::replay::command(&self.name, seed, &self.settings)
     }
 
-    /// How many connections the fleet lets itself open in a second.
+    /// How many connections the limiter lets the fleet open per second.
     #[must_use]
     pub fn fleet_rate(&self) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "a count below a million")]
         let limiters = if self.limiter.shared { 1.0 } else { self.services.len() as f64 };
         self.limiter.per_second * limiters
     }
 
-    /// How many connections the fleet is to own.
+    /// The sum of all targets.
     #[must_use]
     pub fn target(&self) -> usize {
         self.services.iter().map(|service| service.target_ready).sum()
@@ -234,7 +229,7 @@ impl Cluster {
             burst: bounded(section.whole("burst", 1000, 1, u64::from(u32::MAX))),
             max_connections: Some(section.count("maxConnections", 10_000, 0, MOST)).filter(|most| *most > 0),
             session_length: section.span("sessionLength", 60 * MINUTE),
-            // What is seen inside a region.
+            // Typical inside a region.
             open_time: latency(
                 section,
                 "openTime",
@@ -253,7 +248,7 @@ fn latency(section: &mut Section<'_>, key: &'static str, default: Latency) -> La
     section.section(key, |section| {
         let latency =
             Latency { p50: section.duration("p50", default.p50), p99: section.duration("p99", default.p99) };
-        section.demand(latency.p99 >= latency.p50, "p99", || "below p50".to_owned());
+        section.demand(latency.p99 >= latency.p50, "p99", || "must not be below p50".to_owned());
         latency
     })
 }

@@ -10,36 +10,36 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::outcome::Outcome;
-use crate::run::{Watch, run};
+use crate::run::{RunObserver, run};
 use crate::scenario::Scenario;
 
-/// What came of many seeds.
-#[derive(Clone, Debug)]
+/// The results of many seeds.
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Seeds {
-    /// How many were run to their end.
+pub struct SeedReport {
+    /// How many seeds ran to their end.
     pub run: u64,
-    /// The lowest seed that failed, and how.
-    pub first_failure: Option<Failed>,
-    /// How many failed of those that were run.
+    /// The lowest seed that failed.
+    pub first_failure: Option<FailedSeed>,
+    /// How many seeds failed.
     pub failed: u64,
-    /// The worst of all that passed or failed.
+    /// The worst figures of all seeds.
     pub worst: Worst,
-    /// It was broken off before all were run.
+    /// The sweep was interrupted before all seeds had run.
     pub broken_off: bool,
 }
 
 /// A seed that failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Failed {
-    /// Which.
+pub struct FailedSeed {
+    /// The seed.
     pub seed: u64,
-    /// What came of it; none if it panicked.
+    /// The outcome of its run; `None` if it panicked.
     pub outcome: Option<Box<Outcome>>,
-    /// What the panic said, if there was one.
+    /// The message of the panic, if it panicked.
     pub panic: Option<String>,
-    /// The command that runs it again.
+    /// The command that repeats the run.
     pub replay: String,
 }
 
@@ -47,23 +47,23 @@ pub struct Failed {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Worst {
-    /// Most connects in one second.
+    /// The most connects in one second.
     pub max_connects_per_sec: u64,
-    /// Most connects in one second in which nothing was wrong.
+    /// The most connects in one second without a disturbance.
     pub max_renewals_per_sec: u64,
-    /// Most callers who found it empty.
+    /// The most callers that found their reservoir empty.
     pub empties: u64,
-    /// Most callers who got nothing.
+    /// The most callers that got an error.
     pub failed: u64,
-    /// The longest that a caller waited.
+    /// The longest wait of a caller.
     pub longest_wait: Duration,
-    /// Longest time until the fleet was whole.
+    /// The longest time until the fleet converged.
     pub time_to_converge: Duration,
-    /// Longest time until it was whole again.
+    /// The longest recovery from a disturbance.
     pub time_to_recover: Duration,
-    /// Events of all seeds together.
+    /// The sum of all events.
     pub events: u64,
-    /// Checkouts of all seeds together.
+    /// The sum of all checkouts.
     pub checkouts: u64,
 }
 
@@ -81,34 +81,28 @@ impl Worst {
     }
 }
 
-/// Runs every seed of the range, each in a world of its own, on as many threads as there are cores. After a failure,
-/// only lower seeds are still run, to find the first one; all are if `keep_going`.
+/// Runs every seed of the range on one thread per core. After a failure it runs only lower seeds, to find the
+/// first that fails; with `keep_going` it runs all.
 ///
-/// `progress` is told how many are done, on any thread; `Break` ends the whole.
+/// `progress` is called on any thread with the number of finished seeds. `Break` stops the sweep.
 pub fn run_seeds(
     scenario: &Scenario,
     seeds: RangeInclusive<u64>,
     keep_going: bool,
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
-) -> Seeds {
+) -> SeedReport {
     let (first, last) = (*seeds.start(), *seeds.end());
     let broken_off = AtomicBool::new(false);
     let (next, stop_after) = (AtomicU64::new(0), AtomicU64::new(last));
-    let found = Mutex::new(Seeds {
-        run: 0,
-        first_failure: None,
-        failed: 0,
-        worst: Worst::default(),
-        broken_off: false,
-    });
+    let found = Mutex::new(SeedReport::default());
     let work = || {
         loop {
-            // Counted from the first: a range may end at the largest number there is.
+            // Counted from the first seed: the range may end at `u64::MAX`.
             let Some(seed) = first.checked_add(next.fetch_add(1, Ordering::Relaxed)) else { return };
             if seed > stop_after.load(Ordering::Relaxed) || broken_off.load(Ordering::Relaxed) {
                 return;
             }
-            // A panic is the most valuable find of all: it must not take the others with it.
+            // A panic is a finding, and must not stop the other seeds.
             let attempt = AssertUnwindSafe(|| run(scenario, seed, &mut Interruptible(&broken_off)));
             let ran = catch_unwind(attempt);
             let mut found = found.lock();
@@ -118,7 +112,7 @@ pub fn run_seeds(
                     found.worst.add(&outcome);
                     (!outcome.passed()).then(|| (Some(Box::new(outcome)), None))
                 }
-                Err(panic) => Some((None, Some(words(&*panic)))),
+                Err(panic) => Some((None, Some(message(&*panic)))),
             };
             found.run += 1;
             let run = found.run;
@@ -126,7 +120,7 @@ pub fn run_seeds(
                 found.failed += 1;
                 if found.first_failure.as_ref().is_none_or(|failure| failure.seed > seed) {
                     let replay = scenario.replay(seed);
-                    found.first_failure = Some(Failed { seed, outcome, panic, replay });
+                    found.first_failure = Some(FailedSeed { seed, outcome, panic, replay });
                     if !keep_going {
                         stop_after.fetch_min(seed, Ordering::Relaxed);
                     }
@@ -145,19 +139,18 @@ pub fn run_seeds(
         }
     });
     let broken_off = broken_off.load(Ordering::Relaxed);
-    Seeds { broken_off, ..found.into_inner() }
+    SeedReport { broken_off, ..found.into_inner() }
 }
 
-/// What a panic said.
-fn words(panic: &(dyn Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without words").to_owned()
+    text.unwrap_or("a panic without a message").to_owned()
 }
 
 struct Interruptible<'a>(&'a AtomicBool);
 
-impl Watch for Interruptible<'_> {
+impl RunObserver for Interruptible<'_> {
     fn progress(&mut self, _passed: Duration) -> ControlFlow<()> {
         if self.0.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

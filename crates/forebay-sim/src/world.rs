@@ -1,4 +1,4 @@
-//! The world outside the reservoirs: what they talk to, and who watches.
+//! The world outside the reservoirs: the services they call, and the audit of what they do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use forebay::{Instant, Seed};
 use forebay_fleet::{Item, LeaseMode, StoreOutagePolicy};
 use parking_lot::Mutex;
 
-use crate::books::Books;
+use crate::events::EventSink;
 use crate::scenario::Scenario;
 
 mod cluster;
 mod connection;
+mod counting_limit;
 mod credentials;
-mod limit;
-mod roll;
+mod lease_audit;
 mod table;
 
 pub(crate) use cluster::{Cluster, Dropped, Refused};
-pub(crate) use connection::Link;
+pub(crate) use connection::ClusterConnector;
+pub(crate) use counting_limit::CountingLimit;
 pub(crate) use credentials::CredentialService;
-pub(crate) use limit::WatchedLimit;
-pub(crate) use roll::Roll;
-pub(crate) use table::{SharedTable, Way};
+pub(crate) use lease_audit::LeaseAudit;
+pub(crate) use table::{SharedTable, TableLink};
 
-/// Everything that is shared by all instances of one run. Each part has its lock, and none is held while calling out.
+/// Everything that the instances of one run share. Each part has its own lock; none is held during a call to
+/// the code under test.
 pub(crate) struct World {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) time: VirtualTime,
@@ -34,8 +35,8 @@ pub(crate) struct World {
     pub(crate) cluster: Mutex<Cluster>,
     pub(crate) credentials: Mutex<CredentialService>,
     pub(crate) table: SharedTable,
-    pub(crate) roll: Mutex<Roll>,
-    pub(crate) books: Mutex<Books>,
+    pub(crate) lease_audit: Mutex<LeaseAudit>,
+    pub(crate) events: Mutex<EventSink>,
 }
 
 impl World {
@@ -47,8 +48,8 @@ impl World {
             cluster: Mutex::new(Cluster::new(&scenario, seed.fork("cluster"), start)),
             credentials: Mutex::new(CredentialService::new(&scenario, seed.fork("credentials"))),
             table: SharedTable::new(&scenario, seed.fork("table")),
-            roll: Mutex::new(Roll::new(&scenario.endpoint, scenario.services.len())),
-            books: Mutex::new(Books::new(&scenario, start)),
+            lease_audit: Mutex::new(LeaseAudit::new(&scenario.endpoint, scenario.services.len())),
+            events: Mutex::new(EventSink::new(&scenario, start)),
             scenario,
             time,
             seed,
@@ -66,87 +67,87 @@ impl World {
         self.time.now()
     }
 
-    /// Lets true time pass. Cancel safe.
+    /// Waits in true time. Cancel safe.
     pub(crate) async fn pass(&self, duration: Duration) {
         if !duration.is_zero() {
             self.time.sleep(self.now() + duration).await;
         }
     }
 
-    /// An instance has connected to the cluster, or was refused.
-    fn connected(&self, place: usize, refused: Option<&Refused>) {
-        self.books.lock().connected(place, self.now(), refused);
+    fn connected(&self, instance: usize, refused: Option<&Refused>) {
+        self.events.lock().connected(instance, self.now(), refused);
         if self.scenario.leases.is_some() {
-            self.audit(place, true);
+            self.check_leases(instance, true);
         }
     }
 
-    /// An item of the table was written.
     fn wrote(&self, key: &str, item: Option<&Item>) {
-        let written = self.roll.lock().wrote(key, item);
+        let written = self.lease_audit.lock().wrote(key, item);
         if let Some(wrong) = written.wrong {
-            self.books.lock().judge.ledger_is_off(self.now(), wrong);
+            self.events.lock().judge.ledger_inconsistent(self.now(), wrong);
         }
         for (name, died, slots) in written.reaped {
-            self.books.lock().judge.reaped(&name, died, slots, self.now());
+            self.events.lock().judge.reaped(&name, died, slots, self.now());
         }
-        for place in written.places {
-            self.audit(place, false);
+        for instance in written.instances {
+            self.check_leases(instance, false);
         }
     }
 
-    /// Looks for what the dead still hold.
-    pub(crate) fn look_for_the_dead(&self) {
+    /// Reports slots that the dead have held for too long.
+    pub(crate) fn check_dead_holders(&self) {
         if self.scenario.leases.is_some_and(|leases| leases.mode == LeaseMode::Ledger) {
-            let mut books = self.books.lock();
-            self.roll.lock().dead(|name, died, slots| books.judge.reaped(name, died, slots, self.now()));
+            let mut events = self.events.lock();
+            self.lease_audit
+                .lock()
+                .check_dead(|name, died, slots| events.judge.reaped(name, died, slots, self.now()));
         }
     }
 
-    /// Compares what the cluster counts with what the table says: of an instance that has just connected, or whose slots
-    /// have just changed.
-    fn audit(&self, place: usize, connected: bool) {
+    /// Compares the sessions of an instance with its slots in the table. It has just connected, or its slots
+    /// changed.
+    fn check_leases(&self, instance: usize, connected: bool) {
         let Some(leases) = self.scenario.leases else { return };
         let now = self.now();
         let (sessions, counted, all) = {
             let cluster = self.cluster.lock();
-            (cluster.known(place), cluster.counted(place), cluster.live())
+            (cluster.known(instance), cluster.counted(instance), cluster.live())
         };
-        let mut roll = self.roll.lock();
+        let mut audit = self.lease_audit.lock();
         let is_strict = self.scenario.away == StoreOutagePolicy::Strict;
-        let slots = roll.held_by(place);
-        // By the clock of whoever takes its slots, which may be fast.
+        let slots = audit.held_by(instance);
+        // Others reap its slots by their own clocks, which may be fast.
         let lease = leases.length.mul_f64(1.0 - f64::from(self.scenario.clocks.drift_ppm) / 1e6);
-        let excused = roll.excuse(place, counted, now, lease) && !is_strict;
+        let excused = audit.excuse(instance, counted, now, lease) && !is_strict;
         let displaced = if all as u64 > leases.limit && !is_strict {
             let cluster = self.cluster.lock();
-            roll.displaced(|place| (cluster.known(place), cluster.counted(place)))
+            audit.displaced(|instance| (cluster.known(instance), cluster.counted(instance)))
         } else {
             0
         };
-        drop(roll);
-        let mut books = self.books.lock();
+        drop(audit);
+        let mut events = self.events.lock();
         if sessions as u64 > slots && !excused {
-            books.judge.unleased(place, now, sessions, slots);
+            events.judge.unleased(instance, now, sessions, slots);
         }
         if connected && leases.mode == LeaseMode::Ledger {
-            books.judge.counted(now, all as u64, leases.limit, displaced);
+            events.judge.check_limit(now, all as u64, leases.limit, displaced);
         }
     }
 
-    /// How many connections an instance can use has changed.
-    pub(crate) fn recount(&self, place: usize) {
-        let usable = self.cluster.lock().usable(place);
-        let leases = if self.scenario.leases.is_some() { self.roll.lock().held() } else { 0 };
-        self.books.lock().judge.resize(place, self.now(), usable, leases);
+    /// The number of usable connections of an instance may have changed.
+    pub(crate) fn recount(&self, instance: usize) {
+        let usable = self.cluster.lock().usable(instance);
+        let leases = if self.scenario.leases.is_some() { self.lease_audit.lock().held() } else { 0 };
+        self.events.lock().judge.usable_changed(instance, self.now(), usable, leases);
     }
 
-    /// Tells clients of sessions that the cluster has ended, and returns whose they were.
-    pub(crate) fn tell(&self, dropped: Dropped) -> Vec<usize> {
-        // It counts for the fleet from the moment it happens, not when somebody notices.
-        for place in 0..self.scenario.services.len() {
-            self.recount(place);
+    /// Tells clients that the cluster ended their sessions. Returns the instance of each session.
+    pub(crate) fn notify_clients(&self, dropped: Dropped) -> Vec<usize> {
+        // The judge counts a loss when it happens, not when a client notices.
+        for instance in 0..self.scenario.services.len() {
+            self.recount(instance);
         }
-        dropped.tell()
+        dropped.notify()
     }
 }

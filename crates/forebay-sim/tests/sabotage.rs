@@ -1,14 +1,14 @@
-//! The simulator runs the code that ships: break that code, and the matching assertion fails.
+//! The simulator runs the code that ships: if that code is broken, the matching assertion fails.
 
 use forebay::sabotage::{Sabotage, during};
 use forebay_sim::{Assertion, Scenario, run};
 
-/// Simulates it as it is, which must break nothing, and then with this broken, which must break that.
+/// The scenario passes with sound code, and fails the expected assertion with this part broken.
 fn notices(what: Sabotage, expected: Assertion, text: &str) {
-    let scenario = Scenario::parse("test.yaml", text, &[]).expect("the scenario makes sense");
-    let simulate = || run(&scenario, scenario.seed, &mut ()).expect("nobody breaks it off");
+    let scenario = Scenario::parse("test.yaml", text, &[]).expect("a valid scenario");
+    let simulate = || run(&scenario, scenario.seed, &mut ()).expect("not interrupted");
     let sound = simulate();
-    assert!(sound.passed(), "as it ships: {sound}");
+    assert!(sound.passed(), "sound code: {sound}");
     let broken = during(what, simulate);
     let verdict = broken.verdicts.iter().find(|verdict| verdict.assertion == expected);
     assert!(verdict.is_some_and(|verdict| !verdict.holds()), "with {what:?} broken: {broken}");
@@ -35,7 +35,7 @@ fn a_broken_bound() {
 }
 
 #[test]
-fn a_broken_line() {
+fn a_broken_queue() {
     notices(
         Sabotage::FirstComeFirstServed,
         Assertion::FirstComeFirstServed,
@@ -45,7 +45,7 @@ fn a_broken_line() {
 }
 
 #[test]
-fn a_broken_calendar() {
+fn a_broken_retirement_schedule() {
     notices(
         Sabotage::RetirementSchedule,
         Assertion::MaxRenewals,

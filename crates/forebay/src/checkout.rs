@@ -1,5 +1,6 @@
 //! A connection in a caller's hands.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -9,37 +10,33 @@ use crate::connect::Connect;
 use crate::core::{BoxedEntry, Core, Entry};
 use crate::lease::HeldLease;
 
-/// A connection lent to a caller. It derefs to the connection, and gives it back when it is dropped.
+/// A connection lent to a caller. It derefs to the connection, and returns it when it is dropped.
 ///
-/// Giving back costs tens of nanoseconds: a connection that is dirty or dead is dealt with in the background.
+/// A return costs tens of nanoseconds: a dirty or dead connection is reset or closed in the background.
 ///
-/// It borrows the [`Reservoir`](crate::Reservoir) handle it came from, which saves two atomic operations;
+/// The guard borrows the [`Reservoir`](crate::Reservoir) handle it came from, which saves two atomic operations.
 /// [`into_owned`](Self::into_owned) makes one that can be stored or sent anywhere.
 pub struct Checkout<'a, C: Connect> {
-    core: &'a Arc<Core<C>>,
-    /// There until the guard is dropped or consumed.
+    core: Cow<'a, Arc<Core<C>>>,
+    /// Present until the guard is dropped or consumed.
     entry: Option<BoxedEntry<C>>,
 }
 
-/// A [`Checkout`] that is not tied to the handle it came from.
-pub struct OwnedCheckout<C: Connect> {
-    core: Arc<Core<C>>,
-    /// There until the guard is dropped or consumed.
-    entry: Option<BoxedEntry<C>>,
-}
+/// A [`Checkout`] that does not borrow the handle it came from.
+pub type OwnedCheckout<C> = Checkout<'static, C>;
 
 const HELD: &str = "a guard holds its connection until it is dropped or consumed";
 
 impl<'a, C: Connect> Checkout<'a, C> {
     #[inline]
     pub(crate) fn new(core: &'a Arc<Core<C>>, entry: BoxedEntry<C>) -> Self {
-        Self { core, entry: Some(entry) }
+        Self { core: Cow::Borrowed(core), entry: Some(entry) }
     }
 
     /// The same connection, no longer tied to the handle it came from.
     #[must_use]
     pub fn into_owned(mut self) -> OwnedCheckout<C> {
-        OwnedCheckout { core: Arc::clone(self.core), entry: self.entry.take() }
+        Checkout { core: Cow::Owned(Arc::clone(&self.core)), entry: self.entry.take() }
     }
 
     /// This connection failed: discard it when it comes back, instead of lending it again.
@@ -78,49 +75,11 @@ impl<'a, C: Connect> Checkout<'a, C> {
     }
 }
 
-impl<C: Connect> OwnedCheckout<C> {
-    /// See [`Checkout::mark_bad`].
-    pub fn mark_bad(&mut self) {
-        self.entry.as_mut().expect(HELD).bad = true;
-    }
-
-    /// See [`Checkout::age`].
-    #[must_use]
-    pub fn age(&self) -> Duration {
-        self.core.runtime.now().since(self.entry.as_ref().expect(HELD).life.born_at)
-    }
-
-    /// See [`Checkout::remaining`].
-    #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
-        self.entry.as_ref().expect(HELD).life.remaining(self.core.runtime.now())
-    }
-
-    /// See [`Checkout::is_due`].
-    #[must_use]
-    pub fn is_due(&self) -> bool {
-        self.core.is_due(self.entry.as_ref().expect(HELD))
-    }
-
-    /// See [`Checkout::detach`].
-    #[must_use]
-    pub fn detach(mut self) -> Detached<C::Connection> {
-        Checkout { core: &self.core, entry: self.entry.take() }.detach()
-    }
-}
-
 impl<C: Connect> Drop for Checkout<'_, C> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(entry) = self.entry.take() {
-            self.core.give_back(entry);
-        }
-    }
-}
-
-impl<C: Connect> Drop for OwnedCheckout<C> {
-    fn drop(&mut self) {
-        drop(Checkout { core: &self.core, entry: self.entry.take() });
+        let Some(entry) = self.entry.take() else { return };
+        self.core.give_back(entry);
     }
 }
 
@@ -140,31 +99,9 @@ impl<C: Connect> DerefMut for Checkout<'_, C> {
     }
 }
 
-impl<C: Connect> Deref for OwnedCheckout<C> {
-    type Target = C::Connection;
-
-    #[inline]
-    fn deref(&self) -> &C::Connection {
-        &self.entry.as_ref().expect(HELD).connection
-    }
-}
-
-impl<C: Connect> DerefMut for OwnedCheckout<C> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut C::Connection {
-        &mut self.entry.as_mut().expect(HELD).connection
-    }
-}
-
 impl<C: Connect<Connection: fmt::Debug>> fmt::Debug for Checkout<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Checkout").field(&**self).finish()
-    }
-}
-
-impl<C: Connect<Connection: fmt::Debug>> fmt::Debug for OwnedCheckout<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OwnedCheckout").field(&**self).finish()
     }
 }
 

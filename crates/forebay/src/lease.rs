@@ -201,7 +201,7 @@ impl LeaseClient {
             };
             attempt = attempt.saturating_add(1);
             self.observer.on(&Event::LeaseReleaseFailed { error: &error, attempt });
-            let pause = backoff::pause(attempt, RELEASE_PAUSE, &mut self.rng.lock());
+            let pause = backoff::pause(attempt, backoff::FIRST, RELEASE_PAUSE, &mut self.rng.lock());
             self.runtime.sleep_until(self.runtime.now() + pause).await;
         }
     }

@@ -55,6 +55,7 @@
 //! [`memory`] has a server that can be told to misbehave, and [`rt::VirtualTime`] a runtime in which an hour passes in
 //! microseconds: together they test an application's own use of connections.
 
+pub mod backoff;
 #[doc(hidden)]
 pub mod bench;
 pub mod conformance;
@@ -68,7 +69,6 @@ pub mod sabotage;
 mod acquire;
 #[cfg(any(feature = "bb8", feature = "deadpool"))]
 mod adapter;
-mod backoff;
 mod builder;
 mod checkout;
 mod config;

@@ -66,11 +66,13 @@ impl fmt::Display for Kind {
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name after the prefix and `_reservoir_`.
+    /// The part of its name between the prefix and [`name`](Self::name): `reservoir` here, `distributed` for a fleet.
+    pub family: &'static str,
+    /// The last part of its name.
     pub name: &'static str,
     /// What kind it is.
     pub kind: Kind,
-    /// Its label beside `service` and `pool`, if it has one.
+    /// Its label beside `service` (and `pool`, for a reservoir), if it has one.
     pub label: Option<&'static str>,
     /// What it tells.
     pub help: &'static str,
@@ -80,20 +82,30 @@ impl Metric {
     /// Its full name.
     #[must_use]
     pub fn full_name(&self, prefix: &str) -> String {
-        format!("{prefix}_reservoir_{}", self.name)
+        format!("{prefix}_{}_{}", self.family, self.name)
     }
 }
 
+/// Defines a constant for each metric of a family, and `ALL`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! metrics {
-    ($($constant:ident $name:literal $kind:ident $label:expr, $help:literal;)*) => {
-        $(const $constant: Metric = Metric { name: $name, kind: Kind::$kind, label: $label, help: $help };)*
+    ($family:literal: $($constant:ident $name:literal $kind:ident $label:expr, $help:literal;)*) => {
+        $(const $constant: $crate::metrics::Metric = $crate::metrics::Metric {
+            family: $family,
+            name: $name,
+            kind: $crate::metrics::Kind::$kind,
+            label: $label,
+            help: $help,
+        };)*
 
         /// Every metric, in the order of the manual.
-        pub const ALL: &[Metric] = &[$($constant),*];
+        pub const ALL: &[$crate::metrics::Metric] = &[$($constant),*];
     };
 }
 
 metrics! {
+    "reservoir":
     SIZE "size" Gauge None, "Connections owned and usable: ready, in use, or being reset or checked";
     TARGET "target" Gauge None, "Connections to be kept ready";
     READY "ready" Gauge None, "Connections to be had at once";
@@ -296,7 +308,13 @@ impl fmt::Debug for Metrics {
 /// The manual's table of metrics, in Markdown, for this prefix.
 #[must_use]
 pub fn manual(prefix: &str) -> String {
-    let rows = ALL.iter().map(|metric| {
+    table(ALL, prefix)
+}
+
+/// A table of metrics, in Markdown, for this prefix.
+#[must_use]
+pub fn table(metrics: &[Metric], prefix: &str) -> String {
+    let rows = metrics.iter().map(|metric| {
         let label = metric.label.map(|label| format!("`{label}`")).unwrap_or_default();
         format!("| `{}` | {} | {label} | {} |\n", metric.full_name(prefix), metric.kind, metric.help)
     });

@@ -1,11 +1,11 @@
-//! Items as DynamoDB writes them, and back.
+//! Conversion of items to DynamoDB's attributes and back.
 
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use forebay_fleet::{Item, KEY, Value};
 
-/// What the SDK keeps attributes in. Nothing depends on its order.
+/// The SDK's map of attributes. Nothing depends on its order.
 #[allow(clippy::disallowed_types, reason = "the SDK's own")]
 pub(crate) type Attributes = std::collections::HashMap<String, AttributeValue>;
 
@@ -21,18 +21,18 @@ pub(crate) fn whole(its_key: &str, item: &Item) -> Attributes {
     whole
 }
 
-/// An item without its key; none, if there was nothing.
+/// An item without its key; none if there is no item.
 pub(crate) fn item(attributes: Attributes) -> Option<Item> {
     keyed(attributes).map(|(_, item)| item)
 }
 
-/// An item and its key; none, if there was nothing.
+/// An item and its key; none if there is no item.
 pub(crate) fn keyed(mut attributes: Attributes) -> Option<(String, Item)> {
     let Some(AttributeValue::S(key)) = attributes.remove(KEY) else { return None };
     Some((key, values(attributes).collect()))
 }
 
-/// A value as DynamoDB writes it.
+/// A value as an attribute.
 pub(crate) fn attribute(value: &Value) -> AttributeValue {
     match value {
         Value::Text(text) => AttributeValue::S(text.clone()),
@@ -43,7 +43,7 @@ pub(crate) fn attribute(value: &Value) -> AttributeValue {
     }
 }
 
-/// A value of ours: none of another kind, and no fractions.
+/// An attribute as a value; none for other types and for fractions.
 fn value(attribute: AttributeValue) -> Option<Value> {
     match attribute {
         AttributeValue::S(text) => Some(Value::Text(text)),
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_come_back_as_they_went() {
+    fn items_survive_a_round_trip() {
         let entry = Value::Map([("s".to_owned(), Value::Number(-4))].into());
         let nested = Value::Map([("a.b".to_owned(), entry)].into());
         let whole_item =
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_other_kinds_are_left_out() {
+    fn values_of_other_types_are_left_out() {
         let mut attributes = key("x");
         attributes.insert("flag".into(), AttributeValue::Bool(true));
         attributes.insert("half".into(), AttributeValue::N("0.5".into()));

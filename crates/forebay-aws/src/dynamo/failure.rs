@@ -1,4 +1,4 @@
-//! What DynamoDB and the SDK say went wrong, by what the caller does next.
+//! Errors of DynamoDB and the SDK, by what the caller does next.
 
 use std::error::Error;
 
@@ -6,24 +6,26 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::error::{ConditionalCheckFailedException, TransactionCanceledException};
+use forebay::Chain;
 use forebay_fleet::{Cancelled, Item, TableError};
 
 use super::attributes::{self, Attributes};
 
-/// Why a call on `table` failed, but for failed conditions.
+/// Why a call on `table` failed, except for failed conditions.
 pub(crate) fn failure<E>(error: &SdkError<E, HttpResponse>, table: &str) -> TableError
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
-    let told = match error {
-        SdkError::ServiceError(told) => told,
-        SdkError::ConstructionFailure(_) => return TableError::Invalid(story(error)),
-        // There was nothing to sign it with, so it was never sent.
-        _ if lacks_credentials(error) => return TableError::Credentials(story(error)),
-        _ => return TableError::Unknown(story(error).into()),
+    let response = match error {
+        SdkError::ServiceError(response) => response,
+        SdkError::ConstructionFailure(_) => return TableError::Invalid(Chain(error).to_string()),
+        // Without credentials, the request was never sent.
+        _ if lacks_credentials(error) => return TableError::Credentials(Chain(error).to_string()),
+        _ => return TableError::Unknown(Chain(error).to_string().into()),
     };
-    let (code, status) = (told.err().code().unwrap_or("an error without a code"), told.raw().status());
-    let said = match told.err().message() {
+    let (code, status) =
+        (response.err().code().unwrap_or("an error without a code"), response.raw().status());
+    let text = match response.err().message() {
         Some(message) => format!("{code}: {message}"),
         None => code.to_owned(),
     };
@@ -33,19 +35,19 @@ where
         | "RequestLimitExceeded"
         | "Throttling"
         | "ThrottlingException" => TableError::Throttled,
-        "AccessDeniedException" | "NotAuthorized" | "OptInRequired" => TableError::Denied(said),
+        "AccessDeniedException" | "NotAuthorized" | "OptInRequired" => TableError::Denied(text),
         "ExpiredTokenException"
         | "IncompleteSignatureException"
         | "InvalidClientTokenId"
         | "InvalidSignatureException"
         | "MissingAuthenticationTokenException"
-        | "UnrecognizedClientException" => TableError::Credentials(said),
+        | "UnrecognizedClientException" => TableError::Credentials(text),
         "ResourceNotFoundException" => TableError::NoTable(table.to_owned()),
-        // The same token is at work: what will come of it is not known yet.
-        "TransactionInProgressException" => TableError::Unknown(said.into()),
-        _ if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) => TableError::Invalid(said),
+        // A request with the same token is in progress: its result is not known yet.
+        "TransactionInProgressException" => TableError::Unknown(text.into()),
+        _ if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) => TableError::Invalid(text),
         _ if status.as_u16() == 429 => TableError::Throttled,
-        _ => TableError::Unknown(said.into()),
+        _ => TableError::Unknown(text.into()),
     }
 }
 
@@ -75,8 +77,8 @@ pub(crate) fn cancelled(cancelled: &TransactionCanceledException) -> TableError 
     }
 }
 
-/// A request that the SDK's own builder refuses: a bug, and not one to panic over.
-pub(crate) fn unsaid(error: BuildError) -> TableError {
+/// The SDK's builder refuses a request. That would be a bug.
+pub(crate) fn not_built(error: BuildError) -> TableError {
     TableError::Invalid(error.to_string())
 }
 
@@ -91,19 +93,6 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
             Some(CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_))
         )
     })
-}
-
-/// An error with its causes: the SDK's own words for one are "dispatch failure".
-fn story(error: &(dyn Error + 'static)) -> String {
-    let mut told: Vec<String> = Vec::new();
-    for cause in causes(error) {
-        let words = cause.to_string();
-        // Some repeat what is below them.
-        if told.last().is_none_or(|above| !above.ends_with(&words)) {
-            told.push(words);
-        }
-    }
-    told.join(": ")
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

@@ -1,4 +1,4 @@
-//! Makes the table, or says what is wrong with the one that is there.
+//! Creates the table, or checks an existing one.
 
 use std::fmt;
 use std::future::Future;
@@ -14,49 +14,49 @@ use forebay_fleet::{KEY, TableError};
 
 use super::DynamoTable;
 
-/// The attribute by which items end: seconds since 1970.
+/// The time-to-live attribute: seconds since 1970.
 const TTL: &str = "ttl_epoch";
-/// How long one call may take: those that make a table are slow.
-const CALL: Duration = Duration::from_secs(15);
-/// How long a table may take to become active: most take a few seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The timeout of one call. Calls that create a table are slow.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest wait until the table is active. Most take a few seconds.
+const ACTIVE_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a set-up has done.
+/// The result of a setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Setup {
-    /// The table was not there, and is now.
+    /// The table was created.
     pub created: bool,
-    /// Items were not deleted at their end, and are now.
+    /// The time-to-live was enabled.
     pub expiry_enabled: bool,
-    /// The table is billed by capacity that someone must foresee. It works, but may throttle in a cold start.
+    /// The table has provisioned capacity. It works, but may throttle in a cold start.
     pub provisioned: bool,
 }
 
-/// Why a table could not be set up. Whatever it is, it is safe to try again.
+/// Why a table could not be set up. It is always safe to try again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// There is such a table, but made for something else. It was left as it is.
-    #[error("the table {table} has another shape: {}; take another name, or delete it first", Problems(.problems))]
-    Shape {
+    /// The table exists with another schema. It was not changed.
+    #[error("the table {table} has another schema: {}; use another name, or delete it first", Problems(.problems))]
+    Schema {
         /// Its name.
         table: String,
-        /// What was found, and what should be.
+        /// The differences.
         problems: Vec<String>,
     },
-    /// It is not active, and does not become so.
+    /// The table does not become active.
     #[error("the table {table} is {status} after {after:?}; try again when it is ACTIVE")]
     NotActive {
         /// Its name.
         table: String,
-        /// What it is instead.
+        /// Its status.
         status: String,
-        /// For how long it was waited for.
+        /// How long it was waited for.
         after: Duration,
     },
-    /// What DynamoDB said instead.
+    /// The error of DynamoDB.
     #[error(transparent)]
     Table(#[from] TableError),
 }
@@ -70,14 +70,14 @@ impl fmt::Display for Problems<'_> {
 }
 
 impl DynamoTable {
-    /// Makes the table, with on-demand billing and a time-to-live on `ttl_epoch`, and waits until it is active. A table
-    /// that is there already is looked at, and only its time-to-live switched on, if it was off.
+    /// Creates the table, with on-demand billing and a time-to-live on `ttl_epoch`, and waits until it is active. If the
+    /// table exists, it is checked, and only its time-to-live is enabled.
     ///
     /// # Errors
-    /// If there is a table of another shape, or DynamoDB refuses.
+    /// If the table has another schema, or DynamoDB refuses.
     ///
     /// # Cancel safety
-    /// What was made by then is made; it can be run again.
+    /// The table may have been created. Run it again.
     pub async fn setup(&self, runtime: &dyn Runtime) -> Result<Setup, SetupError> {
         let created = match bounded(runtime, self.describe()).await? {
             Some(_) => false,
@@ -86,11 +86,11 @@ impl DynamoTable {
         let found = self.active(runtime).await?;
         let problems = problems(&found);
         if !problems.is_empty() {
-            return Err(SetupError::Shape { table: self.name.clone(), problems });
+            return Err(SetupError::Schema { table: self.name.clone(), problems });
         }
-        let expiry_enabled = self.expire(runtime).await?;
+        let expiry_enabled = self.enable_expiry(runtime).await?;
         let billing = found.billing_mode_summary.and_then(|summary| summary.billing_mode);
-        // A table that never was anything else than provisioned has no summary.
+        // A table that was always provisioned has no summary.
         let provisioned = billing != Some(BillingMode::PayPerRequest);
         Ok(Setup { created, expiry_enabled, provisioned })
     }
@@ -105,7 +105,7 @@ impl DynamoTable {
         }
     }
 
-    /// Whether it was this call that made it.
+    /// Creates the table. Returns false if another caller did.
     async fn create(&self) -> Result<bool, TableError> {
         let key = AttributeDefinition::builder().attribute_name(KEY).attribute_type(ScalarAttributeType::S);
         let schema = KeySchemaElement::builder().attribute_name(KEY).key_type(KeyType::Hash);
@@ -113,14 +113,14 @@ impl DynamoTable {
             .client
             .create_table()
             .table_name(&self.name)
-            .attribute_definitions(key.build().map_err(super::failure::unsaid)?)
-            .key_schema(schema.build().map_err(super::failure::unsaid)?)
+            .attribute_definitions(key.build().map_err(super::failure::not_built)?)
+            .key_schema(schema.build().map_err(super::failure::not_built)?)
             .billing_mode(BillingMode::PayPerRequest)
             .send()
             .await;
         match made {
             Ok(_) => Ok(true),
-            // Someone else was faster.
+            // Another caller was faster.
             Err(error) if error.code() == Some("ResourceInUseException") => Ok(false),
             Err(error) => Err(self.failure(&error)),
         }
@@ -130,31 +130,31 @@ impl DynamoTable {
     async fn active(&self, runtime: &dyn Runtime) -> Result<TableDescription, SetupError> {
         let began = runtime.now();
         loop {
-            // A table that was just made may not be seen at once.
+            // A new table may not be visible at once.
             let found = bounded(runtime, self.describe()).await?;
             let status = found.as_ref().and_then(|table| table.table_status.clone());
             let status = match (found, status) {
-                // One that is being updated is in use meanwhile.
+                // A table that is being updated is usable.
                 (Some(found), Some(TableStatus::Active | TableStatus::Updating)) => return Ok(found),
                 (_, status) => status,
             };
             let waited = runtime.now().since(began);
             let hopeless = !matches!(status, None | Some(TableStatus::Creating));
-            if hopeless || waited > PATIENCE {
-                let status = status.map_or_else(|| "not there".to_owned(), |status| status.to_string());
+            if hopeless || waited > ACTIVE_TIMEOUT {
+                let status = status.map_or_else(|| "missing".to_owned(), |status| status.to_string());
                 return Err(SetupError::NotActive { table: self.name.clone(), status, after: waited });
             }
-            runtime.sleep_until(runtime.now() + LOOK_AGAIN).await;
+            runtime.sleep_until(runtime.now() + POLL_INTERVAL).await;
         }
     }
 
-    /// Has items deleted at their end; whether that is new.
-    async fn expire(&self, runtime: &dyn Runtime) -> Result<bool, SetupError> {
+    /// Enables the time-to-live. Returns whether it was off.
+    async fn enable_expiry(&self, runtime: &dyn Runtime) -> Result<bool, SetupError> {
         if self.expires(runtime).await? {
             return Ok(false);
         }
         let specification = TimeToLiveSpecification::builder().attribute_name(TTL).enabled(true);
-        let specification = specification.build().map_err(super::failure::unsaid)?;
+        let specification = specification.build().map_err(super::failure::not_built)?;
         let enable = self
             .client
             .update_time_to_live()
@@ -164,13 +164,13 @@ impl DynamoTable {
             bounded(runtime, async { enable.send().await.map_err(|error| self.failure(&error)) }).await;
         match enabled {
             Ok(_) => Ok(true),
-            // Someone else may have been faster.
+            // Another caller may have been faster.
             Err(TableError::Invalid(_)) if self.expires(runtime).await? => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether items are deleted at their end; an error if it is by another attribute.
+    /// Whether the time-to-live is enabled; an error if it is on another attribute.
     async fn expires(&self, runtime: &dyn Runtime) -> Result<bool, SetupError> {
         let describe = self.client.describe_time_to_live().table_name(&self.name);
         let answer =
@@ -179,7 +179,7 @@ impl DynamoTable {
         let on =
             matches!(found.time_to_live_status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling));
         match found.attribute_name {
-            Some(attribute) if on && attribute != TTL => Err(SetupError::Shape {
+            Some(attribute) if on && attribute != TTL => Err(SetupError::Schema {
                 table: self.name.clone(),
                 problems: vec![format!("its time-to-live is on {attribute}, and must be on {TTL}")],
             }),
@@ -188,7 +188,7 @@ impl DynamoTable {
     }
 }
 
-/// What is wrong with the keys of a table.
+/// The differences in the keys of a table.
 fn problems(found: &TableDescription) -> Vec<String> {
     let kind = |name: &str| {
         let definition = found.attribute_definitions().iter().find(|one| one.attribute_name == name);
@@ -196,7 +196,7 @@ fn problems(found: &TableDescription) -> Vec<String> {
             Some(ScalarAttributeType::S) => "string".to_owned(),
             Some(ScalarAttributeType::N) => "number".to_owned(),
             Some(ScalarAttributeType::B) => "binary".to_owned(),
-            _ => "of a kind unknown".to_owned(),
+            _ => "of an unknown type".to_owned(),
         }
     };
     let mut problems = Vec::new();
@@ -217,6 +217,6 @@ async fn bounded<T>(
     runtime: &dyn Runtime,
     call: impl Future<Output = Result<T, TableError>>,
 ) -> Result<T, TableError> {
-    let late = || Err(TableError::Unknown(format!("nothing within {CALL:?}").into()));
-    rt::within(runtime, CALL, call).await.unwrap_or_else(late)
+    let late = || Err(TableError::Unknown(format!("no answer within {CALL_TIMEOUT:?}").into()));
+    rt::within(runtime, CALL_TIMEOUT, call).await.unwrap_or_else(late)
 }

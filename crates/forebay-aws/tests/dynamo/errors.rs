@@ -7,7 +7,7 @@ use aws_config::{Region, SdkConfig};
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use forebay::rt::{TokioRuntime, within};
-use forebay_aws::dynamo::{DynamoTable, PlaceError};
+use forebay_aws::dynamo::{DynamoTable, LocationError};
 use forebay_fleet::{Cancelled, Change, Condition, Delete, Item, Table, TableError, Update, Write};
 use serde_json::json;
 use tokio::runtime::Builder;
@@ -211,12 +211,12 @@ fn without_credentials_an_operator_must_act() {
 #[test]
 fn without_a_place_there_is_no_table() {
     let failure = DynamoTable::new(&SdkConfig::builder().build(), TABLE).unwrap_err();
-    assert_eq!(failure, PlaceError::NoRegion);
+    assert_eq!(failure, LocationError::NoRegion);
     assert!(failure.to_string().contains("AWS_REGION"));
     for url in ["", "nonsense", "http://", "http:///x", "ftp://host", "http://a b", "127.0.0.1:8000"] {
         let sdk = SdkConfig::builder().region(Region::new("us-east-1")).endpoint_url(url).build();
         let failure = DynamoTable::new(&sdk, TABLE).unwrap_err();
-        assert_eq!(failure, PlaceError::Address(url.to_owned()));
+        assert_eq!(failure, LocationError::Address(url.to_owned()));
         assert!(failure.to_string().contains("http://127.0.0.1:8000"), "{failure}");
     }
     for url in ["http://127.0.0.1:8000", "https://[::1]:8000/", "https://dynamodb.us-east-1.amazonaws.com"] {

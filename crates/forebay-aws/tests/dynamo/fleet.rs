@@ -52,7 +52,7 @@ fn three_instances_share_one_budget() {
         let survey = operator::survey(&table, &clock, ENDPOINT).await.unwrap();
         assert_eq!(survey.totals(), (30, 30));
         assert!(survey.is_exact() && survey.rate_reserved.is_some(), "{survey:?}");
-        assert!(survey.instances.iter().all(|one| one.beat_age < Duration::from_secs(60)), "{survey:?}");
+        assert!(survey.instances.iter().all(|one| one.heartbeat_age < Duration::from_secs(60)), "{survey:?}");
         let mut nodes: Vec<u16> = survey.instances.iter().filter_map(|instance| instance.node).collect();
         nodes.sort_unstable();
         nodes.dedup();

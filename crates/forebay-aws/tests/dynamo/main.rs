@@ -6,6 +6,7 @@ mod conformance;
 mod errors;
 mod fleet;
 mod policy;
+mod readme;
 mod server;
 mod setup;
 mod witness;

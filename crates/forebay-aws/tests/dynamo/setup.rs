@@ -84,7 +84,7 @@ fn another_shape_is_explained_and_left_alone() {
     );
     let error = server.run(server.table().setup(&server.clock())).unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, SetupError::Shape { .. }), "{text}");
+    assert!(matches!(error, SetupError::Schema { .. }), "{text}");
     for words in
         ["its partition key is id (number), and must be pk (string)", "a sort key, at (string)", TABLE]
     {

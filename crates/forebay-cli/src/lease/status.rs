@@ -54,7 +54,7 @@ impl Status {
                 "shard": one.shard,
                 "slots": one.slots,
                 "node": one.node,
-                "beat_age_seconds": one.beat_age.as_secs(),
+                "beat_age_seconds": one.heartbeat_age.as_secs(),
                 "lease_seconds": one.lease.as_secs(),
                 "overdue": is_overdue(one),
             })
@@ -112,10 +112,11 @@ impl Status {
             let slots: u64 = entries.iter().map(|entry| entry.slots).sum();
             let shards: Vec<String> = entries.iter().map(|entry| entry.shard.to_string()).collect();
             // The oldest beat is the one that others will act on.
-            let Some(oldest) = entries.iter().max_by_key(|entry| entry.beat_age) else { continue };
+            let Some(oldest) = entries.iter().max_by_key(|entry| entry.heartbeat_age) else { continue };
             let late = if is_overdue(oldest) { "overdue: its slots are about to be freed" } else { "" };
             let node = entries.iter().find_map(|entry| entry.node);
-            let (node, age) = (node.map_or("-".to_owned(), |node| node.to_string()), ago(oldest.beat_age));
+            let (node, age) =
+                (node.map_or("-".to_owned(), |node| node.to_string()), ago(oldest.heartbeat_age));
             let line = format!("{name:<12} {slots:>6} {node:>6} {:>8}  {age:>10}  {late}", shards.join(","));
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -153,7 +154,7 @@ impl fmt::Display for Status {
 
 /// Whether an instance has been silent for so long that others free its slots.
 fn is_overdue(instance: &InstanceReport) -> bool {
-    instance.beat_age > instance.lease
+    instance.heartbeat_age > instance.lease
 }
 
 fn ago(age: Duration) -> String {
@@ -171,8 +172,8 @@ mod tests {
     use forebay_fleet::operator::ShardReport;
 
     fn entry(shard: u8, node: Option<u16>) -> InstanceReport {
-        let (beat_age, lease) = (Duration::from_secs(3), Duration::from_secs(120));
-        InstanceReport { instance: "his4k2pq".to_owned(), shard, slots: 5, node, beat_age, lease }
+        let (heartbeat_age, lease) = (Duration::from_secs(3), Duration::from_secs(120));
+        InstanceReport { instance: "his4k2pq".to_owned(), shard, slots: 5, node, heartbeat_age, lease }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay::duration;
-use forebay_sim::{Failed, Seeds};
+use forebay_sim::{FailedSeed, SeedReport};
 use serde_json::{Value, json};
 
 /// From one seed to another, both included.
@@ -43,7 +43,7 @@ impl FromStr for SeedRange {
 }
 
 /// For a reader.
-pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
+pub(super) fn summary(name: &str, range: SeedRange, found: &SeedReport) -> String {
     let mut text = String::new();
     let worst = &found.worst;
     let of = if found.run == range.count() { String::new() } else { format!(" of {}", range.count()) };
@@ -68,10 +68,10 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
         show(worst.longest_wait)
     );
     let _ = match &found.first_failure {
-        Some(Failed { seed, outcome: Some(outcome), .. }) => {
+        Some(FailedSeed { seed, outcome: Some(outcome), .. }) => {
             writeln!(text, "\nthe first seed that fails is {seed}:\n{outcome}")
         }
-        Some(Failed { seed, panic, replay, .. }) => {
+        Some(FailedSeed { seed, panic, replay, .. }) => {
             let panic = panic.as_deref().unwrap_or_default();
             writeln!(
                 text,
@@ -85,7 +85,7 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &Seeds) -> String {
 }
 
 /// For a program.
-pub(super) fn record(name: &str, range: SeedRange, found: &Seeds) -> Value {
+pub(super) fn record(name: &str, range: SeedRange, found: &SeedReport) -> Value {
     let worst = &found.worst;
     json!({
         "scenario": name,

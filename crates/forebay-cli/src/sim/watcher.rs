@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use forebay::duration;
-use forebay_sim::{Row, Watch};
+use forebay_sim::{Row, RunObserver};
 
 use super::bar::Bar;
 use super::draft::Draft;
@@ -35,7 +35,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-impl Watch for Watcher<'_> {
+impl RunObserver for Watcher<'_> {
     fn row(&mut self, row: &Row<'_>) {
         if let (Some(rows), None) = (&mut self.rows, &self.error)
             && let Err(error) = writeln!(rows, "{row}")

@@ -1,28 +1,27 @@
-//! A lease on its way: had, refused, or in doubt.
+//! A lease that is being acquired.
 
 use forebay::LeaseId;
 
-use super::{Count, Counter, Held, LATE, RENEW, State};
+use super::{Counted, Counter, LATE, LeaseRecord, RENEW, State};
 use crate::table::{Cancelled, TableError};
 
-/// What a cancelled acquire means.
+/// Why an acquire was cancelled.
 pub(super) enum Refusal {
-    /// It was made before: its item is there.
-    Made,
-    /// There is no room.
+    /// The item exists: an earlier attempt was made.
+    AlreadyMade,
     Limit,
 }
 
 pub(super) fn refusal(error: &TableError) -> Option<Refusal> {
     let TableError::Cancelled(reasons) = error else { return None };
     match reasons.as_slice() {
-        [_, Cancelled::ConditionFailed(_)] => Some(Refusal::Made),
+        [_, Cancelled::ConditionFailed(_)] => Some(Refusal::AlreadyMade),
         [Cancelled::ConditionFailed(_), _] => Some(Refusal::Limit),
         _ => None,
     }
 }
 
-/// A lease that is being taken. Dropped, it is given back, in case it was.
+/// A lease that is being acquired. If this is dropped, the lease is released, because it may have been granted.
 pub(super) struct Claim<'a> {
     pub(super) counter: &'a Counter,
     pub(super) id: Option<String>,
@@ -31,18 +30,17 @@ pub(super) struct Claim<'a> {
 impl Claim<'_> {
     pub(super) fn keep(&mut self) -> LeaseId {
         let id = self.id.take().unwrap_or_default();
-        let renew_at = self.counter.now() + RENEW;
-        let held = Held { count: Count::Surely, renew_at, release: None };
-        self.counter.state.lock().held.insert(id.clone(), held);
-        self.counter.nudged.notify_one();
+        let lease = LeaseRecord::new(Counted::Yes, self.counter.now() + RENEW);
+        self.counter.state.lock().leases.insert(id.clone(), lease);
+        self.counter.wake.notify_one();
         LeaseId::new(id)
     }
 
-    /// It was not taken, as far as we know.
+    /// The acquire failed. If its outcome is `unknown`, the lease is released later.
     pub(super) fn doubt(&mut self, state: &mut State, unknown: bool) {
         if let Some(id) = self.id.take().filter(|_| unknown) {
             state.doubtful.insert(id, self.counter.now() + LATE);
-            self.counter.nudged.notify_one();
+            self.counter.wake.notify_one();
         }
     }
 }

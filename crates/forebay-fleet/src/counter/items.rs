@@ -1,8 +1,8 @@
-//! The two items of the specification, with its keys and attributes, and the writes that keep them in step.
+//! The two items of the specification, with its keys and attributes, and the writes that change both together.
 //!
-//! Two attributes are ours, and peers that do not know them ignore them. `renewed_ms` is on a lease that is renewed while it is
-//! held, and on the counter with the time of our own last write: what lacks it, or shows another time, was written by such a peer.
-//! `peer_ms` on the counter keeps the time of a peer's last write where our own sign of life takes its place.
+//! Two attributes are additions, which other implementations ignore. `renewed_ms` is the time of our last write to a
+//! lease or to the counter. If it is missing, or differs from `updated_ms`, another implementation has written the item.
+//! `peer_ms` on the counter keeps the time of that write when ours replaces it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
 use crate::table::{Delete, Update, Write};
 
-/// How long a lease item lives without being renewed.
+/// How long a lease item lives without renewal.
 pub(crate) const TTL: Duration = Duration::from_secs(180);
 
 /// The key of the counter.
@@ -18,7 +18,7 @@ pub(crate) fn key(endpoint: &str) -> String {
     format!("dsqllease_counter#{endpoint}")
 }
 
-/// What the keys of all leases begin with.
+/// The prefix of all lease keys.
 pub(crate) fn lease_prefix(endpoint: &str) -> String {
     format!("dsqllease#{endpoint}#")
 }
@@ -37,13 +37,13 @@ pub(crate) fn expiry(wall: Duration) -> i64 {
     i64::try_from((wall + TTL).as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Whether a counter was written within the last `recently`, by the time of day.
+/// Whether the counter was written within the last `recently`, by the time of day.
 pub(crate) fn is_in_use(counter: &Item, wall: Duration, recently: Duration) -> bool {
     counter.number("updated_ms").is_some_and(|at| millis(wall).saturating_sub(at) < millis(recently))
 }
 
-/// Takes a lease: one more on the counter if that is below `limit`, and an item for it. Without a limit, it is counted
-/// whatever the counter says: its connection is open already.
+/// Acquires a lease: adds one to the counter if it is below `limit`, and creates the item. Without a limit, the lease
+/// always counts, because its connection is already open.
 pub(crate) fn acquire(
     endpoint: &str,
     id: &str,
@@ -66,12 +66,12 @@ pub(crate) fn acquire(
         .with("service_name", service)
         .with("created_ms", now)
         .with("renewed_ms", now);
-    // An item that is there already is this very acquire, made before: ids are drawn anew each time.
+    // Ids are unique, so an existing item comes from an earlier attempt of this acquire.
     let put = Write::Put { key: lease_key(endpoint, id), item, when: vec![Condition::no_item()] };
     vec![Write::Update(count), put]
 }
 
-/// Gives a lease back: its item, if it is there, and one less on the counter.
+/// Releases a lease: deletes the item and subtracts one from the counter.
 pub(crate) fn release(endpoint: &str, id: &str, wall: Duration) -> Vec<Write> {
     let delete = Delete { key: lease_key(endpoint, id), when: vec![Condition::an_item()] };
     let mut writes = uncount(endpoint, wall);
@@ -79,7 +79,7 @@ pub(crate) fn release(endpoint: &str, id: &str, wall: Duration) -> Vec<Write> {
     writes
 }
 
-/// One less on the counter, for a lease whose item is gone.
+/// Subtracts one from the counter, for a lease whose item is gone.
 pub(crate) fn uncount(endpoint: &str, wall: Duration) -> Vec<Write> {
     let count = Update::of(key(endpoint))
         .when(Condition::AtLeast("active".into(), 1))
@@ -89,7 +89,7 @@ pub(crate) fn uncount(endpoint: &str, wall: Duration) -> Vec<Write> {
     vec![Write::Update(count)]
 }
 
-/// Says that the holder of a lease lives.
+/// Renews the item of a lease.
 pub(crate) fn renew(endpoint: &str, id: &str, wall: Duration) -> Update {
     Update::of(lease_key(endpoint, id))
         .when(Condition::an_item())
@@ -97,7 +97,7 @@ pub(crate) fn renew(endpoint: &str, id: &str, wall: Duration) -> Update {
         .change(Change::set("renewed_ms", millis(wall)))
 }
 
-/// Says on the counter that leases are held, if it is as it was seen.
+/// Writes the time of the counter, if it is unchanged.
 pub(crate) fn touch(endpoint: &str, seen: &Item, wall: Duration) -> Update {
     let now = millis(wall);
     let touch = Update::of(key(endpoint))
@@ -111,13 +111,13 @@ pub(crate) fn touch(endpoint: &str, seen: &Item, wall: Duration) -> Update {
     }
 }
 
-/// When a peer that does not renew last wrote the counter, as far as it shows.
+/// When an implementation that does not renew last wrote the counter, if known.
 pub(crate) fn peers_last_write(counter: &Item) -> Option<i64> {
     let last = counter.number("updated_ms").filter(|at| counter.number("renewed_ms") != Some(*at));
     last.max(counter.number("peer_ms"))
 }
 
-/// A number is as it was seen.
+/// The number is as seen.
 pub(crate) fn unchanged(seen: &Item, name: &str) -> Condition {
     match seen.number(name) {
         Some(number) => Condition::Equals(name.into(), Value::Number(number)),
@@ -125,7 +125,7 @@ pub(crate) fn unchanged(seen: &Item, name: &str) -> Condition {
     }
 }
 
-/// Makes the item of a lease anew: it has expired while the table was away, but the counter still counts it.
+/// Creates the item of a lease again. It expired while the table was unavailable, but the counter still counts it.
 pub(crate) fn restore(endpoint: &str, id: &str, service: &str, wall: Duration) -> Update {
     Update::of(lease_key(endpoint, id))
         .when(Condition::no_item())

@@ -1,4 +1,4 @@
-//! The policy `strict`: connections are closed before the slots under them can be taken away.
+//! The policy `strict`: connections close before their slots can be taken away.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -9,27 +9,28 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::warn;
 
-/// Leases of which no more are out than a ceiling allows: what is too many is recalled from whoever has it.
+/// Leases under a ceiling. Connections above it are recalled.
 pub(super) struct RecalledLeases {
     leases: Arc<dyn Leases>,
     ceiling: watch::Receiver<u64>,
-    /// Connections that may stay, by their leases.
+    /// Open connections by their leases.
     bound: Mutex<BTreeMap<LeaseId, ConnectionMonitor>>,
 }
 
 impl RecalledLeases {
-    /// `leases` under `ceiling`, and the task that sees to it as the ceiling falls. The task ends with the leases.
+    /// Puts `leases` under `ceiling`, and starts the task that recalls connections when it falls. The task ends with the
+    /// leases.
     pub(super) fn start(
         leases: Arc<dyn Leases>,
         ceiling: watch::Receiver<u64>,
         runtime: &dyn Runtime,
     ) -> Arc<Self> {
         let recalled = Arc::new(Self { leases, ceiling: ceiling.clone(), bound: Mutex::default() });
-        runtime.spawn(Box::pin(obey(Arc::downgrade(&recalled), ceiling)));
+        runtime.spawn(Box::pin(recall_on_change(Arc::downgrade(&recalled), ceiling)));
         recalled
     }
 
-    /// Recalls what is too many, those with the first names first.
+    /// Recalls the connections above the ceiling, in the order of their lease ids.
     fn keep_within_ceiling(&self) {
         let ceiling = usize::try_from(*self.ceiling.borrow()).unwrap_or(usize::MAX);
         let too_many: Vec<ConnectionMonitor> = {
@@ -39,15 +40,15 @@ impl RecalledLeases {
         };
         if !too_many.is_empty() {
             let recalled = too_many.len();
-            warn!(target: "forebay", recalled, ceiling, "Distributed connection lease: closing connections ahead of the end of their lease");
+            warn!(target: "forebay", recalled, ceiling, "Distributed connection lease: closing connections before their lease ends");
         }
-        // Outside of the lock: a reservoir that hears of it may release the lease at once.
+        // Without the lock: the reservoir may release the lease at once.
         too_many.iter().for_each(ConnectionMonitor::recall);
     }
 }
 
-/// Looks each time that the ceiling has changed.
-async fn obey(leases: Weak<RecalledLeases>, mut ceiling: watch::Receiver<u64>) {
+/// Recalls connections whenever the ceiling changes.
+async fn recall_on_change(leases: Weak<RecalledLeases>, mut ceiling: watch::Receiver<u64>) {
     while ceiling.changed().await.is_ok() {
         let Some(leases) = leases.upgrade() else { return };
         leases.keep_within_ceiling();
@@ -66,7 +67,7 @@ impl Leases for RecalledLeases {
 
     fn bind(&self, id: &LeaseId, monitor: ConnectionMonitor) {
         self.bound.lock().insert(id.clone(), monitor);
-        // It may have fallen since the lease was taken.
+        // The ceiling may have fallen since the lease was granted.
         self.keep_within_ceiling();
     }
 

@@ -1,26 +1,27 @@
-//! What a ledger asks of the table, what it answers its callers, and what it tells.
+//! The calls of a ledger to the table, its replies to callers, and its events.
 
+use std::mem::Discriminant;
 use std::time::Duration;
 
 use forebay::Instant;
 
-use super::book::Rules;
 use super::shard::{self, Entry, Shard};
 use crate::counter;
+use crate::params::LeaseParams;
 use crate::table::Update;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// Ask the table this, and tell what it answers.
+pub(crate) enum Action {
+    /// Make this call, and pass its result to `answer`.
     Call(Call),
-    /// Nothing until then, or until something is asked.
+    /// Wait until then, or until a caller changes something.
     Wait(Instant),
-    /// It is over: every entry has been given back.
+    /// Every entry has been given back.
     Left,
 }
 
-/// One call to the table.
+/// One call to the table. The number is that of the shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Look(u8),
@@ -46,13 +47,13 @@ impl Call {
         }
     }
 
-    /// What the instance called `name` asks of the table.
-    pub(crate) fn ask(&self, rules: &Rules, name: &str) -> Ask {
-        let endpoint = rules.endpoint.as_str();
-        Ask::Update(match self {
-            Self::Look(k) => return Ask::Get(shard::key(endpoint, *k)),
-            Self::LookForCounter => return Ask::Get(counter::key(endpoint)),
-            Self::Create(k) => Shard::unwritten(rules.limit, *k, rules.lease).create(endpoint, *k),
+    /// The request of the instance called `name`.
+    pub(crate) fn request(&self, params: &LeaseParams, name: &str) -> Request {
+        let endpoint = params.endpoint.as_str();
+        Request::Update(match self {
+            Self::Look(k) => return Request::Get(shard::key(endpoint, *k)),
+            Self::LookForCounter => return Request::Get(counter::key(endpoint)),
+            Self::Create(k) => Shard::unwritten(params.limit, *k, params.lease).create(endpoint, *k),
             Self::Join(k, entry) => entry.join(endpoint, *k, name),
             Self::Renew(k, before, after) => before.renew(after, endpoint, *k, name),
             Self::Leave(k, entry) => entry.leave(endpoint, *k, name),
@@ -61,55 +62,54 @@ impl Call {
     }
 }
 
-/// What a call is to the table.
+/// A call as the table sees it.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum Request {
     Get(String),
     Update(Update),
 }
 
-/// What a caller who wants a lease is told.
+/// The reply to a caller that wants a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// This one.
+pub(crate) enum AcquireOutcome {
     Lease(u64),
-    /// Ask again when something has changed.
+    /// Try again when something has changed.
     Wait,
-    /// The fleet's limit is reached.
-    Full,
-    /// More than this would not be fair: others lack some.
-    Fair(u64),
-    /// The store is away, or we are leaving.
-    Away(&'static str),
+    /// The fleet has no free slots.
+    LimitReached,
+    /// This instance has its fair share, and other instances lack slots.
+    ShareReached(u64),
+    /// The table is unavailable, or this instance is leaving.
+    Unavailable(&'static str),
 }
 
-/// Something worth telling.
+/// Something to log or to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tale {
+pub(crate) enum LedgerEvent {
     Joined {
         shard: u8,
         node: Option<u16>,
         slots: u64,
     },
-    /// All numbers are taken: we are in the fleet without one.
-    NoNumber,
-    /// Our number was lost, and someone else has it: ours is another one now.
+    /// All node numbers are taken: this instance is in the fleet without one.
+    NoNodeNumber,
+    /// The node number was lost, and another instance has it.
     Renumbered {
         before: u16,
         node: Option<u16>,
     },
-    /// Someone else had our name before us.
+    /// Another instance had the name first.
     Renamed {
         before: String,
         name: String,
     },
-    Beaten,
+    Heartbeat,
     Conflict,
     Reaped {
         id: String,
         slots: u64,
     },
-    /// An entry of ours is gone: we were taken for dead, or an operator has evicted us.
+    /// An entry is gone: other instances took this one for dead, or an operator has evicted it.
     Lost {
         shard: u8,
         slots: u64,
@@ -122,8 +122,35 @@ pub(crate) enum Tale {
         ours: Duration,
         theirs: Duration,
     },
-    NotAShard {
+    InvalidShard {
         shard: u8,
     },
     CounterInUse,
+}
+
+/// Events that were not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    events: Vec<LedgerEvent>,
+    /// Kinds that are reported only once, or once per shard.
+    reported: Vec<(u8, Discriminant<LedgerEvent>)>,
+}
+
+impl Events {
+    pub(super) fn push(&mut self, event: LedgerEvent) {
+        self.events.push(event);
+    }
+
+    /// Adds the first event of this kind for shard `k`. Kinds that do not depend on the shard use shard 0.
+    pub(super) fn push_once(&mut self, k: u8, event: LedgerEvent) {
+        let kind = (k, std::mem::discriminant(&event));
+        if !self.reported.contains(&kind) {
+            self.reported.push(kind);
+            self.push(event);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<LedgerEvent> {
+        std::mem::take(&mut self.events)
+    }
 }

@@ -1,4 +1,4 @@
-//! The face of a ledger that callers see.
+//! The ledger as [`Leases`].
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use forebay::{BoxError, LeaseError, LeaseId, Leases, StoreFuture};
 
 use super::Ledger;
-use super::call::Taken;
+use super::call::AcquireOutcome;
 
-/// One caller who waits for a lease; dropped, it waits no longer.
+/// A caller that is counted as waiting. Dropping it ends the wait.
 struct Waiting<'a> {
     ledger: &'a Ledger,
     round: u64,
-    /// It got one, and is not counted any more.
+    /// The caller has a lease and is no longer counted.
     served: bool,
 }
 
 impl<'a> Waiting<'a> {
     fn begin(ledger: &'a Ledger) -> Self {
-        let round = ledger.book.lock().wait(true);
-        ledger.nudged.notify_one();
+        let round = ledger.state.lock().wait(true);
+        ledger.wake.notify_one();
         Self { ledger, round, served: false }
     }
 }
@@ -27,12 +27,12 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.served {
-            self.ledger.book.lock().wait(false);
+            self.ledger.state.lock().wait(false);
         }
     }
 }
 
-/// The face of a [`Ledger`] for reservoirs. When the last is dropped, the ledger leaves.
+/// The leases of a [`Ledger`]. The ledger leaves when this is dropped.
 #[derive(Debug)]
 pub(crate) struct LedgerLeases(pub(crate) Arc<Ledger>);
 
@@ -51,23 +51,25 @@ impl Leases for LedgerLeases {
                 let mut changed = pin!(ledger.changed.notified());
                 changed.as_mut().enable();
                 let round = waiting.as_ref().map(|waiting| waiting.round);
-                let taken = ledger.book.lock().take(ledger.now(), round);
-                match taken {
-                    Taken::Lease(number) => {
+                let outcome = ledger.state.lock().acquire(ledger.now(), round);
+                match outcome {
+                    AcquireOutcome::Lease(number) => {
                         if let Some(waiting) = &mut waiting {
                             waiting.served = true;
                         }
                         return Ok(LeaseId::new(format!("{}-{number}", ledger.name())));
                     }
-                    Taken::Full => return Err(LeaseError::Limit { limit: ledger.holding().limit }),
-                    Taken::Fair(share) => {
-                        // Whether it still would not be is looked into ahead of the next beat.
-                        ledger.nudged.notify_one();
-                        return Err(LeaseError::Share { share, limit: ledger.holding().limit });
+                    AcquireOutcome::LimitReached => {
+                        return Err(LeaseError::Limit { limit: ledger.status().limit });
                     }
-                    Taken::Away(why) => return Err(LeaseError::Unavailable(why.into())),
-                    Taken::Wait if waiting.is_none() => waiting = Some(Waiting::begin(ledger)),
-                    Taken::Wait => changed.await,
+                    AcquireOutcome::ShareReached(share) => {
+                        // The task compares again before the next heartbeat.
+                        ledger.wake.notify_one();
+                        return Err(LeaseError::Share { share, limit: ledger.status().limit });
+                    }
+                    AcquireOutcome::Unavailable(why) => return Err(LeaseError::Unavailable(why.into())),
+                    AcquireOutcome::Wait if waiting.is_none() => waiting = Some(Waiting::begin(ledger)),
+                    AcquireOutcome::Wait => changed.await,
                 }
             }
         })
@@ -76,21 +78,21 @@ impl Leases for LedgerLeases {
     fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>> {
         Box::pin(async {
             let number = id.as_str().rsplit_once('-').and_then(|(_, number)| number.parse().ok());
-            let number = number.ok_or_else(|| format!("{} is no lease of the ledger", id.as_str()))?;
+            let number = number.ok_or_else(|| format!("{} is not a lease of the ledger", id.as_str()))?;
             let leaving = {
-                let mut book = self.0.book.lock();
-                book.give(number);
-                book.leaving()
+                let mut state = self.0.state.lock();
+                state.usage.release(number);
+                state.members.is_leaving()
             };
             self.0.changed.notify_waiters();
             if leaving {
-                self.0.nudged.notify_one();
+                self.0.wake.notify_one();
             }
             Ok(())
         })
     }
 
     fn instance_index(&self) -> Option<u64> {
-        self.0.book.lock().index()
+        self.0.state.lock().members.index()
     }
 }

@@ -1,4 +1,5 @@
-//! What a shard item says, and the five writes that change it. Each keeps `free + sum of slots = capacity`.
+//! A shard: an item with the entries of several instances, and the five writes that change it. Each write keeps
+//! `free + sum of slots = capacity`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,40 +8,39 @@ use crate::expression::{Change, Condition};
 use crate::item::{Item, Path, Value};
 use crate::table::Update;
 
-/// Items over which a fleet's entries are spread, so that no item grows past one write unit or one item's throughput.
+/// Items that hold the entries of a fleet: enough that none exceeds one write unit or the throughput of one item.
 pub(crate) const SHARDS: u8 = 8;
-/// Node numbers of one shard: with eight of them, all that an id has room for.
+/// Node numbers per shard. Eight shards have the 1,024 numbers that fit into an id.
 const NODES: u16 = 128;
 
-/// One shard, as it was last seen.
+/// One shard, as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shard {
     pub(crate) capacity: u64,
     pub(crate) free: u64,
-    /// How often someone has joined.
+    /// The number of joins so far.
     pub(crate) joins: i64,
-    /// How long an entry is believed without a beat. Whoever made the item has set it for all.
+    /// How long an entry lives without a heartbeat. The instance that created the item has set it for all.
     pub(crate) lease: Duration,
     pub(crate) entries: BTreeMap<String, Entry>,
-    /// Whether there is such an item, or only room for one.
+    /// Whether the item exists.
     pub(crate) written: bool,
 }
 
-/// One instance's part of a shard.
+/// The entry of one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) slots: u64,
-    /// Changes with every write. It is the time of day in seconds where that moves on, so that operators see its age; what
-    /// is decided goes only by whether it changes.
-    pub(crate) beat: i64,
-    /// How many had joined when it did: never the same for two entries of one instance, so that a late write of a former entry
-    /// meets nothing.
+    /// Changes with every write. It is the time of day in seconds, so that operators see its age. Decisions depend only
+    /// on whether it changes.
+    pub(crate) heartbeat: i64,
+    /// The number of its join. Two entries of one instance never have the same, so a late write to a former entry fails.
     pub(crate) epoch: i64,
-    /// Unique among the entries of all shards; only the entry at home has one. None there, too, if all are taken.
+    /// Unique in the fleet. Only the home entry has one, and none if all are taken.
     pub(crate) node: Option<u16>,
-    /// How many more slots its instance would take, had there been any when it last wrote. Only one of its entries says so.
+    /// How many more slots its instance wants. Only in the home entry.
     pub(crate) want: u64,
-    /// If it would take more: how many its other entries have.
+    /// If it wants more: the slots in its other entries.
     pub(crate) elsewhere: u64,
 }
 
@@ -49,23 +49,23 @@ pub(crate) fn key(endpoint: &str, k: u8) -> String {
     format!("forebay_ledger#{endpoint}#{k}")
 }
 
-/// Shard `k`'s part of a fleet's limit.
+/// The part of the fleet's limit in shard `k`.
 pub(crate) fn capacity(limit: u64, k: u8) -> u64 {
     let shards = u64::from(SHARDS);
     limit / shards + u64::from(u64::from(k) < limit % shards)
 }
 
-/// The number of the instance that joined shard `k` as its `join`th: for the turns of a fleet, see
+/// The index of the instance that made the `join`th join of shard `k`; see
 /// [`Leases::instance_index`](forebay::Leases::instance_index).
 ///
-/// Node numbers will not do. They are drawn, and turns by multiples of the golden ratio lie apart only for numbers that follow each other. Joins
-/// do, however many crowd in at a time, since each is one write that counts; and those who have started since a deployment are the last ones.
+/// Node numbers are random, and multiples of the golden ratio spread evenly only for consecutive numbers. Joins are
+/// consecutive, because each is one counted write, and the instances of a deployment are the latest ones.
 ///
-/// Each shard has an eighth of the turns, and its joins follow each other there. Shards have about equally many instances at any time, but
-/// their joins drift apart with the years: so whose turn it is must not go by how one shard's joins compare with another's.
+/// Each shard has an eighth of the indexes, and its joins are consecutive there. Shards have about equally many
+/// instances, but over the years their numbers of joins drift apart, so an index must not compare them.
 pub(crate) fn index(k: u8, join: i64) -> u64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    // So many instances at once are in no shard; and counting to eight times that takes less than a millisecond.
+    // More than any shard has at once. Counting to eight times that takes less than a millisecond.
     let join = usize::try_from(join.rem_euclid(1 << 16)).unwrap_or(0);
     let ours = |index: &u64| index.wrapping_mul(GOLDEN) >> 61 == u64::from(k);
     (0..).filter(ours).nth(join).unwrap_or(0)
@@ -75,19 +75,19 @@ fn instances() -> Path {
     Path::of("inst")
 }
 
-/// Slots as the table counts them.
+/// Slots as a number of the table.
 fn signed(slots: u64) -> i64 {
     i64::try_from(slots).unwrap_or(i64::MAX)
 }
 
 impl Shard {
-    /// A shard that nobody has written yet.
+    /// A shard that does not exist yet.
     pub(crate) fn unwritten(limit: u64, k: u8, lease: Duration) -> Self {
         let capacity = capacity(limit, k);
         Self { capacity, free: capacity, joins: 0, lease, entries: BTreeMap::new(), written: false }
     }
 
-    /// What `item` says; none if it is not a shard.
+    /// Reads `item`; none if it is not a valid shard.
     pub(crate) fn read(item: &Item) -> Option<Self> {
         let count = |name| item.number(name).and_then(|number| u64::try_from(number).ok());
         let entries = item.map("inst")?.iter().map(|(id, entry)| Some((id.clone(), Entry::read(entry)?)));
@@ -101,27 +101,27 @@ impl Shard {
         })
     }
 
-    /// A node number of shard `k` that is not taken, by a number drawn at random: so those who join together rarely choose the
-    /// same. None if all are taken.
-    pub(crate) fn free_node(&self, k: u8, drawn: u64) -> Option<u16> {
+    /// A free node number of shard `k`, chosen by a random number, so that instances that join together rarely choose
+    /// the same. None if all are taken.
+    pub(crate) fn free_node(&self, k: u8, random: u64) -> Option<u16> {
         let first = u16::from(k) * NODES;
         let taken = |node: &u16| self.entries.values().any(|entry| entry.node == Some(*node));
         let free: Vec<u16> = (first..first + NODES).filter(|node| !taken(node)).collect();
-        let place = usize::try_from(drawn % free.len().max(1) as u64).unwrap_or(0);
+        let place = usize::try_from(random % free.len().max(1) as u64).unwrap_or(0);
         free.get(place).copied()
     }
 
-    /// Whether another entry than that of `id` has this node number.
+    /// Whether the entry of another instance than `id` has this node number.
     pub(crate) fn is_taken(&self, node: u16, id: &str) -> bool {
         self.entries.iter().any(|(other, entry)| other != id && entry.node == Some(node))
     }
 
-    /// Few slots are left: whoever has some to spare should give them back.
+    /// Whether few slots are left. Then instances give spare slots back.
     pub(crate) fn is_tight(&self) -> bool {
         self.free.saturating_mul(20) < self.capacity
     }
 
-    /// Makes the item, if it is not there.
+    /// Creates the item, if it does not exist.
     pub(crate) fn create(&self, endpoint: &str, k: u8) -> Update {
         Update::of(key(endpoint, k))
             .when(Condition::no_item())
@@ -139,7 +139,7 @@ impl Entry {
         let number = |name: &str| map.get(name).and_then(Value::as_number);
         Some(Self {
             slots: u64::try_from(number("s")?).ok()?,
-            beat: number("b")?,
+            heartbeat: number("b")?,
             epoch: number("e")?,
             node: number("n").map(u16::try_from).transpose().ok()?,
             want: number("w").and_then(|want| u64::try_from(want).ok()).unwrap_or(0),
@@ -147,10 +147,10 @@ impl Entry {
         })
     }
 
-    /// Names of one letter: a shard of 27 entries fits in a kilobyte, and so costs one unit to write. Nobody wants more for long,
-    /// as a rule, and so nothing is written of those who do not.
+    /// With names of one letter, a shard of 27 entries fits into a kilobyte and costs one write unit. The want is
+    /// rare, and zero is not written.
     fn write(&self) -> Value {
-        let values = [("s", signed(self.slots)), ("b", self.beat), ("e", self.epoch)];
+        let values = [("s", signed(self.slots)), ("b", self.heartbeat), ("e", self.epoch)];
         let node = self.node.map(|node| ("n", i64::from(node)));
         let rare = [("w", signed(self.want)), ("o", signed(self.elsewhere))];
         let rare = rare.into_iter().filter(|(_, number)| *number > 0);
@@ -158,7 +158,7 @@ impl Entry {
         Value::Map(values.map(|(name, number)| (name.to_owned(), Value::Number(number))).collect())
     }
 
-    /// Enters `id`, if it is not there.
+    /// Adds the entry of `id`, if there is none.
     pub(crate) fn join(&self, endpoint: &str, k: u8, id: &str) -> Update {
         let at = instances().then(id);
         Update::of(key(endpoint, k))
@@ -169,11 +169,12 @@ impl Entry {
             .change(Change::plus("free", -signed(self.slots)))
     }
 
-    /// Turns this entry of `id` into `after`: a beat, and a change of slots if they differ.
+    /// Changes this entry of `id` to `after`: a heartbeat, and new slots if they differ.
     pub(crate) fn renew(&self, after: &Self, endpoint: &str, k: u8, id: &str) -> Update {
         let at = instances().then(id);
         let more = signed(after.slots) - signed(self.slots);
-        let mut update = self.mine(endpoint, k, id).change(Change::set(at.clone().then("b"), after.beat));
+        let mut update =
+            self.mine(endpoint, k, id).change(Change::set(at.clone().then("b"), after.heartbeat));
         if more > 0 {
             update = update.when(Condition::AtLeast("free".into(), more));
         }
@@ -193,25 +194,25 @@ impl Entry {
         update
     }
 
-    /// Takes this entry of `id` out and frees its slots: by `id` itself, which knows that nothing else changes them.
+    /// Removes this entry of `id` and frees its slots. For `id` itself: nothing else changes its slots.
     pub(crate) fn leave(&self, endpoint: &str, k: u8, id: &str) -> Update {
         self.mine(endpoint, k, id)
             .change(Change::Remove(instances().then(id)))
             .change(Change::plus("free", signed(self.slots)))
     }
 
-    /// Takes this entry of `id` out and frees its slots: by someone else, if it is just as it was seen.
+    /// Removes this entry of `id` and frees its slots. For other instances: only if it is exactly as seen.
     pub(crate) fn reap(&self, endpoint: &str, k: u8, id: &str) -> Update {
         let slots = instances().then(id).then("s");
         self.leave(endpoint, k, id).when(Condition::Equals(slots, Value::Number(signed(self.slots))))
     }
 
-    /// Only while the entry has this epoch and this beat.
+    /// Only while the entry has this epoch and this heartbeat.
     fn mine(&self, endpoint: &str, k: u8, id: &str) -> Update {
         let at = instances().then(id);
         Update::of(key(endpoint, k))
             .when(Condition::Equals(at.clone().then("e"), Value::Number(self.epoch)))
-            .when(Condition::Equals(at.then("b"), Value::Number(self.beat)))
+            .when(Condition::Equals(at.then("b"), Value::Number(self.heartbeat)))
     }
 }
 
@@ -233,17 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_split_without_a_rest() {
+    fn shards_add_up_to_the_limit() {
         for limit in [0, 1, 7, 8, 9, 200, 10_000, 10_001] {
             assert_eq!((0..SHARDS).map(|k| capacity(limit, k)).sum::<u64>(), limit);
         }
     }
 
     #[test]
-    fn every_write_keeps_the_sum_and_is_done_once() {
+    fn every_write_keeps_the_sum_and_applies_once() {
         let item = made(100, 0);
         assert_eq!(Shard::read(&item), Some(Shard { written: true, ..Shard::unwritten(100, 0, LEASE) }));
-        let entry = Entry { slots: 5, beat: 1, epoch: 1, node: Some(0), want: 0, elsewhere: 0 };
+        let entry = Entry { slots: 5, heartbeat: 1, epoch: 1, node: Some(0), want: 0, elsewhere: 0 };
         let check = |item: &Item| {
             let shard = Shard::read(item).unwrap();
             assert_eq!(
@@ -254,19 +255,19 @@ mod tests {
         let mut item = apply(&item, &entry.join("host", 0, "a")).unwrap();
         check(&item);
         assert_eq!(apply(&item, &entry.join("host", 0, "a")), None, "joined twice");
-        let grown = Entry { slots: 13, beat: 2, want: 7, elsewhere: 9, ..entry };
-        let hungrier = Entry { beat: 3, want: 8, ..grown };
-        let shrunk = Entry { slots: 2, beat: 4, ..entry };
-        for (before, after) in [(entry, grown), (grown, hungrier), (hungrier, shrunk)] {
+        let grown = Entry { slots: 13, heartbeat: 2, want: 7, elsewhere: 9, ..entry };
+        let needier = Entry { heartbeat: 3, want: 8, ..grown };
+        let shrunk = Entry { slots: 2, heartbeat: 4, ..entry };
+        for (before, after) in [(entry, grown), (grown, needier), (needier, shrunk)] {
             let renew = before.renew(&after, "host", 0, "a");
             item = apply(&item, &renew).unwrap();
             check(&item);
             assert_eq!(Shard::read(&item).unwrap().entries["a"], after);
             assert_eq!(apply(&item, &renew), None, "renewed twice");
         }
-        let too_much = Entry { slots: 14, beat: 5, ..entry };
+        let too_much = Entry { slots: 14, heartbeat: 5, ..entry };
         assert_eq!(apply(&item, &shrunk.renew(&too_much, "host", 0, "a")), None);
-        assert_eq!(apply(&item, &grown.reap("host", 0, "a")), None, "it has beaten since");
+        assert_eq!(apply(&item, &grown.reap("host", 0, "a")), None, "it has sent a heartbeat since");
         item = apply(&item, &shrunk.reap("host", 0, "a")).unwrap();
         check(&item);
         assert_eq!(apply(&item, &shrunk.leave("host", 0, "a")), None, "freed twice");
@@ -274,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn twenty_seven_entries_cost_one_unit() {
+    fn twenty_seven_entries_cost_one_write_unit() {
         let host = "abcdefghijklmnopqrstuvwxyz.dsql.us-east-1.on.aws";
         let mut item = made(10_000, 7);
         for number in 0..27 {
             let node = Shard::read(&item).unwrap().free_node(7, 13);
             let entry =
-                Entry { slots: 46, beat: 123_456_789, epoch: number + 1, node, want: 0, elsewhere: 0 };
+                Entry { slots: 46, heartbeat: 123_456_789, epoch: number + 1, node, want: 0, elsewhere: 0 };
             item = apply(&item, &entry.join(host, 7, &format!("his{number:05}"))).unwrap();
         }
         assert!(item.size(&key(host, 7)) <= 1024, "{} bytes", item.size(&key(host, 7)));
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_lie_apart_however_far_the_joins_of_shards_have_drifted() {
+    fn offsets_are_even_for_any_drift_of_joins() {
         // 200 instances, of which 3.5 are due in a second if a page is 57 s.
         for drift in [0, 1, 2, 5, 17, 100, 999] {
             let joins = |k: u8| (1..=25).map(move |join| index(k, join + i64::from(k) * drift));
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_dense_and_never_two_alike() {
+    fn indexes_are_dense_and_unique() {
         let all: std::collections::BTreeSet<u64> =
             (0..SHARDS).flat_map(|k| (1..=128).map(move |join| index(k, join))).collect();
         assert_eq!(all.len(), 1024);
@@ -328,16 +329,16 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_has_128_numbers_and_then_none() {
+    fn a_shard_has_128_node_numbers() {
         let mut shard = Shard::unwritten(10_000, 3, LEASE);
         for number in 0..128 {
             let node = shard.free_node(3, number * 77);
             assert!(node.is_some_and(|node| (384..512).contains(&node)), "{node:?}");
-            let entry = Entry { slots: 0, beat: 1, epoch: 1, node, want: 0, elsewhere: 0 };
+            let entry = Entry { slots: 0, heartbeat: 1, epoch: 1, node, want: 0, elsewhere: 0 };
             shard.entries.insert(number.to_string(), entry);
         }
         assert_eq!(shard.free_node(3, 5), None);
-        let entry = Entry { slots: 2, beat: 1, epoch: 1, node: None, want: 0, elsewhere: 0 };
+        let entry = Entry { slots: 2, heartbeat: 1, epoch: 1, node: None, want: 0, elsewhere: 0 };
         let item = apply(&made(100, 3), &entry.join("host", 3, "a")).unwrap();
         assert_eq!(Shard::read(&item).unwrap().entries["a"], entry, "an entry without a number is one, too");
     }

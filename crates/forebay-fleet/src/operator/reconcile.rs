@@ -1,4 +1,4 @@
-//! Brings the counter of mode `counter` back in step with the leases that are held.
+//! Corrects the counter of mode `counter`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::expression::{Change, Condition};
 use crate::item::{Item, Value};
 use crate::table::{Delete, Table, TableError, Update};
 
-/// What was found, and what was made of it.
+/// The result of a reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconciled {
-    /// What the counter said.
+    /// The counter before.
     pub counted: i64,
-    /// Leases whose holders live: what it says now.
+    /// Live leases: the counter now.
     pub held: i64,
-    /// Items of the dead that were deleted.
+    /// Expired lease items that were deleted.
     pub expired: u64,
 }
 
-/// Why a counter was left as it is.
+/// Why the counter was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {
-    /// Peers that do not renew their items have been at work: their connections outlive their items, so that nobody can
-    /// count them.
+    /// Implementations that do not renew their lease items were active. Their connections outlive their items, so they
+    /// cannot be counted.
     #[error(
         "peers that do not renew their leases were active {ago:?} ago, and their connections cannot be counted; stop them, \
-         and try again when their last connection must have ended ({wait:?} after their last sign of life)"
+         and try again {wait:?} after their last activity, when their last connection has ended"
     )]
     PeersActive {
         /// How long ago.
@@ -38,37 +38,37 @@ pub enum ReconcileError {
         /// How long they count as active.
         wait: Duration,
     },
-    /// The counter was written each time it was about to be set. Try again in a quieter moment.
-    #[error("the counter changed under each of {tries} tries; try again in a quieter moment")]
+    /// Other writes changed the counter during every attempt. Try again when it is quieter.
+    #[error("the counter changed during each of {tries} attempts; try again when it is quieter")]
     Busy {
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
     },
     /// There is no counter.
     #[error("there is no counter for {0}")]
     NoCounter(String),
-    /// What the table said instead.
+    /// The error of the table.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
 const TRIES: u32 = 5;
-/// Leases that seem to have ended are watched for so long: whoever lives renews them within.
+/// How long expired leases are watched. A live instance renews its leases within this time.
 const WATCH: Duration = Duration::from_secs(100);
-/// No clock is so far off that what has ended for so long may be held.
+/// A lease that expired longer ago is not held: no clock is that wrong.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Sets the counter of `endpoint` to the number of leases whose holders renew them, and deletes the items of those who do
-/// not any more. Refuses while there are signs of peers who do not renew, up to `longest_session` old: the longest time a
-/// connection of theirs can live.
+/// Sets the counter of `endpoint` to the number of live leases, and deletes expired lease items. Refuses if
+/// implementations that do not renew their leases were active within `longest_session`, the longest life of their
+/// connections.
 ///
-/// Where leases seem to have ended, it takes 100 s: they are watched, since it may only be that clocks differ.
+/// If there are expired leases, it watches them for 100 s first, because the clocks may only differ.
 ///
 /// # Errors
-/// Why it was left as it is.
+/// Why the counter was not changed.
 ///
 /// # Cancel safety
-/// The counter is set in one write; it can be run again.
+/// The counter is set in one write. Run it again.
 pub async fn reconcile(
     table: &dyn Table,
     runtime: &dyn Runtime,
@@ -86,7 +86,7 @@ pub async fn reconcile(
         let (dead, held): (Vec<_>, Vec<_>) = leases.iter().partition(|(key, item)| ended.still(key, item));
         let counted = counter.number("active").unwrap_or(0);
         let held = i64::try_from(held.len()).unwrap_or(i64::MAX);
-        // An acquire or a release since we looked has written both.
+        // An acquire or a release in between changes both.
         let set = Update::of(items::key(endpoint))
             .when(items::unchanged(&counter, "active"))
             .when(items::unchanged(&counter, "updated_ms"))
@@ -104,7 +104,7 @@ pub async fn reconcile(
             let delete = Delete { key: key.clone(), when };
             match bounded(runtime, table.delete(&delete)).await {
                 Ok(_) => expired += 1,
-                // Gone, or renewed after all.
+                // Deleted or renewed in between.
                 Err(TableError::ConditionFailed(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -120,7 +120,7 @@ struct Seen {
     leases: Vec<(String, Item)>,
 }
 
-/// What there is, if it can be counted.
+/// Reads the counter and all leases. Fails if they cannot be counted.
 async fn look(
     table: &dyn Table,
     runtime: &dyn Runtime,
@@ -130,13 +130,13 @@ async fn look(
     let counter = get(table, runtime, &items::key(endpoint)).await?;
     let counter = counter.ok_or_else(|| ReconcileError::NoCounter(endpoint.to_owned()))?;
     let leases = counter_leases(table, runtime, endpoint).await?;
-    match sign_of_others(&counter, &leases, runtime.wall()) {
+    match peer_activity(&counter, &leases, runtime.wall()) {
         Some(ago) if ago < longest_session => Err(ReconcileError::PeersActive { ago, wait: longest_session }),
         _ => Ok(Seen { counter, leases }),
     }
 }
 
-/// Leases that have ended by our clock, each with its end. A clock alone proves nothing: ours may be ahead.
+/// Leases that have expired by our clock, with their expiry. Our clock may be ahead.
 struct Ended(BTreeMap<String, i64>);
 
 impl Ended {
@@ -145,13 +145,13 @@ impl Ended {
         Self(ends.filter(|(_, end)| *end <= seconds(wall)).collect())
     }
 
-    /// Whether one of them may be held all the same.
+    /// Whether one of them may still be held.
     fn may_be_held(&self, wall: Duration) -> bool {
         let long_ago = seconds(wall.saturating_sub(LONG));
         self.0.values().any(|end| *end > long_ago)
     }
 
-    /// Whether it is among them, and was not renewed since.
+    /// Whether this lease is among them and was not renewed since.
     fn still(&self, key: &str, item: &Item) -> bool {
         self.0.get(key) == Some(&end(item))
     }
@@ -161,8 +161,8 @@ fn end(lease: &Item) -> i64 {
     lease.number("ttl_epoch").unwrap_or(0)
 }
 
-/// How long ago a peer that does not renew was last at work: it wrote the counter last, or an item of its is there.
-fn sign_of_others(counter: &Item, leases: &[(String, Item)], wall: Duration) -> Option<Duration> {
+/// How long ago an implementation that does not renew was active, by its writes to the counter and its lease items.
+fn peer_activity(counter: &Item, leases: &[(String, Item)], wall: Duration) -> Option<Duration> {
     let created = leases
         .iter()
         .filter(|(_, item)| item.number("renewed_ms").is_none())

@@ -1,4 +1,4 @@
-//! What a reset must not forget.
+//! What a reset keeps.
 
 use std::time::Duration;
 
@@ -8,20 +8,18 @@ use super::{counter_leases, get};
 use crate::counter::items;
 use crate::table::{Table, TableError};
 
-/// What was not forgotten.
+/// What a reset has kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reset {
-    /// How many connections the counter of mode `counter` counts, if it is in use and was kept. [`reconcile`](super::reconcile())
-    /// mends it.
+    /// The value of the counter, if it is in use and was kept. [`reconcile`](super::reconcile()) corrects it.
     pub counter_kept: Option<i64>,
 }
 
-/// A connection that a counter counts ends within this.
+/// The longest life of a counted connection.
 const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 
-/// What a counter counts, if connections may live that it counts: there are leases, or it was written not longer ago than a
-/// connection lives.
+/// The value of the counter if it is in use: there are leases, or it was written within the life of a connection.
 pub(super) async fn counter_in_use(
     table: &dyn Table,
     runtime: &dyn Runtime,

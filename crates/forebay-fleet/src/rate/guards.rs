@@ -1,20 +1,20 @@
-//! What is counted while a caller waits, undone when it is dropped.
+//! Counts that are undone on drop.
 
 use forebay::{Instant, Permit};
 
 use super::{Inner, Rate};
 
-/// Asking is over, whatever ends it: the next caller may ask.
-pub(super) struct Asking<'a>(pub(super) &'a Inner);
+/// A request for permits. When it is dropped, the next caller may start another.
+pub(super) struct Reserving<'a>(pub(super) &'a Inner);
 
-impl Drop for Asking<'_> {
+impl Drop for Reserving<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().asking = false;
+        self.0.state.lock().reserving = false;
         self.0.changed.notify_waiters();
     }
 }
 
-/// A caller without a permit.
+/// A caller that has neither a permit nor a reservation, while it is counted.
 pub(super) struct Waiting<'a> {
     inner: &'a Inner,
     counted: std::cell::Cell<bool>,
@@ -26,11 +26,11 @@ impl<'a> Waiting<'a> {
         Self { inner, counted: std::cell::Cell::new(true) }
     }
 
-    pub(super) fn has_turn(&self, has: bool) {
+    pub(super) fn set_counted(&self, counted: bool) {
         let mut state = self.inner.state.lock();
-        match (self.counted.replace(!has), has) {
-            (true, true) => state.waiting = state.waiting.saturating_sub(1),
-            (false, false) => state.waiting += 1,
+        match (self.counted.replace(counted), counted) {
+            (true, false) => state.waiting = state.waiting.saturating_sub(1),
+            (false, true) => state.waiting += 1,
             _ => {}
         }
     }
@@ -38,17 +38,17 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.has_turn(true);
+        self.set_counted(false);
     }
 }
 
-/// A turn that was taken; dropped, it goes to the next.
-pub(super) struct Turn {
+/// A reserved permit. When it is dropped, the next caller gets it.
+pub(super) struct Reservation {
     pub(super) rate: Rate,
     pub(super) at: Option<Instant>,
 }
 
-impl Turn {
+impl Reservation {
     pub(super) fn permit(mut self) -> Permit {
         let (rate, at) = (self.rate.clone(), self.at.take());
         Permit::new(move || {
@@ -59,7 +59,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(at) = self.at.take() {
             self.rate.give_back(at);

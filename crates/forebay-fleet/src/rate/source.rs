@@ -1,94 +1,51 @@
-//! Where permits come from, and what the table's answers mean for them.
+//! The two ways to reserve permits in the table.
 
 use std::time::Duration;
 
-use crate::bucket::Bucket;
 use crate::item::Item;
 use crate::table::Update;
-use crate::window::Window;
 
-/// What came of asking for permits.
+/// The result of a request for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// So many, each good from then on, by the time of day.
-    Turns(Vec<Duration>),
-    /// Ask at once for so many.
-    Again(u32),
-    /// None for now: ask again after between half of this and all of it.
-    Later(Duration),
+pub(crate) enum ReserveOutcome {
+    /// Permits, each valid from then on, by the time of day.
+    Reserved(Vec<Duration>),
+    /// Try again at once, with this many.
+    Retry(u32),
+    /// Try again after half to all of this time.
+    RetryAfter(Duration),
 }
 
-/// Where permits come from.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    Bucket(Bucket),
-    Window(Window),
-}
+/// The mode of the shared rate: how permits are reserved in the table.
+pub(crate) trait Source: std::fmt::Debug + Send {
+    /// Keeps back permits that the shares may save above their part of the burst.
+    fn hold_back(&mut self, _permits: u64) {}
 
-impl Source {
-    /// Shares may save so many permits more than their part of the burst.
-    pub(super) fn hold_back(&mut self, permits: u64) {
-        if let Self::Bucket(bucket) = self {
-            bucket.hold_back(permits);
-        }
+    /// The key of the item to read before a reservation, if it is not known well enough.
+    fn unknown(&self, _wall: Duration) -> Option<&str> {
+        None
     }
 
-    /// The key to look at before asking, if there is one.
-    pub(super) fn unknown(&self, wall: Duration) -> Option<&str> {
-        match self {
-            Self::Bucket(bucket) => bucket.unknown(wall),
-            Self::Window(_) => None,
-        }
+    /// The item was read.
+    fn saw(&mut self, _item: Option<&Item>) {}
+
+    /// The time until the next free permit, as far as known.
+    fn queue(&self, _wall: Duration) -> Duration {
+        Duration::ZERO
     }
 
-    /// This is there.
-    pub(super) fn saw(&mut self, item: Option<&Item>) {
-        if let Self::Bucket(bucket) = self {
-            bucket.saw(item);
-        }
-    }
+    /// The write that reserves `count` permits.
+    fn reserve(&self, count: u32, wall: Duration) -> Update;
 
-    /// How long it is until the next free turn, as far as is known.
-    pub(super) fn line(&self, wall: Duration) -> Duration {
-        match self {
-            Self::Bucket(bucket) => bucket.line(wall),
-            Self::Window(_) => Duration::ZERO,
-        }
-    }
+    /// The write was made; `item` is the result.
+    fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome;
 
-    pub(super) fn ask(&self, count: u32, wall: Duration) -> Update {
-        match self {
-            Self::Bucket(bucket) => bucket.ask(count, wall),
-            Self::Window(window) => window.ask(count, wall),
-        }
-    }
+    /// The write was refused, because of `item`.
+    fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> ReserveOutcome;
 
-    pub(super) fn granted(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
-        match self {
-            Self::Bucket(bucket) => bucket.granted(count, wall, item),
-            Self::Window(window) => window.granted(count, wall),
-        }
-    }
+    /// The most permits per request.
+    fn max_batch(&self) -> u32;
 
-    pub(super) fn refused(&mut self, count: u32, wall: Duration, item: Option<&Item>) -> Verdict {
-        match self {
-            Self::Bucket(bucket) => bucket.refused(count, wall, item),
-            Self::Window(window) => window.refused(wall, item),
-        }
-    }
-
-    /// Permits to ask for at a time, at most.
-    pub(super) fn most(&self) -> u32 {
-        match self {
-            Self::Bucket(bucket) => bucket.most(),
-            Self::Window(window) => window.most(),
-        }
-    }
-
-    pub(super) fn per_second(&self) -> f64 {
-        match self {
-            Self::Bucket(bucket) => bucket.per_second(),
-            Self::Window(window) => window.per_second(),
-        }
-    }
+    /// Permits per second.
+    fn per_second(&self) -> f64;
 }

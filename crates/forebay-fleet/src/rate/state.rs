@@ -1,4 +1,4 @@
-//! What a process knows of the fleet's rate, and how much of it to ask for.
+//! The state of the rate limiter, and how many permits to reserve.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,65 +6,66 @@ use std::time::Duration;
 use forebay::{Instant, Pace, Rng};
 
 use super::Source;
-use crate::away::Away;
 use crate::bucket::PERMIT_LIFE;
 use crate::share::Share;
+use crate::store_outage::StoreOutage;
 
-/// Permits asked for at a time, at most.
-pub(super) const BATCH: u32 = 64;
-/// A line longer than this is a line: then one asks once for each time it has moved on.
-pub(super) const LINE: Duration = Duration::from_millis(250);
-/// So many a second are wanted while nobody knows how long the line is.
-const FEW: f64 = 10.0;
+/// The most permits per request.
+pub(super) const MAX_BATCH: u32 = 64;
+/// A shorter wait for permits does not count as a queue. In a queue, an instance reserves again only when its last
+/// permits are due.
+pub(super) const QUEUE: Duration = Duration::from_millis(250);
+/// The pace while the length of the queue is unknown.
+const UNKNOWN_PACE: f64 = 10.0;
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) source: Source,
+pub(crate) struct State {
+    pub(super) source: Box<dyn Source>,
     pub(super) share: Share,
-    /// A ledger tells how many are to be opened.
+    /// A ledger knows how many connections are to be opened.
     leased: bool,
-    /// Turns that are had and not taken, with a number to tell two of one time apart.
-    pub(super) turns: BTreeSet<(Instant, u64)>,
+    /// Reserved permits that no caller has, with a number that keeps equal times apart.
+    pub(super) reserved: BTreeSet<(Instant, u64)>,
     numbers: u64,
-    /// Callers who have neither permit nor turn.
+    /// Callers with neither a permit nor a reservation.
     pub(super) waiting: u32,
-    pub(super) asking: bool,
-    pub(super) ask_at: Instant,
-    /// How long it was until the last of those permits that came last; while we ask, what we take it to be.
+    pub(super) reserving: bool,
+    pub(super) reserve_at: Instant,
+    /// The wait for the last permit of the last reservation; while one is under way, the expected wait.
     pub(super) last_wait: Duration,
-    /// When we last asked, and for how many.
+    /// When permits were last requested, and how many.
     last_batch: Option<(Instant, u32)>,
-    pub(super) away: Away,
+    pub(super) outage: StoreOutage,
     pub(super) rng: Rng,
 }
 
 impl State {
-    pub(super) fn new(source: Source, share: Share, leased: bool, rng: Rng) -> Self {
+    pub(crate) fn new(source: Box<dyn Source>, share: Share, leased: bool, rng: Rng) -> Self {
         Self {
             source,
             share,
             leased,
-            turns: BTreeSet::new(),
+            reserved: BTreeSet::new(),
             numbers: 0,
             waiting: 0,
-            asking: false,
-            ask_at: Instant::ZERO,
+            reserving: false,
+            reserve_at: Instant::ZERO,
             last_wait: Duration::ZERO,
             last_batch: None,
-            away: Away::default(),
+            outage: StoreOutage::default(),
             rng,
         }
     }
 
-    pub(super) fn number(&mut self) -> u64 {
+    pub(super) fn add_reserved(&mut self, at: Instant) {
         self.numbers += 1;
-        self.numbers
+        self.reserved.insert((at, self.numbers));
     }
 
-    /// The first turn that has not lapsed, if it comes by `deadline`.
-    pub(super) fn next_turn(&mut self, now: Instant, deadline: Instant) -> Option<Instant> {
-        while let Some((at, _)) = self.turns.first().copied().filter(|(at, _)| *at <= deadline) {
-            self.turns.pop_first();
+    /// Takes the first reserved permit that has not lapsed, if it is due by `deadline`.
+    pub(super) fn take_reserved(&mut self, now: Instant, deadline: Instant) -> Option<Instant> {
+        while let Some((at, _)) = self.reserved.first().copied().filter(|(at, _)| *at <= deadline) {
+            self.reserved.pop_first();
             if now <= at + PERMIT_LIFE {
                 return Some(at);
             }
@@ -72,30 +73,30 @@ impl State {
         None
     }
 
-    /// How long the line was when we last asked; none if that was too long ago to know.
-    fn line(&self, now: Instant) -> Option<Duration> {
+    /// How long the queue was at the last request; none if that was too long ago.
+    fn queue(&self, now: Instant) -> Option<Duration> {
         let (asked, _) = self.last_batch?;
         (now.since(asked) <= self.last_wait + PERMIT_LIFE).then_some(self.last_wait)
     }
 
-    /// Turns to take at a time in a line of this length: less, the longer it is. Where each of `n` instances stands in it again and
-    /// again, it comes to not quite the root of `n` seconds, at any rate: 13 for 200, who ask 17 times a second then. And so long it is
-    /// when all have come for the first time, so that it neither swells nor breaks off.
-    fn bite(&self, line: Duration) -> f64 {
-        (0.75 * self.source.per_second() / line.as_secs_f64()).max(1.0)
+    /// Permits to reserve at a time in a queue of this length: fewer in a longer queue. With n instances re-queuing,
+    /// the queue settles just below sqrt(n) seconds at any rate: 13 s for 200 instances, with 17 requests a second. It
+    /// has the same length after all have queued for the first time, so it neither grows nor breaks off.
+    fn fair_batch(&self, queue: Duration) -> f64 {
+        (0.75 * self.source.per_second() / queue.as_secs_f64()).max(1.0)
     }
 
-    /// Whether a share of `slots` serves all who wait and will come (`spare`) sooner than the line does, as far as is known: turns
-    /// would be lost on them. By now the line is between nothing and what it was.
-    pub(super) fn share_will_do(&self, now: Instant, spare: Option<u32>, slots: u64, limit: u64) -> bool {
-        let (Some(line), Some(spare)) = (self.line(now), spare) else { return false };
+    /// Whether a share of `slots` serves all callers, including the `spare` expected ones, sooner than the queue does.
+    /// Then reserved permits would lapse. The queue may have become shorter, so half of it counts.
+    pub(super) fn share_suffices(&self, now: Instant, spare: Option<u32>, slots: u64, limit: u64) -> bool {
+        let (Some(queue), Some(spare)) = (self.queue(now), spare) else { return false };
         let need = u64::from(self.waiting.saturating_add(spare));
-        line > LINE && self.share.ready_by(now, now + line / 2, slots, limit) >= need
+        queue > QUEUE && self.share.ready_by(now, now + queue / 2, slots, limit) >= need
     }
 
-    /// How many turns to ask for: for all who wait, and for those who will come, as far as there are slots for them (`spare`). So a
-    /// burst is taken in few bites, and what is not used lapses. In a line, no more than a fair bite, and none for those whom a share of
-    /// `slots` serves meanwhile.
+    /// How many permits to reserve: for all waiting callers, and for those expected because there are `spare` slots for
+    /// them. So a burst takes few requests, and unused permits lapse. In a queue, at most a fair batch, and none for
+    /// callers that a share of `slots` serves in the meantime.
     pub(super) fn batch(
         &mut self,
         now: Instant,
@@ -104,45 +105,45 @@ impl State {
         slots: u64,
         limit: u64,
     ) -> u32 {
-        let (stood, waiting) = (self.line(now), self.waiting);
-        let line = self.source.line(wall).max(stood.unwrap_or_default());
-        // Without a ledger, as many as last time may come if that was just now.
-        let last = self.last_batch.filter(|_| stood.is_some()).map_or(0, |(_, last)| last);
+        let (last_queue, waiting) = (self.queue(now), self.waiting);
+        let queue = self.source.queue(wall).max(last_queue.unwrap_or_default());
+        // Without a ledger, expect as many as at the last request, if that was recent.
+        let last = self.last_batch.filter(|_| last_queue.is_some()).map_or(0, |(_, last)| last);
         let coming = spare.unwrap_or(last);
-        let coming = if line > LINE {
+        let coming = if queue > QUEUE {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-            let bite = self.bite(line).ceil() as u32;
-            let own = self.share.ready_by(now, now + line, slots, limit);
+            let batch = self.fair_batch(queue).ceil() as u32;
+            let own = self.share.ready_by(now, now + queue, slots, limit);
             let coming = coming.saturating_sub(u32::try_from(own).unwrap_or(u32::MAX));
-            coming.min(bite.saturating_sub(waiting))
-        } else if waiting > 1 || stood.is_some() {
+            coming.min(batch.saturating_sub(waiting))
+        } else if waiting > 1 || last_queue.is_some() {
             coming
         } else {
-            // One alone replaces one alone.
+            // A single caller replaces a single connection.
             0
         };
-        let count = waiting.saturating_add(coming).clamp(1, BATCH.min(self.source.most()));
-        (self.last_batch, self.last_wait) = (Some((now, count)), line);
+        let count = waiting.saturating_add(coming).clamp(1, MAX_BATCH.min(self.source.max_batch()));
+        (self.last_batch, self.last_wait) = (Some((now, count)), queue);
         if spare.is_some() {
-            // This was for all we know of; those who come one by one ask together.
-            self.ask_at = self.ask_at.max(now + LINE);
+            // This request covers all known need. Later single callers share the next one.
+            self.reserve_at = self.reserve_at.max(now + QUEUE);
         }
         count
     }
 
-    /// How fast permits come, to whoever holds `slots` of `limit`.
+    /// How fast permits come, for an instance with `slots` of `limit`.
     pub(super) fn pace(&mut self, now: Instant, slots: u64, limit: u64) -> Pace {
         let full = self.source.per_second();
-        let per_second = match self.line(now) {
-            // Who knows how many are to come asks for all of them at once if there is no line: a few callers find out.
-            None if self.leased => FEW.min(full),
+        let per_second = match self.queue(now) {
+            // With a ledger, one request without a queue covers all: a few callers are enough to find out.
+            None if self.leased => UNKNOWN_PACE.min(full),
             None => full,
-            // In a line one gets a bite at a time, and waits for it: more callers would only stand there.
-            Some(line) if line > LINE => full.min(self.bite(line) / line.as_secs_f64()),
+            // In a queue, more callers than a batch would only wait.
+            Some(queue) if queue > QUEUE => full.min(self.fair_batch(queue) / queue.as_secs_f64()),
             Some(_) => full,
         };
-        // With a caller each for the turns that are near, none lapses.
-        let near = self.turns.iter().take_while(|(at, _)| *at <= now + PERMIT_LIFE).count() as u64;
+        // One caller for each permit that is due soon, so that none lapses.
+        let near = self.reserved.iter().take_while(|(at, _)| *at <= now + PERMIT_LIFE).count() as u64;
         let ready = self.share.ready(now, slots, limit) + near;
         Pace { per_second, at_once: u32::try_from(ready).unwrap_or(u32::MAX) }
     }
@@ -157,15 +158,15 @@ mod tests {
 
     const WALL: Duration = Duration::from_secs(1_800_000_000);
 
-    /// Knows of a line of so many seconds, or of none for a negative number.
-    fn state(line: i64) -> State {
+    /// A state with a queue of this many seconds; a negative number is none.
+    fn state(queue: i64) -> State {
         let mut bucket = Bucket::new("host", 100, 1000, true, Duration::from_secs(30));
-        let due = i64::try_from(WALL.as_nanos()).unwrap() + line * 1_000_000_000;
+        let due = i64::try_from(WALL.as_nanos()).unwrap() + queue * 1_000_000_000;
         bucket.saw(Some(&Item::new().with("due_ns", due)));
-        State::new(Source::Bucket(bucket), Share::new(100, 1000), true, Seed::new(1).rng())
+        State::new(Box::new(bucket), Share::new(100, 1000), true, Seed::new(1).rng())
     }
 
-    /// How many turns are asked for by one who has no share.
+    /// How many permits an instance without a share reserves.
     fn batch(state: &mut State, millis: u64, spare: Option<u32>) -> u32 {
         state.batch(at(millis), WALL, spare, 0, 10_000)
     }
@@ -175,33 +176,33 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_taken_at_once_and_one_alone_takes_one() {
+    fn a_burst_is_reserved_at_once_and_a_single_caller_reserves_one() {
         let mut fresh = state(-5);
         fresh.waiting = 4;
         assert_eq!(batch(&mut fresh, 0, Some(46)), 50);
-        assert_eq!(batch(&mut state(-5), 0, Some(3)), 1, "for whoever has given up");
+        assert_eq!(batch(&mut state(-5), 0, Some(3)), 1, "the caller has given up");
         let mut steady = state(-5);
         steady.waiting = 1;
         assert_eq!(batch(&mut steady, 0, Some(3)), 1);
         assert_eq!(batch(&mut steady, 900, Some(3)), 4, "the second within a second");
         assert_eq!(batch(&mut steady, 9000, Some(3)), 1);
-        assert_eq!(batch(&mut steady, 9100, None), 2, "nobody knows how many come: as many as before");
+        assert_eq!(batch(&mut steady, 9100, None), 2, "unknown demand: as many as before");
         steady.waiting = 1000;
-        assert_eq!(batch(&mut steady, 9200, Some(3)), BATCH);
+        assert_eq!(batch(&mut steady, 9200, Some(3)), MAX_BATCH);
     }
 
     #[test]
-    fn in_a_line_one_takes_a_bite() {
-        for (line, bite) in [(1, 60), (4, 15), (10, 6), (20, 3)] {
-            let mut state = state(line);
+    fn in_a_queue_the_batch_is_fair() {
+        for (queue, fair) in [(1, 60), (4, 15), (10, 6), (20, 3)] {
+            let mut state = state(queue);
             state.waiting = 2;
-            assert_eq!(batch(&mut state, 0, Some(70)), bite, "{line} s");
-            assert_eq!(batch(&mut state, 0, Some(0)), 2, "{line} s, and no slots for more");
+            assert_eq!(batch(&mut state, 0, Some(70)), fair, "{queue} s");
+            assert_eq!(batch(&mut state, 0, Some(0)), 2, "{queue} s, and no slots for more");
             state.waiting = 50;
             assert_eq!(
                 batch(&mut state, 0, Some(50)),
-                bite.max(50),
-                "{line} s: nobody who waits is forgotten"
+                fair.max(50),
+                "{queue} s: every waiting caller counts"
             );
         }
         let mut state = state(-5);
@@ -213,24 +214,24 @@ mod tests {
     }
 
     #[test]
-    fn as_many_callers_as_there_are_turns_for() {
+    fn the_pace_follows_the_permits() {
         let mut state = state(-5);
         let few = Pace { per_second: 10.0, at_once: 0 };
-        assert_eq!(state.pace(at(0), 50, 10_000), few, "a few find out");
+        assert_eq!(state.pace(at(0), 50, 10_000), few, "a few callers find out");
         batch(&mut state, 0, Some(50));
         assert_eq!(state.pace(at(0), 50, 10_000), Pace { per_second: 80.0, at_once: 0 });
         state.last_wait = Duration::from_secs(10);
         assert_eq!(state.pace(at(0), 50, 10_000), Pace { per_second: 0.6, at_once: 0 });
-        state.turns = [(at(2000), 1), (at(2500), 2), (at(9000), 3)].into();
+        state.reserved = [(at(2000), 1), (at(2500), 2), (at(9000), 3)].into();
         assert_eq!(state.pace(at(1500), 0, 10_000).at_once, 2, "the third is not near");
         assert_eq!(state.pace(at(11_001), 50, 10_000).per_second, few.per_second, "that was long ago");
         state.leased = false;
         let full = state.pace(at(11_001), 0, 10_000).per_second;
-        assert_eq!(full, 80.0, "without a ledger, every caller asks for itself");
+        assert_eq!(full, 80.0, "without a ledger, the full pace");
     }
 
     #[test]
-    fn a_line_that_was_seen_is_reckoned_with_before_the_answer() {
+    fn a_known_queue_counts_before_the_answer() {
         let mut state = state(10);
         state.waiting = 2;
         assert_eq!(batch(&mut state, 0, Some(50)), 6);
@@ -239,21 +240,21 @@ mod tests {
 
     /// A share of 500 in 10,000 slots has a permit a second.
     #[test]
-    fn no_turns_are_taken_for_those_whom_the_share_serves() {
+    fn no_permits_are_reserved_for_callers_that_the_share_serves() {
         let mut state = state(4);
         state.waiting = 1;
-        assert!(!state.share_will_do(at(0), Some(0), 500, 10_000), "nobody knows how long the line is");
+        assert!(!state.share_suffices(at(0), Some(0), 500, 10_000), "the queue is unknown");
         assert_eq!(state.batch(at(0), WALL, Some(9), 500, 10_000), 6, "four of ten will be served meanwhile");
         assert_eq!(
             state.batch(at(0), WALL, Some(2), 500, 10_000),
             1,
-            "whoever waits has a turn all the same"
+            "a waiting caller always gets a reservation"
         );
-        assert!(state.share_will_do(at(0), Some(1), 500, 10_000), "two within two seconds");
-        assert!(!state.share_will_do(at(0), Some(2), 500, 10_000), "not three");
-        assert!(!state.share_will_do(at(0), None, 500, 10_000), "nobody knows how many come");
-        assert!(!state.share_will_do(at(5_001), Some(1), 500, 10_000), "that was long ago");
-        state.last_wait = LINE;
-        assert!(!state.share_will_do(at(0), Some(0), 500_000, 10_000), "there is no line");
+        assert!(state.share_suffices(at(0), Some(1), 500, 10_000), "two within two seconds");
+        assert!(!state.share_suffices(at(0), Some(2), 500, 10_000), "not three");
+        assert!(!state.share_suffices(at(0), None, 500, 10_000), "the demand is unknown");
+        assert!(!state.share_suffices(at(5_001), Some(1), 500, 10_000), "that was long ago");
+        state.last_wait = QUEUE;
+        assert!(!state.share_suffices(at(0), Some(0), 500_000, 10_000), "there is no queue");
     }
 }

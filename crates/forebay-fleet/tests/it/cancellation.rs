@@ -1,4 +1,4 @@
-//! Every public future, dropped at each of its awaits: nothing is lost, nothing stays behind.
+//! Drops every public future at each of its awaits. Nothing is lost, and nothing stays behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Scene {
         self.time.run(start).unwrap()
     }
 
-    /// Polls a future for so many milliseconds and drops it; whether it was done by then.
+    /// Polls a future for `millis` and drops it. Returns whether it was done.
     fn drop_after<T>(&self, millis: u64, future: impl Future<Output = T>) -> Option<T> {
         let mut future = Box::pin(future);
         for _ in 0..=millis {
@@ -143,7 +143,7 @@ fn joining_and_leaving_can_be_given_up() {
 }
 
 #[test]
-fn what_operators_do_can_be_given_up_and_run_again() {
+fn operator_functions_can_be_dropped_and_run_again() {
     for millis in (0..260).step_by(7) {
         let scene = scene(LeaseMode::Ledger, 40);
         let fleet = scene.fleet();

@@ -1,4 +1,4 @@
-//! What is promised of tables, leases and limits.
+//! Conformance tests of tables, leases and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn a_slow_table_conforms() {
 #[test]
 fn leases_of_both_modes_conform() {
     for mode in [LeaseMode::Ledger, LeaseMode::Counter] {
-        // Thirty slots are in all eight shards: entries in several are part of it.
+        // Thirty slots are spread over all eight shards, so instances have several entries.
         let (time, mut settings) = (VirtualTime::new(), settings());
         settings.leases = Some(leases(mode, 30));
         let table = MemoryTable::new();

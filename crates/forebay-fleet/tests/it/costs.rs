@@ -1,4 +1,4 @@
-//! What the budget costs, counted at the table, and how well it is used.
+//! The cost of the budget, measured at the table, and how well it is used.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_cold_start_of_200_uses_the_bucket_and_no_more() {
     let (world, _actors) = two_hundred(5);
     let start = world.time.now();
     let mut writes = vec![0];
-    // The last hundredth has slots to find first: the limit is just what all want together.
+    // The last hundredth searches for slots first: the limit is exactly the total demand.
     while world.live() < 9_900 && world.time.now().since(start) < seconds(300) {
         world.time.advance(seconds(1));
         writes.push(world.bucket_bill().writes);
@@ -46,7 +46,7 @@ fn a_cold_start_of_200_uses_the_bucket_and_no_more() {
     let filled = cluster.opens.len() as u64;
     let budget = 1000 + took.as_secs() * 100;
     let used = filled * 100 / budget;
-    // Failed ones included, over any five seconds: that is how long the reservoirs' stagger spreads the start.
+    // Including failed writes, over any five seconds: the startup jitter of the reservoirs.
     let most_writes = writes.windows(6).map(|window| (window[5] - window[0]).div_ceil(5)).max().unwrap_or(0);
     let peak = writes.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
     println!(

@@ -1,4 +1,4 @@
-//! Leases by the specification's counter, also beside peers of another make.
+//! Mode counter, also with other implementations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn items(table: &MemoryTable) -> usize {
     table.items().keys().filter(|key| key.starts_with(&prefix)).count()
 }
 
-/// What another program does, as the specification shows it.
+/// Another implementation, as specified.
 async fn foreign_acquire(table: &MemoryTable, time: &VirtualTime, id: &str, limit: i64) -> bool {
     let now = i64::try_from(time.wall().as_millis()).unwrap();
     let room = vec![Condition::Missing("active".into()), Condition::Below("active".into(), limit)];
@@ -56,7 +56,7 @@ async fn foreign_release(table: &MemoryTable, time: &VirtualTime, id: &str) {
 }
 
 #[test]
-fn the_items_are_those_of_the_specification() {
+fn the_items_are_as_specified() {
     let (world, wall) = (world(30), 1_767_225_600);
     let _actor = world.start(0, 1, seconds(100_000_000), ProcessClock::default());
     world.time.advance(Duration::from_millis(500));
@@ -74,7 +74,7 @@ fn the_items_are_those_of_the_specification() {
 }
 
 #[test]
-fn a_mixed_fleet_counts_right_and_is_exact_after_reconcile() {
+fn a_mixed_fleet_counts_correctly_and_is_exact_after_reconcile() {
     let world = world(30);
     let actors: Vec<Actor> =
         (0..2).map(|number| world.start(number, 10, seconds(60), ProcessClock::default())).collect();
@@ -106,7 +106,7 @@ fn a_mixed_fleet_counts_right_and_is_exact_after_reconcile() {
     assert!(active(&world.table) > held && before > held, "drift is there to be mended");
     world.time.advance(hour);
     let survey = || world.time.run(operator::survey(&world.table, &world.time, ENDPOINT)).unwrap();
-    // What a time-to-live takes away, and the counter does not notice.
+    // A time-to-live removes it, and the counter stays.
     let wall = i64::try_from(world.time.wall().as_secs()).unwrap();
     for (key, item) in world.table.items() {
         if item.number("ttl_epoch").is_some_and(|end| end + 60 < wall) {
@@ -163,7 +163,7 @@ fn lost_answers_and_conflicts_are_counted_once() {
 }
 
 #[test]
-fn what_was_taken_while_the_table_was_away_is_counted_when_it_is_back() {
+fn leases_granted_in_an_outage_are_counted_after_it() {
     let world = world(30);
     let actor = world.start(0, 5, seconds(100_000_000), ProcessClock::default());
     world.time.advance(seconds(10));
@@ -177,7 +177,7 @@ fn what_was_taken_while_the_table_was_away_is_counted_when_it_is_back() {
     world.time.shut_down();
 }
 
-/// One instance, and what stands between it and the table.
+/// One instance, and the network to the table.
 struct Instance {
     fleet: Fleet,
     faults: Arc<FaultyTable>,
@@ -203,7 +203,7 @@ impl Instance {
         }
     }
 
-    /// Releases in the background, until it is done, as reservoirs do.
+    /// Releases in the background with retries, as reservoirs do.
     fn release(&mut self, time: &VirtualTime) {
         let Some(lease) = self.held.pop() else { return };
         let (leases, clock) = (self.fleet.leases().unwrap(), time.clone());
@@ -216,14 +216,14 @@ impl Instance {
 }
 
 #[test]
-fn what_was_counted_by_a_write_without_an_answer_is_uncounted_when_it_is_released() {
+fn a_lease_counted_by_an_unanswered_write_is_subtracted_on_release() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let mut instance = Instance::start(&time, &table, Seed::new(1));
-    instance.faults.set(Faults { away: true, ..Faults::default() });
+    instance.faults.set(Faults { outage: true, ..Faults::default() });
     time.advance(seconds(60));
     (0..5).for_each(|_| instance.acquire(&time, seconds(5)));
     assert_eq!((instance.held.len(), active(&table)), (5, 0), "local");
-    // It is back, and does as it is told, but nobody hears of it.
+    // The table makes the calls, but all answers are lost.
     instance.faults.set(Faults { lost_answers: 1000, ..Faults::default() });
     time.advance(seconds(60));
     assert!(active(&table) > 0);
@@ -237,8 +237,8 @@ fn what_was_counted_by_a_write_without_an_answer_is_uncounted_when_it_is_release
     time.shut_down();
 }
 
-/// Two instances that open, close and give up, while the table is away, loses and delays: how many they hold at the end, and how many
-/// are counted.
+/// Two instances that open, close and give up, with outages, lost calls and delays. Returns the leases they hold at the
+/// end, and the counter.
 fn history(seed: u64) -> (usize, i64, usize) {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let mut rng = Seed::new(seed).fork("history").rng();
@@ -255,7 +255,7 @@ fn history(seed: u64) -> (usize, i64, usize) {
     for _ in 0..120 {
         let instance = &mut instances[usize::try_from(rng.below(2)).unwrap()];
         match rng.below(10) {
-            0 => instance.faults.set(Faults { away: true, ..Faults::default() }),
+            0 => instance.faults.set(Faults { outage: true, ..Faults::default() }),
             1 | 2 => instance.faults.set(trouble),
             3 => instance.faults.set(Faults::default()),
             4..=6 => instance.acquire(&time, Duration::from_millis(rng.below(20_000))),
@@ -272,7 +272,7 @@ fn history(seed: u64) -> (usize, i64, usize) {
 }
 
 #[test]
-fn random_histories_end_with_a_true_count() {
+fn random_histories_end_with_a_correct_count() {
     for seed in 1..=100 {
         let (held, counted, items) = history(seed);
         assert_eq!((i64::try_from(held).unwrap(), held), (counted, items), "seed {seed}");

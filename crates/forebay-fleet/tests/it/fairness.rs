@@ -1,4 +1,4 @@
-//! Who gets how much where there is not enough for all.
+//! The distribution of slots when there are too few.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn start(time: &VirtualTime, table: &MemoryTable, settings: &FleetSettings, seed
     time.run(Fleet::start(settings.clone(), Tables::one(table), runtime, seed)).unwrap()
 }
 
-/// Connections of a process, each of which lives for `life` and is then opened anew; who is refused asks again after ten seconds.
+/// Connections of a process. Each lives for `life` and is then opened again; after a refusal, ten seconds later.
 fn use_leases(time: &VirtualTime, fleet: &Fleet, lives: impl Iterator<Item = Duration>) {
     for life in lives {
         let (leases, time) = (fleet.leases().unwrap(), time.clone());
@@ -35,13 +35,13 @@ fn use_leases(time: &VirtualTime, fleet: &Fleet, lives: impl Iterator<Item = Dur
 }
 
 #[test]
-fn whoever_has_none_gets_its_share_as_connections_come_to_their_end() {
+fn an_instance_without_slots_gets_its_share_as_connections_end() {
     for seed in [0, 2000] {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
         let mut settings = settings();
         settings.leases = Some(leases(LeaseMode::Ledger, 1_000));
         settings.max_open = 100;
-        // Ten of them take all there is.
+        // Ten instances take all slots.
         let fleets: Vec<Fleet> =
             (0..30).map(|number| start(&time, &table, &settings, seed + number)).collect();
         for fleet in &fleets {
@@ -64,7 +64,7 @@ fn whoever_has_none_gets_its_share_as_connections_come_to_their_end() {
 }
 
 #[test]
-fn what_is_free_again_is_had_before_the_next_beat() {
+fn freed_slots_are_used_before_the_next_heartbeat() {
     for seed in 0..5 {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
         let mut settings = settings();
@@ -77,7 +77,7 @@ fn what_is_free_again_is_had_before_the_next_beat() {
         let held = first.leases().unwrap();
         let held: Vec<_> = (0..7).map(|_| time.run(held.acquire()).unwrap()).collect();
         use_leases(&time, &second, (0..7).map(|_| seconds(100_000)));
-        // Long enough for the second to know that more than five would not be fair.
+        // Long enough for the second to compute a share of five.
         time.advance(seconds(70) + seconds(seed));
         assert_eq!((first.status().leases, second.status().leases), (7, 3));
         for lease in held {

@@ -17,14 +17,14 @@ fn seeds() -> u64 {
     std::env::var("FLEET_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
 }
 
-/// A history in the making.
+/// A random history.
 struct History {
     world: World,
     actors: Vec<Actor>,
     started: usize,
     rng: Rng,
     policy: StoreOutagePolicy,
-    /// When each that is cut off or stopped is well again.
+    /// When each instance that is cut off or stopped recovers.
     ailing: Vec<(usize, forebay::Instant)>,
 }
 
@@ -80,7 +80,7 @@ impl History {
             }
             4 if well.len() > 2 => {
                 let actor = &self.actors[any(&mut self.rng)];
-                // In `strict`, a pause longer than a lease is the one thing that may exceed the cap.
+                // With `strict`, only a pause longer than a lease may exceed the limit.
                 let longest = if self.policy == StoreOutagePolicy::Strict { 60 } else { 300 };
                 if self.policy != StoreOutagePolicy::Strict {
                     self.world.cluster.lock().cut_off.insert(actor.number(), true);
@@ -93,7 +93,7 @@ impl History {
                 let fleet = self.actors[index].fleet();
                 self.actors[index].want(0);
                 self.world.time.advance(seconds(10));
-                // Not everything may be given back in time; then it falls back when it is gone.
+                // What is not given back in time is freed when the instance is gone.
                 self.world.time.run(fleet.leave(seconds(10)));
                 self.actors.remove(index).crash();
             }
@@ -111,7 +111,7 @@ impl History {
         }
     }
 
-    /// Those whose time has come are well again; those who have joined anew are not excused any more.
+    /// Lets instances recover whose time has come. Those that have joined again are no longer excused.
     fn mend(&mut self) {
         if self.ailing.is_empty() && self.world.cluster.lock().cut_off.is_empty() {
             return;
@@ -125,7 +125,7 @@ impl History {
                 self.ailing.retain(|(ill, _)| *ill != number);
             }
             let ill = self.ailing.iter().any(|(ill, _)| *ill == number);
-            // What the table says: an instance that was taken for dead may not know it yet.
+            // By the table: an instance that was taken for dead may not know it yet.
             let covered = actor.status().is_some_and(|status| {
                 let slots = entries.get(&status.instance).copied().unwrap_or(0);
                 slots >= i64::try_from(status.leases).unwrap()
@@ -146,7 +146,7 @@ impl History {
         self.calm();
     }
 
-    /// Everyone is well for a while: then every slot is someone's who lives, and every connection is covered.
+    /// Lets all recover for a while. Then every slot belongs to a live instance, and every connection has a slot.
     fn calm(mut self) {
         for (_, until) in &mut self.ailing {
             *until = self.world.time.now();
@@ -156,10 +156,10 @@ impl History {
             let faults = actor.table.faults();
             actor.table.set(Faults { latency: faults.latency, ..Faults::default() });
         }
-        // A lease and some beats for the dead; and longer than a connection lives, for those who hold more than they have
-        // slots for, since others took them while they were cut off.
+        // A lease and some heartbeats for the dead, and longer than a connection lives: an instance that was cut off
+        // may hold more connections than it has slots.
         self.world.time.advance(seconds(400));
-        // A write may be on its way at any moment: five looks, one of which must find all at rest.
+        // A write may be in flight at any moment, so one of five checks must succeed.
         let mut differing = None;
         for _ in 0..5 {
             differing = self.difference();
@@ -173,14 +173,14 @@ impl History {
         self.world.time.shut_down();
     }
 
-    /// What the table says and what the instances say, if it is not the same.
+    /// The difference between the table and the instances, if any.
     fn difference(&self) -> Option<String> {
         let entries = self.world.entries();
         let mut expected = std::collections::BTreeMap::new();
         for actor in &self.actors {
             let status = actor.status().unwrap();
             assert!(status.leases <= status.slots, "{status:?}");
-            assert_eq!(status.leases_away, None, "{status:?}");
+            assert_eq!(status.lease_outage, None, "{status:?}");
             expected.insert(status.instance, i64::try_from(status.slots).unwrap());
         }
         (entries != expected).then(|| format!("the table: {entries:?}; the instances: {expected:?}"))
@@ -193,7 +193,7 @@ impl History {
             assert!(cluster.most <= LIMIT, "{} connections, at most {LIMIT}", cluster.most);
         }
         assert_eq!(cluster.over, 0, "over the cap by more than those cut off hold");
-        // While a table is away, `local` opens at the local rate, and the server is the last fence.
+        // In an outage, `local` opens at the local rate, and only the server limits the fleet.
         if self.policy != StoreOutagePolicy::Local {
             assert!(cluster.least_tokens >= 0, "the server would have refused: {}", cluster.least_tokens);
         }

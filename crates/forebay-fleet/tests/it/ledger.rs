@@ -1,4 +1,4 @@
-//! Leases by a ledger: crashes, limits, outages, leaving.
+//! Mode ledger: crashes, limits, outages, leaving.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,8 +26,8 @@ fn start(world: &World, number: usize, target: u64) -> Actor {
 }
 
 #[test]
-fn the_slots_of_the_dead_come_back_once_within_a_lease_and_two_beats() {
-    // One survivor: whoever died was alone in its shard, more often than not.
+fn slots_of_dead_instances_are_freed_once_within_a_lease_and_two_heartbeats() {
+    // With one survivor, most of the dead were alone in their shard.
     for (count, survivors) in [(2, 1), (4, 1), (9, 2), (40, 20)] {
         let world = world(1000, 10, StoreOutagePolicy::Local);
         let actors: Vec<Actor> = (0..count).map(|number| start(&world, number, 10)).collect();
@@ -45,7 +45,7 @@ fn the_slots_of_the_dead_come_back_once_within_a_lease_and_two_beats() {
         world.time.advance(seconds(31 + 2 * 30));
         let left: BTreeSet<String> = world.entries().into_keys().collect();
         assert_eq!(left, alive, "{survivors} of {count} survive");
-        // The witness has seen every write add up; so each came back exactly once.
+        // The witness has checked the sum of every write, so each slot was freed exactly once.
         world.time.shut_down();
     }
 }
@@ -64,10 +64,10 @@ fn node_numbers_are_unique() {
 }
 
 #[test]
-fn slots_that_nobody_needs_go_to_those_who_do() {
+fn unused_slots_go_to_instances_that_need_them() {
     let world = world(80, 80, StoreOutagePolicy::Local);
     let (greedy, modest) = (start(&world, 0, 80), start(&world, 1, 5));
-    // A lease for the second to see that it needs less than it was made for.
+    // After one lease, the second gives unused slots back.
     world.time.advance(seconds(240));
     assert_eq!(world.live(), 80, "all slots are used, spread over all shards");
     greedy.want(10);
@@ -79,7 +79,7 @@ fn slots_that_nobody_needs_go_to_those_who_do() {
 }
 
 #[test]
-fn a_full_fleet_says_so_at_once() {
+fn a_full_fleet_refuses_at_once() {
     let world = world(8, 8, StoreOutagePolicy::Local);
     let first = start(&world, 0, 8);
     world.time.advance(seconds(30));
@@ -95,7 +95,7 @@ fn a_full_fleet_says_so_at_once() {
 }
 
 #[test]
-fn ten_minutes_without_a_table_fail_nothing_that_is_open() {
+fn open_connections_survive_ten_minutes_without_a_table() {
     for policy in [StoreOutagePolicy::Local, StoreOutagePolicy::Closed, StoreOutagePolicy::Strict] {
         let world = world(400, 40, policy);
         let actors: Vec<Actor> = (0..10).map(|number| start(&world, number, 40)).collect();
@@ -108,7 +108,7 @@ fn ten_minutes_without_a_table_fail_nothing_that_is_open() {
         let expected = if policy == StoreOutagePolicy::Strict { 0 } else { 400 };
         assert_eq!(world.live(), expected, "{policy:?}");
         let status = actors[0].status().unwrap();
-        assert!(status.leases_away.is_some_and(|away| away > seconds(500)), "{status:?}");
+        assert!(status.lease_outage.is_some_and(|away| away > seconds(500)), "{status:?}");
         actors.iter().for_each(|actor| actor.cut_off(false));
         let before = world.table.bill().writes;
         world.time.advance(seconds(10));
@@ -123,7 +123,7 @@ fn ten_minutes_without_a_table_fail_nothing_that_is_open() {
 }
 
 #[test]
-fn before_it_has_joined_local_counts_for_itself_and_the_others_wait() {
+fn before_joining_only_local_opens_connections() {
     for (policy, expected) in
         [(StoreOutagePolicy::Local, 40), (StoreOutagePolicy::Closed, 0), (StoreOutagePolicy::Strict, 0)]
     {
@@ -141,7 +141,7 @@ fn before_it_has_joined_local_counts_for_itself_and_the_others_wait() {
 }
 
 #[test]
-fn whoever_leaves_gives_everything_back() {
+fn an_instance_that_leaves_gives_everything_back() {
     let world = world(400, 40, StoreOutagePolicy::Local);
     let (actor, other) = (start(&world, 0, 30), start(&world, 1, 30));
     world.time.advance(seconds(60));
@@ -206,7 +206,7 @@ fn a_live_counter_stops_a_ledger_and_the_other_way_round() {
 }
 
 #[test]
-fn operators_see_who_holds_what_and_can_mend_it() {
+fn operators_can_inspect_and_repair_the_ledger() {
     let world = world(400, 40, StoreOutagePolicy::Local);
     let actors: Vec<Actor> = (0..3).map(|number| start(&world, number, 20)).collect();
     world.time.advance(seconds(200));
@@ -217,7 +217,7 @@ fn operators_see_who_holds_what_and_can_mend_it() {
         seen.instances.iter().map(|instance| instance.instance.clone()).collect::<BTreeSet<_>>().len()
     };
     assert_eq!(names(&seen), 3, "{seen:?}");
-    assert!(seen.instances.iter().all(|instance| instance.beat_age <= seconds(32)), "{seen:?}");
+    assert!(seen.instances.iter().all(|instance| instance.heartbeat_age <= seconds(32)), "{seen:?}");
     assert!(seen.totals().0 >= 60 && seen.counter.is_none(), "{seen:?}");
     let first = actors[0].status().unwrap();
     let freed =

@@ -1,4 +1,4 @@
-//! What is logged, for tests to look at.
+//! Collects log lines.
 
 use std::fmt::{Debug, Write};
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Every line, as it was logged.
+/// All log lines.
 #[derive(Clone, Default)]
 pub(crate) struct Logs(Arc<Mutex<Vec<String>>>);
 
 impl Logs {
-    /// Listens while `work` is done, on this thread.
+    /// Collects the lines of `work`, on this thread.
     pub(crate) fn during(&self, work: impl FnOnce()) {
         tracing::subscriber::with_default(self.clone(), work);
     }
 
-    /// Lines with these words.
+    /// The number of lines with these words.
     pub(crate) fn count(&self, words: &str) -> usize {
         self.0.lock().iter().filter(|line| line.contains(words)).count()
     }

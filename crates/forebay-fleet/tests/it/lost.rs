@@ -1,4 +1,4 @@
-//! What an instance does whose slots were taken back while it lives.
+//! An instance whose entry is removed while it lives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use forebay_fleet::{Faults, FaultyTable, Fleet, LeaseMode, MemoryTable, Tables, 
 use crate::support::{ENDPOINT, leases, seconds, settings};
 
 #[test]
-fn taken_for_dead_and_cut_off_it_lends_no_more_than_it_had() {
+fn an_evicted_instance_in_an_outage_lends_no_more_than_it_had() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let mut settings = settings();
     settings.leases = Some(leases(LeaseMode::Ledger, 100));
@@ -28,12 +28,12 @@ fn taken_for_dead_and_cut_off_it_lends_no_more_than_it_had() {
     let had = fleet.status().slots;
     assert!((10..50).contains(&had), "it has given back what it does not need: {had}");
     time.run(operator::evict(&table, &time, ENDPOINT, &fleet.status().instance)).unwrap();
-    // Its next beat meets nothing: it hears of that, and then of nothing more.
+    // Its next heartbeat is refused. After that, no call is answered.
     let writes = table.bill().writes;
     while table.bill().writes == writes {
         time.advance(Duration::from_millis(1));
     }
-    faulty.set(Faults { away: true, ..Faults::default() });
+    faulty.set(Faults { outage: true, ..Faults::default() });
     time.advance(seconds(60));
     assert_eq!((fleet.status().node, fleet.status().slots), (None, 0));
     let mut lent = held.len() as u64;

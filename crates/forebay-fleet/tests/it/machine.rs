@@ -1,4 +1,4 @@
-//! A machine of its own for each process: its clocks are off, it can stop for a while, and it can crash.
+//! A machine for each process, with its own clock. It can stop for a while, and it can crash.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use forebay::Instant;
 use forebay::rt::{Runtime, Starved, Task, VirtualProcess};
 use parking_lot::Mutex;
 
-/// A process that can be stopped and go on, as under a debugger or a long collection of garbage.
+/// A process that can be suspended and resumed, as in a debugger or in a long garbage collection.
 #[derive(Clone)]
 pub(crate) struct Machine {
     process: VirtualProcess,
@@ -29,7 +29,7 @@ impl Machine {
         Self { process, stopped: Arc::default() }
     }
 
-    /// No task of this machine runs until it goes on.
+    /// Stops all tasks of this machine until it is resumed.
     pub(crate) fn stop(&self) {
         self.stopped.lock().now = true;
     }

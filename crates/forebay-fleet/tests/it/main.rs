@@ -11,6 +11,7 @@ mod logs;
 mod lost;
 mod machine;
 mod manual;
+mod metrics;
 mod numbers;
 mod quiet;
 mod rate;

@@ -1,4 +1,4 @@
-//! Numbers of instances: there are 1,024, and nobody loses the one it has while it lives.
+//! Node numbers: there are 1,024, and a live instance keeps its number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn start(time: &VirtualTime, table: &MemoryTable, settings: &FleetSettings, numb
     time.run(Fleet::start(settings.clone(), Tables::one(table), runtime, seed)).unwrap()
 }
 
-/// A shard with so many entries that have a number.
+/// A shard with this many entries that have a node number.
 fn crowd(k: i64, numbers: i64) -> Item {
     let entry = |number: i64| {
         let fields = [("s", 1), ("b", 1), ("e", number + 1), ("n", k * 128 + number)];
@@ -44,7 +44,7 @@ fn crowd(k: i64, numbers: i64) -> Item {
 }
 
 #[test]
-fn the_1025th_has_slots_and_no_number() {
+fn the_1025th_instance_has_slots_and_no_number() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     for k in 0..8 {
         table.put(&format!("forebay_ledger#{ENDPOINT}#{k}"), crowd(k, 128));
@@ -74,7 +74,7 @@ fn the_last_numbers_are_found() {
 }
 
 #[test]
-fn whoever_lives_keeps_its_number_after_a_reset_and_when_it_is_evicted() {
+fn live_instances_keep_their_number_after_reset_and_evict() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let settings = rules(10_000, 20);
     let fleets: Vec<Fleet> = (0..60).map(|number| start(&time, &table, &settings, number)).collect();
@@ -107,7 +107,7 @@ fn an_instance_with_entries_in_several_shards_has_one_number() {
     let before = fleet.status();
     assert!(survey().instances.len() >= 6, "{:?}", survey().instances);
     assert_eq!(numbers(), [before.node.unwrap()]);
-    // Its home is lost, and nothing else.
+    // Only its home entry is lost.
     let home = survey().instances.iter().find(|entry| entry.node.is_some()).unwrap().shard;
     let item = table.item(&format!("forebay_ledger#{ENDPOINT}#{home}")).unwrap();
     let capacity = item.number("capacity").unwrap();
@@ -130,7 +130,7 @@ fn indexes(fleets: &[Fleet]) -> BTreeSet<u64> {
 }
 
 #[test]
-fn indexes_are_unique_and_dense_also_of_those_who_start_together() {
+fn indexes_are_unique_and_dense_even_for_simultaneous_starts() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let settings = rules(10_000, 50);
     let mut fleets: Vec<Fleet> = (0..200).map(|number| start(&time, &table, &settings, number)).collect();
@@ -138,7 +138,7 @@ fn indexes_are_unique_and_dense_also_of_those_who_start_together() {
     let first = indexes(&fleets);
     assert_eq!(first.len(), 200);
     assert!(first.last().is_some_and(|last| *last < 300), "{first:?}");
-    // One after the other is replaced, as in a deployment.
+    // Instances are replaced one by one, as in a deployment.
     for (place, fleet) in fleets.iter_mut().enumerate() {
         assert!(time.run(fleet.leave(seconds(10))));
         *fleet = start(&time, &table, &settings, 1000 + place as u64);
@@ -154,7 +154,7 @@ fn indexes_are_unique_and_dense_also_of_those_who_start_together() {
 }
 
 #[test]
-fn those_who_live_keep_their_index_and_leases_tell_it_under_every_policy() {
+fn live_instances_keep_their_index_under_every_policy() {
     for away in [StoreOutagePolicy::Local, StoreOutagePolicy::Closed, StoreOutagePolicy::Strict] {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
         let mut settings = rules(10_000, 20);

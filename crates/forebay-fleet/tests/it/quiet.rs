@@ -1,4 +1,4 @@
-//! Mode counter where not much happens, where it was cut off, and where operators act.
+//! Mode counter in quiet times, in outages, and with operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One instance of a fleet that may hold ten.
+    /// One instance of a fleet with a limit of ten.
     fn new() -> Self {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
         let faulty = Arc::new(FaultyTable::new(table.clone(), time.clone(), Seed::new(1)));
@@ -29,7 +29,7 @@ impl Scene {
         Self { time, table, faulty, fleet }
     }
 
-    /// Takes up to so many leases, as long as there are any.
+    /// Takes up to `most` leases.
     fn take(&self, most: usize) -> Vec<LeaseId> {
         let leases = self.fleet.leases().unwrap();
         std::iter::from_fn(|| self.time.run(leases.acquire()).ok()).take(most).collect()
@@ -48,7 +48,7 @@ fn start(time: &VirtualTime, tables: Tables, mode: LeaseMode) -> Result<Fleet, S
 }
 
 #[test]
-fn a_fleet_that_holds_and_is_quiet_still_stops_the_other_mode() {
+fn a_quiet_counter_in_use_still_stops_the_other_mode() {
     let scene = Scene::new();
     let held = scene.take(10);
     for _ in 0..20 {
@@ -69,7 +69,7 @@ fn a_fleet_that_holds_and_is_quiet_still_stops_the_other_mode() {
 }
 
 #[test]
-fn a_sign_of_life_does_not_hide_a_peer_that_does_not_renew() {
+fn a_touch_does_not_hide_a_peer_that_does_not_renew() {
     let scene = Scene::new();
     let _held = scene.take(3);
     let now = i64::try_from(scene.time.wall().as_millis()).unwrap();
@@ -87,7 +87,7 @@ fn a_sign_of_life_does_not_hide_a_peer_that_does_not_renew() {
 }
 
 #[test]
-fn a_reset_leaves_a_counter_alone_that_is_in_use() {
+fn a_reset_keeps_a_counter_in_use() {
     let scene = Scene::new();
     let held = scene.take(10);
     let done = scene.time.run(operator::reset(&scene.table, &scene.time, ENDPOINT)).unwrap();
@@ -104,10 +104,10 @@ fn a_reset_leaves_a_counter_alone_that_is_in_use() {
 }
 
 #[test]
-fn what_was_counted_late_is_not_taken_for_dead() {
+fn leases_counted_late_do_not_look_expired() {
     let scene = Scene::new();
     assert_eq!(scene.take(5).len(), 5);
-    scene.faulty.set(Faults { away: true, ..Faults::default() });
+    scene.faulty.set(Faults { outage: true, ..Faults::default() });
     while scene.take(1).is_empty() {
         scene.time.advance(seconds(1));
     }
@@ -127,11 +127,11 @@ fn what_was_counted_late_is_not_taken_for_dead() {
 }
 
 #[test]
-fn an_operator_whose_clock_is_wrong_forgets_nobody() {
+fn a_wrong_clock_of_the_operator_loses_no_lease() {
     for ahead in [200, 100, 3600, -200] {
         let scene = Scene::new();
         let _held = scene.take(10);
-        // One that was left by a crash.
+        // A lease left by a crash.
         let dead = Update::of(format!("dsqllease#{ENDPOINT}#dead"))
             .change(Change::set("ttl_epoch", i64::try_from(scene.time.wall().as_secs()).unwrap()))
             .change(Change::set("renewed_ms", 1));

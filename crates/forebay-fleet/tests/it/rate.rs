@@ -1,4 +1,4 @@
-//! The fleet's rate where clocks, limits and patience are not what one would like.
+//! The fleet's rate with wrong clocks, extreme limits and short waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ fn ahead(by: Duration) -> ProcessClock {
     ProcessClock { wall_ahead: i64::try_from(by.as_nanos()).unwrap(), ..ProcessClock::default() }
 }
 
-/// How long each of so many callers who come together waits, and how many had a permit.
+/// The wait of each of several simultaneous callers, and how many got a permit.
 fn crowd(time: &VirtualTime, fleet: &Fleet, callers: u64) -> (Arc<AtomicU64>, Arc<AtomicU64>) {
     let (longest, had) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     for _ in 0..callers {
@@ -41,7 +41,7 @@ fn crowd(time: &VirtualTime, fleet: &Fleet, callers: u64) -> (Arc<AtomicU64>, Ar
 }
 
 #[test]
-fn a_clock_an_hour_ahead_does_not_stop_the_others() {
+fn a_clock_an_hour_ahead_does_not_block_the_fleet() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let rate = || bucket(RateMode::Bucket, 100, 1000);
     let good = start(&time, &table, rate(), ProcessClock::default());
@@ -51,7 +51,7 @@ fn a_clock_an_hour_ahead_does_not_stop_the_others() {
     let began = time.now();
     time.run(good.limit().unwrap().acquire()).unwrap().spend();
     assert!(time.now().since(began) < seconds(1), "{:?}", time.now().since(began));
-    // One that has never seen it otherwise may be wrong itself: it takes a while.
+    // An instance that has seen no other value may be wrong itself, so it waits.
     time.run(wrong.limit().unwrap().acquire()).unwrap().spend();
     let fresh = start(&time, &table, rate(), ProcessClock::default());
     let began = time.now();
@@ -61,7 +61,7 @@ fn a_clock_an_hour_ahead_does_not_stop_the_others() {
 }
 
 #[test]
-fn what_an_operator_resets_is_seen_within_the_time_a_caller_waits() {
+fn a_reset_is_noticed_while_a_caller_waits() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let rate = || bucket(RateMode::Bucket, 100, 1000);
     let wrong = start(&time, &table, rate(), ahead(seconds(3600)));
@@ -76,7 +76,7 @@ fn what_an_operator_resets_is_seen_within_the_time_a_caller_waits() {
 }
 
 #[test]
-fn nobody_waits_longer_than_was_said() {
+fn no_caller_waits_longer_than_max_wait() {
     for (rate, callers) in [(1, 64), (1, 20), (2, 200), (100, 5000)] {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
         let fleet = start(&time, &table, bucket(RateMode::Bucket, rate, 1), ProcessClock::default());
@@ -105,7 +105,7 @@ fn a_window_gives_no_more_than_its_limit_in_a_second() {
 }
 
 #[test]
-fn a_limit_beyond_all_reason_does_no_harm() {
+fn an_extreme_limit_does_no_harm() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let rate =
         bucket(RateMode::Bucket, i64::MAX.unsigned_abs(), u64::MAX).max_wait(seconds(2_562_047 * 3600));

@@ -1,4 +1,4 @@
-//! What an instance finds out about its tables and its peers before it joins, and soon after.
+//! Checks of tables and other instances before and after joining.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use forebay_fleet::{
 use crate::logs::Logs;
 use crate::support::{bucket, leases, seconds, settings};
 
-/// A table that never answers, or one that is not there.
+/// A table that never answers, or does not exist.
 #[derive(Clone, Copy)]
 enum Useless {
     Silent,
@@ -65,7 +65,7 @@ fn both(mode: LeaseMode, rate: RateMode) -> FleetSettings {
 }
 
 #[test]
-fn a_table_for_the_rate_that_is_not_there_is_an_error() {
+fn a_missing_rate_table_is_an_error() {
     for mode in [RateMode::Bucket, RateMode::Window] {
         let time = VirtualTime::new();
         let tables = Tables { leases: Arc::new(MemoryTable::new()), rate: Arc::new(Useless::Absent) };
@@ -86,7 +86,7 @@ fn tables_that_do_not_answer_delay_a_start_by_one_call() {
 }
 
 #[test]
-fn the_gauge_shows_either_table_away() {
+fn the_gauge_shows_an_outage_of_either_table() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
@@ -95,13 +95,13 @@ fn the_gauge_shows_either_table_away() {
         let (of_leases, of_rate) = (faulty(), faulty());
         let tables = Tables { leases: Arc::clone(&of_leases) as _, rate: Arc::clone(&of_rate) as _ };
         let fleet = start(&time, both(LeaseMode::Ledger, RateMode::Bucket), tables).unwrap();
-        let away = |is: bool| Faults { away: is, ..Faults::default() };
+        let away = |is: bool| Faults { outage: is, ..Faults::default() };
         for (leases_away, rate_away) in
             [(false, false), (false, true), (true, true), (true, false), (false, false)]
         {
             of_leases.set(away(leases_away));
             of_rate.set(away(rate_away));
-            // More than a share has, so that the table is asked.
+            // More than the share has, so that the table is called.
             for _ in 0..60 {
                 for _ in 0..50 {
                     let limit = fleet.limit().unwrap();
@@ -120,7 +120,7 @@ fn the_gauge_shows_either_table_away() {
 }
 
 #[test]
-fn other_modes_and_limits_of_the_rate_are_told_once() {
+fn other_modes_and_limits_of_the_rate_are_logged_once() {
     let logs = Logs::default();
     logs.during(|| {
         let (time, table) = (VirtualTime::new(), MemoryTable::new());
@@ -139,19 +139,19 @@ fn other_modes_and_limits_of_the_rate_are_told_once() {
         };
         let first = start(RateMode::Bucket, 100);
         start(RateMode::Bucket, 100);
-        assert_eq!((logs.count("another mode"), logs.count("another limit")), (0, 0));
+        assert_eq!((logs.count("another mode"), logs.count("a different limit")), (0, 0));
         start(RateMode::Window, 100);
         assert_eq!(logs.count("another mode"), 1, "a bucket is in use");
         start(RateMode::Bucket, 1000);
-        assert_eq!((logs.count("another mode"), logs.count("another limit")), (2, 1));
-        // Its own limits are there after a quiet time, and the first instance sees them.
+        assert_eq!((logs.count("another mode"), logs.count("a different limit")), (2, 1));
+        // After a quiet time the item has its limits, and the first instance sees them.
         let other = start(RateMode::Bucket, 1000);
         time.advance(seconds(20));
         open(&other);
-        let told = logs.count("another limit");
+        let told = logs.count("a different limit");
         open(&first);
         open(&first);
-        assert_eq!(logs.count("another limit"), told + 1);
+        assert_eq!(logs.count("a different limit"), told + 1);
         time.shut_down();
     });
 }
@@ -174,7 +174,7 @@ fn processes_with_one_seed_have_names_and_slots_of_their_own() {
 }
 
 #[test]
-fn a_beat_or_a_block_that_makes_no_sense_is_refused_with_a_remedy() {
+fn an_invalid_heartbeat_or_block_is_refused_with_a_remedy() {
     let refusal = |change: fn(&mut LeaseSettings)| {
         let mut settings = both(LeaseMode::Ledger, RateMode::Bucket);
         change(settings.leases.as_mut().unwrap());

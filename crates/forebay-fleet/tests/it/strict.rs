@@ -1,4 +1,4 @@
-//! The policy `strict`, with reservoirs: everything is closed before its slots can be taken away.
+//! The policy `strict`, with reservoirs: connections close before their slots can be taken away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,10 +51,10 @@ impl World {
     }
 
     fn away(&self, away: bool) {
-        self.table.set(Faults { away, ..Faults::default() });
+        self.table.set(Faults { outage: away, ..Faults::default() });
     }
 
-    /// Until everything is closed. How long that took.
+    /// Waits until all connections are closed. Returns how long that took.
     fn closed_after(&self, most: Duration) -> Duration {
         let began = self.time.now();
         while self.server.live() > 0 {
@@ -66,7 +66,7 @@ impl World {
 }
 
 #[test]
-fn all_pools_close_ready_and_lent_ahead_of_the_end_and_come_back() {
+fn all_pools_close_ready_and_lent_connections_before_the_lease_ends() {
     let world = World::new(StoreOutagePolicy::Strict);
     let (pool, other) = (world.pool(12), world.pool(6));
     let lent: Vec<_> = (0..5).map(|_| pool.try_checkout().unwrap()).collect();
@@ -92,7 +92,7 @@ fn all_pools_close_ready_and_lent_ahead_of_the_end_and_come_back() {
 }
 
 #[test]
-fn a_short_absence_and_the_other_policies_close_nothing() {
+fn short_outages_and_the_other_policies_close_nothing() {
     for (policy, away) in
         [(StoreOutagePolicy::Strict, 60), (StoreOutagePolicy::Closed, 600), (StoreOutagePolicy::Local, 600)]
     {
@@ -109,12 +109,12 @@ fn a_short_absence_and_the_other_policies_close_nothing() {
 }
 
 #[test]
-fn only_local_opens_while_the_table_is_away() {
+fn only_local_opens_in_an_outage() {
     for policy in [StoreOutagePolicy::Strict, StoreOutagePolicy::Closed, StoreOutagePolicy::Local] {
         let world = World::new(policy);
         world.time.advance(seconds(30));
         world.away(true);
-        while world.fleet.status().leases_away.is_none() {
+        while world.fleet.status().lease_outage.is_none() {
             world.time.advance(seconds(1));
         }
         assert!(world.fleet.status().slots > 0 && *world.fleet.ceiling().borrow() > 0, "its lease holds");

@@ -1,4 +1,4 @@
-//! What operators are shown of the ledger, and what instances say of it.
+//! The operator's view of the ledger, and the log lines of instances.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn survey(time: &VirtualTime, table: &MemoryTable) -> Survey {
 }
 
 #[test]
-fn the_capacity_is_the_fleets_as_soon_as_one_has_joined() {
+fn the_capacity_is_known_after_the_first_join() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let fleet = start(&time, &table, rules(203, 20), 1);
     time.advance(seconds(1));
@@ -41,7 +41,7 @@ fn the_capacity_is_the_fleets_as_soon_as_one_has_joined() {
 }
 
 #[test]
-fn a_shard_that_nobody_can_read_is_no_small_thing() {
+fn an_invalid_shard_is_reported() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let fleet = start(&time, &table, rules(80, 80), 1);
     time.advance(seconds(5));
@@ -55,7 +55,7 @@ fn a_shard_that_nobody_can_read_is_no_small_thing() {
 }
 
 #[test]
-fn limits_beyond_all_measure_do_no_harm() {
+fn extreme_limits_do_no_harm() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let fleet = start(&time, &table, rules(u64::MAX, u64::MAX), 1);
     let leases = fleet.leases().unwrap();
@@ -82,12 +82,12 @@ fn a_length_with_a_fraction_is_rounded_up_for_all() {
 }
 
 #[test]
-fn who_has_its_share_is_told_so_and_not_that_the_limit_is_reached() {
+fn an_instance_at_its_share_gets_that_reason() {
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
     let first = start(&time, &table, rules(40, 40), 1).leases().unwrap();
     let mut held: Vec<_> = (0..40).map(|_| time.run(first.acquire()).unwrap()).collect();
     let second = start(&time, &table, rules(40, 40), 2).leases().unwrap();
-    // The second says that it lacks some, and the first hears of it; of what ends there, the second has its part.
+    // The second announces its want, and the first reads it. The second gets its part of what the first closes.
     for _ in 0..30 {
         let refused = time.run(second.acquire());
         assert!(matches!(refused, Err(LeaseError::Limit { limit: 40 })), "{refused:?}");
@@ -107,7 +107,7 @@ fn who_has_its_share_is_told_so_and_not_that_the_limit_is_reached() {
     time.shut_down();
 }
 
-/// Warnings, with what they say of limits.
+/// Warnings about limits.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -138,7 +138,7 @@ impl Visit for Line {
 }
 
 #[test]
-fn another_limit_is_told_once_and_as_that_of_the_fleet() {
+fn a_different_limit_is_logged_once() {
     let heard = Heard::default();
     let guard = tracing::subscriber::set_default(heard.clone());
     let (time, table) = (VirtualTime::new(), MemoryTable::new());
@@ -148,7 +148,7 @@ fn another_limit_is_told_once_and_as_that_of_the_fleet() {
     time.advance(seconds(600));
     drop(guard);
     let heard = heard.0.lock();
-    let told: Vec<&String> = heard.iter().filter(|line| line.contains("another limit")).collect();
+    let told: Vec<&String> = heard.iter().filter(|line| line.contains("a different limit")).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("ours=200") && told[0].contains("theirs=400"), "{told:?}");
     time.shut_down();

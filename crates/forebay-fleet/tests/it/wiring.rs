@@ -1,4 +1,4 @@
-//! Reservoirs of a fleet, wired as services wire them.
+//! Reservoirs of a fleet, wired as in a service.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl World {
         (fleet, reservoir)
     }
 
-    /// How long it takes until that is so.
+    /// Waits for a condition. Returns how long that took.
     fn until(&self, holds: impl Fn() -> bool) -> Duration {
         let began = self.time.now();
         while !holds() {
@@ -57,7 +57,7 @@ fn a_process_has_slots_for_its_replacements_and_an_index_once_it_is_filled() {
     world.until(|| reservoir.status().size() == 40);
     assert_eq!(fleet.status().slots, 42);
     assert!(fleet.instance_index().is_some());
-    // Every connection is replaced several times, and none of them is missing meanwhile.
+    // Every connection is replaced several times, and none is missing in between.
     for _ in 0..1800 {
         world.time.advance(seconds(1));
         assert!(reservoir.status().size() >= 40, "{:?}", reservoir.status());
@@ -70,7 +70,7 @@ fn a_process_has_slots_for_its_replacements_and_an_index_once_it_is_filled() {
 }
 
 #[test]
-fn room_for_replacements_is_no_reason_to_starve_another() {
+fn slots_for_replacements_do_not_starve_another_instance() {
     let world = World::new();
     let mut leases = leases(LeaseMode::Ledger, 10);
     (leases.block, leases.heartbeat, leases.length) = (1, seconds(2), seconds(20));

@@ -1,4 +1,4 @@
-//! A cluster that counts and refuses nothing, a table, and processes that open connections through a fleet.
+//! A cluster that counts connections and refuses none, a table, and processes that open connections through a fleet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use parking_lot::Mutex;
 use crate::machine::Machine;
 use crate::support::{ENDPOINT, seconds};
 
-/// What the cluster sees.
+/// The view of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     /// Connections of each process, by its number.
     pub(crate) live: BTreeMap<usize, u64>,
     pub(crate) most: u64,
     pub(crate) opens: Vec<Instant>,
-    /// Permits left: as many as the burst, and so many a second; in billionths. Below zero, the server would refuse.
+    /// The token bucket of the server, in billionths of a permit. Below zero, a real server would refuse.
     tokens: i128,
     filled: Option<Instant>,
     pub(crate) least_tokens: i128,
-    /// By how much the cap was exceeded, beyond what those cut off hold, and when first.
+    /// By how much the limit was exceeded, without instances that are cut off, and when first.
     pub(crate) over: u64,
-    /// Processes that are cut off, or were and have not joined anew.
+    /// Processes that are cut off, or have not joined again since.
     pub(crate) cut_off: BTreeMap<usize, bool>,
 }
 
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-/// How a reservoir of a process opens connections.
+/// The connector of a reservoir.
 struct Opener {
     shared: Arc<Shared>,
     rng: Mutex<Rng>,
@@ -208,12 +208,12 @@ impl Shared {
         Arc::clone(self.fleet.lock().as_ref().expect("it has started"))
     }
 
-    /// One place for a connection: open, hold, close, again.
+    /// One connection slot: open, hold, close, repeat.
     async fn work(self: Arc<Self>, place: u64, mut rng: Rng) {
         let fleet = self.fleet();
         let (leases, limit, mut ceiling) = (fleet.leases(), fleet.limit(), fleet.ceiling());
         let machine = &self.machine;
-        // Lives are spread from the beginning.
+        // Lifetimes are spread from the start.
         let mut life = rng.up_to(self.life);
         loop {
             if place >= self.target.load(Relaxed) {
@@ -241,7 +241,7 @@ impl Shared {
                 },
             };
             if permitted && place < *ceiling.borrow_and_update() {
-                // The open starts, and reaches the server a little later.
+                // The open reaches the server a little later.
                 self.pause(rng.up_to(Duration::from_millis(200))).await;
                 if place < *ceiling.borrow() {
                     let connection = self.world.open(self.number);
@@ -294,14 +294,14 @@ impl Actor {
     }
 
     pub(crate) fn crash(&self) {
-        // Its handle first: nothing of a process survives its crash.
+        // Kill the process first, so that dropping the fleet does not leave.
         self.machine.kill();
         drop(self.shared.fleet.lock().take());
     }
 
     pub(crate) fn cut_off(&self, cut_off: bool) {
         let faults = self.table.faults();
-        self.table.set(Faults { away: cut_off, ..faults });
+        self.table.set(Faults { outage: cut_off, ..faults });
         if cut_off {
             self.shared.world.cluster.lock().cut_off.insert(self.number(), true);
         }

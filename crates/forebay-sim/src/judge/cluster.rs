@@ -1,4 +1,4 @@
-//! What the cluster sees of the fleet.
+//! Checks what the cluster sees of the fleet.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::outcome::about;
 use crate::scenario::Refusal;
 use crate::world::Refused;
 
-/// How much later than its life a connection may be closed: a slow open counts towards its age at the cluster.
+/// How long after the end of its life a connection may be closed: the cluster's age includes a slow open.
 const LINGERING: Duration = Duration::from_secs(15);
 
 impl Judge {
-    /// Somebody connected to the cluster, and it may have refused.
-    pub(crate) fn connected(&mut self, place: usize, now: Instant, refused: Option<&Refused>) {
+    /// An instance connected to the cluster, or was refused.
+    pub(crate) fn connected(&mut self, instance: usize, now: Instant, refused: Option<&Refused>) {
         self.tick(now);
         let asserts = self.scenario.asserts;
         self.draw_from_bucket(now);
@@ -23,79 +23,78 @@ impl Judge {
         if count > asserts.max_connects_per_sec {
             let most = asserts.max_connects_per_sec;
             self.find(Assertion::MaxConnects, now, || {
-                format!("{count} connects in one second, where {most} are allowed")
+                format!("{count} connects in one second; the limit is {most}")
             });
         }
-        if self.windows.quiet_since().is_some_and(|since| now.since(since) >= Duration::from_secs(1)) {
+        if self.disturbances.quiet_since().is_some_and(|since| now.since(since) >= Duration::from_secs(1)) {
             self.peaks.renewals = self.peaks.renewals.max(count);
             if let Some(most) = asserts.max_renewals_per_sec.filter(|most| count > *most) {
                 self.find(Assertion::MaxRenewals, now, || {
-                    format!("{count} opened in one quiet second, where {most} are allowed")
+                    format!("{count} connects in one second without a disturbance; the limit is {most}")
                 });
             }
         }
         if let Some(refused) = refused.filter(|refused| refused.by_limits) {
-            let (name, with) = (self.name(place), refused.with);
-            let remedy = match with {
+            let remedy = match refused.with {
                 Refusal::TooManyConnections => {
                     "the cluster is full: keep leases.limit within cluster.maxConnections"
                 }
-                Refusal::AccessDenied => "it had no token that is still good",
+                Refusal::AccessDenied => "it had no valid token",
                 _ => "the bucket is empty: share one limiter, or lower limiterPerSec and limiterBurst",
             };
-            self.find(Assertion::NoRefusals, now, || {
-                format!("{name} was refused with {}; {remedy}", with.name())
+            self.find_for(Assertion::NoRefusals, instance, now, |name| {
+                format!("{name} was refused with {}; {remedy}", refused.with.name())
             });
         }
     }
 
-    /// An instance has more sessions than the table has slots for it.
-    pub(crate) fn unleased(&mut self, place: usize, now: Instant, sessions: usize, slots: u64) {
-        let name = self.name(place);
-        self.find(Assertion::Leased, now, || {
-            format!("{name} has {sessions} connections, and the table has {slots} slots for it")
+    /// An instance has more sessions than slots in the table.
+    pub(crate) fn unleased(&mut self, instance: usize, now: Instant, sessions: usize, slots: u64) {
+        self.find_for(Assertion::Leased, instance, now, |name| {
+            format!("{name} has {sessions} connections and {slots} slots in the table")
         });
     }
 
-    /// The cluster counts so many sessions, of which those who were cut off account for so many too many.
-    pub(crate) fn counted(&mut self, now: Instant, sessions: u64, limit: u64, displaced: u64) {
+    /// Checks the cluster's count against the fleet's limit. `displaced` sessions are excused.
+    pub(crate) fn check_limit(&mut self, now: Instant, sessions: u64, limit: u64, displaced: u64) {
         if sessions > limit + displaced {
             self.find(Assertion::WithinLimit, now, || {
-                format!("{sessions} connections, where {limit} are allowed and {displaced} more are of those cut off")
+                format!(
+                    "{sessions} connections; the limit is {limit}, and {displaced} belong to instances that were cut off"
+                )
             });
         }
     }
 
-    /// An item of the ledger does not add up.
-    pub(crate) fn ledger_is_off(&mut self, now: Instant, how: String) {
+    pub(crate) fn ledger_inconsistent(&mut self, now: Instant, how: String) {
         self.find(Assertion::LedgerAddsUp, now, || how);
     }
 
     /// The cluster ended a session because of its age.
-    pub(crate) fn outlived(&mut self, place: usize, now: Instant) {
-        if !self.is_disturbed(place) {
-            let name = self.name(place);
-            self.find(Assertion::NoAgedSessions, now, || {
+    pub(crate) fn outlived(&mut self, instance: usize, now: Instant) {
+        if !self.is_disturbed(instance) {
+            self.find_for(Assertion::NoAgedSessions, instance, now, |name| {
                 format!("a connection of {name} was never retired, and the cluster ended it")
             });
         }
     }
 
-    /// How old a connection of this instance may be at the cluster: as long as it lives, and is held at the end of that.
-    pub(crate) fn oldest(&self, place: usize) -> Duration {
-        let service = &self.scenario.services[place];
+    /// The maximum age of a session at the cluster: a whole life, and then one use.
+    pub(crate) fn oldest(&self, instance: usize) -> Duration {
+        let service = &self.scenario.services[instance];
         self.stretched(service.base_lifetime + service.jitter / 2)
             + service.workload.longest_hold()
             + LINGERING
     }
 
-    /// A connection is older than that.
-    pub(crate) fn aged(&mut self, place: usize, now: Instant, age: Duration) {
-        // Who stands still closes nothing; nor does it lend what is too old.
-        if now.since(self.members[place].resumed) < LINGERING && self.is_disturbed(place) {
+    /// A session is older than that.
+    pub(crate) fn aged(&mut self, instance: usize, now: Instant, age: Duration) {
+        // A paused instance closes nothing.
+        if now.since(self.instances[instance].resumed) < LINGERING && self.is_disturbed(instance) {
             return;
         }
-        let name = self.name(place);
-        self.find(Assertion::NoAgedSessions, now, || format!("a connection of {name} is {} old", about(age)));
+        self.find_for(Assertion::NoAgedSessions, instance, now, |name| {
+            format!("a connection of {name} is {} old", about(age))
+        });
     }
 }

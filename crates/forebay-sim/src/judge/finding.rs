@@ -1,107 +1,60 @@
-//! What is asserted, and what was found against it.
+//! The assertions, and the findings against them.
 
 use std::fmt;
 use std::time::Duration;
 
 use forebay::duration;
 
-/// Something that must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Assertion {
-    /// The cluster's connects in one second stay within `assertMaxConnectsPerSec`.
-    MaxConnects,
-    /// The fleet is whole within `assertConvergeWithin`.
-    Converges,
-    /// Once whole, and outside disturbances, it stays so; and for `assertStableFor` after the first time.
-    Stable,
-    /// Closes in one second stay within `assertMaxClosurePerSec`.
-    MaxClosures,
-    /// No caller finds nothing ready in an instance that lacks connections, served later or not, if `assertZeroEmptyEvents` is set.
-    ZeroEmpty,
-    /// Opens in one undisturbed second stay within `assertMaxRenewalsPerSec`, if it is set.
-    MaxRenewals,
-    /// After each disturbance the fleet is whole within `assertRecoverWithin` times what the limiter allows.
-    Recovers,
-    /// The cluster's own limits never make it refuse a connect.
-    NoRefusals,
-    /// No instance owns more than its bound.
-    Bound,
-    /// No connection is lent inside its guard window, past its life or dead.
-    Lives,
-    /// The cluster never has to end a session for its age.
-    NoAgedSessions,
-    /// Callers are served in the order they came.
-    FirstComeFirstServed,
-    /// No checkout fails, but where an instance lacks connections in a disturbance.
-    NoFailedCheckouts,
-    /// Every caller is answered, one way or the other, by the time it was promised.
-    Answered,
-    /// No connection is open without a lease, where there are leases.
-    Leased,
-    /// Each item of the ledger adds up, after every write, where there is one.
-    LedgerAddsUp,
-    /// The fleet never has more connections than its limit and what those have who were cut off from the table.
-    WithinLimit,
-    /// What the dead held is free again in time.
-    Reaped,
-    /// The fleet never connects faster than the bucket that it shares, where it shares one.
-    WithinBucket,
-    /// At the end nothing is open and no lease is held.
-    NoLeaks,
+/// Defines [`Assertion`] with the name and the meaning of each.
+macro_rules! assertions {
+    ($($variant:ident $name:literal $meaning:literal)*) => {
+        /// A property that the judge checks during the whole run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Assertion {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Assertion {
+            /// All assertions, in the order of their declaration.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// The name in output: the scenario key, if there is one.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// A sentence for readers who do not know the name.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
 }
 
-impl Assertion {
-    /// Every one.
-    pub const ALL: [Self; 20] = [
-        Self::MaxConnects,
-        Self::Converges,
-        Self::Stable,
-        Self::MaxClosures,
-        Self::ZeroEmpty,
-        Self::MaxRenewals,
-        Self::Recovers,
-        Self::NoRefusals,
-        Self::Bound,
-        Self::Lives,
-        Self::NoAgedSessions,
-        Self::FirstComeFirstServed,
-        Self::NoFailedCheckouts,
-        Self::Answered,
-        Self::Leased,
-        Self::LedgerAddsUp,
-        Self::WithinLimit,
-        Self::Reaped,
-        Self::WithinBucket,
-        Self::NoLeaks,
-    ];
-
-    /// Its name in output: that of its key, where it has one.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MaxConnects => "assertMaxConnectsPerSec",
-            Self::Converges => "assertConvergeWithin",
-            Self::Stable => "assertStableFor",
-            Self::MaxClosures => "assertMaxClosurePerSec",
-            Self::ZeroEmpty => "assertZeroEmptyEvents",
-            Self::MaxRenewals => "assertMaxRenewalsPerSec",
-            Self::Recovers => "assertRecoverWithin",
-            Self::NoRefusals => "clusterNeverRefuses",
-            Self::Bound => "neverAboveBound",
-            Self::Lives => "nothingLentPastItsLife",
-            Self::NoAgedSessions => "noSessionEndedByAge",
-            Self::FirstComeFirstServed => "firstComeFirstServed",
-            Self::NoFailedCheckouts => "noFailedCheckouts",
-            Self::Answered => "everyCallerAnswered",
-            Self::Leased => "everyConnectionLeased",
-            Self::LedgerAddsUp => "ledgerAddsUp",
-            Self::WithinLimit => "neverAboveLimit",
-            Self::Reaped => "theDeadAreReaped",
-            Self::WithinBucket => "neverAboveBucket",
-            Self::NoLeaks => "nothingLeaked",
-        }
-    }
+assertions! {
+    MaxConnects "assertMaxConnectsPerSec" "The cluster never sees more connects in one second than allowed."
+    Converges "assertConvergeWithin" "After the cold start, the fleet is at target in time."
+    Stable "assertStableFor" "Once at target, the fleet stays there unless a fault disturbs it."
+    MaxClosures "assertMaxClosurePerSec" "Reservoirs never close more connections in one second than allowed."
+    ZeroEmpty "assertZeroEmptyEvents" "No caller finds the reservoir empty, even if it is served later."
+    MaxRenewals "assertMaxRenewalsPerSec" "Without a disturbance, no second has more connects than allowed."
+    Recovers "assertRecoverWithin" "After each disturbance the fleet is at target again in time."
+    NoRefusals "clusterNeverRefuses" "The cluster’s own limits never refuse a connect."
+    Bound "neverAboveBound" "No instance owns more connections than its bound."
+    Lives "nothingLentPastItsLife" "No connection is lent dead, past its life or in its guard window."
+    NoAgedSessions "noSessionEndedByAge" "The cluster never has to end a session because of its age."
+    FirstComeFirstServed "firstComeFirstServed" "Callers are served in the order of their arrival."
+    NoFailedCheckouts "noFailedCheckouts" "No checkout fails, unless a disturbance leaves the instance short."
+    Answered "everyCallerAnswered" "Every caller gets a connection or an error in time."
+    Leased "everyConnectionLeased" "No connection is open without a lease."
+    LedgerAddsUp "ledgerAddsUp" "Each ledger item is consistent after every write."
+    WithinLimit "neverAboveLimit" "The fleet never exceeds its limit, except by connections of instances that were cut off."
+    Reaped "theDeadAreReaped" "The slots of dead instances are free again in time."
+    WithinBucket "neverAboveBucket" "The fleet never connects faster than its shared bucket."
+    NoLeaks "nothingLeaked" "At the end no connection is open and no lease is held."
 }
 
 impl fmt::Display for Assertion {
@@ -110,15 +63,15 @@ impl fmt::Display for Assertion {
     }
 }
 
-/// How one assertion came out.
+/// The result of one assertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// Which.
+    /// The assertion.
     pub assertion: Assertion,
-    /// How often it was broken.
+    /// How often it failed.
     pub broken: u64,
-    /// What happened the first few times.
+    /// Descriptions of the first few failures.
     pub findings: Vec<String>,
 }
 
@@ -130,10 +83,9 @@ impl Verdict {
     }
 }
 
-/// How many findings are kept in words.
+/// How many findings are described.
 const KEPT: usize = 5;
 
-/// All verdicts so far.
 pub(super) struct Findings(Vec<Verdict>);
 
 impl Findings {
@@ -142,7 +94,7 @@ impl Findings {
         Self(Assertion::ALL.map(holds).into())
     }
 
-    /// Something was found, at this time after the start.
+    /// Adds a finding at this time after the start.
     pub(super) fn add(&mut self, assertion: Assertion, at: Duration, what: impl FnOnce() -> String) {
         let verdict = &mut self.0[assertion as usize];
         verdict.broken += 1;
@@ -152,9 +104,9 @@ impl Findings {
         }
     }
 
-    /// The verdicts on those assertions that were asked for.
-    pub(super) fn verdicts(&self, asked: impl Fn(Assertion) -> bool) -> Vec<Verdict> {
-        self.0.iter().filter(|verdict| asked(verdict.assertion)).cloned().collect()
+    /// The verdicts on the assertions that apply.
+    pub(super) fn verdicts(&self, applies: impl Fn(Assertion) -> bool) -> Vec<Verdict> {
+        self.0.iter().filter(|verdict| applies(verdict.assertion)).cloned().collect()
     }
 }
 
@@ -163,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn assertions_are_found_at_their_place() {
+    fn verdicts_are_indexed_by_assertion() {
         assert!(Assertion::ALL.iter().enumerate().all(|(i, assertion)| *assertion as usize == i));
         let mut findings = Findings::new();
         for _ in 0..7 {

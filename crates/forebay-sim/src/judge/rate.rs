@@ -1,18 +1,18 @@
-//! How many in any one second.
+//! Counts in any one second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use forebay::Instant;
 
-/// Counts within the second that ends now, wherever it begins.
+/// Counts the events of the last second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rate(VecDeque<Instant>);
+pub(super) struct SlidingSecond(VecDeque<Instant>);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-impl Rate {
-    /// One more. Returns how many there were within the last second, this one included.
+impl SlidingSecond {
+    /// Adds an event. Returns the count of the last second, this event included.
     pub(super) fn add(&mut self, now: Instant) -> u64 {
         while self.0.front().is_some_and(|first| now.since(*first) >= SECOND) {
             self.0.pop_front();
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn any_second_counts() {
-        let mut rate = Rate::default();
+        let mut rate = SlidingSecond::default();
         let counts = [0, 400, 900, 1000, 1399, 1400, 5000]
             .map(|millis| rate.add(Instant::from_nanos(millis * 1_000_000)));
         assert_eq!(counts, [1, 2, 3, 3, 4, 4, 1]);

@@ -1,13 +1,13 @@
-//! What each instance owns, and whether the fleet is whole.
+//! Checks what each instance owns, and whether the fleet is at target.
 
 use forebay::{Discard, Instant, Status};
 
-use super::{Assertion, Judge, Order};
+use super::{Assertion, Judge, ServingOrder};
 
 impl Judge {
     /// A reservoir closed a connection.
     pub(crate) fn discarded(&mut self, now: Instant, reason: Discard) {
-        // What the world or an operator ends is not the reservoir's decision.
+        // These are not the reservoir's own decision.
         if matches!(reason, Discard::Died | Discard::Bad | Discard::Draining) {
             return;
         }
@@ -16,77 +16,76 @@ impl Judge {
         let most = self.scenario.asserts.max_closures_per_sec;
         if count > most {
             self.find(Assertion::MaxClosures, now, || {
-                format!("{count} closed in one second, where {most} are allowed")
+                format!("{count} closed in one second; the limit is {most}")
             });
         }
     }
 
-    /// How an instance stands by its own account, and how many sessions the cluster counts.
-    pub(crate) fn look(&mut self, place: usize, now: Instant, status: &Status, sessions: usize) {
-        let service = &self.scenario.services[place];
+    /// Checks the bound of an instance, by its own status and by the cluster's count.
+    pub(crate) fn check_bound(&mut self, instance: usize, now: Instant, status: &Status, sessions: usize) {
+        let service = &self.scenario.services[instance];
         let (max_open, overlap) = (service.max_open, service.overlap);
         let bound = max_open + overlap.min(status.retiring);
-        if status.owned() > bound || sessions > max_open + overlap + status.closing {
-            let (name, owned, closing) = (self.name(place), status.owned(), status.closing);
-            self.find(Assertion::Bound, now, || {
+        let (owned, closing) = (status.owned(), status.closing);
+        if owned > bound || sessions > max_open + overlap + closing {
+            self.find_for(Assertion::Bound, instance, now, |name| {
                 format!(
-                    "{name} owns {owned} and the cluster counts {sessions}, {closing} closing, where {bound} are allowed"
+                    "{name} owns {owned} and has {sessions} sessions, {closing} closing; the bound is {bound}"
                 )
             });
         }
     }
 
-    /// An instance is gone, or has begun anew: nobody stands in its line.
-    pub(crate) fn vanished(&mut self, place: usize) {
-        self.members[place].order = Order::default();
+    /// The process of an instance ended, and its queue with it.
+    pub(crate) fn instance_gone(&mut self, instance: usize) {
+        self.instances[instance].order = ServingOrder::default();
     }
 
-    /// An instance can use so many connections now, as the cluster counts.
-    pub(crate) fn resize(&mut self, place: usize, now: Instant, size: usize, leases_held: u64) {
+    /// The number of usable connections of an instance may have changed.
+    pub(crate) fn usable_changed(&mut self, instance: usize, now: Instant, size: usize, leases_held: u64) {
         self.tick(now);
         self.leases_held = leases_held;
-        let member = &mut self.members[place];
-        let (was_below, is_below) = (member.size < member.floor, size < member.floor);
-        self.total = self.total - member.size + size;
+        let state = &mut self.instances[instance];
+        let (was_below, is_below) = (state.size < state.floor, size < state.floor);
+        self.total = self.total - state.size + size;
         self.below = self.below + usize::from(is_below) - usize::from(was_below);
-        member.size = size;
+        state.size = size;
         if was_below {
-            member.below_until = now;
+            state.below_until = now;
         }
-        member.short_since = (size < member.max_open).then(|| member.short_since.unwrap_or(now));
-        let whole = self.below == 0 && self.fleet_goal.is_none_or(|goal| self.total >= goal);
-        match (whole, self.windows.is_whole()) {
-            (true, false) => self.windows.mend(now),
-            (false, true) => self.fell_apart(place, now),
+        state.short_since = (size < state.max_open).then(|| state.short_since.unwrap_or(now));
+        let at_target = self.below == 0 && self.capped_target.is_none_or(|target| self.total >= target);
+        match (at_target, self.disturbances.is_at_target()) {
+            (true, false) => self.disturbances.reached_target(now),
+            (false, true) => self.fell_below_target(instance, now),
             _ => {}
         }
     }
 
-    fn fell_apart(&mut self, place: usize, now: Instant) {
-        let late = self.windows.tear(now);
+    fn fell_below_target(&mut self, instance: usize, now: Instant) {
+        let late = self.disturbances.fell_below_target(now);
         self.report(now, late);
-        if self.is_disturbed(place) {
+        if self.is_disturbed(instance) {
             return;
         }
-        let (name, size, target) =
-            (self.name(place), self.members[place].size, self.scenario.services[place].target_ready);
+        let (size, target) = (self.instances[instance].size, self.scenario.services[instance].target_ready);
         let total = self.total;
         let why = match self.scenario.leases {
             Some(leases) if self.leases_held >= leases.limit => {
                 format!("all {} leases are held: raise leases.limit, or lower maxOpen", leases.limit)
             }
-            _ => "nothing was wrong".to_owned(),
+            _ => "there was no disturbance".to_owned(),
         };
-        self.find(Assertion::Stable, now, || {
+        self.find_for(Assertion::Stable, instance, now, |name| {
             format!("{name} fell to {size} of {target}, {total} in the fleet; {why}")
         });
     }
 
     /// How many connections the fleet lacks.
     pub(super) fn missing(&self) -> usize {
-        match self.fleet_goal {
-            Some(goal) => goal.saturating_sub(self.total),
-            None => self.members.iter().map(|member| member.floor.saturating_sub(member.size)).sum(),
+        match self.capped_target {
+            Some(target) => target.saturating_sub(self.total),
+            None => self.instances.iter().map(|state| state.floor.saturating_sub(state.size)).sum(),
         }
     }
 }

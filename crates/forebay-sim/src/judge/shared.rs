@@ -1,32 +1,33 @@
-//! What a fleet shares, by what its table and the cluster count.
+//! Checks what the fleet shares: its rate, and the slots of dead instances.
 
 use std::time::Duration;
 
 use forebay::Instant;
 use forebay_fleet::{RateMode, StoreOutagePolicy};
 
-use super::{Assertion, Judge, KEPT_BACK};
+use super::{Assertion, Judge, RESERVE};
 use crate::outcome::about;
 use crate::scenario::Scenario;
 
-/// What keeps instances from each other.
+/// When instances could last reach the table and watch each other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trouble {
-    /// In how many ways some do not reach the table at present.
+pub(super) struct TableAccess {
+    /// How many faults keep instances from the table at present.
     cuts: u32,
-    /// When the last of those was over.
-    reached: Instant,
-    /// When somebody was last lost who may have been watching others.
-    loss: Instant,
+    /// When the last such fault ended.
+    restored: Instant,
+    /// When an instance was last lost that may have been watching others.
+    watcher_lost: Instant,
 }
 
-impl Trouble {
+impl TableAccess {
     pub(super) fn new(start: Instant) -> Self {
-        Self { cuts: 0, reached: start, loss: start }
+        Self { cuts: 0, restored: start, watcher_lost: start }
     }
 }
 
-/// A token bucket, in true time.
+/// A token bucket (GCRA) in true time. The judge has its own on purpose: with the limiter's code it would
+/// share the limiter's bugs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     interval: Duration,
@@ -35,16 +36,16 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The one that the fleet shares, if it shares one, and one with room for what clocks and networks do to it.
+    /// The fleet's shared bucket, if it is large enough to absorb clock and network errors.
     pub(super) fn of(scenario: &Scenario, start: Instant) -> Option<Self> {
-        let has_room = f64::from(scenario.limiter.burst) > 2.0 * KEPT_BACK * scenario.limiter.per_second;
+        let has_room = f64::from(scenario.limiter.burst) > 2.0 * RESERVE * scenario.limiter.per_second;
         (has_room && scenario.limiter.mode == Some(RateMode::Bucket)).then(|| {
             let interval = Duration::from_secs_f64(1.0 / scenario.limiter.per_second);
             Self { interval, tolerance: interval.saturating_mul(scenario.limiter.burst - 1), due: start }
         })
     }
 
-    /// Whether one more is within it.
+    /// Counts one connect. Returns whether the bucket admits it.
     fn admits(&mut self, now: Instant) -> bool {
         let within = self.due <= now + self.tolerance;
         self.due = self.due.max(now) + self.interval;
@@ -52,76 +53,70 @@ impl Bucket {
     }
 }
 
-/// How long after it could not reach the table an instance may still open at its local rate: it has to ask again first.
+/// How long an instance may still use its local rate after it reaches the table again: it must call the table
+/// first.
 const LOCAL: Duration = Duration::from_secs(60);
-/// What a call takes at most, and what is late by less is not.
+/// The timeout of a call; a shorter delay is not late.
 const SLACK: Duration = Duration::from_secs(5);
 
 impl Judge {
-    /// Some instances do not reach the table, or nobody does.
-    pub(crate) fn cut(&mut self) {
-        self.trouble.cuts += 1;
+    /// A fault keeps instances from the table.
+    pub(crate) fn table_cut_off(&mut self) {
+        self.table_access.cuts += 1;
     }
 
-    /// They do again.
-    pub(crate) fn mended(&mut self, now: Instant) {
-        self.trouble.cuts -= 1;
-        self.trouble.reached = now;
+    /// Such a fault is over.
+    pub(crate) fn table_reconnected(&mut self, now: Instant) {
+        self.table_access.cuts -= 1;
+        self.table_access.restored = now;
     }
 
-    /// An instance may own so many connections from now on.
-    pub(crate) fn resized(&mut self, place: usize, max_open: usize) {
-        self.members[place].max_open = max_open;
+    /// From now on an instance may own this many connections.
+    pub(crate) fn resized(&mut self, instance: usize, max_open: usize) {
+        self.instances[instance].max_open = max_open;
     }
 
-    /// An instance stands still from now on.
-    pub(crate) fn paused(&mut self, place: usize) {
-        self.members[place].resumed = Instant::NEVER;
+    pub(crate) fn paused(&mut self, instance: usize) {
+        self.instances[instance].resumed = Instant::NEVER;
     }
 
-    /// An instance stood still until now.
-    pub(crate) fn resumed(&mut self, place: usize, now: Instant) {
-        self.members[place].resumed = now;
+    pub(crate) fn resumed(&mut self, instance: usize, now: Instant) {
+        self.instances[instance].resumed = now;
         self.lost_a_watcher(now);
     }
 
-    /// Somebody is gone, or sees nothing for a while.
+    /// An instance is gone, or could not watch the others until now.
     pub(crate) fn lost_a_watcher(&mut self, now: Instant) {
-        self.trouble.loss = now;
+        self.table_access.watcher_lost = now;
     }
 
-    /// Somebody connects.
+    /// Checks a connect against the shared bucket.
     pub(super) fn draw_from_bucket(&mut self, now: Instant) {
-        let Trouble { cuts, reached, .. } = self.trouble;
-        let lately = reached > self.start && now.since(reached) < LOCAL;
-        let alone = self.scenario.away == StoreOutagePolicy::Local && (cuts > 0 || lately);
+        let TableAccess { cuts, restored, .. } = self.table_access;
+        let recently = restored > self.start && now.since(restored) < LOCAL;
+        let alone = self.scenario.away == StoreOutagePolicy::Local && (cuts > 0 || recently);
         let Some(bucket) = self.bucket.as_mut().filter(|_| !alone) else { return };
         if !bucket.admits(now) {
             self.find(Assertion::WithinBucket, now, || {
-                "the fleet connects faster than the bucket it shares".to_owned()
+                "the fleet connects faster than its shared bucket".to_owned()
             });
         }
     }
 
-    /// What `name` held, who died then, is free again, or not yet. Returns whether it is late.
+    /// The slots of a dead instance are free again, or still held. Returns whether that is late.
     pub(crate) fn reaped(&mut self, name: &str, died: Instant, slots: u64, now: Instant) -> bool {
-        let Some(leases) = self.scenario.leases.filter(|_| self.trouble.cuts == 0 && !self.finished) else {
-            return false;
-        };
-        let Trouble { reached, loss, .. } = self.trouble;
-        let from = died.max(reached).max(loss);
-        let lossy = self.scenario.table.is_some_and(|table| table.error_rate + table.lost_answers > 0.0);
-        // A look that is lost is made again at the next beat.
-        let again = if lossy { leases.beat } else { Duration::ZERO };
+        let is_watched = self.table_access.cuts == 0 && !self.finished;
+        let Some(leases) = self.scenario.leases.filter(|_| is_watched) else { return false };
+        let TableAccess { restored, watcher_lost, .. } = self.table_access;
+        let from = died.max(restored).max(watcher_lost);
+        // A lost call is repeated at the next heartbeat.
+        let again = if self.is_lossy() { leases.beat } else { Duration::ZERO };
         let allowed = self.stretched(leases.length + 2 * leases.beat + again) + SLACK;
         let late = now.since(from) > allowed;
         if late {
             self.find(Assertion::Reaped, now, || {
-                format!(
-                    "{name} died {} ago, and its {slots} slots were not free after {}",
-                    about(now.since(died)),
-                    about(allowed)
-                )
+                let (ago, allowed) = (about(now.since(died)), about(allowed));
+                format!("{name} died {ago} ago, and its {slots} slots were not free after {allowed}")
             });
         }
         late

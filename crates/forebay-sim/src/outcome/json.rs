@@ -1,4 +1,4 @@
-//! An outcome, for programs.
+//! The outcome as JSON.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use forebay::{Discard, Failure};
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
-use super::words::cause;
+use super::format::cause;
 use crate::judge::{Recovery, Verdict};
 
 impl Outcome {
-    /// The whole, without what happened over time, as one JSON object.
+    /// The outcome without its samples, as one JSON object.
     #[must_use]
     pub fn json(&self) -> Value {
         let counts = &self.counts;
@@ -73,7 +73,7 @@ fn recovery(recovery: &Recovery) -> Value {
         "began": seconds(recovery.began),
         "over": recovery.over.map(seconds),
         "deficit": recovery.deficit,
-        "bucket_seconds": seconds(recovery.bucket),
+        "bucket_seconds": seconds(recovery.limiter_time),
         "allowed_seconds": recovery.allowed.map(seconds),
         "took_seconds": recovery.took.map(seconds),
         "late": recovery.late,
@@ -89,12 +89,12 @@ fn verdict(verdict: &Verdict) -> Value {
     })
 }
 
-/// Seconds, to the millisecond: more digits would say nothing.
+/// Seconds, rounded to the millisecond.
 fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// Milliseconds, to the microsecond.
+/// Milliseconds, rounded to the microsecond.
 fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1000.0
 }

@@ -1,4 +1,4 @@
-//! An outcome, for readers: what `forebay sim` prints.
+//! The outcome as text: what `forebay sim` prints.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use forebay::{Discard, Failure};
 
-use super::words::{about, cause, grouped, plural};
-use super::{Counts, Outcome};
+use super::format::{about, cause, grouped, plural};
+use super::{Outcome, Totals};
 use crate::judge::Recovery;
 
-/// How many disturbances are told one by one.
-const TOLD: usize = 5;
+/// How many disturbances are listed.
+const LISTED: usize = 5;
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,21 +28,26 @@ impl fmt::Display for Outcome {
         for note in &self.notes {
             line("note", note)?;
         }
-        line("whole after", &self.time_to_converge.map_or_else(|| "never".to_owned(), about))?;
+        line(
+            "converged",
+            &self
+                .time_to_converge
+                .map_or_else(|| "never".to_owned(), |after| format!("after {}", about(after))),
+        )?;
         line("opened", &self.opened())?;
         line("discarded", &discarded(&self.counts))?;
         if self.counts.callers() > 0 {
             line("callers", &self.callers())?;
             line("waits", &self.waited())?;
         }
-        // What matters most comes first: what was too late, then what took longest.
+        // Late recoveries come first, then the slowest.
         let mut recoveries: Vec<&Recovery> = self.recoveries.iter().collect();
         recoveries.sort_by_key(|recovery| (!recovery.late, Reverse(recovery.took)));
-        for recovery in recoveries.iter().take(TOLD) {
+        for recovery in recoveries.iter().take(LISTED) {
             line("disturbed", &recovered(recovery))?;
         }
-        if recoveries.len() > TOLD {
-            line("", &format!("and {} more, none of them slower", recoveries.len() - TOLD))?;
+        if recoveries.len() > LISTED {
+            line("", &format!("and {} more, none of them slower", recoveries.len() - LISTED))?;
         }
         line("trace", &format!("{} over {}", self.trace_hash, plural(self.events, "event")))?;
         for verdict in self.verdicts.iter().filter(|verdict| !verdict.holds()) {
@@ -66,7 +71,7 @@ impl Outcome {
         let failed =
             if failures.is_empty() { "none failed".to_owned() } else { format!("failed: {failures}") };
         format!(
-            "{} ({failed}); at most {} connects in a second, {} while nothing was wrong; at most {} open",
+            "{} ({failed}); at most {} connects per second, {} without a disturbance; at most {} open",
             grouped(counts.opened),
             self.max_connects_per_sec,
             self.max_renewals_per_sec,
@@ -77,7 +82,7 @@ impl Outcome {
     fn callers(&self) -> String {
         let counts = &self.counts;
         let mut text = format!(
-            "{}; {} waited, {} found it empty",
+            "{}; {} waited, {} found the reservoir empty",
             grouped(counts.callers()),
             grouped(counts.waits),
             if counts.empties == 0 { "none".to_owned() } else { grouped(counts.empties) }
@@ -85,17 +90,16 @@ impl Outcome {
         if counts.failed() == 0 {
             text += ", none failed";
         } else {
-            #[allow(clippy::cast_precision_loss, reason = "for a reader")]
             let share = 100.0 * counts.failed() as f64 / counts.callers() as f64;
             text += &format!(
-                ", {} failed ({share:.2} %): {} while it was short, {} while all were in use",
+                ", {} failed ({share:.2} %): {} while connections were missing, {} while all were in use",
                 grouped(counts.failed()),
                 grouped(counts.failed_short),
                 grouped(counts.exhausted)
             );
         }
         if counts.broken_work > 0 {
-            text += &format!("; {} lost their connection while they used it", grouped(counts.broken_work));
+            text += &format!("; the connection of {} died in use", grouped(counts.broken_work));
         }
         text
     }
@@ -110,19 +114,19 @@ impl Outcome {
     }
 }
 
-fn discarded(counts: &Counts) -> String {
+fn discarded(counts: &Totals) -> String {
     let mut list =
         listed(Discard::ALL.iter().map(|reason| (counts.discards[reason.index()], reason.label())));
     if list.is_empty() {
         list = "none".to_owned();
     }
     if counts.lost_in_crashes > 0 {
-        list += &format!("; {} more went down with their instance", grouped(counts.lost_in_crashes));
+        list += &format!("; {} more were lost in crashes", grouped(counts.lost_in_crashes));
     }
     list
 }
 
-/// Counts with what they count, those of zero left out.
+/// Counts with their names, without those of zero.
 fn listed<'a>(counts: impl Iterator<Item = (u64, &'a str)>) -> String {
     let counts = counts.filter(|(count, _)| *count > 0);
     counts.map(|(count, what)| format!("{} {what}", grouped(count))).collect::<Vec<_>>().join(", ")
@@ -131,18 +135,18 @@ fn listed<'a>(counts: impl Iterator<Item = (u64, &'a str)>) -> String {
 fn recovered(recovery: &Recovery) -> String {
     let began = format!("at {}: {}", about(recovery.began), recovery.disturbance);
     let Some(over) = recovery.over else {
-        return format!("{began}; not over when the run was, and not judged");
+        return format!("{began}; the run ended first, so it was not judged");
     };
     let lasted = match over.saturating_sub(recovery.began) {
         Duration::ZERO => String::new(),
         lasted => format!(" for {}", about(lasted)),
     };
     let missing = plural(recovery.deficit as u64, "connection");
-    let healed = match (recovery.took, recovery.allowed) {
-        (Some(took), Some(allowed)) => format!("whole {} later, {} allowed", about(took), about(allowed)),
-        (None, Some(allowed)) => format!("not whole when the run ended, {} allowed", about(allowed)),
-        (_, None) => "something else went wrong before it was whole".to_owned(),
+    let recovered = match (recovery.took, recovery.allowed) {
+        (Some(took), Some(allowed)) => format!("recovered after {}, {} allowed", about(took), about(allowed)),
+        (None, Some(allowed)) => format!("not recovered when the run ended, {} allowed", about(allowed)),
+        (_, None) => "another disturbance came before the recovery".to_owned(),
     };
     let late = if recovery.late { "TOO LATE: " } else { "" };
-    format!("{late}{began}{lasted}; {missing} missing then, {healed}")
+    format!("{late}{began}{lasted}; {missing} missing at its end, {recovered}")
 }

@@ -1,4 +1,4 @@
-//! What a fleet shares: a limit of connections, a connect rate, and the table both live in.
+//! What the fleet shares: a connection limit, a connect rate, and the table for both.
 
 use std::time::Duration;
 
@@ -7,44 +7,45 @@ use forebay_fleet::{FleetSettings, LeaseMode, LeaseSettings, RateMode, RateSetti
 
 use super::reader::Section;
 use super::{MINUTE, SECOND, Scenario, Service, bounded, latency};
-use crate::latency::Latency;
+use crate::latency::{Latency, truncate};
 
-/// How fast connections may be opened.
+/// The limiter of opens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limiter {
-    /// So many a second,
+    /// Opens per second.
     pub per_second: f64,
-    /// of which so many at once.
+    /// Opens at once.
     pub burst: u32,
-    /// For the whole fleet together, or for each instance.
+    /// One limiter for the whole fleet, instead of one per instance.
     pub shared: bool,
-    /// How the fleet shares it through the table. None: it does not, and a shared limiter costs nothing and never fails.
+    /// How the fleet shares it through the table. `None`: not through the table; it costs nothing and never
+    /// fails.
     pub mode: Option<RateMode>,
 }
 
-/// How many connections may be held.
+/// The connection limit of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
-    /// How the fleet counts.
+    /// How the fleet counts its connections.
     pub mode: LeaseMode,
-    /// By the whole fleet.
+    /// The most connections of the whole fleet.
     pub limit: u64,
-    /// How often an instance says that it lives.
+    /// The time between two heartbeats.
     pub beat: Duration,
-    /// How long it is believed.
+    /// How long a lease is valid after a heartbeat.
     pub length: Duration,
-    /// Slots taken and given back at a time.
+    /// Slots that are taken or released at a time.
     pub block: u64,
 }
 
-/// The modelled way to the store that a fleet shares.
+/// The modelled network to the shared table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Table {
-    /// How long a call takes.
+    /// The duration of a call.
     pub latency: Latency,
-    /// Which share of the calls fail, and change nothing.
+    /// The share of calls that fail without effect.
     pub error_rate: f64,
-    /// Which share of the calls are done, and their answer is lost.
+    /// The share of calls that succeed and whose answer is lost.
     pub lost_answers: f64,
 }
 
@@ -59,13 +60,13 @@ impl Limiter {
                 [("bucket", Some(RateMode::Bucket)), ("window", Some(RateMode::Window)), ("local", None)];
             let mode = section.choice("mode", default, &modes);
             section.demand(mode.is_none() || shared, "mode", || {
-                "with limiterScope: instance nothing is shared, and so mode can only be local".to_owned()
+                "must be local with limiterScope: instance, where nothing is shared".to_owned()
             });
             mode.filter(|_| shared)
         });
         let whole = per_second.fract() == 0.0;
         top.demand(mode.is_none() || whole, "limiterPerSec", || {
-            format!("{per_second} is no whole number, as a rate that is shared through a table must be")
+            format!("{per_second} is not a whole number; a rate that is shared through the table must be one")
         });
         Self { per_second, burst, shared, mode }
     }
@@ -84,13 +85,17 @@ impl Leases {
         let (beat, length) = (leases.beat, leases.length);
         let shortest = LeaseSettings::MIN_HEARTBEAT;
         section.demand(beat >= shortest, "beat", || {
-            format!("{} is below {}: each is a write", duration::show(beat), duration::show(shortest))
+            format!(
+                "{} is below {}; each heartbeat is a write",
+                duration::show(beat),
+                duration::show(shortest)
+            )
         });
         section.demand(length > beat, "length", || {
             format!("{} is not above beat, which is {}", duration::show(length), duration::show(beat))
         });
         section.demand(length.subsec_nanos() == 0, "length", || {
-            format!("{} is no whole number of seconds, in which the table counts", duration::show(length))
+            format!("{} is not a whole number of seconds; the table stores seconds", duration::show(length))
         });
         leases
     }
@@ -107,7 +112,7 @@ impl Table {
     }
 }
 
-/// What holds while the table is away.
+/// The policy during an outage of the table.
 pub(super) fn away(top: &mut Section<'_>) -> StoreOutagePolicy {
     let policies = [
         ("local", StoreOutagePolicy::Local),
@@ -118,13 +123,13 @@ pub(super) fn away(top: &mut Section<'_>) -> StoreOutagePolicy {
 }
 
 impl Scenario {
-    /// Whether instances share anything through a table.
+    /// Whether instances share anything through the table.
     #[must_use]
     pub fn is_coordinated(&self) -> bool {
         self.leases.is_some() || self.limiter.mode.is_some()
     }
 
-    /// What the instance of `service` is told of its fleet.
+    /// The fleet settings of an instance.
     pub(crate) fn fleet_settings(&self, service: &Service) -> FleetSettings {
         let mut settings = FleetSettings::new(&self.endpoint, &service.name).for_pools([&service.config()]);
         settings.leases = self.leases.map(|leases| {
@@ -132,13 +137,8 @@ impl Scenario {
             settings.heartbeat(leases.beat).length(leases.length).block(leases.block)
         });
         settings.rate = self.limiter.mode.map(|mode| {
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a whole number of at most a million"
-            )]
-            let per_second = self.limiter.per_second as u64;
-            RateSettings::new("modelled").mode(mode).rate(per_second, u64::from(self.limiter.burst))
+            let (rate, burst) = (truncate(self.limiter.per_second), u64::from(self.limiter.burst));
+            RateSettings::new("modelled").mode(mode).rate(rate, burst)
         });
         settings.outage_policy = self.away;
         settings

@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! The faults of a scenario.
 
 use std::time::Duration;
 
@@ -8,107 +8,86 @@ use super::reader::Section;
 use super::service::Service;
 use super::{MINUTE, SECOND};
 
-/// Something that goes wrong, once or again and again.
+/// A fault, injected once or several times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// When, counted from the start.
+    /// The first time, since the start of the run.
     pub at: Duration,
-    /// Up to so much later, by lot.
+    /// A random delay of up to this is added.
     pub spread: Duration,
     /// How often.
     pub times: u32,
-    /// How long after the last time.
+    /// The time between two repetitions.
     pub every: Duration,
-    /// What.
-    pub strike: Strike,
+    /// How long it lasts; the time until the restart for a crash, and between two restarts for a rolling
+    /// restart.
+    pub lasting: Duration,
+    /// What goes wrong.
+    pub kind: FaultKind,
 }
 
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Strike {
-    /// The cluster ends this share of all connections.
+pub enum FaultKind {
+    /// The cluster ends a share of all connections.
     MassDrop {
-        /// From zero to one.
+        /// The share, from zero to one.
         fraction: f64,
     },
-    /// The cluster answers no connect for a while, or refuses it.
+    /// The cluster refuses all connects, or does not answer them.
     Refuse {
-        /// How.
+        /// The refusal.
         with: Refusal,
-        /// How long.
-        lasting: Duration,
     },
-    /// The cluster ends every connection and is away for a while.
-    Failover {
-        /// How long.
-        lasting: Duration,
-    },
+    /// The cluster ends every connection and is unreachable.
+    Failover,
     /// Opens take longer.
     SlowOpens {
         /// How many times as long.
-        times: f64,
-        /// For how long.
-        lasting: Duration,
+        factor: f64,
     },
-    /// No tokens are to be had.
-    CredentialOutage {
-        /// How long.
-        lasting: Duration,
-    },
-    /// The shared store does not answer.
-    TableOutage {
-        /// How long.
-        lasting: Duration,
-    },
-    /// Instances die without a word, and are started anew.
+    /// The credential service fails.
+    CredentialOutage,
+    /// The shared table does not answer.
+    TableOutage,
+    /// Processes die and start again later.
     Crash {
-        /// Which, or how many of all by lot.
-        who: Who,
-        /// How long after their death.
-        restart_after: Duration,
+        /// The instances.
+        targets: Targets,
     },
-    /// Instances reach neither the cluster nor the store, or only not the store.
+    /// Instances do not reach the table, nor the cluster.
     Partition {
-        /// Which, or how many of all by lot.
-        who: Who,
-        /// How long.
-        lasting: Duration,
+        /// The instances.
+        targets: Targets,
         /// They reach the cluster.
         only_table: bool,
     },
-    /// Instances stand still: nothing of them runs, while their clocks go on and their connections stay open.
+    /// Instances run no tasks. Their clocks go on, and their connections stay open.
     Pause {
-        /// Which, or how many of all by lot.
-        who: Who,
-        /// How long.
-        lasting: Duration,
+        /// The instances.
+        targets: Targets,
     },
-    /// Instances may own fewer connections for a while.
+    /// Instances may own fewer connections.
     Resize {
-        /// Which, or how many of all by lot.
-        who: Who,
-        /// This share of what they may own otherwise.
+        /// The instances.
+        targets: Targets,
+        /// The share of their `maxOpen`.
         fraction: f64,
-        /// How long.
-        lasting: Duration,
     },
-    /// Every instance is drained and started anew, one after the other.
-    RollingRestart {
-        /// How long after the one before.
-        each: Duration,
-    },
+    /// Every instance is drained and restarted, one after the other.
+    RollingRestart,
 }
 
-/// Whom a fault strikes.
+/// The instances that a fault affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
-    /// So many, by lot.
-    Lot(usize),
-    /// These, by their place in the list of instances.
+pub enum Targets {
+    /// A random choice of this many running instances.
+    Random(usize),
+    /// These, by their index in the list of instances.
     These(Vec<usize>),
 }
 
-/// How a connect is refused.
+/// How the cluster refuses a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
     /// 53300: too many open connections.
@@ -119,14 +98,14 @@ pub enum Refusal {
     WakingUp,
     /// The token is refused.
     AccessDenied,
-    /// Nobody listens.
+    /// The connection is refused.
     Unreachable,
-    /// No answer at all.
+    /// No answer.
     Silence,
 }
 
 impl Refusal {
-    /// Every one, by its name in a file.
+    /// All refusals with their names in a scenario.
     pub const ALL: [(&str, Self); 6] = [
         ("53300", Self::TooManyConnections),
         ("53400", Self::RateExceeded),
@@ -136,45 +115,32 @@ impl Refusal {
         ("silence", Self::Silence),
     ];
 
-    /// Its name in a file.
+    /// The name in a scenario.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, refusal)| *refusal == self).map_or("", |(name, _)| name)
     }
 }
 
-/// The longest pause of a reservoir whose opens fail, and of one that gets no token; how long the one open takes that
-/// then goes ahead of the others; and the longest it waits for an answer. Spelled out, and not asked of the reservoir:
-/// they are promises.
+// Documented limits of the reservoir. Not read from it, because they are promises that the judge checks.
+
+/// The longest pause after failed opens.
 const PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause after a failed token.
 const TOKEN_PAUSE: Duration = Duration::from_secs(1);
+/// The time for the single open that goes ahead of the others after a pause.
 const TRIAL: Duration = Duration::from_secs(1);
+/// The timeout of an open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it takes at most until something that failed is tried again, and has succeeded.
+/// The longest time until a failed operation is retried and has succeeded.
 pub(crate) const RETRY: Duration = PAUSE.saturating_add(TRIAL);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    ColdStart,
-    MassDrop,
-    Refuse,
-    Failover,
-    SlowOpens,
-    CredentialOutage,
-    TableOutage,
-    Crash,
-    Partition,
-    Pause,
-    Resize,
-    RollingRestart,
-}
-
 impl Fault {
-    /// The specification's one `scenario`, and then the list of `faults`.
+    /// Reads the key `scenario` of the specification, and then the list `faults`.
     pub(super) fn read_all(top: &mut Section<'_>, duration: Duration, services: &[Service]) -> Vec<Self> {
         let mut faults = top.section("scenario", Self::read_scenario);
-        // Whoever cuts a run short on the command line knows that the rest of it does not happen.
+        // A shorter duration on the command line cuts off later faults on purpose.
         let duration = if top.is_overridden("duration") { Duration::MAX } else { duration };
         let has_table = top.has("table");
         faults.extend(top.list("faults", |section| Self::read(section, duration, services, has_table)));
@@ -182,99 +148,51 @@ impl Fault {
     }
 
     fn read_scenario(section: &mut Section<'_>) -> Vec<Self> {
-        let kinds = [
-            ("cold_start", Kind::ColdStart),
-            ("rolling_restart", Kind::RollingRestart),
-            ("mass_drop", Kind::MassDrop),
-        ];
-        let kind = section.choice("kind", Kind::ColdStart, &kinds);
+        let kinds = ["cold_start", "rolling_restart", "mass_drop"].map(|kind| (kind, kind));
+        let kind = section.choice("kind", "cold_start", &kinds);
         let each = section.span("rollEvery", MINUTE);
-        let at = section.duration("dropAt", 5 * MINUTE);
+        let drop_at = section.duration("dropAt", 5 * MINUTE);
         let fraction = section.number("dropFraction", 0.3, 0.0, 1.0);
-        let once = |at, strike| vec![Self { at, spread: Duration::ZERO, times: 1, every: MINUTE, strike }];
-        match kind {
-            Kind::MassDrop => once(at, Strike::MassDrop { fraction }),
-            Kind::RollingRestart => once(each, Strike::RollingRestart { each }),
-            _ => Vec::new(),
-        }
+        let (at, lasting, kind) = match kind {
+            "mass_drop" => (drop_at, Duration::ZERO, FaultKind::MassDrop { fraction }),
+            "rolling_restart" => (each, each, FaultKind::RollingRestart),
+            _ => return Vec::new(),
+        };
+        vec![Self { at, spread: Duration::ZERO, times: 1, every: MINUTE, lasting, kind }]
     }
 
     fn read(section: &mut Section<'_>, duration: Duration, services: &[Service], has_table: bool) -> Self {
-        let kinds = [
-            ("mass_drop", Kind::MassDrop),
-            ("refuse", Kind::Refuse),
-            ("failover", Kind::Failover),
-            ("slow_opens", Kind::SlowOpens),
-            ("credential_outage", Kind::CredentialOutage),
-            ("table_outage", Kind::TableOutage),
-            ("crash", Kind::Crash),
-            ("partition", Kind::Partition),
-            ("pause", Kind::Pause),
-            ("resize", Kind::Resize),
-            ("rolling_restart", Kind::RollingRestart),
-        ];
-        let kind = section.choice("kind", Kind::ColdStart, &kinds);
+        let name = section.choice("kind", "", &FaultKind::NAMES.map(|name| (name, name)));
         let given = section.has("kind");
-        section.demand(given, "kind", || "what goes wrong? A fault needs its kind".to_owned());
+        section.demand(given, "kind", || "missing; every fault needs a kind".to_owned());
         let at = section.duration("at", 5 * MINUTE);
         section.demand(at < duration, "at", || {
-            format!(
-                "{} is after the end of the run, which lasts {}",
-                duration::show(at),
-                duration::show(duration)
-            )
+            let (at, duration) = (duration::show(at), duration::show(duration));
+            format!("{at} is after the end of the run, which lasts {duration}")
         });
         let spread = section.duration("spread", Duration::ZERO);
         let times = super::bounded(section.whole("times", 1, 1, 1_000_000));
         let every = section.span("every", 10 * MINUTE);
-        // Each kind asks for its own keys, and so knows no others.
-        let lasting = |section: &mut Section<'_>| section.span("lasting", MINUTE);
-        let strike = match kind {
-            Kind::MassDrop | Kind::ColdStart => {
-                Strike::MassDrop { fraction: section.number("fraction", 0.5, 0.0, 1.0) }
-            }
-            Kind::Refuse => Strike::Refuse {
-                with: section.choice("with", Refusal::Unreachable, &Refusal::ALL),
-                lasting: lasting(section),
-            },
-            Kind::Failover => Strike::Failover { lasting: lasting(section) },
-            Kind::SlowOpens => Strike::SlowOpens {
-                times: section.number("factor", 10.0, 0.1, 1000.0),
-                lasting: lasting(section),
-            },
-            Kind::CredentialOutage => Strike::CredentialOutage { lasting: lasting(section) },
-            Kind::TableOutage => {
-                section.demand(has_table, "kind", || {
-                    "there is no table that could be away; give the scenario one, as in table: {}".to_owned()
-                });
-                Strike::TableOutage { lasting: lasting(section) }
-            }
-            Kind::Crash => Strike::Crash {
-                who: Who::read(section, services),
-                restart_after: section.duration("restartAfter", 10 * SECOND),
-            },
-            Kind::Partition => Strike::Partition {
-                who: Who::read(section, services),
-                lasting: lasting(section),
-                only_table: section.choice("from", false, &[("all", false), ("table", true)]),
-            },
-            Kind::Pause => Strike::Pause { who: Who::read(section, services), lasting: lasting(section) },
-            Kind::Resize => Strike::Resize {
-                who: Who::read(section, services),
-                fraction: section.number("fraction", 0.5, 0.0, 1.0),
-                lasting: lasting(section),
-            },
-            Kind::RollingRestart => Strike::RollingRestart { each: section.span("each", MINUTE) },
+        // Each kind reads its own keys, and so refuses those of others.
+        let kind = FaultKind::read(name, section, services);
+        section.demand(has_table || kind != FaultKind::TableOutage, "kind", || {
+            "the scenario has no table; add one, as in table: {}".to_owned()
+        });
+        let lasting = match kind {
+            FaultKind::MassDrop { .. } => Duration::ZERO,
+            FaultKind::Crash { .. } => section.duration("restartAfter", 10 * SECOND),
+            FaultKind::RollingRestart => section.span("each", MINUTE),
+            _ => section.span("lasting", MINUTE),
         };
-        Self { at, spread, times, every, strike }
+        Self { at, spread, times, every, lasting, kind }
     }
 }
 
-impl Who {
-    /// `service`, a name or the name of all its replicas; or `instances`, how many.
+impl Targets {
+    /// `service`, the name of an instance or of all its replicas; or `instances`, how many.
     fn read(section: &mut Section<'_>, services: &[Service]) -> Self {
         if !section.has("service") {
-            return Self::Lot(section.count("instances", 1, 1, services.len().max(1)));
+            return Self::Random(section.count("instances", 1, 1, services.len().max(1)));
         }
         let both = section.has("instances");
         section.demand(!both, "instances", || "give either service or instances".to_owned());
@@ -285,48 +203,93 @@ impl Who {
                     stem == name && number.bytes().all(|byte| byte.is_ascii_digit())
                 })
         };
-        let these: Vec<usize> = (0..services.len()).filter(|place| is_one(&services[*place])).collect();
+        let these: Vec<usize> = (0..services.len()).filter(|index| is_one(&services[*index])).collect();
         section.demand(!these.is_empty(), "service", || format!("there is no service '{name}'"));
         Self::These(these)
     }
 }
 
-impl Strike {
-    /// What it is called.
+impl FaultKind {
+    const NAMES: [&str; 11] = [
+        "mass_drop",
+        "refuse",
+        "failover",
+        "slow_opens",
+        "credential_outage",
+        "table_outage",
+        "crash",
+        "partition",
+        "pause",
+        "resize",
+        "rolling_restart",
+    ];
+
+    fn read(name: &str, section: &mut Section<'_>, services: &[Service]) -> Self {
+        let targets = |section: &mut Section<'_>| Targets::read(section, services);
+        match name {
+            "refuse" => Self::Refuse { with: section.choice("with", Refusal::Unreachable, &Refusal::ALL) },
+            "failover" => Self::Failover,
+            "slow_opens" => Self::SlowOpens { factor: section.number("factor", 10.0, 0.1, 1000.0) },
+            "credential_outage" => Self::CredentialOutage,
+            "table_outage" => Self::TableOutage,
+            "crash" => Self::Crash { targets: targets(section) },
+            "partition" => Self::Partition {
+                targets: targets(section),
+                only_table: section.choice("from", false, &[("all", false), ("table", true)]),
+            },
+            "pause" => Self::Pause { targets: targets(section) },
+            "resize" => Self::Resize {
+                targets: targets(section),
+                fraction: section.number("fraction", 0.5, 0.0, 1.0),
+            },
+            "rolling_restart" => Self::RollingRestart,
+            _ => Self::MassDrop { fraction: section.number("fraction", 0.5, 0.0, 1.0) },
+        }
+    }
+
+    /// The name in a scenario.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::MassDrop { .. } => "mass_drop",
             Self::Refuse { .. } => "refuse",
-            Self::Failover { .. } => "failover",
+            Self::Failover => "failover",
             Self::SlowOpens { .. } => "slow_opens",
-            Self::CredentialOutage { .. } => "credential_outage",
-            Self::TableOutage { .. } => "table_outage",
+            Self::CredentialOutage => "credential_outage",
+            Self::TableOutage => "table_outage",
             Self::Crash { .. } => "crash",
             Self::Partition { .. } => "partition",
             Self::Pause { .. } => "pause",
             Self::Resize { .. } => "resize",
-            Self::RollingRestart { .. } => "rolling_restart",
+            Self::RollingRestart => "rolling_restart",
         }
     }
 
-    /// How long after its end a reservoir may take to notice: it pauses after failures, and an open that nobody answers
-    /// runs into its timeout first.
+    /// The instances it affects; `None` for a fault that affects all.
+    #[must_use]
+    pub fn targets(&self) -> Option<&Targets> {
+        match self {
+            Self::Crash { targets }
+            | Self::Partition { targets, .. }
+            | Self::Pause { targets }
+            | Self::Resize { targets, .. } => Some(targets),
+            _ => None,
+        }
+    }
+
+    /// How long a reservoir may take to notice the end of the fault. It pauses after failures, and an open
+    /// without an answer first runs into its timeout.
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self {
-            Self::Partition { .. } | Self::Pause { .. } | Self::Refuse { with: Refusal::Silence, .. } => {
+            Self::Partition { .. } | Self::Pause { .. } | Self::Refuse { with: Refusal::Silence } => {
                 RETRY + OPEN_TIMEOUT
             }
-            Self::Refuse { .. } | Self::Failover { .. } => RETRY,
-            // A lease that could not be given back is, and then one that waits for it is tried for.
-            Self::TableOutage { .. } => PAUSE + RETRY,
-            Self::CredentialOutage { .. } => TOKEN_PAUSE + TRIAL,
-            Self::MassDrop { .. }
-            | Self::SlowOpens { .. }
-            | Self::Resize { .. }
-            | Self::Crash { .. }
-            | Self::RollingRestart { .. } => Duration::ZERO,
+            Self::Refuse { .. } | Self::Failover => RETRY,
+            // First a failed release is retried, and then an open that waits for that lease.
+            Self::TableOutage => PAUSE + RETRY,
+            Self::CredentialOutage => TOKEN_PAUSE + TRIAL,
+            _ => Duration::ZERO,
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Reads values out of a tree, with defaults, and remembers everything that is wrong.
+//! Reads values from a tree, with defaults, and collects all problems.
 
 use std::time::Duration;
 
 use forebay::duration;
 
-use super::problem::{Origin, Problem, ScenarioError};
+use super::error::{Origin, Problem, ScenarioError};
 use super::tree::{Entry, Node, Value};
 
-/// One map of the file. Every key that is asked for is known; [`finish`](Self::finish) complains about the others.
+/// One map of the file. Keys that were read are known; [`finish`](Self::finish) reports all others.
 pub(super) struct Section<'a> {
     path: String,
     origin: Origin,
     entries: &'a [Entry],
-    asked: Vec<&'static str>,
+    known: Vec<&'static str>,
     problems: Vec<Problem>,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Section<'a> {
         Self::new(String::new(), node)
     }
 
-    /// What `read` makes of a section in which nothing is given.
+    /// Reads the defaults.
     pub(super) fn nothing<T>(read: impl FnOnce(&mut Section<'_>) -> T) -> T {
         let origin = Origin::Set("nothing".into());
         read(&mut Section::empty(String::new(), origin))
@@ -35,7 +35,7 @@ impl<'a> Section<'a> {
             Value::Nothing => {}
             Value::Scalar(_) | Value::List(_) => {
                 let what = if section.path.is_empty() {
-                    "a scenario is a map of keys"
+                    "a scenario must be a map of keys"
                 } else {
                     "expected a map of keys"
                 };
@@ -50,7 +50,7 @@ impl<'a> Section<'a> {
     }
 
     fn empty(path: String, origin: Origin) -> Self {
-        Self { path, origin, entries: &[], asked: Vec::new(), problems: Vec::new() }
+        Self { path, origin, entries: &[], known: Vec::new(), problems: Vec::new() }
     }
 
     fn path_to(&self, key: &str) -> String {
@@ -58,7 +58,7 @@ impl<'a> Section<'a> {
     }
 
     fn entry(&mut self, key: &'static str) -> Option<&'a Entry> {
-        self.asked.push(key);
+        self.known.push(key);
         self.entries
             .iter()
             .find(|entry| entry.key == key)
@@ -75,26 +75,26 @@ impl<'a> Section<'a> {
         self.entry(key).is_some_and(|entry| matches!(entry.origin, Origin::Set(_)))
     }
 
-    /// Whether the key is given, as a plain value.
+    /// Whether the key has a plain value.
     pub(super) fn is_scalar(&mut self, key: &'static str) -> bool {
         self.entry(key).is_some_and(|entry| matches!(entry.node.value, Value::Scalar(_)))
     }
 
-    /// Something is wrong with the value of `key`, or with the section as a whole if it is not given.
+    /// Reports a problem with the value of `key`, or with the section if the key is not given.
     pub(super) fn complain(&mut self, key: &str, text: impl Into<String>) {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         let origin = entry.map_or(&self.origin, |entry| &entry.origin).clone();
         self.problems.push(Problem { origin, key: self.path_to(key), text: text.into() });
     }
 
-    /// Complains unless `holds`.
+    /// Reports a problem unless `holds`.
     pub(super) fn demand(&mut self, holds: bool, key: &str, text: impl FnOnce() -> String) {
         if !holds {
             self.complain(key, text());
         }
     }
 
-    /// A value made from its text by `read`, or the default. `expected` names what would be right.
+    /// The value that `read` makes from the text, or the default. `expected` describes a valid value.
     pub(super) fn value<T>(
         &mut self,
         key: &'static str,
@@ -171,7 +171,6 @@ impl<'a> Section<'a> {
         self.value(key, default.to_owned(), "text", |text| Some(text.to_owned()))
     }
 
-    /// One of several words.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, default: T, choices: &[(&str, T)]) -> T {
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         let expected = format!("one of {}", words.join(", "));
@@ -180,7 +179,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A map below this one, empty if it is not given.
+    /// Reads a map below this one; an empty one if the key is not given.
     pub(super) fn section<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'a>) -> T) -> T {
         let path = self.path_to(key);
         let section = match self.entry(key) {
@@ -192,7 +191,7 @@ impl<'a> Section<'a> {
         value
     }
 
-    /// Each map of a list.
+    /// Reads each map of a list.
     pub(super) fn list<T>(
         &mut self,
         key: &'static str,
@@ -205,8 +204,8 @@ impl<'a> Section<'a> {
             return Vec::new();
         };
         let mut read_items = Vec::new();
-        for (place, item) in items.iter().enumerate() {
-            let (value, problems) = Section::new(format!("{path}[{place}]"), item).read(&mut read);
+        for (index, item) in items.iter().enumerate() {
+            let (value, problems) = Section::new(format!("{path}[{index}]"), item).read(&mut read);
             self.problems.extend(problems);
             read_items.push(value);
         }
@@ -220,32 +219,32 @@ impl<'a> Section<'a> {
 
     fn close(mut self) -> Vec<Problem> {
         for entry in self.entries {
-            if self.asked.iter().any(|known| *known == entry.key) {
+            if self.known.contains(&entry.key.as_str()) {
                 continue;
             }
             let nearest = self
-                .asked
+                .known
                 .iter()
                 .map(|known| (strsim::damerau_levenshtein(known, &entry.key), known))
                 .min()
                 .filter(|(distance, known)| *distance <= known.len().div_ceil(3));
             let text = match nearest {
                 Some((_, known)) => format!("unknown key; did you mean {known}?"),
-                None => format!("unknown key; known here: {}", self.known()),
+                None => format!("unknown key; known here: {}", self.known_keys()),
             };
             self.problems.push(Problem { origin: entry.origin.clone(), key: self.path_to(&entry.key), text });
         }
         self.problems
     }
 
-    fn known(&self) -> String {
-        let mut known = self.asked.clone();
+    fn known_keys(&self) -> String {
+        let mut known = self.known.clone();
         known.sort_unstable();
         known.dedup();
         known.join(", ")
     }
 
-    /// Ends the reading of the whole file.
+    /// Returns the value, or all problems.
     pub(super) fn finish<T>(self, value: T) -> Result<T, ScenarioError> {
         let mut problems = self.close();
         problems.sort_by_key(|problem| match &problem.origin {

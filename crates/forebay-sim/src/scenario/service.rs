@@ -1,4 +1,4 @@
-//! Who uses the database, and how much.
+//! The services of a scenario, and their workloads.
 
 use std::time::Duration;
 
@@ -10,76 +10,76 @@ use super::{Cluster, MINUTE, MOST, MOST_INSTANCES, SECOND};
 /// One instance of a service: a process with one reservoir.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// Its name, unlike any other's.
+    /// Its unique name.
     pub name: String,
-    /// How many connections it is to own, ready or lent.
+    /// How many connections it should own, ready or in use.
     pub target_ready: usize,
     /// How many it may own.
     pub max_open: usize,
-    /// How many more while a connection and its replacement are both there.
+    /// How many more while replacements overlap with the connections they replace.
     pub overlap: usize,
-    /// A connection with less than this left is not lent.
+    /// A connection with less time left is not lent.
     pub guard_window: Duration,
-    /// How long a connection lives,
+    /// The mean life of a connection.
     pub base_lifetime: Duration,
-    /// give or take half of this.
+    /// Lives vary by half of this, either way.
     pub jitter: Duration,
     /// When it starts.
     pub start_delay: Duration,
-    /// How many opens it may have in flight.
+    /// The most opens in flight.
     pub inflight_limit: usize,
-    /// How long a caller waits while the reservoir is short of connections, if there is such a limit.
+    /// How long a caller waits while the reservoir lacks connections, if limited.
     pub empty_wait: Option<Duration>,
-    /// What it does with its connections.
+    /// Its workload.
     pub workload: Workload,
 }
 
-/// What an instance does with its connections.
+/// The callers of an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Anything at all.
+    /// Whether there are callers.
     pub enabled: bool,
-    /// Starts nothing while so many are in use; zero: no such limit.
+    /// No new caller comes while this many are active; zero: no limit.
     pub max_in_use: usize,
-    /// How long each use takes,
+    /// How long a caller holds its connection.
     pub hold_time: Duration,
-    /// and up to how much longer.
+    /// A random time of up to this is added.
     pub hold_jitter: Duration,
-    /// When work comes.
+    /// When callers come.
     pub arrivals: Arrivals,
-    /// How long a caller waits for a connection; zero: as long as the reservoir's own settings say.
+    /// How long a caller waits; zero: the reservoir's own limits.
     pub max_wait: Duration,
-    /// The share of the peak load at the quietest time of the day; one: the same all day.
+    /// The load at the quietest time of day as a share of the peak; one: constant.
     pub daily_low: f64,
     /// The time of day of the peak.
     pub daily_peak: Duration,
-    /// From time to time so many times the load,
+    /// The factor of a surge.
     pub surge_times: f64,
-    /// this often,
+    /// The time between two surges.
     pub surge_every: Duration,
-    /// for so long.
+    /// The length of a surge.
     pub surge_length: Duration,
 }
 
-/// When work comes.
+/// When callers come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// So many at once, at regular times.
+    /// Several at once, at regular times.
     Batches {
-        /// How often.
+        /// The time between two batches.
         every: Duration,
-        /// How many.
+        /// Callers per batch.
         size: u32,
     },
-    /// One at a time, independently of each other: a Poisson process.
+    /// A Poisson process.
     Poisson {
-        /// How many in a second, on average, at peak.
+        /// The mean rate at the daily peak.
         per_second: f64,
     },
 }
 
 impl Service {
-    /// Reads one service of the file: as many instances as it has replicas.
+    /// Reads one service. Returns one instance per replica.
     pub(super) fn read(section: &mut Section<'_>, cluster: &Cluster) -> Vec<Self> {
         let name = section.text("name", "");
         section.demand(!name.is_empty(), "name", || "a service needs a name".to_owned());
@@ -136,13 +136,13 @@ impl Service {
             .collect()
     }
 
-    /// How old a connection may be when it is lent.
+    /// The maximum age of a connection at checkout.
     #[must_use]
     pub fn oldest_lent(&self) -> Duration {
         (self.base_lifetime + self.jitter / 2).saturating_sub(self.guard_window)
     }
 
-    /// The settings of its reservoir.
+    /// The configuration of its reservoir.
     #[must_use]
     pub fn config(&self) -> Config {
         let lifetime = Lifetime::new(self.base_lifetime).jitter(self.jitter).guard_window(self.guard_window);
@@ -152,9 +152,9 @@ impl Service {
             .overlap(self.overlap)
             .lifetime(lifetime)
             .inflight_limit(self.inflight_limit)
-            // The scenario says when each instance starts.
+            // The scenario sets the start of each instance.
             .startup_jitter(Duration::ZERO)
-            // An instance serves once it is filled, however long that takes.
+            // The simulator has its own wait for the first fill.
             .fill_timeout(Duration::from_secs(24 * 3600));
         match self.empty_wait {
             Some(wait) => config.empty_wait(wait),
@@ -163,7 +163,7 @@ impl Service {
     }
 }
 
-/// Nobody comes.
+/// No callers.
 impl Default for Workload {
     fn default() -> Self {
         Section::nothing(Self::read)
@@ -171,7 +171,7 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// How long a connection is held at most; not at all if nobody comes.
+    /// The longest time that a caller holds a connection; zero without callers.
     #[must_use]
     pub fn longest_hold(&self) -> Duration {
         if self.enabled { self.hold_time + self.hold_jitter } else { Duration::ZERO }
@@ -201,7 +201,7 @@ impl Workload {
         let (daily_low, daily_peak) = section.section("daily", |section| {
             let peak_at = section.duration("peakAt", Duration::from_secs(14 * 3600));
             let within_a_day = peak_at < Duration::from_secs(24 * 3600);
-            section.demand(within_a_day, "peakAt", || "a time of day is below 24h".to_owned());
+            section.demand(within_a_day, "peakAt", || "a time of day must be below 24h".to_owned());
             (section.number("low", 1.0, 0.0, 1.0), peak_at)
         });
         let (surge_times, surge_every, surge_length) = section.section("surge", |section| {

@@ -1,11 +1,11 @@
-//! A YAML document as a tree in which every value knows where it was written.
+//! A YAML document as a tree. Every value has its origin, for error messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::problem::{Origin, Problem};
+use super::error::{Origin, Problem};
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -15,7 +15,7 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// Nothing was written.
+    /// Empty, or `null`.
     Nothing,
     Scalar(String),
     List(Vec<Node>),
@@ -29,13 +29,13 @@ pub(super) struct Entry {
     pub(super) node: Node,
 }
 
-/// So deep may lists and maps be nested: far deeper than a scenario needs, and no hostile file can exhaust the stack.
+/// The deepest nesting. A hostile file must not exhaust the stack.
 const DEEPEST: usize = 32;
-/// So many values may there be, those that aliases repeat counted each time.
+/// The most values, with those of aliases counted each time.
 const MOST: usize = 200_000;
 
 impl Node {
-    /// Reads the one document of `text`. An empty one is an empty map.
+    /// Parses the one document of `text`. An empty document is an empty map.
     pub(super) fn parse(name: &Arc<str>, text: &str) -> Result<Self, Problem> {
         let start = Origin::File { name: Arc::clone(name), line: 1 };
         let builder = Builder {
@@ -47,8 +47,8 @@ impl Node {
         Ok(builder.document()?.unwrap_or(Self { origin: start, value: Value::Map(Vec::new()) }))
     }
 
-    /// Overrides one value: `path=value`, the path in keys and list places, as in `services.0.targetReady=10`.
-    /// A service can also be given by its name.
+    /// Overrides one value: `path=value`, with keys and list indexes in the path, as in
+    /// `services.0.targetReady=10`. The name of a service can replace its index.
     pub(super) fn set(&mut self, setting: &str) -> Result<(), Problem> {
         let origin = Origin::Set(setting.into());
         let problem = |key: &str, text: &str| Problem {
@@ -60,44 +60,44 @@ impl Node {
             return Err(problem("", "expected path=value, as in limiterPerSec=50"));
         };
         if value.trim().is_empty() {
-            return Err(problem(path, "no value"));
+            return Err(problem(path, "the value is missing"));
         }
         let mut node = self;
-        // Errors write a place as `services[0]`; that can be given back as it is.
+        // Error messages write `services[0]`; accept that, too.
         let path = &path.trim().replace('[', ".").replace(']', "");
         for step in path.split('.') {
             if step.is_empty() {
-                return Err(problem(path, "an empty key; a path is keys joined by dots"));
+                return Err(problem(path, "empty key; a path consists of keys joined by dots"));
             }
             if matches!(node.value, Value::Nothing) {
                 node.value = Value::Map(Vec::new());
             }
             node = match &mut node.value {
                 Value::List(items) => {
-                    let place = step
+                    let index = step
                         .parse()
                         .ok()
-                        .filter(|place| *place < items.len())
+                        .filter(|index| *index < items.len())
                         .or_else(|| items.iter().position(|item| item.is_named(step)));
                     let count = items.len();
-                    let place = place.ok_or_else(|| {
+                    let index = index.ok_or_else(|| {
                         problem(
                             path,
                             &format!(
-                                "there is no '{step}' in a list of {count}; count from 0, or give its name"
+                                "there is no '{step}' in a list of {count}; use an index from 0, or a name"
                             ),
                         )
                     })?;
-                    &mut items[place]
+                    &mut items[index]
                 }
                 Value::Map(entries) => {
-                    let place = entries.iter().position(|entry| entry.key == step).unwrap_or_else(|| {
+                    let index = entries.iter().position(|entry| entry.key == step).unwrap_or_else(|| {
                         let node = Self { origin: origin.clone(), value: Value::Nothing };
                         entries.push(Entry { key: step.to_owned(), origin: origin.clone(), node });
                         entries.len() - 1
                     });
-                    entries[place].origin = origin.clone();
-                    &mut entries[place].node
+                    entries[index].origin = origin.clone();
+                    &mut entries[index].node
                 }
                 Value::Scalar(_) | Value::Nothing => {
                     return Err(problem(path, &format!("'{step}' is below a plain value")));
@@ -105,13 +105,13 @@ impl Node {
             };
         }
         let parsed = Self::parse(&Arc::from("--set"), value)
-            .map_err(|error| problem(path, &format!("'{value}' is no YAML: {}", error.text)))?;
+            .map_err(|error| problem(path, &format!("'{value}' is not valid YAML: {}", error.text)))?;
         *node = parsed;
         node.set_origin(&origin);
         Ok(())
     }
 
-    /// How many values there are below and including this one, and how deep they go.
+    /// The number of values in this subtree, and its height.
     fn extent(&self) -> (usize, usize) {
         let below: Vec<(usize, usize)> = match &self.value {
             Value::Nothing | Value::Scalar(_) => Vec::new(),
@@ -165,7 +165,7 @@ impl<'a> Builder<'a> {
             None => Ok(None),
             Some(Ok(event)) => Ok(Some(event)),
             Some(Err(error)) => {
-                Err(self.problem(error.marker().line(), format!("no valid YAML: {}", error.info())))
+                Err(self.problem(error.marker().line(), format!("not valid YAML: {}", error.info())))
             }
         }
     }
@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
                 | Event::Nothing => {}
                 _ if document.is_some() => {
                     return Err(
-                        self.problem(span.start.line(), "a second document; a file holds one scenario")
+                        self.problem(span.start.line(), "a second document; a file must hold one scenario")
                     );
                 }
                 event => document = Some(self.node(event, &span, 0)?),
@@ -210,11 +210,7 @@ impl<'a> Builder<'a> {
                     return Err(self.problem(line, format!("nested more than {DEEPEST} deep")));
                 }
                 self.count(line)?;
-                return self
-                    .anchors
-                    .get(&anchor)
-                    .cloned()
-                    .ok_or_else(|| self.problem(line, "an unknown alias"));
+                return self.anchors.get(&anchor).cloned().ok_or_else(|| self.problem(line, "unknown alias"));
             }
             _ => return Err(self.problem(line, "the document ends too early")),
         };
@@ -249,10 +245,10 @@ impl<'a> Builder<'a> {
             let key = match event {
                 Event::MappingEnd => break,
                 Event::Scalar(key, ..) => key.into_owned(),
-                _ => return Err(self.problem(line, "a key that is no plain text")),
+                _ => return Err(self.problem(line, "a key must be plain text")),
             };
             if let Some(Entry { origin, .. }) = entries.iter().find(|entry| entry.key == key) {
-                return Err(self.problem(line, format!("{key} is given twice; first at {origin}")));
+                return Err(self.problem(line, format!("{key} is given twice; the first is at {origin}")));
             }
             let Some((event, span)) = self.next()? else { break };
             let node = self.node(event, &span, depth + 1)?;
@@ -271,24 +267,24 @@ mod tests {
     }
 
     fn at<'a>(node: &'a Node, key: &str) -> &'a Node {
-        let Value::Map(entries) = &node.value else { panic!("{node:?} is no map") };
+        let Value::Map(entries) = &node.value else { panic!("{node:?} is not a map") };
         &entries.iter().find(|entry| entry.key == key).expect("the key is there").node
     }
 
     #[test]
-    fn values_know_their_lines() {
+    fn values_have_their_lines() {
         let tree = parse("seed: 7\nservices:\n  - name: a\n    targetReady: 5\n").unwrap();
-        let Value::List(items) = &at(&tree, "services").value else { panic!("no list") };
+        let Value::List(items) = &at(&tree, "services").value else { panic!("not a list") };
         assert_eq!(at(&items[0], "targetReady").origin.to_string(), "a.yaml:4");
     }
 
     #[test]
-    fn what_is_no_yaml_says_where() {
+    fn errors_give_the_line() {
         for (text, expected) in [
-            ("a: [1, 2", "no valid YAML"),
-            ("a: 1\na: 2", "a.yaml:2: a is given twice; first at a.yaml:1"),
+            ("a: [1, 2", "not valid YAML"),
+            ("a: 1\na: 2", "a.yaml:2: a is given twice; the first is at a.yaml:1"),
             ("a: 1\n---\nb: 2", "a second document"),
-            ("? [x]\n: 1", "a key that is no plain text"),
+            ("? [x]\n: 1", "a key must be plain text"),
             (&"[".repeat(60), "deep"),
         ] {
             let problem = parse(text).expect_err(text).to_string();
@@ -297,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_an_empty_map() {
+    fn an_empty_file_is_an_empty_map() {
         for text in ["", "# only a comment\n", "---\n"] {
             assert!(
                 matches!(parse(text).unwrap().value, Value::Map(entries) if entries.is_empty()),
@@ -307,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn anchors_can_be_used_again() {
+    fn aliases_repeat_their_anchor() {
         let tree = parse("a: &x {b: 1}\nc: *x\n").unwrap();
         assert!(matches!(&at(at(&tree, "c"), "b").value, Value::Scalar(one) if one == "1"));
     }
 
     #[test]
-    fn aliases_of_aliases_end_somewhere() {
+    fn nested_aliases_are_limited() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..9 {
             let below = format!("*a{}, ", level - 1).repeat(10);
@@ -338,7 +334,7 @@ mod tests {
         tree.set("services.0.workload={enabled: true}").unwrap();
         assert!(matches!(&at(&tree, "seed").value, Value::Scalar(eight) if eight == "8"));
         assert!(matches!(&at(at(&tree, "scenario"), "kind").value, Value::Scalar(_)));
-        let Value::List(items) = &at(&tree, "services").value else { panic!("no list") };
+        let Value::List(items) = &at(&tree, "services").value else { panic!("not a list") };
         let target = at(&items[1], "targetReady");
         assert_eq!(target.origin.to_string(), "--set services.b.targetReady=3");
         assert!(matches!(&at(at(&items[0], "workload"), "enabled").value, Value::Scalar(_)));
@@ -346,9 +342,9 @@ mod tests {
             ("seed", "expected path=value"),
             ("seed.deep=1", "below a plain value"),
             ("services.7.name=x", "no '7' in a list of 2"),
-            ("a..b=1", "an empty key"),
-            ("seed=[", "no YAML"),
-            ("seed=", "no value"),
+            ("a..b=1", "empty key"),
+            ("seed=[", "not valid YAML"),
+            ("seed=", "the value is missing"),
         ] {
             let problem = tree.set(setting).expect_err(setting).to_string();
             assert!(problem.contains(expected) && problem.starts_with("--set "), "{setting}: {problem}");

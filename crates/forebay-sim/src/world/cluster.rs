@@ -1,4 +1,8 @@
-//! The modelled database: a token bucket, a cap, sessions that end. It counts for itself; the judge goes by its counts.
+//! The modelled database: a token bucket, a connection limit, and sessions that end. The judge uses its
+//! counts.
+//!
+//! It has its own token bucket (GCRA) on purpose: a model that shared code with the limiter would share its
+//! bugs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,71 +12,66 @@ use std::time::Duration;
 use forebay::{ConnectionMonitor, Instant, Rng, Seed};
 use parking_lot::Mutex;
 
-use crate::latency::Latency;
+use crate::latency::{Latency, truncate};
 use crate::scenario::{Refusal, Scenario};
 
-/// The cluster.
 pub(crate) struct Cluster {
-    /// Time between two admissions.
     interval: Duration,
-    /// How far ahead of its schedule a burst may run.
+    /// How far a burst may run ahead of `due`.
     tolerance: Duration,
-    /// When the next admission would be due if there were no burst.
+    /// When the next admission is due without a burst.
     due: Instant,
     max_connections: Option<usize>,
     session_length: Duration,
     open_time: Latency,
-    /// Opens take so many times as long at the moment, all factors together.
+    /// Opens take longer by the product of these factors.
     pub(crate) slowness: Vec<f64>,
-    /// How it refuses everybody at the moment, the latest reason last.
+    /// The last one refuses all connects.
     pub(crate) refusing: Vec<Refusal>,
-    /// Sessions by number; the lowest is the oldest.
+    /// By number: the lowest is the oldest.
     sessions: BTreeMap<u64, Session>,
     next: u64,
-    /// How many sessions each instance has,
+    /// Sessions by instance.
     held: Vec<usize>,
-    /// and how many of those it can use: opened, alive, and not being closed.
+    /// Sessions by instance that are open, alive and not being closed.
     usable: Vec<usize>,
-    /// Instances that do not reach the cluster,
+    /// Instances that do not reach the cluster.
     cut_off: BTreeSet<usize>,
-    /// and sessions of theirs that ended, of which they have not heard.
-    untold: BTreeMap<usize, Vec<Arc<Line>>>,
+    /// Ended sessions of those instances, which do not know it yet.
+    unnotified: BTreeMap<usize, Vec<Arc<Socket>>>,
     peak: usize,
     rng: Rng,
 }
 
 struct Session {
-    place: usize,
+    instance: usize,
     began: Instant,
-    line: Arc<Line>,
-    stage: Stage,
+    socket: Arc<Socket>,
+    state: SessionState,
 }
 
-/// How far a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SessionState {
     Opening,
-    /// Its client has it.
     Open,
-    /// Its client closes it.
     Closing,
-    /// Its client is gone, and could not say so.
+    /// The client closed it during a partition, and the cluster does not know.
     Abandoned,
 }
 
-/// What both ends of a session know.
+/// The state that both ends of a session share.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct Socket {
     ended: AtomicBool,
     monitor: Mutex<Option<ConnectionMonitor>>,
 }
 
-impl Line {
+impl Socket {
     pub(crate) fn is_alive(&self) -> bool {
         !self.ended.load(Ordering::Relaxed)
     }
 
-    /// From now on its death is reported to the client.
+    /// From now on the client is told when the session ends.
     pub(crate) fn attach(&self, monitor: ConnectionMonitor) {
         *self.monitor.lock() = Some(monitor);
     }
@@ -82,39 +81,39 @@ impl Line {
     }
 }
 
-/// Sessions that the cluster has ended, of which their clients are yet to be told.
-#[must_use = "clients are to be told"]
-pub(crate) struct Dropped(Vec<(usize, Arc<Line>)>);
+/// Sessions that the cluster ended. The clients do not know it yet.
+#[must_use = "clients must be notified"]
+pub(crate) struct Dropped(Vec<(usize, Arc<Socket>)>);
 
 impl Dropped {
-    /// Tells the clients, with no lock held, and returns whose they were.
-    pub(crate) fn tell(self) -> Vec<usize> {
-        let tell = |(place, line): (usize, Arc<Line>)| {
-            let monitor = line.monitor.lock().take();
+    /// Tells the clients, with no lock held. Returns the instance of each session.
+    pub(crate) fn notify(self) -> Vec<usize> {
+        let notify = |(instance, socket): (usize, Arc<Socket>)| {
+            let monitor = socket.monitor.lock().take();
             if let Some(monitor) = monitor {
                 monitor.mark_dead();
             }
-            place
+            instance
         };
-        self.0.into_iter().map(tell).collect()
+        self.0.into_iter().map(notify).collect()
     }
 }
 
-/// A connect that the cluster has let in.
+/// An admitted connect.
 pub(crate) struct Admitted {
     pub(crate) session: u64,
-    pub(crate) line: Arc<Line>,
-    /// How long it takes until the client has a session.
+    pub(crate) socket: Arc<Socket>,
+    /// The time until the client has its session.
     pub(crate) takes: Duration,
 }
 
-/// A connect that the cluster has turned away.
+/// A refused connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     pub(crate) with: Refusal,
-    /// Not because it was told to, but because its limits say so.
+    /// Refused by the limits, not by an injected fault.
     pub(crate) by_limits: bool,
-    /// How long it takes until the client knows.
+    /// The time until the client gets the answer.
     pub(crate) takes: Duration,
 }
 
@@ -135,17 +134,16 @@ impl Cluster {
             next: 0,
             held: vec![0; scenario.services.len()],
             usable: vec![0; scenario.services.len()],
-            untold: BTreeMap::new(),
+            unnotified: BTreeMap::new(),
             cut_off: BTreeSet::new(),
             peak: 0,
             rng: seed.rng(),
         }
     }
 
-    /// Somebody connects, with a good token or without one.
     pub(crate) fn connect(
         &mut self,
-        place: usize,
+        instance: usize,
         has_token: bool,
         now: Instant,
     ) -> Result<Admitted, Refused> {
@@ -164,39 +162,39 @@ impl Cluster {
             return refused(Refusal::RateExceeded, true);
         }
         self.due = self.due.max(now) + self.interval;
-        let (session, line) = (self.next, Arc::new(Line::default()));
+        let (session, socket) = (self.next, Arc::new(Socket::default()));
         self.next += 1;
         let began = now;
-        let stage = Stage::Opening;
-        self.sessions.insert(session, Session { place, began, line: Arc::clone(&line), stage });
-        self.held[place] += 1;
+        let state = SessionState::Opening;
+        self.sessions.insert(session, Session { instance, began, socket: Arc::clone(&socket), state });
+        self.held[instance] += 1;
         self.peak = self.peak.max(self.sessions.len());
-        Ok(Admitted { session, line, takes })
+        Ok(Admitted { session, socket, takes })
     }
 
-    /// A client has its session.
+    /// The client has its session.
     pub(crate) fn deliver(&mut self, session: u64) {
-        self.advance(session, Stage::Open);
+        self.advance(session, SessionState::Open);
     }
 
-    /// A client begins to close its session.
+    /// The client begins to close its session.
     pub(crate) fn begin_close(&mut self, session: u64) {
-        self.advance(session, Stage::Closing);
+        self.advance(session, SessionState::Closing);
     }
 
-    fn advance(&mut self, session: u64, stage: Stage) {
+    fn advance(&mut self, session: u64, state: SessionState) {
         if let Some(found) = self.sessions.get_mut(&session) {
-            self.usable[found.place] -= usize::from(found.stage == Stage::Open);
-            found.stage = stage;
-            self.usable[found.place] += usize::from(stage == Stage::Open);
+            self.usable[found.instance] -= usize::from(found.state == SessionState::Open);
+            found.state = state;
+            self.usable[found.instance] += usize::from(state == SessionState::Open);
         }
     }
 
-    /// A client has closed its session, or is gone.
+    /// The client has closed its session, or is gone.
     pub(crate) fn close(&mut self, session: u64) {
         let Some(found) = self.sessions.get(&session) else { return };
-        if self.cut_off.contains(&found.place) {
-            self.advance(session, Stage::Abandoned);
+        if self.cut_off.contains(&found.instance) {
+            self.advance(session, SessionState::Abandoned);
         } else {
             self.remove(session);
         }
@@ -204,137 +202,142 @@ impl Cluster {
 
     fn remove(&mut self, session: u64) -> Option<Session> {
         let removed = self.sessions.remove(&session)?;
-        removed.line.end();
-        self.held[removed.place] -= 1;
-        self.usable[removed.place] -= usize::from(removed.stage == Stage::Open);
+        removed.socket.end();
+        self.held[removed.instance] -= 1;
+        self.usable[removed.instance] -= usize::from(removed.state == SessionState::Open);
         Some(removed)
     }
 
-    /// The client's machine is gone, and its sockets with it. Nobody is to be told.
-    pub(crate) fn hang_up(&mut self, place: usize) {
-        let theirs: Vec<u64> =
-            self.sessions.iter().filter(|(_, session)| session.place == place).map(|(id, _)| *id).collect();
-        theirs.into_iter().for_each(|session| self.close(session));
+    /// The client's process is gone, and its sockets with it.
+    pub(crate) fn hang_up(&mut self, instance: usize) {
+        let sessions: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.instance == instance)
+            .map(|(id, _)| *id)
+            .collect();
+        sessions.into_iter().for_each(|session| self.close(session));
     }
 
     /// Ends this share of all sessions.
-    pub(crate) fn drop_some(&mut self, share: f64) -> Dropped {
+    pub(crate) fn drop_share(&mut self, share: f64) -> Dropped {
         let mut left = self.sessions.len() as u64;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a share of a small count"
-        )]
-        let mut to_drop = (left as f64 * share).round() as u64;
-        let mut doomed = Vec::new();
+        let mut to_drop = truncate((left as f64 * share).round());
+        let mut chosen = Vec::new();
         for session in self.sessions.keys() {
-            // Each with the chance that leaves exactly as many as asked for.
+            // Selection sampling: every session has the same chance, and the count is exact.
             if self.rng.below(left) < to_drop {
-                doomed.push(*session);
+                chosen.push(*session);
                 to_drop -= 1;
             }
             left -= 1;
         }
-        self.end(doomed)
+        self.end(chosen)
     }
 
-    /// Ends the sessions that are as old as they may get, and tells when to look again.
-    pub(crate) fn end_the_old(&mut self, now: Instant) -> (Dropped, Instant) {
-        let old = self.sessions.iter().take_while(|(_, session)| session.began + self.session_length <= now);
-        let old = old.map(|(id, _)| *id).collect();
-        let dropped = self.end(old);
+    /// Ends the sessions that reached their maximum age. Returns when the next one will.
+    pub(crate) fn end_expired(&mut self, now: Instant) -> (Dropped, Instant) {
+        let expired =
+            self.sessions.iter().take_while(|(_, session)| session.began + self.session_length <= now);
+        let expired = expired.map(|(id, _)| *id).collect();
+        let dropped = self.end(expired);
         let next = self.sessions.values().next().map_or(now, |session| session.began) + self.session_length;
         (dropped, next)
     }
 
-    fn end(&mut self, doomed: Vec<u64>) -> Dropped {
+    fn end(&mut self, sessions: Vec<u64>) -> Dropped {
         let mut dropped = Vec::new();
-        for session in doomed {
-            let Some(Session { place, line, stage, .. }) = self.remove(session) else { continue };
-            if stage == Stage::Abandoned {
+        for session in sessions {
+            let Some(Session { instance, socket, state, .. }) = self.remove(session) else { continue };
+            if state == SessionState::Abandoned {
                 continue;
             }
-            if self.cut_off.contains(&place) {
-                // Word of it gets no further than any other packet.
-                self.untold.entry(place).or_default().push(line);
+            if self.cut_off.contains(&instance) {
+                // The message is lost like any other packet.
+                self.unnotified.entry(instance).or_default().push(socket);
             } else {
-                dropped.push((place, line));
+                dropped.push((instance, socket));
             }
         }
         Dropped(dropped)
     }
 
-    /// An instance can no longer reach the cluster, nor the store.
-    pub(crate) fn cut_off(&mut self, place: usize) {
-        self.cut_off.insert(place);
+    /// The instance reaches neither the cluster nor the table.
+    pub(crate) fn cut_off(&mut self, instance: usize) {
+        self.cut_off.insert(instance);
     }
 
-    /// It can again; what either side could not say is now known.
-    pub(crate) fn reconnect(&mut self, place: usize) -> Dropped {
-        self.cut_off.remove(&place);
-        let of_the_gone = |session: &Session| session.place == place && session.stage == Stage::Abandoned;
-        let gone: Vec<u64> =
-            self.sessions.iter().filter(|(_, session)| of_the_gone(session)).map(|(id, _)| *id).collect();
-        for session in gone {
+    /// The instance reaches them again. Both sides learn which sessions ended meanwhile.
+    pub(crate) fn reconnect(&mut self, instance: usize) -> Dropped {
+        self.cut_off.remove(&instance);
+        let is_abandoned =
+            |session: &Session| session.instance == instance && session.state == SessionState::Abandoned;
+        let abandoned: Vec<u64> =
+            self.sessions.iter().filter(|(_, session)| is_abandoned(session)).map(|(id, _)| *id).collect();
+        for session in abandoned {
             self.remove(session);
         }
-        let untold = self.untold.remove(&place).unwrap_or_default();
-        Dropped(untold.into_iter().map(|line| (place, line)).collect())
+        let unnotified = self.unnotified.remove(&instance).unwrap_or_default();
+        Dropped(unnotified.into_iter().map(|socket| (instance, socket)).collect())
     }
 
-    pub(crate) fn is_cut_off(&self, place: usize) -> bool {
-        self.cut_off.contains(&place)
+    pub(crate) fn is_cut_off(&self, instance: usize) -> bool {
+        self.cut_off.contains(&instance)
     }
 
-    /// How many sessions an instance can use.
-    pub(crate) fn usable(&self, place: usize) -> usize {
-        self.usable[place]
+    pub(crate) fn usable(&self, instance: usize) -> usize {
+        self.usable[instance]
     }
 
-    /// How many sessions of an instance are counted here, also those it gave up while it was cut off.
-    pub(crate) fn counted(&self, place: usize) -> usize {
-        self.held[place]
+    /// The sessions of an instance, abandoned ones included.
+    pub(crate) fn counted(&self, instance: usize) -> usize {
+        self.held[instance]
     }
 
-    /// How many sessions an instance has that it knows of.
-    pub(crate) fn known(&self, place: usize) -> usize {
-        let abandoned = |session: &&Session| session.place == place && session.stage == Stage::Abandoned;
-        // Few have any, and then only for a while.
+    /// The sessions of an instance without abandoned ones.
+    pub(crate) fn known(&self, instance: usize) -> usize {
+        let abandoned =
+            |session: &&Session| session.instance == instance && session.state == SessionState::Abandoned;
+        // Only partitions leave abandoned sessions: most calls can skip the scan.
         let abandoned =
             if self.cut_off.is_empty() { 0 } else { self.sessions.values().filter(abandoned).count() };
-        self.held[place] - abandoned
+        self.held[instance] - abandoned
     }
 
-    /// The instances of sessions that are older than `longest` says for theirs.
+    /// The instance and age of each session older than `longest` allows for its instance.
     pub(crate) fn older_than(
         &self,
         now: Instant,
         longest: impl Fn(usize) -> Duration,
     ) -> Vec<(usize, Duration)> {
-        let sessions = self.sessions.values().filter(|session| session.stage != Stage::Abandoned);
-        let aged = sessions.map(|session| (session.place, now.since(session.began)));
-        aged.filter(|(place, age)| *age > longest(*place)).collect()
+        let sessions = self.sessions.values().filter(|session| session.state != SessionState::Abandoned);
+        let aged = sessions.map(|session| (session.instance, now.since(session.began)));
+        aged.filter(|(instance, age)| *age > longest(*instance)).collect()
     }
 
-    /// How many sessions there are.
     pub(crate) fn live(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Takes back every failure it was told to show.
-    pub(crate) fn behave(&mut self) {
+    /// Ends all faults.
+    pub(crate) fn clear_faults(&mut self) {
         self.refusing.clear();
         self.slowness.clear();
     }
 
-    /// How many sessions there were at most.
+    /// Ends one fault that refuses connects.
+    pub(crate) fn stop_refusing(&mut self, with: Refusal) {
+        if let Some(found) = self.refusing.iter().rposition(|refusal| *refusal == with) {
+            self.refusing.remove(found);
+        }
+    }
+
+    /// The most sessions at a time.
     pub(crate) fn peak(&self) -> usize {
         self.peak
     }
 }
 
-/// So many times as long, and never longer than anybody waits.
 fn scaled(time: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(time.as_secs_f64() * factor).map_or(AGES, |time| time.min(AGES))
 }
@@ -366,18 +369,18 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_counts_what_is_open() {
+    fn the_limit_counts_open_sessions() {
         let (mut cluster, start) = cluster(&["cluster.maxConnections=2"]);
         let first = cluster.connect(0, true, start).map_err(|_| "refused").unwrap();
         cluster.connect(1, true, start).map_err(|_| "refused").unwrap();
         let Err(refused) = cluster.connect(0, true, start) else { panic!("admitted") };
         assert_eq!((refused.with, refused.by_limits), (Refusal::TooManyConnections, true));
         cluster.close(first.session);
-        assert!(!first.line.is_alive() && cluster.connect(0, true, start).is_ok());
+        assert!(!first.socket.is_alive() && cluster.connect(0, true, start).is_ok());
     }
 
     #[test]
-    fn nobody_comes_in_without_a_token() {
+    fn a_connect_without_a_token_is_refused() {
         let (mut cluster, start) = cluster(&[]);
         let Err(refused) = cluster.connect(0, false, start) else { panic!("admitted") };
         assert_eq!((refused.with, refused.by_limits), (Refusal::AccessDenied, true));
@@ -386,10 +389,11 @@ mod tests {
     #[test]
     fn exactly_the_share_is_dropped() {
         let (mut cluster, start) = cluster(&[]);
-        let lines: Vec<_> =
-            (0..100).map(|_| cluster.connect(0, true, start).map_err(|_| "refused").unwrap().line).collect();
-        assert_eq!(cluster.drop_some(0.3).tell().len(), 30);
-        assert_eq!(lines.iter().filter(|line| line.is_alive()).count(), 70);
+        let sockets: Vec<_> = (0..100)
+            .map(|_| cluster.connect(0, true, start).map_err(|_| "refused").unwrap().socket)
+            .collect();
+        assert_eq!(cluster.drop_share(0.3).notify().len(), 30);
+        assert_eq!(sockets.iter().filter(|socket| socket.is_alive()).count(), 70);
         assert_eq!((cluster.held[0], cluster.peak()), (70, 100));
     }
 
@@ -400,13 +404,13 @@ mod tests {
         let young = cluster.connect(0, true, start).map_err(|_| "refused").unwrap();
         let old = cluster.connect(1, true, later).map_err(|_| "refused").unwrap();
         let hour = Duration::from_secs(3600);
-        let (dropped, next) = cluster.end_the_old(start + hour);
-        assert_eq!((dropped.tell(), next), (vec![0], later + hour));
-        assert!(!young.line.is_alive() && old.line.is_alive());
+        let (dropped, next) = cluster.end_expired(start + hour);
+        assert_eq!((dropped.notify(), next), (vec![0], later + hour));
+        assert!(!young.socket.is_alive() && old.socket.is_alive());
     }
 
     #[test]
-    fn who_is_cut_off_keeps_its_sessions_until_it_is_back() {
+    fn a_partition_keeps_sessions_until_it_ends() {
         let (mut cluster, start) = cluster(&[]);
         let session = cluster.connect(0, true, start).map_err(|_| "refused").unwrap().session;
         cluster.cut_off(0);
@@ -414,8 +418,8 @@ mod tests {
         cluster.deliver(other.session);
         cluster.close(session);
         assert_eq!((cluster.counted(0), cluster.known(0), cluster.usable(0)), (2, 1, 1));
-        assert!(cluster.drop_some(1.0).tell().is_empty(), "it cannot be told");
-        assert_eq!((cluster.live(), cluster.usable(0), other.line.is_alive()), (0, 0, false));
-        assert_eq!(cluster.reconnect(0).tell(), [0], "it is told when it is back");
+        assert!(cluster.drop_share(1.0).notify().is_empty(), "it cannot be notified");
+        assert_eq!((cluster.live(), cluster.usable(0), other.socket.is_alive()), (0, 0, false));
+        assert_eq!(cluster.reconnect(0).notify(), [0], "it is notified when it is back");
     }
 }

@@ -1,4 +1,4 @@
-//! The way from an instance to the cluster, and what it gets there.
+//! The connector of an instance, and its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,45 +9,44 @@ use forebay::{Connect, ConnectionMonitor, Failure, Instant, OpenError};
 use forebay_fleet::StoreOutagePolicy;
 
 use super::World;
-use super::cluster::Line;
+use super::cluster::Socket;
 use crate::scenario::Refusal;
 
-/// Connects one instance to the cluster.
+/// Opens connections of one instance to the cluster.
 #[derive(Clone)]
-pub(crate) struct Link {
+pub(crate) struct ClusterConnector {
     world: Arc<World>,
-    place: usize,
+    instance: usize,
     process: VirtualProcess,
-    /// Until when its token is good.
+    /// When the token expires.
     token_until: Arc<AtomicU64>,
 }
 
-/// How long a token is good for.
 const TOKEN_LIFE: Duration = Duration::from_secs(15 * 60);
 
-impl Link {
-    pub(crate) fn new(world: Arc<World>, place: usize, process: VirtualProcess) -> Self {
-        Self { world, place, process, token_until: Arc::default() }
+impl ClusterConnector {
+    pub(crate) fn new(world: Arc<World>, instance: usize, process: VirtualProcess) -> Self {
+        Self { world, instance, process, token_until: Arc::default() }
     }
 
-    /// Closes a session under whoever has it, when its lease is taken back: as a driver does with its socket.
-    fn heed(&self, monitor: ConnectionMonitor, session: u64) {
-        let (world, place) = (Arc::clone(&self.world), self.place);
+    /// Closes the session when its lease is recalled, even in use, as a driver closes its socket.
+    fn close_on_recall(&self, monitor: ConnectionMonitor, session: u64) {
+        let (world, instance) = (Arc::clone(&self.world), self.instance);
         self.process.spawn(Box::pin(async move {
             monitor.recalled().await;
             world.cluster.lock().close(session);
-            world.recount(place);
+            world.recount(instance);
         }));
     }
 }
 
-/// A session as its client sees it. Dropping it closes it.
+/// The client side of a session. Dropping it closes the session.
 pub(crate) struct Connection {
     world: Arc<World>,
-    place: usize,
+    instance: usize,
     session: u64,
-    line: Arc<Line>,
-    /// When the client had it.
+    socket: Arc<Socket>,
+    /// When the client got it.
     born: Instant,
 }
 
@@ -57,10 +56,10 @@ impl Connection {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.line.is_alive()
+        self.socket.is_alive()
     }
 
-    /// How old it is by true time.
+    /// Its age in true time.
     pub(crate) fn true_age(&self, now: Instant) -> Duration {
         now.since(self.born)
     }
@@ -69,11 +68,11 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.world.cluster.lock().close(self.session);
-        self.world.recount(self.place);
+        self.world.recount(self.instance);
     }
 }
 
-impl Connect for Link {
+impl Connect for ClusterConnector {
     type Connection = Connection;
 
     async fn prepare(&self) -> Result<(), OpenError> {
@@ -86,41 +85,41 @@ impl Connect for Link {
     }
 
     async fn open(&self, monitor: ConnectionMonitor) -> Result<Connection, OpenError> {
-        let (world, place) = (&self.world, self.place);
-        if world.cluster.lock().is_cut_off(place) {
+        let (world, instance) = (&self.world, self.instance);
+        if world.cluster.lock().is_cut_off(instance) {
             return std::future::pending().await;
         }
         let now = world.now();
         let has_token = now.as_nanos() < self.token_until.load(Ordering::Relaxed);
-        let answer = world.cluster.lock().connect(place, has_token, now);
-        world.connected(place, answer.as_ref().err());
+        let answer = world.cluster.lock().connect(instance, has_token, now);
+        world.connected(instance, answer.as_ref().err());
         let admitted = match answer {
             Ok(admitted) => admitted,
             Err(refused) if refused.with == Refusal::Silence => return std::future::pending().await,
             Err(refused) => {
                 world.pass(refused.takes).await;
-                return Err(refusal(refused.with));
+                return Err(open_error(refused.with));
             }
         };
-        // Made before the wait: whoever gives up on it closes it.
+        // Created before the wait: if the open is cancelled, the drop closes the session.
         let mut connection = Connection {
             world: Arc::clone(world),
-            place,
+            instance,
             session: admitted.session,
-            line: Arc::clone(&admitted.line),
+            socket: Arc::clone(&admitted.socket),
             born: now,
         };
         if world.scenario.away == StoreOutagePolicy::Strict {
-            self.heed(monitor.clone(), connection.session);
+            self.close_on_recall(monitor.clone(), connection.session);
         }
-        admitted.line.attach(monitor);
+        admitted.socket.attach(monitor);
         world.pass(admitted.takes).await;
         if !connection.is_alive() {
             return Err(OpenError::new(Failure::Open, "the cluster closed the connection"));
         }
         connection.born = world.now();
         world.cluster.lock().deliver(connection.session);
-        world.recount(place);
+        world.recount(instance);
         Ok(connection)
     }
 
@@ -130,14 +129,14 @@ impl Connect for Link {
 
     async fn close(&self, connection: Connection) {
         self.world.cluster.lock().begin_close(connection.session);
-        self.world.recount(self.place);
+        self.world.recount(self.instance);
         self.world.pass(self.world.scenario.cluster.close_time).await;
         drop(connection);
     }
 }
 
-/// What a client makes of a refusal, by the code and text that the cluster gives.
-fn refusal(with: Refusal) -> OpenError {
+/// The error of a client, with the code and text of Aurora DSQL.
+fn open_error(with: Refusal) -> OpenError {
     match with {
         Refusal::TooManyConnections => OpenError::new(
             Failure::TooManyConnections,

@@ -1,4 +1,4 @@
-//! Where tokens come from.
+//! The modelled credential service.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 
 pub(crate) struct CredentialService {
     latency: Latency,
-    /// How many outages there are at the moment.
+    /// How many outages overlap at present.
     pub(crate) outages: u32,
     rng: Rng,
 }
@@ -19,7 +19,7 @@ impl CredentialService {
         Self { latency: scenario.credentials.latency, outages: 0, rng: seed.rng() }
     }
 
-    /// How long a token takes, and whether there is one.
+    /// Requests a token. Returns how long that takes, and its result.
     pub(crate) fn token(&mut self) -> (Duration, Result<(), OpenError>) {
         let latency = self.latency.draw(&mut self.rng);
         let outcome = if self.outages > 0 {

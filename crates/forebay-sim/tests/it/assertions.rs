@@ -1,4 +1,4 @@
-//! Every assertion can fail, and fails for its own reason.
+//! Every assertion can fail, each for its own reason.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use forebay_sim::Assertion;
 
 use super::{broken, parse, scenario, simulate};
 
-/// A fleet that breaks exactly these assertions.
+/// Exactly these assertions fail.
 fn breaks(text: &str, expected: &[Assertion]) {
     let outcome = simulate(&parse(text));
     assert_eq!(broken(&outcome), expected, "{outcome}");
@@ -16,7 +16,7 @@ fn breaks(text: &str, expected: &[Assertion]) {
 fn a_calm_fleet_breaks_none() {
     let outcome = simulate(&scenario("local", &[]));
     assert!(outcome.passed(), "{outcome}");
-    assert_eq!(outcome.time_to_converge.map(|time| time.as_secs()), Some(2), "200 at 100 a second");
+    assert_eq!(outcome.time_to_converge.map(|time| time.as_secs()), Some(2), "200 at 100 per second");
 }
 
 #[test]
@@ -28,17 +28,17 @@ fn more_connects_than_allowed() {
 }
 
 #[test]
-fn a_limiter_in_each_instance_is_none_for_the_fleet() {
+fn a_limiter_per_instance_does_not_limit_the_fleet() {
     let outcome = simulate(&parse(
         "{duration: 2m, limiterPerSec: 50, limiterBurst: 50, limiterScope: instance, cluster: {burst: 100}, \
          services: [{name: a, replicas: 10, targetReady: 50}]}",
     ));
     assert!(broken(&outcome).contains(&Assertion::NoRefusals), "{outcome}");
-    assert!(outcome.counts.refused > 0, "the cluster counts them itself");
+    assert!(outcome.counts.refused > 0, "by the cluster's own count");
 }
 
 #[test]
-fn the_cap_is_the_clusters() {
+fn the_cluster_enforces_its_connection_limit() {
     let outcome = simulate(&parse(
         "{duration: 2m, cluster: {maxConnections: 150}, services: [{name: a, replicas: 4, targetReady: 50}]}",
     ));
@@ -74,12 +74,12 @@ fn more_callers_than_connections() {
 }
 
 #[test]
-fn an_empty_reservoir_is_told_from_an_exhausted_one() {
+fn an_empty_reservoir_differs_from_an_exhausted_one() {
     let outcome = simulate(&parse(
         "{duration: 3m, assertZeroEmptyEvents: true, faults: [{kind: failover, at: 1m, lasting: 20s}], \
          services: [{name: a, workload: {enabled: true, perSecond: 20, maxWait: 0}}]}",
     ));
-    assert_eq!(broken(&outcome), [Assertion::ZeroEmpty], "within a disturbance, but found: {outcome}");
+    assert_eq!(broken(&outcome), [Assertion::ZeroEmpty], "even in a disturbance: {outcome}");
     assert!(outcome.counts.empties > 0 && outcome.counts.exhausted == 0);
     let outcome = simulate(&parse(
         "{duration: 1m, assertZeroEmptyEvents: true, services: [{name: a, targetReady: 2, workload: {enabled: true, \
@@ -89,7 +89,7 @@ fn an_empty_reservoir_is_told_from_an_exhausted_one() {
 }
 
 #[test]
-fn all_who_find_it_empty_are_counted_served_or_not() {
+fn all_callers_that_find_it_empty_are_counted() {
     let failover = |keys: &str, wait: &str| {
         simulate(&parse(&format!(
             "{{duration: 3m, assertZeroEmptyEvents: true, faults: [{{kind: failover, at: 1m, lasting: 5s}}], \
@@ -101,7 +101,7 @@ fn all_who_find_it_empty_are_counted_served_or_not() {
     assert_eq!(patient.counts.failed(), 0, "all were served: {patient}");
     assert!(patient.counts.empties > 50, "{patient}");
     assert!(patient.waits.max > Duration::from_secs(4), "{patient}");
-    // Those who come alike find alike, and what became of them is another matter.
+    // The same callers find it empty; here they fail.
     let hasty = failover("emptyWait: 100ms,", "0");
     assert!(hasty.counts.failed_short > 50 && hasty.counts.failed_short <= hasty.counts.empties, "{hasty}");
     assert!(hasty.waits.max < Duration::from_millis(150), "{hasty}");
@@ -119,7 +119,7 @@ fn a_session_held_for_longer_than_the_cluster_allows() {
 
 #[test]
 fn too_slow_a_recovery() {
-    // Leases of the dead run out late: as long as nobody counts on it, that is too slow.
+    // The drop comes just before the slow opens end: the judge allows only the usual open time.
     let outcome = simulate(&parse(
         "{duration: 20m, assertRecoverWithin: 1.0, cluster: {openTime: 2s}, \
          faults: [{kind: slow_opens, at: 5m, factor: 5, lasting: 10m}, {kind: mass_drop, at: 14m59s, fraction: 1}], \
@@ -129,8 +129,8 @@ fn too_slow_a_recovery() {
 }
 
 #[test]
-fn a_fleet_that_does_not_stay_whole() {
-    // Callers hold connections to the end of their lives, so that no replacement can be there in time.
+fn a_fleet_that_does_not_stay_at_target() {
+    // Callers hold connections to the end of their lives, so that no replacement can open in time.
     let outcome = simulate(&parse(
         "{duration: 40m, services: [{name: a, targetReady: 5, overlap: 0, workload: {enabled: true, spawnEvery: 10s, \
          arrivalBurst: 5, maxInUse: 5, holdTime: 12m}}]}",
@@ -143,14 +143,14 @@ fn recovery_is_measured_against_the_limiter() {
     let outcome = simulate(&scenario("mass-drop", &[]));
     assert!(outcome.passed(), "{outcome}");
     let recovery = &outcome.recoveries[0];
-    assert_eq!((recovery.deficit, recovery.bucket), (100, Duration::from_millis(990)));
+    assert_eq!((recovery.deficit, recovery.limiter_time), (100, Duration::from_millis(990)));
     let took = recovery.took.expect("it recovered");
-    assert!(took <= recovery.bucket.mul_f64(1.1), "{took:?}");
+    assert!(took <= recovery.limiter_time.mul_f64(1.1), "{took:?}");
 }
 
 #[test]
-fn a_fleet_in_which_one_starves_is_not_whole() {
-    // Leases go to whoever comes first; the last to come gets none.
+fn a_fleet_with_a_starved_instance_is_not_at_target() {
+    // Leases go to the first instance; the last gets none.
     let outcome = simulate(&parse(
         "{duration: 5m, leases: {limit: 60, mode: counter}, services: [{name: first, targetReady: 60}, {name: last, targetReady: 60, \
          startDelay: 10s}]}",
@@ -159,7 +159,7 @@ fn a_fleet_in_which_one_starves_is_not_whole() {
 }
 
 #[test]
-fn waits_of_those_who_got_nothing_count() {
+fn waits_of_failed_callers_count() {
     let outcome = simulate(&parse(
         "{duration: 1m, services: [{name: a, targetReady: 1, workload: {enabled: true, spawnEvery: 10s, \
          arrivalBurst: 3, holdTime: 9s, maxWait: 2s}}]}",

@@ -1,9 +1,9 @@
-//! Scenario files: every key of the specification with its default, and what is wrong said so that it can be mended.
+//! Scenario files: keys with their defaults, and error messages.
 
 use std::time::Duration;
 
 use forebay_sim::Scenario;
-use forebay_sim::scenario::{Arrivals, Strike};
+use forebay_sim::scenario::{Arrivals, FaultKind};
 
 use super::parse;
 
@@ -15,7 +15,7 @@ fn the_specifications_defaults_hold() {
         (scenario.seed, scenario.duration, scenario.sample_every),
         (42, minutes(20), Duration::from_secs(1))
     );
-    assert_eq!((scenario.limiter.per_second, scenario.limiter.burst), (100.0, 1), "a limit without burst");
+    assert_eq!((scenario.limiter.per_second, scenario.limiter.burst), (100.0, 1), "no burst");
     let asserts = scenario.asserts;
     assert_eq!((asserts.max_connects_per_sec, asserts.max_closures_per_sec), (100, 200));
     assert_eq!((asserts.converge_within, asserts.stable_for), (minutes(1), Duration::from_secs(5)));
@@ -35,11 +35,11 @@ fn the_specifications_defaults_hold() {
     assert_eq!(workload.arrivals, Arrivals::Batches { every: Duration::from_millis(200), size: 5 });
     assert_eq!(workload.max_wait, Duration::from_secs(10));
     let limit = parse("{limiterPerSec: 7, services: [{name: a}]}").asserts.max_connects_per_sec;
-    assert_eq!(limit, 7, "as many connects as the limiter gives");
+    assert_eq!(limit, 7, "as many connects as the limiter admits");
 }
 
 #[test]
-fn a_file_as_the_specification_writes_it_is_read() {
+fn a_file_of_the_specification_is_read() {
     let scenario = parse(
         "seed: 7\nendpoint: x.dsql.eu-west-1.on.aws\nduration: 5m\nsampleEvery: 2s\nlimiterPerSec: 50\n\
          assertMaxConnectsPerSec: 60\nassertConvergeWithin: 30s\nassertStableFor: 3s\nassertMaxClosurePerSec: 99\n\
@@ -49,39 +49,39 @@ fn a_file_as_the_specification_writes_it_is_read() {
          spawnEvery: 50ms\n      arrivalBurst: 2\n      maxWait: 1s\n",
     );
     assert_eq!((scenario.seed, scenario.asserts.max_connects_per_sec), (7, 60));
-    assert_eq!(scenario.faults[0].strike, Strike::MassDrop { fraction: 0.4 });
+    assert_eq!(scenario.faults[0].kind, FaultKind::MassDrop { fraction: 0.4 });
     assert_eq!(scenario.faults[0].at, Duration::from_secs(60));
     assert_eq!(scenario.services[0].workload.max_in_use, 3);
     let defaults = parse("{scenario: {kind: mass_drop}, services: [{name: a}]}").faults;
     assert_eq!(
-        (defaults[0].at, &defaults[0].strike),
-        (Duration::from_secs(300), &Strike::MassDrop { fraction: 0.3 })
+        (defaults[0].at, &defaults[0].kind),
+        (Duration::from_secs(300), &FaultKind::MassDrop { fraction: 0.3 })
     );
     let rolling = parse("{scenario: {kind: rolling_restart}, services: [{name: a}]}").faults;
-    assert_eq!(rolling[0].strike, Strike::RollingRestart { each: Duration::from_secs(60) });
+    assert_eq!((&rolling[0].kind, rolling[0].lasting), (&FaultKind::RollingRestart, Duration::from_secs(60)));
     assert!(parse("{scenario: {kind: cold_start}, services: [{name: a}]}").faults.is_empty());
 }
 
 #[test]
-fn replicas_are_instances_of_their_own() {
+fn each_replica_is_an_instance() {
     let scenario = parse("services: [{name: a, replicas: 3, startDelay: 1s, startStep: 100ms}, {name: b}]");
     let names: Vec<&str> = scenario.services.iter().map(|service| service.name.as_str()).collect();
     assert_eq!(names, ["a-0", "a-1", "a-2", "b"]);
     assert_eq!(scenario.services[2].start_delay, Duration::from_millis(1200));
 }
 
-/// What is wrong with this file.
+/// The problems of this file.
 fn problems(text: &str) -> String {
     Scenario::parse("fleet.yaml", text, &[]).expect_err(text).to_string()
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_key() {
+fn problems_have_their_line_and_key() {
     for (text, expected) in [
         ("sevices: []", "fleet.yaml:1: sevices: unknown key; did you mean services?"),
-        ("seed: 1", "services: at least one service is needed"),
+        ("seed: 1", "services: at least one service is required"),
         ("services: 3", "fleet.yaml:1: services: expected a list"),
-        ("- a", "fleet.yaml:1: a scenario is a map of keys"),
+        ("- a", "fleet.yaml:1: a scenario must be a map of keys"),
         ("services:\n  - targetReady: 5", "fleet.yaml:2: services[0].name: a service needs a name"),
         (
             "services:\n  - name: a\n    color: red",
@@ -102,12 +102,15 @@ fn what_is_wrong_is_said_with_its_place_and_key() {
             "fleet.yaml:2: services[0].guardWindow: 45s is not below the shortest life (baseLifetime - jitter/2), which is 0s",
         ),
         ("services: [{name: a, baseLifetime: 2h}]", "is not below cluster.sessionLength, which is 1h0m0s"),
-        ("services: [{name: a}, {name: a}]", "two instances are called 'a'"),
+        ("services: [{name: a}, {name: a}]", "two instances have the name 'a'"),
         (
             "services: [{name: a}]\nscenario: {kind: meteor}",
             "fleet.yaml:2: scenario.kind: 'meteor' is not one of cold_start",
         ),
-        ("services: [{name: a}]\nfaults: [{at: 1m}]", "fleet.yaml:2: faults[0].kind: what goes wrong?"),
+        (
+            "services: [{name: a}]\nfaults: [{at: 1m}]",
+            "fleet.yaml:2: faults[0].kind: missing; every fault needs a kind",
+        ),
         (
             "services: [{name: a}]\nfaults:\n  - {kind: crash, fraction: 1}",
             "fleet.yaml:3: faults[0].fraction: unknown key",
@@ -124,14 +127,20 @@ fn what_is_wrong_is_said_with_its_place_and_key() {
             "services: [{name: a, workload: {perSecond: 3, spawnEvery: 1s}}]",
             "give either perSecond, or spawnEvery",
         ),
-        ("services: [{name: a}]\ncluster: {openTime: {p50: 2s, p99: 1s}}", "cluster.openTime.p99: below p50"),
+        (
+            "services: [{name: a}]\ncluster: {openTime: {p50: 2s, p99: 1s}}",
+            "cluster.openTime.p99: must not be below p50",
+        ),
         ("services: [{name: a, targetReady: 5, maxOpen: 4}]", "services[0].maxOpen: 4 is below targetReady"),
         (
             "services: [{name: a}]\nfaults:\n  - {kind: table_outage}",
-            "faults[0].kind: there is no table that could be away",
+            "faults[0].kind: the scenario has no table",
         ),
-        ("services: [{name: a}]\nleases: {beat: 30ms}", "leases.beat: 30ms is below 1s: each is a write"),
-        ("services: [{name: a}]\nsampleEvery: 1ns", "sampleEvery: that makes 1200000000000 samples"),
+        (
+            "services: [{name: a}]\nleases: {beat: 30ms}",
+            "leases.beat: 30ms is below 1s; each heartbeat is a write",
+        ),
+        ("services: [{name: a}]\nsampleEvery: 1ns", "sampleEvery: this makes 1200000000000 samples"),
         (
             "services: [{name: a, workload: {daily: {peakAt: 25h}}}]",
             "services[0].workload.daily.peakAt: a time of day",
@@ -144,13 +153,13 @@ fn what_is_wrong_is_said_with_its_place_and_key() {
 }
 
 #[test]
-fn everything_wrong_is_said_at_once_in_the_order_of_the_file() {
+fn all_problems_are_reported_in_the_order_of_the_file() {
     let problems = problems("seed: x\nlimiterPerSec: y\nservices:\n  - name: a\n    targetReady: z\n");
     let lines: Vec<&str> = problems.lines().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(lines, ["fleet.yaml:1", "fleet.yaml:2", "fleet.yaml:5"], "{problems}");
 }
 
-/// Every key that is known at the place where `text` has an unknown one.
+/// The known keys of the section in which `text` has an unknown one.
 fn known_keys(text: &str) -> Vec<String> {
     let problems = problems(text);
     let known = problems.split("known here: ").nth(1).unwrap_or_else(|| panic!("{text}: {problems}"));
@@ -159,7 +168,9 @@ fn known_keys(text: &str) -> Vec<String> {
 
 #[test]
 fn the_manual_has_every_key() {
-    let manual = include_str!("../../../../docs/simulator.md");
+    // Read at run time: a package must not include files from outside its folder.
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
+    let manual = std::fs::read_to_string(manual).expect("this test runs in the workspace");
     let mut keys = known_keys("{zzzzzzzzzzzz: 1, services: [{name: a}]}");
     for section in ["cluster", "limiter", "leases", "table", "credentials", "clocks", "scenario"] {
         keys.extend(known_keys(&format!("{{{section}: {{zzzzzzzzzzzz: 1}}, services: [{{name: a}}]}}")));
@@ -195,22 +206,25 @@ fn the_manual_has_every_key() {
 }
 
 #[test]
-fn what_makes_one_wonder_is_noted() {
+fn doubtful_settings_are_noted() {
     for (text, expected) in [
         ("services: [{name: a, workload: {perSecond: 5}}]", "the workload of a is not enabled"),
-        ("{leases: {limit: 40}, services: [{name: a}]}", "leases.limit, 40, leaves less than the 50"),
+        (
+            "{leases: {limit: 40}, services: [{name: a}]}",
+            "leases.limit, 40, is below the sum of all targets, 50",
+        ),
         (
             "{leases: {limit: 51}, services: [{name: a}]}",
-            "no room to replace each connection before it goes: that takes 53",
+            "no room to replace connections before they close; that takes 53",
         ),
-        ("{leases: {limit: 20000}, services: [{name: a}]}", "is more than the cluster holds"),
+        ("{leases: {limit: 20000}, services: [{name: a}]}", "is above cluster.maxConnections"),
         (
             "{scenario: {kind: mass_drop, dropAt: 21m}, services: [{name: a}]}",
-            "mass_drop at 21m0s comes after the end",
+            "mass_drop at 21m0s is after the end of the run",
         ),
         (
             "{scenario: {kind: rolling_restart, rollEvery: 11m}, services: [{name: a, replicas: 2}]}",
-            "does not come to all instances",
+            "does not reach all instances",
         ),
         ("services: [{name: a, startDelay: 1h}]", "a never starts"),
     ] {

@@ -1,4 +1,4 @@
-//! The simulator, judged from outside.
+//! Tests of the simulator through its public API.
 
 mod assertions;
 mod files;
@@ -10,18 +10,18 @@ use forebay_sim::{Assertion, Outcome, Scenario, run, shipped};
 
 /// A shipped scenario with some keys overridden.
 fn scenario(name: &str, settings: &[&str]) -> Scenario {
-    let text = shipped().iter().find(|shipped| shipped.name == name).expect("it is shipped").text;
+    let text = shipped().iter().find(|shipped| shipped.name == name).expect("a shipped scenario").text;
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-    Scenario::parse(name, text, &settings).expect("the settings make sense")
+    Scenario::parse(name, text, &settings).expect("valid settings")
 }
 
 /// A scenario given as text.
 fn parse(text: &str) -> Scenario {
-    Scenario::parse("test.yaml", text, &[]).expect("the scenario makes sense")
+    Scenario::parse("test.yaml", text, &[]).expect("a valid scenario")
 }
 
 fn simulate(scenario: &Scenario) -> Outcome {
-    run(scenario, scenario.seed, &mut ()).expect("nobody breaks it off")
+    run(scenario, scenario.seed, &mut ()).expect("not interrupted")
 }
 
 /// The assertions that do not hold.

@@ -1,26 +1,27 @@
-//! What a run leaves behind, and that it leaves the same each time.
+//! The output of a run, and that it is the same each time.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use forebay_sim::{Row, Watch, run, run_seeds};
+use forebay_sim::{Row, RunObserver, run, run_seeds};
 
 use super::{scenario, simulate};
 
 #[test]
-fn the_same_seed_takes_the_same_course() {
+fn the_same_seed_gives_the_same_run() {
     let scenario = scenario("small-fleet", &["duration=70m"]);
     let (first, second) = (simulate(&scenario), simulate(&scenario));
     assert_eq!((first.events, &first.trace_hash), (second.events, &second.trace_hash));
     assert_eq!(first.json(), second.json());
     assert_eq!(first.samples, second.samples);
-    let other = run(&scenario, 43, &mut ()).expect("nobody breaks it off");
+    let other = run(&scenario, 43, &mut ()).expect("not interrupted");
     assert_ne!(first.trace_hash, other.trace_hash);
 }
 
 #[test]
-fn one_course_is_pinned() {
-    // On every machine and in every build. Another hash means that reservoirs behave differently: say why in the commit.
+fn one_trace_is_pinned() {
+    // The same on every machine and in every build. If reservoirs behave differently, explain why in the
+    // commit.
     let outcome = simulate(&scenario("workload-mass-drop", &["duration=6m"]));
     assert_eq!(outcome.trace_hash, PINNED, "{outcome}");
 }
@@ -29,7 +30,7 @@ const PINNED: &str = "f2a023fcdaed770c";
 #[derive(Default)]
 struct Rows(Vec<String>);
 
-impl Watch for Rows {
+impl RunObserver for Rows {
     fn row(&mut self, row: &Row<'_>) {
         self.0.push(row.to_string());
     }
@@ -39,7 +40,7 @@ impl Watch for Rows {
 fn rows_have_the_columns_of_the_header() {
     let scenario = scenario("workload-test", &["duration=1m", "sampleEvery=10s"]);
     let mut rows = Rows::default();
-    let outcome = run(&scenario, 42, &mut rows).expect("nobody breaks it off");
+    let outcome = run(&scenario, 42, &mut rows).expect("not interrupted");
     assert_eq!(rows.0.len(), 4 * 7, "four services, at the start and six times");
     let header: Vec<&str> = Row::HEADER.split(',').collect();
     assert_eq!(
@@ -62,7 +63,7 @@ fn rows_have_the_columns_of_the_header() {
 }
 
 #[test]
-fn json_has_what_programs_look_for() {
+fn json_has_its_keys() {
     let json = simulate(&scenario("mass-drop", &[])).json();
     for key in [
         "trace_hash",
@@ -84,29 +85,29 @@ fn json_has_what_programs_look_for() {
     assert_eq!(json["discards"]["died"], 100);
 }
 
-struct BreaksOffAfter(Duration);
+struct StopsAfter(Duration);
 
-impl Watch for BreaksOffAfter {
+impl RunObserver for StopsAfter {
     fn progress(&mut self, passed: Duration) -> ControlFlow<()> {
         if passed >= self.0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
 #[test]
-fn a_run_can_be_broken_off() {
+fn a_run_can_be_stopped() {
     let scenario = scenario("local", &[]);
-    assert!(run(&scenario, 42, &mut BreaksOffAfter(Duration::from_secs(3))).is_none());
+    assert!(run(&scenario, 42, &mut StopsAfter(Duration::from_secs(3))).is_none());
 }
 
 #[test]
 fn the_first_failing_seed_is_named() {
     let fine = run_seeds(&scenario("local", &["duration=2m"]), 1..=8, false, &|_| ControlFlow::Continue(()));
     assert!(fine.first_failure.is_none() && fine.run == 8 && !fine.broken_off);
-    // The fill takes a little longer with some seeds than with others.
+    // The first fill takes a little longer with some seeds.
     let slow = scenario("local", &["duration=2m", "assertConvergeWithin=2012ms"]);
     let found = run_seeds(&slow, 1..=64, false, &|_| ControlFlow::Continue(()));
     let failure = found.first_failure.expect("one fails");
-    let first = (1..=64).find(|seed| !run(&slow, *seed, &mut ()).expect("nobody breaks it off").passed());
+    let first = (1..=64).find(|seed| !run(&slow, *seed, &mut ()).expect("not interrupted").passed());
     assert_eq!(Some(failure.seed), first);
     assert!(first > Some(1), "not the very first, or this shows nothing");
     let all = run_seeds(&slow, 1..=64, true, &|_| ControlFlow::Continue(()));

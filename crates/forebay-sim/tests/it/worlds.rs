@@ -1,4 +1,4 @@
-//! What the modelled world does, and what the reservoirs make of it.
+//! The modelled world, and how reservoirs react to it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use forebay::Discard;
 use super::{parse, scenario, simulate};
 
 #[test]
-fn a_crash_takes_the_leases_with_it_for_a_while() {
+fn a_crash_blocks_its_leases_for_a_while() {
     let crash = |limit: u64| {
         simulate(&parse(&format!(
             "{{duration: 10m, leases: {{limit: {limit}, length: 2m}}, \
@@ -18,7 +18,7 @@ fn a_crash_takes_the_leases_with_it_for_a_while() {
     let tight = crash(106);
     assert!(tight.passed(), "{tight}");
     let took = tight.recoveries[0].took.expect("it recovered");
-    assert!(took > Duration::from_secs(100), "the leases of the dead run out first: {took:?}");
+    assert!(took > Duration::from_secs(100), "the leases of the dead must expire first: {took:?}");
     let roomy = crash(200);
     let took = roomy.recoveries[0].took.expect("it recovered");
     assert!(took < Duration::from_secs(2), "{took:?}");
@@ -37,7 +37,7 @@ fn failing_credentials_burn_no_connect_budget() {
 }
 
 #[test]
-fn who_is_cut_off_serves_what_it_has() {
+fn a_partitioned_instance_serves_its_connections() {
     let outcome = simulate(&parse(
         "{duration: 10m, sampleEvery: 1s, table: {}, leases: {limit: 200}, assertZeroEmptyEvents: true, \
          faults: [{kind: partition, at: 2m, instances: 1, lasting: 3m}], \
@@ -55,8 +55,8 @@ fn each_refusal_is_survived() {
              {{kind: mass_drop, at: 2m5s, fraction: 0.2}}], services: [{{name: a}}]}}"
         )));
         assert!(outcome.counts.refused_on_purpose > 0, "{with}: {outcome}");
-        assert_eq!(outcome.counts.refused, 0, "{with}: the cluster's limits refused nobody");
-        // After pushback the rate comes back slowly, and so may the fleet.
+        assert_eq!(outcome.counts.refused, 0, "{with}: the cluster's limits refused nothing");
+        // After pushback the rate rises slowly, which may delay the recovery.
         let pushback = matches!(with, "53300" | "53400");
         assert!(outcome.passed() || pushback, "{with}: {outcome}");
         assert!(outcome.recoveries.iter().all(|recovery| recovery.took.is_some()), "{with}: {outcome}");
@@ -70,12 +70,12 @@ fn clocks_may_be_wrong() {
 }
 
 #[test]
-fn a_failing_store_is_survived() {
+fn a_failing_table_is_survived() {
     let table = "table={errorRate: 0.02, lostAnswers: 0.02}";
     for mode in ["ledger", "counter"] {
         let leases = format!("leases={{limit: 260, mode: {mode}}}");
-        // A call that is lost costs 5 s, and a replacement has 10 s: in mode counter, where each lease is a call, one seed in six loses
-        // two for the same connection.
+        // A lost call costs 5 s, and a replacement has 10 s. In mode counter each lease is a call, and one
+        // seed in six loses two calls for the same connection.
         let outcome = simulate(&scenario("local", &[table, &leases, "limiterBurst=300", "seed=43"]));
         assert!(outcome.passed(), "{outcome}");
     }
@@ -100,7 +100,7 @@ fn load_follows_its_keys() {
             format!("{{duration: 110s, services: [{{name: a, targetReady: 100, workload: {workload}}}]}}");
         simulate(&parse(&text)).counts.checkouts
     };
-    // Filled after a second: 109 seconds of load.
+    // The first fill takes a second: 109 seconds of load.
     let batches = load("{enabled: true, spawnEvery: 100ms, arrivalBurst: 3}");
     assert!((3240..3280).contains(&batches), "{batches}");
     let poisson = load("{enabled: true, perSecond: 30}");

@@ -139,7 +139,7 @@ impl Governor {
     }
 
     fn pause(&mut self, attempts: u32, failure: Failure) -> Duration {
-        backoff::pause(attempts, failure.max_backoff().min(self.max_backoff), &mut self.rng)
+        backoff::pause(attempts, backoff::FIRST, failure.max_backoff().min(self.max_backoff), &mut self.rng)
     }
 
     /// An open that began at `began` failed. Returns how many have in a row, and the pause that follows.
