@@ -1,4 +1,4 @@
-//! What went wrong, by what to do next.
+//! Errors, by what the caller does next.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -24,12 +24,12 @@ pub(crate) use {
     said::is_failed_transaction,
 };
 
-/// An error of the database, the network or a condition, with its [`ErrorKind`]; the source has the whole story.
+/// An error of the database, the network or a condition, with its [`ErrorKind`]; its source has the details.
 ///
 /// Errors of tokio-postgres and sqlx, of options and of starting become one with `?`:
 ///
 /// ```
-/// use forebay_dsql::{ErrorKind, Error};
+/// use forebay_dsql::{Error, ErrorKind};
 ///
 /// fn next(error: &Error) -> &'static str {
 ///     match error.kind() {
@@ -62,7 +62,7 @@ impl Error {
         Self { kind, source: source.into() }
     }
 
-    /// What to do next.
+    /// Its kind, which says what to do next.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -74,19 +74,19 @@ impl Error {
         Self { kind: self.kind.at_commit(), ..self }
     }
 
-    /// The same of an error that met a connect: a refusal is told by its words, whatever its code.
+    /// The same error at a connect: the server's refusals are recognized by their text, whatever the code.
     #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
     pub(crate) fn at_connect(self) -> Self {
         Self { kind: said::refusal(&*self.source).unwrap_or(self.kind), ..self }
     }
 
-    /// Whether a wait for a connection ended without one, for a reason that may pass; whatever kind that reason has.
+    /// Whether a wait for a connection ended without one, for a reason that may pass, whatever its kind.
     pub(crate) fn is_of_waiting(&self) -> bool {
         let checkout = chain::causes(&*self.source).find_map(chain::seen::<forebay::CheckoutError>);
         checkout.map_or(self.kind == ErrorKind::NoConnection, forebay::CheckoutError::is_transient)
     }
 
-    /// The same after so long a wait, if it tells of one.
+    /// The same error with the time that was waited in all, if it has such a field.
     pub(crate) fn after(mut self, so_long: Duration) -> Self {
         use forebay::CheckoutError::{Empty, Exhausted};
         if let Some(Empty { waited, .. } | Exhausted { waited, .. }) = self.source.downcast_mut() {

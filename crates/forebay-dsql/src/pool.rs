@@ -1,4 +1,4 @@
-//! One handle for a cluster, in either mode.
+//! A pool of connections to a cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,8 +36,7 @@ pub type Dsql = DsqlPool<crate::postgres::Postgres>;
 #[cfg(feature = "sqlx")]
 pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
 
-/// Connections to a cluster: from a reservoir if that is enabled, else from a pool in standard mode. What callers see is
-/// the same.
+/// A pool of connections to a cluster, in reservoir mode or in standard mode. Callers use both in the same way.
 ///
 /// A clone is another handle to the same connections. When the last is dropped they are closed: idle ones at once,
 /// those in use when they come back. [`drain`](Self::drain) does the same and waits for it.
@@ -62,30 +61,30 @@ impl<C: Driver> DsqlPool<C> {
     /// Dropping the future closes what was opened.
     ///
     /// # Errors
-    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached, or lets nobody in, is no
-    /// error here, but in the logs and at each acquire; [`status`](Self::status) says how many connections are open.
+    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached or denies access does not fail
+    /// `connect`; it is logged, and `acquire` returns it. [`status`](Self::status) says how many connections are open.
     pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, StartError> {
         Self::builder(options, signer).connect().await
     }
 
-    /// Like [`connect`](Self::connect), with more to say.
+    /// Like [`connect`](Self::connect), with further settings.
     pub fn builder(options: Options, signer: impl Signer) -> Builder<C> {
         Builder::new(options, signer)
     }
 }
 
 impl<C: Connect> DsqlPool<C> {
-    /// Takes a connection, waiting in line for one if need be: for the acquire timeout of the options, whatever the reason. If
-    /// no connection is left and the cluster denies access, it fails at once. With `DSQL_RESERVOIR_EMPTY_WAIT`, it fails that
-    /// soon while a reservoir is short of connections.
+    /// Takes a connection. If none is idle, it waits in a queue for at most the acquire timeout of the options, whatever the
+    /// reason. If no connection is left and the cluster denies access, it fails at once. With `DSQL_RESERVOIR_EMPTY_WAIT`, it
+    /// fails that soon while a reservoir is short of connections.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: what it was about to get goes to the next in line, or stays in the pool.
+    /// Dropping the future loses nothing: what it was about to get goes to the next in the queue, or stays in the pool.
     ///
     /// # Errors
     /// [`Empty`](CheckoutError::Empty), [`Denied`](CheckoutError::Denied), [`Exhausted`](CheckoutError::Exhausted) or
-    /// [`Closed`](CheckoutError::Closed). The [kind](crate::ErrorKind::of) of the first two is that of what keeps the pool empty,
-    /// if that will not pass by itself: [`Auth`](crate::ErrorKind::Auth) or [`Permanent`](crate::ErrorKind::Permanent).
+    /// [`Closed`](CheckoutError::Closed). The [kind](crate::ErrorKind::of) of the first two is that of the failure that keeps
+    /// the pool empty, if that will not pass by itself: [`Auth`](crate::ErrorKind::Auth) or [`Permanent`](crate::ErrorKind::Permanent).
     pub async fn acquire(&self) -> Result<PooledConnection<'_, C>, CheckoutError> {
         self.lend(None).await
     }
@@ -102,7 +101,8 @@ impl<C: Connect> DsqlPool<C> {
         self.lend(Some(wait)).await
     }
 
-    /// Runs `body` in a transaction and commits it; the whole of it again after a conflict. See [`Transactions::run`].
+    /// Runs `body` in a transaction and commits it. After a conflict it runs the whole transaction again. See
+    /// [`Transactions::run`].
     ///
     /// ```no_run
     /// # async fn pay(dsql: &forebay_dsql::Dsql) -> Result<u64, forebay_dsql::Error> {
@@ -115,11 +115,11 @@ impl<C: Connect> DsqlPool<C> {
     /// ```
     ///
     /// # Errors
-    /// The last attempt's. [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if the connection was lost in COMMIT.
+    /// The error of the last attempt. [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if the connection was lost in COMMIT.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, its transaction is rolled back in the background. If it was waiting for a COMMIT, that
-    /// may have been done or not.
+    /// If the future is dropped, its transaction is rolled back in the background. If it was waiting for a COMMIT, the
+    /// transaction may have been committed or not.
     pub async fn run<T, E, F, B>(&self, operation: &'static str, body: B) -> Result<T, E>
     where
         C: Connect<Connection: Session + Sync>,
@@ -130,25 +130,25 @@ impl<C: Connect> DsqlPool<C> {
         self.transactions.run(self, operation, body).await
     }
 
-    /// What runs its transactions, for those who begin and commit by themselves.
+    /// What runs its transactions, for callers that begin and commit themselves.
     #[must_use]
     pub fn transactions(&self) -> &Transactions {
         &self.transactions
     }
 
-    /// What the pool looks like now.
+    /// The state of the pool now.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         PoolStatus::new(self.mode, &self.reservoir.status())
     }
 
-    /// What the reservoir looks like, in reservoir mode.
+    /// The state of the reservoir, in reservoir mode.
     #[must_use]
     pub fn reservoir_status(&self) -> Option<Status> {
         (self.mode == PoolMode::Reservoir).then(|| self.reservoir.status())
     }
 
-    /// Every connection, to list, count and retire.
+    /// Lists, counts and retires connections.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry
@@ -166,7 +166,7 @@ impl<C: Connect> DsqlPool<C> {
     }
 }
 
-/// What transactions are run on.
+/// Transactions run on its connections.
 impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
     type Session = PooledConnection<'static, C>;
 
@@ -205,32 +205,32 @@ impl<C: Connect> fmt::Debug for DsqlPool<C> {
     }
 }
 
-/// Where connections come from.
+/// How connections are opened and replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolMode {
-    /// From a reservoir, which has them ready.
+    /// Ahead of need.
     Reservoir,
-    /// From a pool that opens what is missing.
+    /// When one is missing.
     Standard,
 }
 
-/// What a pool looks like at one moment, in either mode.
+/// The state of a pool at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatus {
-    /// In which mode it is.
+    /// Its mode.
     pub mode: PoolMode,
     /// How many connections it may own.
     pub max_open: usize,
     /// How many it owns: in use or idle.
     pub open: usize,
-    /// Those with callers, or being made clean after one.
+    /// Those with callers, or being reset after one.
     pub in_use: usize,
     /// Those nobody uses.
     pub idle: usize,
-    /// Those on their way.
+    /// Those being opened.
     pub opening: usize,
-    /// Callers in line.
+    /// Callers that wait.
     pub waiting: usize,
     /// No more callers are served.
     pub closed: bool,
@@ -257,7 +257,7 @@ impl PoolStatus {
 pub struct Drained {
     /// Connections still in use.
     pub in_use: usize,
-    /// Connections on their way in or out, or whose lease is not released yet.
+    /// Connections being opened or closed, or whose lease is not released yet.
     pub closing: usize,
 }
 

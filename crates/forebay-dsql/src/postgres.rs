@@ -29,14 +29,13 @@ use tls::{Tls, TrackedTls};
 use wire::{AbortOnDrop, DriverTask};
 pub use wire::{ConnectionState, StateTracker};
 
-/// A peer that says nothing for so long is asked whether it lives.
+/// TCP probes a peer that is silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Bytes that nobody acknowledges for so long end the connection.
+/// The connection ends if bytes are not acknowledged for this long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long the end of a transaction waits for rows that nobody reads.
 const UNREAD: Duration = Duration::from_secs(5);
-/// How often a connection is looked at again while it is made clean: transaction, settings, a changed schema, and once to be
-/// sure.
+/// How many steps a reset may take: transaction, settings, a changed schema, and one to be sure.
 const STEPS: usize = 5;
 
 /// Opens connections of tokio-postgres to a cluster, with tokens from a cache.
@@ -60,7 +59,7 @@ impl Postgres {
         let limit = self.parts.options.config().open_timeout;
         let dial = |address| self.dial_one(address, token, monitor.clone());
         let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
-        // Until the driver has looked once, it would not hear of what it is told.
+        // The driver must be polled once before it notices requests.
         match opened.tracker.answered().await {
             ConnectionState::Broken => {
                 Err(Error::new(ErrorKind::Disconnected, "the session ended right after its start"))
@@ -99,15 +98,15 @@ impl Postgres {
         let ended = Ended(Arc::clone(&tracker));
         let (driver, abort_on_drop) = DriverTask::new(connection, Arc::clone(&tracker));
         self.parts.runtime.spawn(Box::pin(async move {
-            // In this order: the socket is closed before it is said to be, and only then is the death told.
+            // The order of drops: the socket closes, then the tracker says so, then the monitor reports the death.
             let _death = monitor.clone().guard();
             let _ended = ended;
-            // What is recalled ends here, whatever its caller is doing with it.
+            // A recall ends the connection here, whatever its caller is doing with it.
             let mut driver = driver;
             let mut recalled = pin!(monitor.recalled());
             let mut task = Waker::noop().clone();
             poll_fn(|context| {
-                // Once it is known whom a recall wakes, a look at memory will do.
+                // Once the waker is registered, a load is enough.
                 let recalled = if task.will_wake(context.waker()) {
                     monitor.is_recalled()
                 } else {
@@ -123,12 +122,12 @@ impl Postgres {
     }
 }
 
-/// Whether the schema has changed, which every open connection meets once.
+/// Whether the schema has changed, which every open connection is told once.
 fn is_conflict(error: &tokio_postgres::Error) -> bool {
     matches!(ErrorKind::of(error), ErrorKind::Conflict(_))
 }
 
-/// Says that the socket is gone.
+/// Tells the tracker that the socket is gone.
 struct Ended(Arc<StateTracker>);
 
 impl Drop for Ended {
@@ -182,7 +181,7 @@ impl Connect for Postgres {
 
     async fn check(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
         match connection.client.batch_execute("SELECT 1").await {
-            // It lives; and the next to use it shall not meet the same again.
+            // The connection lives. Ask again, so that its next user does not get the same error.
             Err(error) if is_conflict(&error) => match connection.client.batch_execute("SELECT 1").await {
                 Err(error) if !is_conflict(&error) => Err(error.into()),
                 _ => Ok(()),
@@ -194,7 +193,7 @@ impl Connect for Postgres {
     async fn close(&self, connection: PostgresConnection) {
         let PostgresConnection { client, tracker, abort_on_drop, .. } = connection;
         let unanswered = tracker.state() == ConnectionState::Unanswered;
-        // Its driver says good-bye then, and ends; but one that waits for an answer is not waited for.
+        // Without its client, the driver says good-bye and ends. One that still waits for an answer is aborted.
         drop(client);
         if unanswered {
             drop(abort_on_drop);
@@ -224,9 +223,9 @@ pub struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    /// What state it is in, known without asking the server. Where several threads run tasks, an answer may reach its
-    /// caller a moment before it is in the flags, and the state is still [`Unanswered`](ConnectionState::Unanswered);
-    /// `tracker().answered().await` waits for them.
+    /// Its state, known without asking the server. With several threads, an answer may reach its caller a moment before the
+    /// tracker knows of it, and the state is still [`Unanswered`](ConnectionState::Unanswered); `tracker().answered().await`
+    /// waits for that.
     #[must_use]
     pub fn state(&self) -> ConnectionState {
         self.tracker.state()
@@ -245,7 +244,7 @@ impl PostgresConnection {
         })
     }
 
-    /// The tracker on it, which may be kept: it tells of the connection also when that is gone.
+    /// The tracker of its state. It may outlive the connection.
     #[must_use]
     pub fn tracker(&self) -> &Arc<StateTracker> {
         &self.tracker
@@ -282,7 +281,7 @@ impl Session for PostgresConnection {
         self.commit_was_sent = false;
         self.all_read().await?;
         let before = self.tracker.commits();
-        if self.tracker.has_committed() || self.tracker.has_begun_anew() {
+        if self.tracker.has_committed() || self.tracker.has_begun_another() {
             return Err(driver::ended_by_body());
         }
         // Until the opposite is known, also if this is dropped.
@@ -292,7 +291,7 @@ impl Session for PostgresConnection {
         self.commit_was_sent = answer.is_ok() || self.tracker.commits() != before;
         match answer {
             // What the body had sent without waiting for it is answered only now.
-            Ok(()) if self.tracker.has_begun_anew() => Err(driver::ended_by_body()),
+            Ok(()) if self.tracker.has_begun_another() => Err(driver::ended_by_body()),
             Ok(()) if self.tracker.is_rolled_back() && self.tracker.has_committed() => {
                 Err(driver::ended_by_body())
             }

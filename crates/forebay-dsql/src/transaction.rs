@@ -1,4 +1,4 @@
-//! Transactions that are run until they are through.
+//! Runs transactions until they commit.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -22,9 +22,9 @@ use retry::{Attempts, Verdict};
 pub use retry::{RetryBudget, RetryPolicy};
 pub use session::{Session, Sessions};
 
-/// Runs transactions, again and again while they conflict, and counts what became of them.
+/// Runs transactions, again while they conflict, and counts the outcomes.
 ///
-/// One for each pool will do. A clone shares everything.
+/// One is enough for each pool. A clone shares everything.
 #[derive(Clone)]
 pub struct Transactions(Arc<Inner>);
 
@@ -40,7 +40,7 @@ struct Inner {
 pub enum Stage {
     /// Before COMMIT was sent: nothing was committed.
     Statement,
-    /// At COMMIT: a lost connection may have hidden that it was done.
+    /// At COMMIT: if the connection was lost, the transaction may have been committed.
     Commit,
 }
 
@@ -55,15 +55,15 @@ impl Transactions {
     /// Runs `body` in a transaction on a connection of `sessions` and commits it.
     ///
     /// The whole of it is run again after a conflict, at a statement or at COMMIT; after `server unavailable` at a
-    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So `body` must do
-    /// nothing that cannot be done twice, but through its connection. If the connection is lost at COMMIT, nobody
-    /// knows whether it was done: that is [`ErrorKind::CommitUnknown`], and never run again.
+    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So apart from what it does
+    /// through its connection, `body` must be safe to run twice. If the connection is lost at COMMIT, the outcome is unknown:
+    /// that is [`ErrorKind::CommitUnknown`], and is never run again.
     ///
     /// All its waits for a connection together last at most as long as `sessions` wait for one, that is the acquire timeout of a
     /// pool, or until the policy's deadline if it has one. No wait that fails ends the run before that, unless waiting does not
-    /// help, as when the cluster denies access. Waits are no retries.
+    /// help, as when the cluster denies access. A wait is not a retry.
     ///
-    /// An error of `body` itself rolls back and comes out as it is. `operation` names what is done, in metrics.
+    /// An error of `body` rolls back and is returned unchanged. `operation` is the name of the transaction in metrics.
     ///
     /// `body` leaves BEGIN, COMMIT and ROLLBACK alone, and begins no transaction of its client's own. One that ended the
     /// transaction fails for it, and is not run again after it may have committed something, by a COMMIT or by a statement
@@ -84,8 +84,8 @@ impl Transactions {
     /// The last attempt's.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it drops the connection with its transaction open, which whoever owns connections
-    /// rolls back or closes. If it was waiting for a COMMIT, that may have been done or not.
+    /// If the future is dropped, its connection goes back with the transaction open, and the pool rolls it back or closes
+    /// the connection. If it was waiting for a COMMIT, the transaction may have been committed or not.
     pub async fn run<P, T, E, F, B>(&self, sessions: &P, operation: &'static str, mut body: B) -> Result<T, E>
     where
         P: Sessions,
@@ -136,7 +136,7 @@ impl Transactions {
             if of_body
                 && (kind == ErrorKind::NoConnection || held.is_some() && kind == ErrorKind::Disconnected)
             {
-                // It was not this connection that was lost or wanted, but something of the body's own.
+                // The error is about another connection, which the body uses.
                 kind = ErrorKind::Permanent;
             }
             // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.
@@ -147,7 +147,7 @@ impl Transactions {
         }
     }
 
-    /// Counts and times the attempts of one transaction, for a caller who begins and commits it himself.
+    /// Counts and times the attempts of one transaction, for a caller that begins and commits it itself.
     ///
     /// ```
     /// # use forebay_dsql::{Error, RetryPolicy, Stage, Transactions};
@@ -196,7 +196,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// It is through.
+    /// The transaction is committed.
     pub fn committed(mut self) {
         self.outcome = Outcome::Committed;
     }
@@ -214,7 +214,7 @@ impl Operation {
         self.decide(kind, error).await.map_or(Ok(()), Err)
     }
 
-    /// The error, if it is the last; otherwise nothing, after a pause.
+    /// Returns the error if there is no further attempt; otherwise pauses and returns nothing.
     async fn decide<E>(&mut self, kind: ErrorKind, error: E) -> Option<E> {
         let Inner { runtime, rng, meter, .. } = &*self.transactions.0;
         meter.failed(self.name, kind);
@@ -223,7 +223,7 @@ impl Operation {
         self.obey(verdict, kind, now, error).await
     }
 
-    /// The same of a wait that ended without a connection.
+    /// The same for a wait that ended without a connection.
     async fn decide_wait(&mut self, error: Error) -> Option<Error> {
         let kind = error.kind();
         if !error.is_of_waiting() {
@@ -276,7 +276,7 @@ impl Operation {
         let now = runtime.now();
         let taken = match self.attempts.left(now) {
             None => return sessions.session().await,
-            // A pool times a wait of its usual length for less.
+            // A wait of the pool's usual length costs less: it needs no timer of its own.
             Some(_) if self.attempts.is_left_to_the_pool() => sessions.session().await,
             Some(left) if sessions.patience().is_some() => sessions.session_within(left).await,
             Some(left) => rt::within(runtime, left, sessions.session()).await.unwrap_or_else(|| {
@@ -305,7 +305,7 @@ struct Failed<S, E> {
     error: E,
     /// The connection, unless the body has kept it.
     session: Option<S>,
-    /// The error is the body's, and its kind what it tells by itself.
+    /// The error is the body's, and its kind was read from the error alone.
     of_body: bool,
 }
 

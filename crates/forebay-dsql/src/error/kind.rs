@@ -1,4 +1,4 @@
-//! The kinds, and how an error gets its own.
+//! The kinds of errors, and how an error is classified.
 
 use std::error::Error as StdError;
 use std::{fmt, io};
@@ -47,8 +47,8 @@ pub enum ErrorKind {
 pub enum Conflict {
     /// `OC000`: it changed the same rows.
     Change,
-    /// `OC001`: it changed the schema. The first retry clears it. So with a statement that was prepared before, and has other
-    /// columns now: prepare it anew.
+    /// `OC001`: it changed the schema. The first retry clears it. Or a prepared statement has other columns now: prepare it
+    /// again.
     Schema,
     /// Serialization failure of another kind.
     Other,
@@ -95,18 +95,18 @@ pub enum Limit {
 }
 
 impl ErrorKind {
-    /// The kind of `error`: the first of it and its causes that tells.
+    /// The kind of `error`: that of the first in its chain of causes that can be classified.
     #[must_use]
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
         Self::told(error).unwrap_or(Self::Permanent)
     }
 
-    /// What the first of an error and its causes tells that tells anything.
+    /// The same; none if nothing in the chain can be classified.
     fn told(error: &(dyn StdError + 'static)) -> Option<Self> {
         causes(error).find_map(Self::of_one)
     }
 
-    /// The kind of the same error had it happened in a COMMIT.
+    /// The kind of the same error in a COMMIT.
     #[must_use]
     pub fn at_commit(self) -> Self {
         match self {
@@ -160,7 +160,7 @@ impl ErrorKind {
         })
     }
 
-    /// What one link of a chain tells by itself.
+    /// The kind of one error of a chain by itself, if it has one.
     fn of_one(error: &(dyn StdError + 'static)) -> Option<Self> {
         if let Some(ours) = seen::<Error>(error) {
             return Some(ours.kind());
@@ -199,7 +199,7 @@ impl ErrorKind {
         match error {
             CheckoutError::Empty { last_open_error: Some(open), .. } => Self::of_open(open),
             CheckoutError::Denied { last_open_error: open, .. } => match Self::of_open(open) {
-                // Whoever opened it says that waiting does not help.
+                // The connector has said that waiting does not help.
                 Self::NoConnection => Self::Permanent,
                 kind => kind,
             },
@@ -208,7 +208,7 @@ impl ErrorKind {
         }
     }
 
-    /// Of a pool that is empty because opens fail: whether that will pass, or somebody must do something.
+    /// For a pool that is empty because opens fail: whether that passes by itself, or somebody must act.
     fn of_open(error: &OpenError) -> Self {
         let told = || Self::told(error);
         let later =
@@ -233,7 +233,7 @@ impl ErrorKind {
     /// will be as wrong on the next connection.
     fn of_io(error: &io::Error) -> Option<Self> {
         use io::ErrorKind as Kind;
-        // Whatever wraps an error as one of I/O, what it wraps tells more.
+        // The wrapped error says more than the I/O error around it.
         if let Some(kind) = error.get_ref().and_then(|inner| Self::told(inner)) {
             return Some(kind);
         }
@@ -256,7 +256,7 @@ impl ErrorKind {
         }
     }
 
-    /// Of TLS: bytes that were garbled on their way are the connection's end; who the server is, is not.
+    /// For TLS: garbled bytes end this connection only; a server that is not trusted stays so.
     fn of_tls(error: &rustls::Error) -> Option<Self> {
         use rustls::{AlertDescription as Alert, Error as Tls};
         match error {
@@ -308,7 +308,7 @@ impl ErrorKind {
             // A protocol violation; no client of ours commits another one.
             "08P01" => Self::Limit(Limit::Message),
             "XX000" => Self::Unavailable,
-            // Even the server does not know what became of it.
+            // Even the server does not know the outcome.
             "08007" | "40003" => Self::CommitUnknown,
             // The server said goodbye before it closed the socket.
             "57P01" | "57P02" | "57P05" | "08000" | "08003" | "08006" => Self::Disconnected,
@@ -332,7 +332,7 @@ impl ErrorKind {
         }
     }
 
-    /// By the text where no SQLSTATE is known. None if it does not refuse, or not for a reason that is known.
+    /// By the text, where no SQLSTATE is known. None if the text is not a known refusal.
     pub(super) fn of_refusal(code: &str, message: &str, hint: Option<&str>) -> Option<Self> {
         let expired = || hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
         if !message.contains(REFUSED) {

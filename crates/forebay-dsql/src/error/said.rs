@@ -1,4 +1,4 @@
-//! What the errors of the two clients tell.
+//! Classifies errors of tokio-postgres and sqlx.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -68,7 +68,7 @@ pub(super) fn refusal(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
     ErrorKind::of_refusal(&words.code, &words.message.to_ascii_lowercase(), words.hint)
 }
 
-/// Whether a server said it, and not what lies between.
+/// Whether the error comes from a server, and not from the network.
 #[cfg(feature = "tokio-postgres")]
 pub(crate) fn is_said(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| Words::of(cause).is_some())
@@ -93,7 +93,7 @@ const NOT_EXPECTED: &str = "unexpected message from server";
 #[cfg(feature = "tokio-postgres")]
 pub(super) fn of_tokio_postgres(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
     let error = seen::<tokio_postgres::Error>(error)?;
-    // It does not tell these apart but by their texts. Nobody knows what will be read after them.
+    // Only their texts tell these apart. The stream is out of sync after them.
     let unread = || matches!(&*error.to_string(), NOT_UNDERSTOOD | NOT_EXPECTED);
     (error.is_closed() || unread()).then_some(ErrorKind::Disconnected)
 }
@@ -103,7 +103,7 @@ pub(super) fn of_sqlx(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
     match seen::<sqlx::Error>(error)? {
         // The one that is found before anything is sent.
         sqlx::Error::Protocol(what) if what.contains("too many arguments") => Some(ErrorKind::Permanent),
-        // Nobody knows what will be read next.
+        // The stream is out of sync.
         sqlx::Error::Protocol(_) | sqlx::Error::BeginFailed | sqlx::Error::WorkerCrashed => {
             Some(ErrorKind::Disconnected)
         }
@@ -148,7 +148,7 @@ mod tests {
                 }
             }
         }
-        // What is no refusal keeps its kind.
+        // Anything but a refusal keeps its kind.
         let error = refused("FATAL", "3D000", "database \"nix\" does not exist", "").await;
         assert_eq!(error.at_connect().kind(), ErrorKind::Permanent);
         let error = refused("FATAL", "57P01", "terminating connection", "").await;

@@ -32,7 +32,7 @@ pub struct Builder<C> {
     wiring: Wiring,
     observers: Vec<Box<dyn Observer>>,
     policy: RetryPolicy,
-    /// Unless the settings say otherwise.
+    /// After how long an idle connection is checked, unless the settings say so.
     check_after: Option<Duration>,
 }
 
@@ -54,7 +54,7 @@ impl<C: Driver> Builder<C> {
 }
 
 impl<C: Connect> Builder<C> {
-    /// A pool over a connector of your own; only what `options` say about pools is used.
+    /// A pool over a connector of your own. It uses only what `options` say about pools.
     pub fn over(connector: C, options: Options) -> Self {
         Self::made(options, |_, _| Ok(connector))
     }
@@ -100,19 +100,19 @@ impl<C: Connect> Builder<C> {
         self
     }
 
-    /// Counts connections across processes. Default: no one does.
+    /// Counts connections across processes. Default: none.
     pub fn leases(mut self, leases: Arc<dyn Leases>) -> Self {
         self.wiring.leases = Some(leases);
         self
     }
 
-    /// How transactions are run again. Default: [`RetryPolicy::default`].
+    /// When transactions are run again. Default: [`RetryPolicy::default`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Hears of every event of the pool, beside the metrics and logs that are there anyway.
+    /// Receives every event of the pool, in addition to the metrics and logs that it always has.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Box::new(observer));
         self

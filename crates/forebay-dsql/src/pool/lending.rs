@@ -1,8 +1,9 @@
-//! How a caller gets a connection: the wait is counted, and a connection that may be dead is asked first.
+//! How a caller gets a connection: the wait is counted, and a connection that may be dead is checked first.
 //!
-//! A client such as sqlx finds out that a connection is dead when it uses it. After a mass disconnect each of many callers would
-//! find one, and one caller several in a row. So once one was found dead, all that were not heard of since are in doubt, and
-//! each of them is asked before it is lent. So is one that was not heard of for as long as idle connections are left unchecked.
+//! A driver such as sqlx notices that a connection is dead only when it is used. After a mass disconnect each of many callers
+//! would get a dead one, and one caller several in a row. So once a connection was found dead, all others that have not answered
+//! since are in doubt, and each is checked before it is lent. So is a connection that was lent and returned unused for as long
+//! as an idle one may stay unchecked.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay::rt;
-use forebay::{Checkout, CheckoutError, Connect, Failure, Instant, OpenError, OwnedCheckout};
+use forebay::{Checkout, CheckoutError, Connect, Failure, Instant, OpenError};
 use tokio::sync::oneshot;
 
 use crate::pool::DsqlPool;
@@ -24,11 +25,11 @@ impl<C: Connect> DsqlPool<C> {
         &self,
         wait: Option<Duration>,
     ) -> Result<PooledConnection<'_, C>, CheckoutError> {
-        // Only where a doubt can arise: two looks at the clock would cost more than taking a connection.
+        // Only where a doubt can arise: reading the clock would cost more than taking a connection.
         let began = if self.connector.can_doubt() { self.runtime.now() } else { Instant::ZERO };
         let checkout = self.take(wait).await?;
         if !self.connector.is_in_doubt(&checkout, began) {
-            return Ok(PooledConnection::of_reservoir(checkout));
+            return Ok(PooledConnection(checkout));
         }
         self.sure(checkout.into_owned(), began, wait.unwrap_or(self.acquire_timeout)).await
     }
@@ -49,25 +50,25 @@ impl<C: Connect> DsqlPool<C> {
         }
     }
 
-    /// One that answers: this one, or another, within `wait` of when the caller `began`.
+    /// A connection that answers: this one, or another, within `wait` of when the caller `began`.
     async fn sure(
         &self,
-        mut checkout: OwnedCheckout<Registering<C>>,
+        mut checkout: Checkout<'static, Registering<C>>,
         began: Instant,
         wait: Duration,
     ) -> Result<PooledConnection<'_, C>, CheckoutError> {
         let until = began + wait;
         let left = || until.since(self.runtime.now());
         loop {
-            // If its time is up, the question goes on without the caller, and the connection goes back or is closed.
+            // If the caller's time is up, the check goes on without it, and the connection goes back or is closed.
             match rt::within(&*self.runtime, left(), self.asked(checkout)).await {
-                Some(Some(checkout)) => return Ok(PooledConnection::of_owned(checkout)),
+                Some(Some(checkout)) => return Ok(PooledConnection(checkout)),
                 Some(None) if !left().is_zero() => {}
                 Some(None) | None => return Err(self.no_answer(began)),
             }
             let next = self.take(Some(left())).await.map_err(|error| self.waited_since(began, error))?;
             if !self.connector.is_in_doubt(&next, self.runtime.now()) {
-                return Ok(PooledConnection::of_reservoir(next));
+                return Ok(PooledConnection(next));
             }
             checkout = next.into_owned();
         }
@@ -80,7 +81,7 @@ impl<C: Connect> DsqlPool<C> {
         CheckoutError::Empty { waited, last_open_error: Some(Arc::new(cause)) }
     }
 
-    /// The same error, after all that its caller has waited.
+    /// The same error, with all the time that its caller has waited.
     fn waited_since(&self, began: Instant, mut error: CheckoutError) -> CheckoutError {
         use CheckoutError::{Denied, Empty, Exhausted};
         if let Empty { waited, .. } | Exhausted { waited, .. } | Denied { waited, .. } = &mut error {
@@ -89,19 +90,18 @@ impl<C: Connect> DsqlPool<C> {
         error
     }
 
-    /// Asks a connection whether it lives, in a task, so that an answer is never left behind by a caller who gives up. None if it
-    /// had to go.
+    /// Checks a connection in a task of its own, so that a caller that gives up leaves no answer unread. None if the check failed.
     async fn asked(
         &self,
-        mut checkout: OwnedCheckout<Registering<C>>,
-    ) -> Option<OwnedCheckout<Registering<C>>> {
+        mut checkout: Checkout<'static, Registering<C>>,
+    ) -> Option<Checkout<'static, Registering<C>>> {
         let (hand, handed) = oneshot::channel();
         let (connector, runtime, limit) =
             (self.connector.clone(), Arc::clone(&self.runtime), self.maintenance_timeout);
         self.runtime.spawn(Box::pin(async move {
             let check = connector.check(&mut checkout);
             if matches!(rt::within(&*runtime, limit, check).await, Some(Ok(()))) {
-                // If nobody waits for it any more, it goes back.
+                // If nobody waits for it any more, it goes back to the pool.
                 drop(hand.send(checkout));
             } else {
                 checkout.mark_bad();

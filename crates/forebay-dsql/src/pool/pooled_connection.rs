@@ -3,67 +3,36 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use forebay::{Checkout, Connect, OwnedCheckout};
+use forebay::{Checkout, Connect};
 
 use crate::error::{Error, ErrorKind};
 use crate::pool::registry::{ConnectionId, Registered, Registering};
 use crate::transaction::Session;
 
-/// A connection lent to a caller. It derefs to the connection, and gives it back when it is dropped; what is dirty is made
-/// clean in the background first, and what is dead is not lent again.
+/// A connection lent to a caller. It derefs to the connection, and returns it when it is dropped. A dirty connection is reset
+/// in the background first, and a dead one is closed.
 ///
 /// It borrows the [`DsqlPool`](crate::DsqlPool) it came from; [`into_owned`](Self::into_owned) makes one that can be stored
 /// or sent anywhere.
-pub struct PooledConnection<'a, C: Connect>(From<'a, C>);
+pub struct PooledConnection<'a, C: Connect>(pub(crate) Checkout<'a, Registering<C>>);
 
-enum From<'a, C: Connect> {
-    Reservoir(Checkout<'a, Registering<C>>),
-    OwnedReservoir(OwnedCheckout<Registering<C>>),
-}
-
-impl<'a, C: Connect> PooledConnection<'a, C> {
-    pub(crate) fn of_reservoir(checkout: Checkout<'a, Registering<C>>) -> Self {
-        Self(From::Reservoir(checkout))
-    }
-
-    pub(crate) fn of_owned(checkout: OwnedCheckout<Registering<C>>) -> Self {
-        Self(From::OwnedReservoir(checkout))
-    }
-
+impl<C: Connect> PooledConnection<'_, C> {
     /// The same connection, no longer tied to the handle it came from.
     #[must_use]
     pub fn into_owned(self) -> PooledConnection<'static, C> {
-        PooledConnection(match self.0 {
-            From::Reservoir(checkout) => From::OwnedReservoir(checkout.into_owned()),
-            From::OwnedReservoir(checkout) => From::OwnedReservoir(checkout),
-        })
+        PooledConnection(self.0.into_owned())
     }
 
     /// This connection failed: close it when it comes back, instead of lending it again.
     pub fn mark_bad(&mut self) {
-        match &mut self.0 {
-            From::Reservoir(checkout) => {
-                checkout.doubt_others();
-                checkout.mark_bad();
-            }
-            From::OwnedReservoir(checkout) => {
-                checkout.doubt_others();
-                checkout.mark_bad();
-            }
-        }
+        self.0.doubt_others();
+        self.0.mark_bad();
     }
 
-    /// What the [`Registry`](crate::Registry) calls it.
+    /// Its name in the [`Registry`](crate::Registry).
     #[must_use]
     pub fn id(&self) -> ConnectionId {
-        self.registered().id()
-    }
-
-    fn registered(&self) -> &Registered<C::Connection> {
-        match &self.0 {
-            From::Reservoir(checkout) => checkout,
-            From::OwnedReservoir(checkout) => checkout,
-        }
+        Registered::id(&self.0)
     }
 }
 
@@ -71,16 +40,13 @@ impl<C: Connect> Deref for PooledConnection<'_, C> {
     type Target = C::Connection;
 
     fn deref(&self) -> &C::Connection {
-        self.registered().get()
+        self.0.get()
     }
 }
 
 impl<C: Connect> DerefMut for PooledConnection<'_, C> {
     fn deref_mut(&mut self) -> &mut C::Connection {
-        match &mut self.0 {
-            From::Reservoir(checkout) => checkout.get_mut(),
-            From::OwnedReservoir(checkout) => checkout.get_mut(),
-        }
+        self.0.get_mut()
     }
 }
 

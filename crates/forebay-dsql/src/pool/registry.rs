@@ -1,9 +1,9 @@
-//! Every connection there is, whichever pool owns it.
+//! The connections of a pool, to list, count and retire.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::rt::Runtime;
@@ -28,7 +28,7 @@ pub struct ConnectionInfo {
     pub id: ConnectionId,
     /// How old it is.
     pub age: Duration,
-    /// Whether it was told to go, and will as soon as nobody uses it.
+    /// Whether it is to be closed as soon as nobody uses it.
     pub retired: bool,
 }
 
@@ -43,9 +43,9 @@ pub struct Registry {
     doubt: Option<Arc<Doubt>>,
 }
 
-/// Which connections may be dead. Kept only where connections do not tell of their death.
+/// Which connections may be dead. Kept only where the driver does not notice when an idle connection dies.
 struct Doubt {
-    /// One that was not heard of for so long is in doubt.
+    /// A connection that did not answer anything for this long is in doubt.
     after: Duration,
     /// When a connection was last found dead, in nanoseconds of the runtime's clock; 0 if none was.
     found_dead_at: AtomicU64,
@@ -53,18 +53,18 @@ struct Doubt {
 
 struct Entry {
     opened_at: Instant,
-    retired: Arc<AtomicBool>,
+    retired: bool,
     monitor: ConnectionMonitor,
 }
 
 impl Registry {
-    /// Where connections do not tell of their death, one that was not heard of for `check_after` is in doubt.
+    /// Where the driver does not notice deaths, a connection that did not answer anything for `check_after` is in doubt.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, check_after: Option<Duration>) -> Self {
         let doubt = check_after.map(|after| Arc::new(Doubt { after, found_dead_at: AtomicU64::new(0) }));
         Self { entries: Arc::default(), next: Arc::default(), runtime, doubt }
     }
 
-    /// One was found dead: others may be, too, that were not heard of since.
+    /// A connection was found dead: others that have not answered since may be dead, too.
     fn doubt(&self) {
         if let Some(doubt) = &self.doubt {
             doubt.found_dead_at.fetch_max(self.runtime.now().as_nanos(), Ordering::AcqRel);
@@ -78,14 +78,14 @@ impl Registry {
         })
     }
 
-    /// Every connection, the oldest first. Those being opened are not in it yet, those being closed still are.
+    /// Every connection, the oldest first, with those that are being closed and without those that are being opened.
     #[must_use]
     pub fn list(&self) -> Vec<ConnectionInfo> {
         let now = self.runtime.now();
         let listed = |(id, entry): (&ConnectionId, &Entry)| ConnectionInfo {
             id: *id,
             age: now.since(entry.opened_at),
-            retired: entry.retired.load(Ordering::Acquire),
+            retired: entry.retired,
         };
         self.entries.lock().iter().map(listed).collect()
     }
@@ -96,13 +96,13 @@ impl Registry {
         self.entries.lock().len()
     }
 
-    /// Retires one connection: if it is idle it goes now, if it is in use when it comes back. The pool opens another in
-    /// its place. Whether there was one of that name.
+    /// Retires one connection: an idle one is closed now, one in use when it comes back. The pool opens another in its place.
+    /// Returns whether there was one of that name.
     pub fn retire(&self, id: ConnectionId) -> bool {
         self.retire_where(|listed| listed == id) > 0
     }
 
-    /// Retires every connection, such as after a change of credentials or of the schema. How many there were.
+    /// Retires every connection, such as after a change of credentials or of the schema. Returns how many there were.
     ///
     /// Idle ones go all at once, and their replacements come at the rate of the limiter: callers may have to wait.
     pub fn retire_all(&self) -> usize {
@@ -110,29 +110,26 @@ impl Registry {
     }
 
     fn retire_where(&self, chosen: impl Fn(ConnectionId) -> bool) -> usize {
-        let entries = self.entries.lock();
-        let chosen = entries.iter().filter(|(id, _)| chosen(**id));
+        let mut entries = self.entries.lock();
+        let chosen = entries.iter_mut().filter(|(id, _)| chosen(**id));
         let monitors: Vec<ConnectionMonitor> = chosen
             .map(|(_, entry)| {
-                entry.retired.store(true, Ordering::Release);
+                entry.retired = true;
                 entry.monitor.clone()
             })
             .collect();
-        // Not under the lock: a reservoir that hears of it may drop the connection, which comes back here.
+        // Not under the lock: the reservoir may drop the connection at once, which removes it from these entries.
         drop(entries);
         monitors.iter().for_each(ConnectionMonitor::mark_dead);
         monitors.len()
     }
 
-    fn enter(&self, monitor: ConnectionMonitor) -> Ticket {
-        let retired = Arc::new(AtomicBool::new(false));
-        // Number and time under one lock, or the list would not have the oldest first.
+    fn register(&self, monitor: ConnectionMonitor) -> Registration {
+        // Number and time under one lock, so that the list has the oldest first.
         let mut entries = self.entries.lock();
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
-        let entry = Entry { opened_at: self.runtime.now(), retired: Arc::clone(&retired), monitor };
-        entries.insert(id, entry);
-        drop(entries);
-        Ticket { id, retired, registry: self.clone() }
+        entries.insert(id, Entry { opened_at: self.runtime.now(), retired: false, monitor });
+        Registration { id, registry: self.clone() }
     }
 }
 
@@ -142,32 +139,31 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// A place in the registry. Dropping it gives the place up.
-struct Ticket {
+/// An entry of the registry, which a drop removes.
+struct Registration {
     id: ConnectionId,
-    retired: Arc<AtomicBool>,
     registry: Registry,
 }
 
-impl Drop for Ticket {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.registry.entries.lock().remove(&self.id);
     }
 }
 
-/// A connection with its place in the registry.
+/// A connection with its entry in the registry.
 pub(crate) struct Registered<T> {
-    /// Dropped before its place is given up.
+    /// Dropped before its entry is removed.
     connection: T,
-    ticket: Ticket,
+    registration: Registration,
     /// When the server was last known to answer.
     heard_at: Instant,
 }
 
 impl<T> Registered<T> {
-    /// This one is dead: so may be others.
+    /// This connection is dead, and others may be as well.
     pub(crate) fn doubt_others(&self) {
-        self.ticket.registry.doubt();
+        self.registration.registry.doubt();
     }
 
     pub(crate) fn get(&self) -> &T {
@@ -179,7 +175,7 @@ impl<T> Registered<T> {
     }
 
     pub(crate) fn id(&self) -> ConnectionId {
-        self.ticket.id
+        self.registration.id
     }
 }
 
@@ -195,11 +191,11 @@ impl<C> Registering<C> {
     }
 }
 
-/// A connection was asked something. Unless it answers well, others are in doubt, too; also if it is given up.
+/// A check or reset under way. Unless it succeeds, other connections are in doubt, too; also if it is dropped.
 struct Asked<'a>(Option<&'a Registry>);
 
 impl Asked<'_> {
-    /// When it answered.
+    /// It succeeded, at this time.
     fn well(mut self) -> Option<Instant> {
         self.0.take().map(|registry| registry.runtime.now())
     }
@@ -214,12 +210,12 @@ impl Drop for Asked<'_> {
 }
 
 impl<C: Connect> Registering<C> {
-    /// Whether connections do not tell of their death, so that one can be in doubt.
+    /// Whether a connection can be in doubt: the driver does not notice when an idle one dies.
     pub(crate) fn can_doubt(&self) -> bool {
         self.registry.doubt.is_some()
     }
 
-    /// Whether it should be asked before it is lent: another was found dead since it was last heard of, or that was long ago.
+    /// Whether it must be checked before it is lent: another was found dead since its last answer, or that was long ago.
     pub(crate) fn is_in_doubt(&self, registered: &Registered<C::Connection>, now: Instant) -> bool {
         self.registry.doubts(registered.heard_at, now)
     }
@@ -239,10 +235,10 @@ impl<C: Connect> Connect for Registering<C> {
     }
 
     async fn open(&self, monitor: ConnectionMonitor) -> Result<Self::Connection, OpenError> {
-        // Boxed, here and at the start of a pool: callers' own futures would become too deep for the compiler.
+        // Boxed, here and at the start of a pool: callers' futures would otherwise be too deep for the compiler.
         let connection = Box::pin(self.connector.open(monitor.clone())).await?;
         let heard_at = self.registry.runtime.now();
-        Ok(Registered { connection, ticket: self.registry.enter(monitor), heard_at })
+        Ok(Registered { connection, registration: self.registry.register(monitor), heard_at })
     }
 
     fn is_usable(&self, registered: &Self::Connection) -> bool {
@@ -250,7 +246,7 @@ impl<C: Connect> Connect for Registering<C> {
         if !usable {
             self.registry.doubt();
         }
-        usable && !registered.ticket.retired.load(Ordering::Acquire)
+        usable
     }
 
     fn is_clean(&self, registered: &Self::Connection) -> bool {
@@ -272,8 +268,8 @@ impl<C: Connect> Connect for Registering<C> {
     }
 
     async fn close(&self, registered: Self::Connection) {
-        let Registered { connection, ticket, .. } = registered;
+        let Registered { connection, registration, .. } = registered;
         self.connector.close(connection).await;
-        drop(ticket);
+        drop(registration);
     }
 }

@@ -1,8 +1,8 @@
-//! Watches the frames of a PostgreSQL connection, so that its state is known without asking.
+//! Reads the frames of a PostgreSQL connection as they pass, so that its state is known without asking the server.
 //!
-//! Drivers keep to themselves whether a transaction is open, a request unanswered or a setting changed. A [`TrackedStream`]
-//! stream sits between driver and TLS, counts the frames that pass in both directions, and keeps a [`StateTracker`] up to
-//! date. It copies no frame, buffers nothing and allocates nothing.
+//! Drivers do not expose whether a transaction is open, a request unanswered or a setting changed. A [`TrackedStream`] sits
+//! between driver and TLS, reads the frames in both directions, and keeps a [`StateTracker`] up to date. It copies no frame,
+//! buffers nothing and allocates nothing.
 
 use std::fmt;
 use std::io;
@@ -31,30 +31,29 @@ use protocol_state::ProtocolState;
 
 use crate::error::ErrorKind;
 
-/// What state a connection is in.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
     /// As good as new.
     Clean,
-    /// A request is unanswered, such as that of a future which was dropped. What it does to the connection remains to
-    /// be seen.
+    /// A request is unanswered, such as that of a dropped future. Its effect on the connection is not known yet.
     Unanswered,
     /// In a transaction, open or failed.
     InTransaction,
     /// Settings were changed.
     Altered,
-    /// Of no use: closed, failed, or told so by the server.
+    /// Useless: closed, failed, or ended by the server.
     Broken,
 }
 
-/// The state of one connection, kept up to date by the task that moves its bytes, and to be read from anywhere.
+/// The state of one connection. The task that moves its bytes keeps it up to date, and any thread can read it.
 #[derive(Default)]
 pub struct StateTracker {
-    /// Bits of the flags, such as [`UNANSWERED`]. Only the driver's task writes them.
+    /// Bits such as [`UNANSWERED`]. Only the driver's task writes them.
     flags: AtomicU8,
     altered: AtomicBool,
     broken: AtomicBool,
-    /// Nobody holds the connection any more: the driver shall end.
+    /// Nobody holds the connection any more: the driver must end.
     released: AtomicBool,
     /// The driver is gone, and the socket with it.
     ended: AtomicBool,
@@ -86,20 +85,20 @@ const ROLLED_BACK: u8 = 8;
 /// The driver has read more than it could pass on: someone does not read the rows of a stream.
 const UNDELIVERED: u8 = 16;
 
-/// What the driver's task is doing: nothing, and it has taken up all that it was told to do.
+/// The driver's task is idle, and has handled all requests.
 const AT_REST: u8 = 0;
 const AT_WORK: u8 = 1;
-/// It was given something to do and has not looked at it yet.
+/// The task was woken and has not been polled yet.
 const CALLED: u8 = 2;
 
 impl StateTracker {
-    /// What state the connection is in. Two looks at memory.
+    /// The state of the connection. It costs two loads.
     #[must_use]
     pub fn state(&self) -> ConnectionState {
         if self.is_broken() {
             return ConnectionState::Broken;
         }
-        // The order matters: a driver at rest has entered in the flags all that it was told to do.
+        // The order matters: the flags of a driver at rest cover all requests it was given.
         let at_rest = self.activity.load(Ordering::SeqCst) == AT_REST;
         let flags = self.flags.load(Ordering::Acquire);
         if !at_rest || flags & (UNANSWERED | UNDELIVERED) != 0 {
@@ -113,14 +112,14 @@ impl StateTracker {
         }
     }
 
-    /// Whether the connection is of no use any more.
+    /// Whether the connection is useless.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Whether the driver is at rest and has passed on all that it has read. While it has not, it can do nothing else; that
-    /// is for ever if nobody reads the rows of a stream. A broken connection has nothing to pass on.
+    /// Whether the driver is at rest and has delivered all that it has read. Until then it can do nothing else; if nobody reads
+    /// the rows of a stream, that lasts for ever. A broken connection has nothing to deliver.
     pub(crate) fn is_delivered(&self) -> bool {
         let at_rest = self.activity.load(Ordering::SeqCst) == AT_REST;
         self.is_broken() || (at_rest && self.flags.load(Ordering::Acquire) & UNDELIVERED == 0)
@@ -131,15 +130,14 @@ impl StateTracker {
         self.until(|| self.is_delivered().then_some(())).await;
     }
 
-    /// Whether something that commits was sent and not answered: a COMMIT, or a statement outside of a transaction. If the
-    /// connection is broken as well, nobody can tell whether it was carried out. A COMMIT that was prepared counts, too, and
-    /// one among other statements of a text.
+    /// Whether a request that commits is unanswered: a COMMIT, alone, prepared or among other statements, or a statement
+    /// outside of a transaction. If the connection is broken as well, its outcome is unknown.
     #[must_use]
     pub fn is_committing(&self) -> bool {
         self.flags.load(Ordering::Acquire) & COMMITTING != 0
     }
 
-    /// How many requests were sent, whole, that may commit. A driver that has ended sends no more.
+    /// How many requests that may commit were sent completely. A driver that has ended sends no more.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
@@ -150,19 +148,19 @@ impl StateTracker {
         self.flags.load(Ordering::Acquire) & ROLLED_BACK != 0
     }
 
-    /// A transaction is about to begin, and whoever begins it will commit it.
+    /// A transaction is about to begin. Later questions about commits refer to this moment.
     pub(crate) fn begins(&self) {
         self.committed_before.store(self.committed.load(Ordering::Acquire), Ordering::Release);
         self.begun_before.store(self.begun.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Whether something was committed since then, whoever did it and how: by a COMMIT, or outside of a transaction.
+    /// Whether anything was committed since then, by a COMMIT or outside of a transaction.
     pub(crate) fn has_committed(&self) -> bool {
         self.committed.load(Ordering::Acquire) != self.committed_before.load(Ordering::Acquire)
     }
 
-    /// Whether another transaction was begun since then than the first.
-    pub(crate) fn has_begun_anew(&self) -> bool {
+    /// Whether a second transaction was begun since then.
+    pub(crate) fn has_begun_another(&self) -> bool {
         self.begun.load(Ordering::Acquire) > self.begun_before.load(Ordering::Acquire) + 1
     }
 
@@ -171,8 +169,8 @@ impl StateTracker {
         self.flags.load(Ordering::Acquire) & COMMITTED_NOTHING != 0
     }
 
-    /// The conflict that failed the last transaction, if it was one: those who overlook an error hear only that the
-    /// transaction is aborted.
+    /// The conflict that failed the last transaction, if it was one. A caller that ignores the first error hears only that
+    /// the transaction is aborted.
     pub(crate) fn conflict(&self) -> Option<ErrorKind> {
         let kind = Failure::from_bits(self.failure.load(Ordering::Acquire))?.kind();
         matches!(kind, ErrorKind::Conflict(_)).then_some(kind)
@@ -213,12 +211,11 @@ impl StateTracker {
         }
     }
 
-    /// The driver has done all that it was told to do, unless it was called again in the meantime: then it will be polled
-    /// again, and is not at rest before.
+    /// The driver has handled all requests, unless it was woken again meanwhile: then it is at rest after its next poll.
     fn come_to_rest(&self) {
         let rest = self.activity.compare_exchange(AT_WORK, AT_REST, Ordering::SeqCst, Ordering::Relaxed);
-        // This happens at each step of a statement, and hardly ever does somebody wait for it. Either they are seen here,
-        // or they see the driver at rest: of all four, the two writes and the two looks, there is one order.
+        // This happens at each step of a statement, and hardly ever is there a waiter. Sequential consistency of both writes and
+        // both reads guarantees that either this sees the waiter or the waiter sees the driver at rest.
         if rest.is_ok() && self.awaited.load(Ordering::SeqCst) > 0 {
             self.changed.notify_waiters();
         }
@@ -229,7 +226,7 @@ impl StateTracker {
         self.set_broken();
     }
 
-    /// The settings are what they were at the start again: say so after RESET ALL was answered.
+    /// RESET ALL was answered: the settings are those of the start again.
     pub(crate) fn settings_restored(&self) {
         self.altered.store(false, Ordering::Release);
     }
@@ -270,7 +267,7 @@ impl fmt::Debug for StateTracker {
     }
 }
 
-/// A stream whose frames are watched.
+/// A stream whose frames are tracked.
 pub(crate) struct TrackedStream<S> {
     stream: S,
     sent: Frames,
@@ -280,7 +277,7 @@ pub(crate) struct TrackedStream<S> {
 }
 
 impl<S> TrackedStream<S> {
-    /// Watches `stream`, on which a start-up message is the first to be sent.
+    /// Tracks `stream`. Its first frame must be a start-up message.
     pub(crate) fn new(stream: S, tracker: Arc<StateTracker>) -> Self {
         tracker.flags.store(UNANSWERED, Ordering::Release);
         let (sent, received) = (Frames::of_client(), Frames::of_server());
@@ -315,7 +312,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) else {
-            // A driver that asks for more has passed on all that it had: one that cannot does not ask.
+            // A driver reads again only after it has delivered all that it had.
             if std::mem::take(&mut this.protocol.undelivered) {
                 this.tracker.publish(&mut this.protocol);
             }

@@ -87,7 +87,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Rng each pause from zero to the whole of it: what spreads many competitors best.
+    /// Draws each pause from zero to its full length, which spreads many competitors best.
     #[must_use]
     pub fn full_jitter(mut self) -> Self {
         self.jitter = Jitter::Full;
@@ -103,7 +103,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Rng retries from a budget, which several policies may share. Default: none.
+    /// Takes retries from a budget, which several policies may share. Default: none.
     #[must_use]
     pub fn budget(mut self, budget: impl Into<Arc<RetryBudget>>) -> Self {
         self.budget = Some(budget.into());
@@ -126,7 +126,7 @@ impl RetryPolicy {
     }
 }
 
-/// The attempts of one transaction. No clock, no chance of its own.
+/// The attempts of one transaction. It has neither a clock nor randomness of its own.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     policy: RetryPolicy,
@@ -143,13 +143,13 @@ pub(crate) struct Attempts {
 /// What comes after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Try again after a pause; this is retry number so and so.
+    /// Try again after a pause; `retry` counts from one.
     Again { retry: u32, pause: Duration },
-    /// Go on waiting for a connection after a pause. Nothing was tried, so this is no retry.
+    /// Go on waiting for a connection after a pause. Nothing was tried, so this is not a retry.
     Wait { pause: Duration },
-    /// It would be worth another try, but there have been enough.
+    /// Another attempt might succeed, but the retries are used up.
     Exhausted,
-    /// Trying again would not help, or would do harm.
+    /// Another attempt would not help, or would do harm.
     Final,
 }
 
@@ -159,7 +159,7 @@ impl Attempts {
         self.patience = patience;
     }
 
-    /// A wait for a connection is over that lasted so long.
+    /// A wait for a connection ended after this time.
     pub(crate) fn waited(&mut self, waited: Duration) {
         self.waited = self.waited.saturating_add(waited);
     }
@@ -178,13 +178,13 @@ impl Attempts {
         }
     }
 
-    /// Whether what is left is no less than a pool allows by itself.
+    /// Whether no less time is left than a pool waits by itself.
     pub(crate) fn is_left_to_the_pool(&self) -> bool {
         self.policy.deadline.is_none() && self.waited.is_zero()
     }
 
-    /// Judges a wait that ended without a connection, for a reason that may pass. It is not over before its time is used up:
-    /// a pool may have a shorter wait of its own.
+    /// Decides after a wait that ended without a connection, for a reason that may pass. The transaction goes on waiting until
+    /// its time is used up: the pool's own wait may be shorter.
     pub(crate) fn decide_wait(&mut self, now: Instant, rng: &mut Rng) -> Verdict {
         let Some(left) = self.left(now) else { return self.decide(ErrorKind::NoConnection, now, rng) };
         if left.is_zero() {
@@ -196,10 +196,10 @@ impl Attempts {
         Verdict::Wait { pause }
     }
 
-    /// Judges an attempt that failed with an error of this kind.
+    /// Decides after an attempt that failed with an error of this kind.
     pub(crate) fn decide(&mut self, kind: ErrorKind, now: Instant, rng: &mut Rng) -> Verdict {
-        // Of a caller who takes connections by himself: an attempt that finds none is one more that failed, if another was
-        // begun before it. The first is not: its caller was waiting for the pool, and the pool has had its time.
+        // For callers that take connections themselves: a later attempt that finds no connection counts as a failed one. The
+        // first does not: its caller has already waited for as long as the pool allows.
         let is_retried = is_retried(kind) || (kind == ErrorKind::NoConnection && self.retries > 0);
         if !is_retried {
             return Verdict::Final;
@@ -241,7 +241,7 @@ impl Attempts {
     }
 }
 
-/// Classes after which nothing was committed and another attempt may succeed.
+/// The kinds after which nothing was committed and another attempt may succeed.
 fn is_retried(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Conflict(_) | ErrorKind::Unavailable | ErrorKind::Disconnected)
 }

@@ -1,4 +1,4 @@
-//! TLS for tokio-postgres, with a tracker inside.
+//! TLS for tokio-postgres, with a tracked stream inside.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,7 @@ use tokio_rustls::client::TlsStream as RustlsStream;
 use super::Tls;
 use crate::postgres::wire::{StateTracker, TrackedStream};
 
-/// TLS for one connection of tokio-postgres, with a tracker on what passes inside. It is for one address, and one attempt.
+/// TLS for one connection of tokio-postgres, whose decrypted stream is tracked. It serves one attempt at one address.
 pub(crate) struct TrackedTls {
     tls: Tls,
     tracker: Arc<StateTracker>,

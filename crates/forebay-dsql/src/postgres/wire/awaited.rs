@@ -1,8 +1,8 @@
-//! Those who wait for a change of the tracker, counted, so that nobody is told where nobody waits.
+//! Counts the tasks that wait for a change of the tracker, so that a change without waiters costs nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One of them. Dropped, it is no longer counted.
+/// A counted waiter, until it is dropped.
 pub(super) struct Awaited<'a>(&'a AtomicUsize);
 
 impl<'a> Awaited<'a> {

@@ -1,4 +1,4 @@
-//! Runs a driver's task, and knows whether it has taken up all that it was told to do.
+//! Runs a driver's future, and tracks whether it has handled all requests.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 
 use super::{AT_WORK, CALLED, StateTracker};
 
-/// A driver's future. A client hands it requests through a queue, and the wire shows nothing of them until the driver
-/// has been polled: so this notes each call to the driver at once, on the thread that calls.
+/// A driver's future. A client hands it requests through a queue, and the wire shows nothing of them until the driver is
+/// polled. So each wake-up of the driver is noted at once, on the thread that wakes it.
 pub(crate) struct DriverTask<F> {
     future: F,
     tracking_waker: Arc<TrackingWaker>,
     waker: Waker,
-    /// Whom the tracking_waker wakes: nearly always the same, and then it need not be told.
+    /// The waker that `tracking_waker` has, kept here to compare without its lock.
     task: Waker,
 }
 
@@ -27,9 +27,9 @@ struct TrackingWaker {
 }
 
 impl<F> DriverTask<F> {
-    /// A driver, and what ends it.
+    /// A driver, and the guard that ends it.
     pub(crate) fn new(future: F, tracker: Arc<StateTracker>) -> (Self, AbortOnDrop) {
-        // It has not been polled yet, and what it was told so far it has not looked at.
+        // It has not been polled yet, so it has not seen the requests so far.
         tracker.activity.store(CALLED, Ordering::Release);
         let tracking_waker = Arc::new(TrackingWaker { tracker, task: Mutex::new(Waker::noop().clone()) });
         let waker = Waker::from(Arc::clone(&tracking_waker));
@@ -40,8 +40,8 @@ impl<F> DriverTask<F> {
 
 /// Ends the driver when it is dropped, whatever the driver still waits for.
 ///
-/// A driver whose client is gone says good-bye and ends, but not before every request is answered, which may be never;
-/// and then a connection that everybody believes closed would hold its socket for ever.
+/// A driver whose client is gone says good-bye and ends, but only after every request is answered, which may never happen.
+/// Its socket would then stay open although the connection counts as closed.
 pub(crate) struct AbortOnDrop(Arc<TrackingWaker>);
 
 impl Drop for AbortOnDrop {
@@ -73,18 +73,18 @@ impl<F: Future + Unpin> Future for DriverTask<F> {
         }
         let tracker = &this.tracking_waker.tracker;
         tracker.activity.store(AT_WORK, Ordering::Release);
-        // After the task to wake is known: whoever lets go later will wake it.
+        // Checked after the waker is registered: a later release wakes this task.
         if tracker.released.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
         let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
         tracker.come_to_rest();
-        // Whatever it ends with, those who wait for an answer hear of it from their client.
+        // The outcome is dropped: callers that wait for an answer get it from their client.
         polled.map(drop)
     }
 }
 
-/// However it ends, a connection without a driver is of no use.
+/// However it ends, a connection without a driver is useless.
 impl<F> Drop for DriverTask<F> {
     fn drop(&mut self) {
         self.tracking_waker.tracker.set_broken();

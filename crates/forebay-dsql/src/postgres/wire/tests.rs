@@ -215,7 +215,7 @@ fn another_transaction_is_not_the_first() {
         flags.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
         // One inside another is the same, and only warned about.
         flags.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
-        assert!(!flags.0.tracker.has_begun_anew());
+        assert!(!flags.0.tracker.has_begun_another());
         for text in texts {
             flags.send(query(text));
             for (word, status) in [("ROLLBACK", b'I'), ("BEGIN", b'T')] {
@@ -230,7 +230,7 @@ fn another_transaction_is_not_the_first() {
                 flags.receive(ready(b'T'));
             }
         }
-        assert!(flags.0.tracker.has_begun_anew(), "{texts:?}");
+        assert!(flags.0.tracker.has_begun_another(), "{texts:?}");
     }
 }
 
