@@ -1,7 +1,7 @@
 //! The addresses of a cluster, tried one after the other.
 //!
-//! A private endpoint has one for each zone, and a name may have one of a network that this machine is not in. tokio-postgres
-//! would go on to the next after whatever a server says, and tell of the last only.
+//! A private endpoint has one for each zone, and some may be in a network that this machine cannot reach. tokio-postgres would
+//! try the next one after any answer of a server, and report only the last error.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub(super) async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
 }
 
 /// Dials one address after the other until a server answers, whatever it says. Each but the last has its share of `limit`. If
-/// none answers, it is what kept from the first that counts.
+/// none answers, it returns the error of the first.
 ///
 /// Cancel safe if `dial` is.
 pub(super) async fn first_reached<T, F>(
@@ -52,7 +52,7 @@ where
     }
 }
 
-/// Whether it was the network's error, and no server has said anything.
+/// Whether the error is the network's, and no server has answered.
 fn is_unreached(error: &Error) -> bool {
     !is_said(error) && (error.kind() == ErrorKind::Disconnected || is_of_system(error))
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_answers_is_the_last_to_be_asked() {
+    fn the_first_that_answers_is_the_last_that_is_tried() {
         use At::{Forbidden, Open, Refused, Silent, Stranger, Throttled};
         let (throttled, lost) = (ErrorKind::Throttled(Throttle::RateExceeded), ErrorKind::Disconnected);
         for (at, outcome, tried, seconds) in [

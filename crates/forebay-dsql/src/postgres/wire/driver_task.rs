@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::{AT_WORK, CALLED, StateTracker};
+use super::state_tracker::{AT_WORK, CALLED, StateTracker};
 
 /// A driver's future. A client hands it requests through a queue, and the wire shows nothing of them until the driver is
 /// polled. So each wake-up of the driver is noted at once, on the thread that wakes it.

@@ -1,12 +1,15 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::{Wake, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::state_tracker::AT_WORK;
 use super::*;
 
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -37,18 +40,18 @@ fn error(severity: &str, code: &str) -> Vec<u8> {
 }
 
 /// A connection whose bytes are given one by one.
-struct Books(TrackedStream<()>);
+struct Recorded(TrackedStream<()>);
 
-impl Books {
+impl Recorded {
     fn new() -> Self {
         Self(TrackedStream::new((), Arc::default()))
     }
 
     fn begun() -> Self {
-        let mut flags = Self::new();
-        flags.send(startup()).send(frame(b'p', b"secret\0"));
-        flags.receive(frame(b'R', &[0; 4])).receive(frame(b'S', b"TimeZone\0UTC\0")).receive(ready(b'I'));
-        flags
+        let mut recorded = Self::new();
+        recorded.send(startup()).send(frame(b'p', b"secret\0"));
+        recorded.receive(frame(b'R', &[0; 4])).receive(frame(b'S', b"TimeZone\0UTC\0")).receive(ready(b'I'));
+        recorded
     }
 
     fn send(&mut self, bytes: Vec<u8>) -> &mut Self {
@@ -68,102 +71,102 @@ impl Books {
 
 #[test]
 fn a_session_is_clean_once_it_has_begun() {
-    let mut flags = Books::new();
-    assert_eq!(flags.state(), ConnectionState::Unanswered);
-    flags.send(startup());
-    assert_eq!(flags.state(), ConnectionState::Unanswered);
-    flags.receive(frame(b'S', b"TimeZone\0UTC\0")).receive(ready(b'I'));
-    assert_eq!(flags.state(), ConnectionState::Clean);
+    let mut recorded = Recorded::new();
+    assert_eq!(recorded.state(), ConnectionState::Unanswered);
+    recorded.send(startup());
+    assert_eq!(recorded.state(), ConnectionState::Unanswered);
+    recorded.receive(frame(b'S', b"TimeZone\0UTC\0")).receive(ready(b'I'));
+    assert_eq!(recorded.state(), ConnectionState::Clean);
 }
 
 #[test]
 fn transactions_are_followed_from_begin_to_end() {
-    let mut flags = Books::begun();
-    assert_eq!(flags.send(query("BEGIN")).state(), ConnectionState::Unanswered);
-    assert_eq!(flags.receive(tag("BEGIN")).receive(ready(b'T')).state(), ConnectionState::InTransaction);
-    flags.send(query("SELECT 1/0")).receive(error("ERROR", "22012")).receive(ready(b'E'));
-    assert_eq!(flags.state(), ConnectionState::InTransaction);
-    flags.send(query("ROLLBACK")).receive(tag("ROLLBACK")).receive(ready(b'I'));
-    assert_eq!(flags.state(), ConnectionState::Clean);
+    let mut recorded = Recorded::begun();
+    assert_eq!(recorded.send(query("BEGIN")).state(), ConnectionState::Unanswered);
+    assert_eq!(recorded.receive(tag("BEGIN")).receive(ready(b'T')).state(), ConnectionState::InTransaction);
+    recorded.send(query("SELECT 1/0")).receive(error("ERROR", "22012")).receive(ready(b'E'));
+    assert_eq!(recorded.state(), ConnectionState::InTransaction);
+    recorded.send(query("ROLLBACK")).receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert_eq!(recorded.state(), ConnectionState::Clean);
 }
 
 #[test]
 fn closing_a_statement_is_nothing_to_wait_for() {
-    let mut flags = Books::begun();
-    flags.send(frame(b'C', b"Ss0\0")).send(frame(b'S', b""));
-    assert_eq!(flags.state(), ConnectionState::Clean);
+    let mut recorded = Recorded::begun();
+    recorded.send(frame(b'C', b"Ss0\0")).send(frame(b'S', b""));
+    assert_eq!(recorded.state(), ConnectionState::Clean);
     // The request behind it is, until it is answered itself.
-    flags.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));
-    flags.receive(ready(b'I'));
-    assert_eq!(flags.state(), ConnectionState::Unanswered);
-    assert_eq!(flags.receive(ready(b'I')).state(), ConnectionState::Clean);
+    recorded.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));
+    recorded.receive(ready(b'I'));
+    assert_eq!(recorded.state(), ConnectionState::Unanswered);
+    assert_eq!(recorded.receive(ready(b'I')).state(), ConnectionState::Clean);
 }
 
 #[test]
 fn half_a_request_is_unanswered() {
-    let mut flags = Books::begun();
+    let mut recorded = Recorded::begun();
     let request = query("SELECT 1");
     let (head, tail) = request.split_at(3);
-    assert_eq!(flags.send(head.to_vec()).state(), ConnectionState::Clean, "not even a header");
-    flags.send(tail[..4].to_vec());
-    assert_eq!(flags.state(), ConnectionState::Unanswered);
+    assert_eq!(recorded.send(head.to_vec()).state(), ConnectionState::Clean, "not even a header");
+    recorded.send(tail[..4].to_vec());
+    assert_eq!(recorded.state(), ConnectionState::Unanswered);
     // Without a Sync, too.
-    let mut flags = Books::begun();
-    flags.send(frame(b'P', b"s0\0SELECT 1\0\0\0"));
-    assert_eq!(flags.state(), ConnectionState::Unanswered);
+    let mut recorded = Recorded::begun();
+    recorded.send(frame(b'P', b"s0\0SELECT 1\0\0\0"));
+    assert_eq!(recorded.state(), ConnectionState::Unanswered);
 }
 
 #[test]
 fn changed_settings_show_by_tag_and_by_report() {
     for change in [tag("SET"), tag("RESET"), frame(b'S', b"TimeZone\0Europe/Rome\0")] {
-        let mut flags = Books::begun();
-        flags.send(query("whatever")).receive(change).receive(ready(b'I'));
-        assert_eq!(flags.state(), ConnectionState::Altered);
-        flags.0.tracker.settings_restored();
-        assert_eq!(flags.state(), ConnectionState::Clean);
+        let mut recorded = Recorded::begun();
+        recorded.send(query("whatever")).receive(change).receive(ready(b'I'));
+        assert_eq!(recorded.state(), ConnectionState::Altered);
+        recorded.0.tracker.settings_restored();
+        assert_eq!(recorded.state(), ConnectionState::Clean);
     }
-    let mut flags = Books::begun();
-    flags.send(query("SELECT 1")).receive(tag("SELECT 1")).receive(tag("SETTLE 1")).receive(ready(b'I'));
-    assert_eq!(flags.state(), ConnectionState::Clean);
+    let mut recorded = Recorded::begun();
+    recorded.send(query("SELECT 1")).receive(tag("SELECT 1")).receive(tag("SETTLE 1")).receive(ready(b'I'));
+    assert_eq!(recorded.state(), ConnectionState::Clean);
 }
 
 #[test]
 fn only_fatal_errors_break_it() {
-    let mut flags = Books::begun();
-    flags.send(query("x")).receive(error("ERROR", "42601")).receive(ready(b'I'));
-    assert_eq!(flags.state(), ConnectionState::Clean);
-    assert_eq!(flags.0.tracker.fatal_code(), None);
+    let mut recorded = Recorded::begun();
+    recorded.send(query("x")).receive(error("ERROR", "42601")).receive(ready(b'I'));
+    assert_eq!(recorded.state(), ConnectionState::Clean);
+    assert_eq!(recorded.0.tracker.fatal_code(), None);
     for severity in ["FATAL", "PANIC"] {
-        let mut flags = Books::begun();
-        flags.receive(error(severity, "57P01"));
-        assert_eq!(flags.state(), ConnectionState::Broken);
-        assert_eq!(flags.0.tracker.fatal_code().as_deref(), Some("57P01"));
+        let mut recorded = Recorded::begun();
+        recorded.receive(error(severity, "57P01"));
+        assert_eq!(recorded.state(), ConnectionState::Broken);
+        assert_eq!(recorded.0.tracker.fatal_code().as_deref(), Some("57P01"));
     }
 }
 
 #[test]
 fn garbage_and_goodbyes_break_it() {
-    let mut flags = Books::begun();
-    assert_eq!(flags.receive(vec![b'Z', 0, 0, 0, 3]).state(), ConnectionState::Broken);
-    let mut flags = Books::begun();
-    assert_eq!(flags.send(frame(b'X', b"")).state(), ConnectionState::Broken);
+    let mut recorded = Recorded::begun();
+    assert_eq!(recorded.receive(vec![b'Z', 0, 0, 0, 3]).state(), ConnectionState::Broken);
+    let mut recorded = Recorded::begun();
+    assert_eq!(recorded.send(frame(b'X', b"")).state(), ConnectionState::Broken);
 }
 
 #[test]
 fn a_commit_is_known_until_it_is_answered() {
     for text in ["COMMIT", "commit;", "End", "COMMIT AND NO CHAIN"] {
-        let mut flags = Books::begun();
-        flags.send(query("BEGIN")).receive(ready(b'T'));
-        assert!(!flags.0.tracker.is_committing());
-        flags.send(query(text));
-        assert!(flags.0.tracker.is_committing(), "{text}");
-        flags.receive(ready(b'I'));
-        assert!(!flags.0.tracker.is_committing());
+        let mut recorded = Recorded::begun();
+        recorded.send(query("BEGIN")).receive(ready(b'T'));
+        assert!(!recorded.0.tracker.is_committing());
+        recorded.send(query(text));
+        assert!(recorded.0.tracker.is_committing(), "{text}");
+        recorded.receive(ready(b'I'));
+        assert!(!recorded.0.tracker.is_committing());
     }
     for text in ["COMMITTED", "ENDLESS", "END_", "SELECT 1", "", "COMM"] {
-        let mut flags = Books::begun();
-        flags.send(query("BEGIN")).receive(ready(b'T'));
-        assert!(!flags.send(query(text)).0.tracker.is_committing(), "{text}");
+        let mut recorded = Recorded::begun();
+        recorded.send(query("BEGIN")).receive(ready(b'T'));
+        assert!(!recorded.send(query(text)).0.tracker.is_committing(), "{text}");
     }
 }
 
@@ -172,120 +175,120 @@ fn what_is_sent_outside_of_a_transaction_commits() {
     let insert = || query("INSERT INTO t VALUES (1)");
     let executed = || [frame(b'B', b"\0s1\0"), frame(b'E', b"\0\0\0\0\0"), frame(b'S', b"")].concat();
     for sent in [insert(), executed()] {
-        let mut flags = Books::begun();
-        flags.0.tracker.begins();
-        flags.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
-        flags.send(sent.clone()).receive(tag("INSERT 0 1"));
-        assert!(!flags.0.tracker.is_committing() && !flags.0.tracker.has_committed());
-        flags.receive(ready(b'T'));
+        let mut recorded = Recorded::begun();
+        recorded.0.tracker.begins();
+        recorded.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+        recorded.send(sent.clone()).receive(tag("INSERT 0 1"));
+        assert!(!recorded.0.tracker.is_committing() && !recorded.0.tracker.has_committed());
+        recorded.receive(ready(b'T'));
         // Behind a ROLLBACK that is not answered yet it is known as well.
-        flags.send(query("ROLLBACK"));
-        assert!(!flags.0.tracker.is_committing());
-        flags.send(sent);
-        assert!(flags.0.tracker.is_committing());
-        flags.receive(tag("ROLLBACK")).receive(ready(b'I'));
-        assert!(flags.0.tracker.is_committing() && !flags.0.tracker.has_committed());
-        flags.receive(tag("INSERT 0 1")).receive(ready(b'I'));
-        assert!(!flags.0.tracker.is_committing() && flags.0.tracker.has_committed());
+        recorded.send(query("ROLLBACK"));
+        assert!(!recorded.0.tracker.is_committing());
+        recorded.send(sent);
+        assert!(recorded.0.tracker.is_committing());
+        recorded.receive(tag("ROLLBACK")).receive(ready(b'I'));
+        assert!(recorded.0.tracker.is_committing() && !recorded.0.tracker.has_committed());
+        recorded.receive(tag("INSERT 0 1")).receive(ready(b'I'));
+        assert!(!recorded.0.tracker.is_committing() && recorded.0.tracker.has_committed());
     }
     // In one text, too.
-    let mut flags = Books::begun();
-    flags.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
-    flags.0.tracker.begins();
-    assert!(flags.send(query("ROLLBACK; INSERT INTO t VALUES (1); BEGIN")).0.tracker.is_committing());
-    flags.receive(tag("ROLLBACK")).receive(tag("INSERT 0 1")).receive(tag("BEGIN")).receive(ready(b'T'));
-    assert!(flags.0.tracker.has_committed());
+    let mut recorded = Recorded::begun();
+    recorded.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+    recorded.0.tracker.begins();
+    assert!(recorded.send(query("ROLLBACK; INSERT INTO t VALUES (1); BEGIN")).0.tracker.is_committing());
+    recorded.receive(tag("ROLLBACK")).receive(tag("INSERT 0 1")).receive(tag("BEGIN")).receive(ready(b'T'));
+    assert!(recorded.0.tracker.has_committed());
 }
 
 #[test]
 fn what_was_refused_has_not_been_committed_whatever_comes_then() {
     for (severity, unknown) in [("ERROR", false), ("FATAL", true)] {
-        let mut flags = Books::begun();
-        flags.send(query("BEGIN")).receive(ready(b'T'));
-        flags.send(query("COMMIT")).receive(error(severity, "40001"));
-        assert_eq!(flags.0.tracker.is_committing(), unknown, "{severity}");
+        let mut recorded = Recorded::begun();
+        recorded.send(query("BEGIN")).receive(ready(b'T'));
+        recorded.send(query("COMMIT")).receive(error(severity, "40001"));
+        assert_eq!(recorded.0.tracker.is_committing(), unknown, "{severity}");
     }
 }
 
 #[test]
 fn another_transaction_is_not_the_first() {
     for texts in [&["ROLLBACK", "BEGIN"][..], &["ROLLBACK; BEGIN"], &["ROLLBACK AND CHAIN"]] {
-        let mut flags = Books::begun();
-        flags.0.tracker.begins();
-        flags.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+        let mut recorded = Recorded::begun();
+        recorded.0.tracker.begins();
+        recorded.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
         // One inside another is the same, and only warned about.
-        flags.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
-        assert!(!flags.0.tracker.has_begun_another());
+        recorded.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+        assert!(!recorded.0.tracker.has_begun_another());
         for text in texts {
-            flags.send(query(text));
+            recorded.send(query(text));
             for (word, status) in [("ROLLBACK", b'I'), ("BEGIN", b'T')] {
                 if text.contains(word) {
-                    flags.receive(tag(word));
+                    recorded.receive(tag(word));
                 }
                 if text.ends_with(word) {
-                    flags.receive(ready(status));
+                    recorded.receive(ready(status));
                 }
             }
             if text.ends_with("CHAIN") {
-                flags.receive(ready(b'T'));
+                recorded.receive(ready(b'T'));
             }
         }
-        assert!(flags.0.tracker.has_begun_another(), "{texts:?}");
+        assert!(recorded.0.tracker.has_begun_another(), "{texts:?}");
     }
 }
 
 #[test]
 fn a_commit_that_rolled_back_shows() {
-    let mut flags = Books::begun();
-    flags.send(query("ROLLBACK")).receive(tag("ROLLBACK")).receive(ready(b'I'));
-    assert!(!flags.0.tracker.is_rolled_back(), "nobody asked for a commit");
-    flags.send(query("COMMIT")).receive(tag("ROLLBACK")).receive(ready(b'I'));
-    assert!(flags.0.tracker.is_rolled_back());
-    flags.send(query("COMMIT")).receive(tag("COMMIT")).receive(ready(b'I'));
-    assert!(!flags.0.tracker.is_rolled_back());
+    let mut recorded = Recorded::begun();
+    recorded.send(query("ROLLBACK")).receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert!(!recorded.0.tracker.is_rolled_back(), "nobody asked for a commit");
+    recorded.send(query("COMMIT")).receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert!(recorded.0.tracker.is_rolled_back());
+    recorded.send(query("COMMIT")).receive(tag("COMMIT")).receive(ready(b'I'));
+    assert!(!recorded.0.tracker.is_rolled_back());
 }
 
 #[test]
 fn a_rollback_ahead_of_a_commit_is_not_its_answer() {
-    let mut flags = Books::begun();
-    flags.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
-    flags.send(query("ROLLBACK")).send(query("COMMIT"));
-    flags.receive(tag("ROLLBACK")).receive(ready(b'I'));
-    assert!(!flags.0.tracker.is_rolled_back());
-    flags.receive(tag("COMMIT")).receive(ready(b'I'));
-    assert!(!flags.0.tracker.is_rolled_back() && flags.0.tracker.committed_nothing());
+    let mut recorded = Recorded::begun();
+    recorded.send(query("BEGIN")).receive(tag("BEGIN")).receive(ready(b'T'));
+    recorded.send(query("ROLLBACK")).send(query("COMMIT"));
+    recorded.receive(tag("ROLLBACK")).receive(ready(b'I'));
+    assert!(!recorded.0.tracker.is_rolled_back());
+    recorded.receive(tag("COMMIT")).receive(ready(b'I'));
+    assert!(!recorded.0.tracker.is_rolled_back() && recorded.0.tracker.committed_nothing());
 }
 
 #[test]
 fn a_copy_takes_one_of_its_two_syncs() {
-    let mut flags = Books::begun();
-    flags.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));
-    flags.receive(frame(b'2', b"")).receive(frame(b'G', b"\0\0\0"));
-    flags.send(frame(b'd', b"1\t2\n")).send(frame(b'c', b"")).send(frame(b'S', b""));
-    assert_eq!(flags.state(), ConnectionState::Unanswered);
-    flags.receive(tag("COPY 1")).receive(ready(b'I'));
-    assert_eq!(flags.state(), ConnectionState::Clean);
+    let mut recorded = Recorded::begun();
+    recorded.send(frame(b'B', b"\0s1\0")).send(frame(b'E', b"\0\0\0\0\0")).send(frame(b'S', b""));
+    recorded.receive(frame(b'2', b"")).receive(frame(b'G', b"\0\0\0"));
+    recorded.send(frame(b'd', b"1\t2\n")).send(frame(b'c', b"")).send(frame(b'S', b""));
+    assert_eq!(recorded.state(), ConnectionState::Unanswered);
+    recorded.receive(tag("COPY 1")).receive(ready(b'I'));
+    assert_eq!(recorded.state(), ConnectionState::Clean);
     // In the simple protocol there is no Sync at all.
-    flags.send(query("COPY t FROM STDIN")).receive(frame(b'G', b"\0\0\0"));
-    flags.send(frame(b'd', b"1\n")).send(frame(b'c', b""));
-    assert_eq!(flags.state(), ConnectionState::Unanswered);
-    assert_eq!(flags.receive(ready(b'I')).state(), ConnectionState::Clean);
+    recorded.send(query("COPY t FROM STDIN")).receive(frame(b'G', b"\0\0\0"));
+    recorded.send(frame(b'd', b"1\n")).send(frame(b'c', b""));
+    assert_eq!(recorded.state(), ConnectionState::Unanswered);
+    assert_eq!(recorded.receive(ready(b'I')).state(), ConnectionState::Clean);
 }
 
 #[test]
 fn frames_cost_no_allocation() {
-    let mut flags = Books::begun();
+    let mut recorded = Recorded::begun();
     let row = frame(b'D', &[7; 100]);
     let (question, answer) = (query("SELECT 1"), ready(b'T'));
     let counted = allocation_counter::measure(|| {
         for _ in 0..1_000 {
-            flags.0.note_sent(&question);
-            flags.0.note_received(&row);
-            flags.0.note_received(&answer);
+            recorded.0.note_sent(&question);
+            recorded.0.note_received(&row);
+            recorded.0.note_received(&answer);
         }
     });
     assert_eq!(counted.count_total, 0);
-    assert_eq!(flags.state(), ConnectionState::InTransaction);
+    assert_eq!(recorded.state(), ConnectionState::InTransaction);
 }
 
 #[tokio::test]
@@ -346,16 +349,16 @@ impl Queue {
 #[test]
 fn a_request_that_the_driver_has_not_seen_yet_counts() {
     let queue = Arc::new(Queue::default());
-    let mut flags = Books::begun();
-    let tracker = Arc::clone(&flags.0.tracker);
+    let mut recorded = Recorded::begun();
+    let tracker = Arc::clone(&recorded.0.tracker);
     let (driver, _abort_on_drop) = DriverTask::new(
         {
             let queue = Arc::clone(&queue);
             poll_fn(move |context| {
                 let mut inner = queue.0.lock();
                 while let Some(request) = inner.0.pop_front() {
-                    flags.0.note_sent(&request);
-                    flags.0.note_received(&ready(b'T'));
+                    recorded.0.note_sent(&request);
+                    recorded.0.note_received(&ready(b'T'));
                 }
                 inner.1 = Some(context.waker().clone());
                 Poll::<()>::Pending
@@ -438,13 +441,13 @@ fn exchanges() -> impl Strategy<Value = Vec<(bool, Vec<u8>)>> {
 }
 
 proptest! {
-    /// However the bytes are split, the flags are the same after each frame.
+    /// However the bytes are split, the recorded are the same after each frame.
     #[test]
     fn any_split_gives_the_same_shape(
         exchanges in exchanges(),
         cuts in prop::collection::vec(1_usize..9, 1..40),
     ) {
-        let (mut whole, mut split) = (Books::begun(), Books::begun());
+        let (mut whole, mut split) = (Recorded::begun(), Recorded::begun());
         let mut cuts = cuts.iter().cycle();
         for (sent, bytes) in exchanges {
             let mut rest = &bytes[..];
@@ -464,7 +467,7 @@ proptest! {
     /// Frames that arrive together give the same as frames that arrive alone; and nothing makes it panic.
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..200) {
-        let (mut whole, mut split) = (Books::begun(), Books::begun());
+        let (mut whole, mut split) = (Recorded::begun(), Recorded::begun());
         whole.receive(bytes.clone());
         let (head, tail) = bytes.split_at(at.min(bytes.len()));
         split.receive(head.to_vec());
