@@ -14,15 +14,16 @@ use dsql_local::{
     Cluster, Config, Credentials, EngineKind, Fault, Limits, RefuseWhen, Rules, Speed, TokenClock, duration,
 };
 
-use crate::foreground::{self, Form};
+use crate::foreground::{self, InfoFormat};
 use crate::output;
 use environment::Environment;
 use token::Token;
 
-/// A local Aurora DSQL that admits, authenticates, expires and fails like the real one.
+/// Run a local Aurora DSQL
 ///
-/// Runs until SIGINT or SIGTERM, and removes its files then; only the template of an empty PostgreSQL (some 13 MB) stays in
-/// the directory for temporary files, for the next start with that engine. The manual page is docs/dsql-local.md.
+/// It admits, authenticates, expires and fails as the real one does. It runs until SIGINT or SIGTERM, and
+/// then removes its files. Only the template of an empty PostgreSQL (about 13 MB) stays in the directory for
+/// temporary files, for the next start with that engine. The manual page is docs/dsql-local.md.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -45,7 +46,8 @@ enum Subcommands {
 
 #[derive(Debug, Args)]
 struct Keys {
-    /// Keys in the format of the AWS command line; tokens may be signed with any of them. Default: a key of its own.
+    /// Keys in the format of the AWS command line; tokens may be signed with any of them. Default: a
+    /// well-known key.
     #[arg(long, value_name = "FILE")]
     credentials_file: Option<PathBuf>,
 }
@@ -82,10 +84,10 @@ fn region_in(endpoint: &str) -> &str {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// What runs statements.
+    /// The engine that runs statements.
     #[arg(long, value_enum, default_value_t = Engine::Builtin)]
     engine: Engine,
-    /// Which SQL there is.
+    /// The SQL that the server accepts.
     #[arg(long, value_enum, default_value_t = RuleSet::Today)]
     rules: RuleSet,
     #[command(flatten)]
@@ -98,29 +100,29 @@ struct Serve {
     /// The address to listen on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
-    /// The port to control it by, on 127.0.0.1; 0 takes a free one.
+    /// The port of the control interface, on 127.0.0.1; 0 takes a free one.
     #[arg(long, value_name = "PORT")]
     control_port: Option<u16>,
     #[command(flatten)]
-    form: Form,
-    /// Where to write the certificate of its authority; removed at the end.
+    format: InfoFormat,
+    /// The file for the certificate of its authority; it is removed at the end.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     #[command(flatten)]
-    figures: Figures,
+    limits: LimitArgs,
     /// How fast its clock runs: 60 lets an hour pass in a minute, 0 stops it.
     #[arg(long, default_value_t = Speed::REAL, allow_negative_numbers = true)]
     speed: Speed,
-    /// By which clock tokens expire.
-    #[arg(long, value_enum, default_value_t = Which::Machine)]
-    token_clock: Which,
-    /// By how many seconds its clock is wrong when it looks at tokens.
+    /// The clock by which tokens expire.
+    #[arg(long, value_enum, default_value_t = Clock::Machine)]
+    token_clock: Clock,
+    /// The error of its clock when it checks tokens.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
     token_skew: i64,
-    /// What every random draw comes from.
+    /// The seed of everything random.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// What goes wrong from the start, such as conflict:p=0.1; can be given several times.
+    /// A fault from the start, such as conflict:p=0.1; can be given several times.
     #[arg(long = "fault", value_name = "FAULT")]
     faults: Vec<Fault>,
     /// How long a client may take to log in, in real time.
@@ -129,7 +131,7 @@ struct Serve {
     /// How many sockets may be logging in at once.
     #[arg(long, value_name = "N", default_value_t = 8_192)]
     login_limit: usize,
-    /// How long a client may take nothing of an answer, in real time.
+    /// How long a client may not read its answer, in real time.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     write_timeout: Duration,
     /// The largest result of one statement, in bytes.
@@ -137,16 +139,16 @@ struct Serve {
     result_limit: usize,
 }
 
-/// The figures of admission.
+/// The limits of admission.
 #[derive(Debug, Args)]
-struct Figures {
-    /// How many connections may be open.
+struct LimitArgs {
+    /// How many connections may be open at once.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: u32,
-    /// How many may be opened a second.
+    /// How many connections may open in a second.
     #[arg(long, value_name = "N", default_value_t = 100)]
     rate: u32,
-    /// How many may be opened at once after a quiet time.
+    /// How many connections may open at once after a quiet time.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     burst: u32,
     /// How long a session may live.
@@ -155,10 +157,10 @@ struct Figures {
     /// How long a transaction may live.
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
     transaction_life: Duration,
-    /// When a connection is refused.
+    /// When a connection is refused: before or after the login.
     #[arg(long, value_enum, default_value_t = Refuse::BeforeAuth)]
     refuse: Refuse,
-    /// Let a refused connection cost a token of the bucket.
+    /// A refused connection also takes a token of the bucket.
     #[arg(long)]
     refusal_costs: bool,
 }
@@ -179,17 +181,17 @@ enum Engine {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RuleSet {
-    /// What is known of the service now.
+    /// The SQL of the service today.
     Today,
     /// The narrower SQL of older clusters.
     Spec,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Which {
-    /// The machine's, by which clients sign.
+enum Clock {
+    /// The machine's clock, by which clients sign.
     Machine,
-    /// The emulator's own.
+    /// The emulator's clock.
     Emulator,
 }
 
@@ -200,7 +202,7 @@ impl Keys {
             None => Ok(vec![Credentials::new("AKIDSQLLOCAL", "dsql-local-protects-nothing")]),
             Some(path) => {
                 let profiles = Credentials::read(path)?;
-                // The default profile is the one that is printed and signs.
+                // The default profile is the first: --print-env prints it, and it signs.
                 let (mut first, rest): (Vec<_>, Vec<_>) =
                     profiles.into_iter().partition(|(profile, _)| profile == "default");
                 first.extend(rest);
@@ -222,22 +224,22 @@ impl DsqlLocal {
 impl Serve {
     fn run(self) -> anyhow::Result<ExitCode> {
         self.check()?;
-        let form = self.form;
+        let format = self.format;
         let keys = self.keys.read()?;
         let key = keys.first().cloned().context("no key to sign with")?;
-        raise_descriptors(self.figures.connections);
+        raise_descriptors(self.limits.connections);
         foreground::run(async |mut signals| {
             let cluster = Cluster::start(self.config(keys)?)?;
-            form.tell(&Environment::of(&cluster, &key))?;
-            signals.either().await;
+            format.print(&Environment::of(&cluster, &key))?;
+            signals.recv().await;
             cluster.stop();
             Ok(())
         })
     }
 
-    /// A server that could only turn everybody away is a mistake; to play that there are faults.
+    /// A server that refuses everybody is a mistake; there are faults to play that.
     fn check(&self) -> anyhow::Result<()> {
-        let Figures { connections, burst, session_life, transaction_life, .. } = self.figures;
+        let LimitArgs { connections, burst, session_life, transaction_life, .. } = self.limits;
         let nothing = [
             ("connections", connections == 0, "refuse:how=53300"),
             ("burst", burst == 0, "refuse:how=53400"),
@@ -249,22 +251,22 @@ impl Serve {
         ];
         match nothing.into_iter().find(|(_, zero, _)| *zero) {
             Some((flag, _, fault)) => anyhow::bail!(
-                "with --{flag} 0 nobody could use the server; give more, or have a fault play it: --fault {fault}"
+                "with --{flag} 0 nobody can use the server; give more, or use a fault for it: --fault {fault}"
             ),
             None => Ok(()),
         }
     }
 
     fn config(self, credentials: Vec<Credentials>) -> anyhow::Result<Config> {
-        let Figures { connections, rate, burst, session_life, transaction_life, refuse, refusal_costs } =
-            self.figures;
+        let LimitArgs { connections, rate, burst, session_life, transaction_life, refuse, refusal_costs } =
+            self.limits;
         let refuse = match refuse {
             Refuse::BeforeAuth => RefuseWhen::BeforeAuth,
             Refuse::AfterAuth => RefuseWhen::AfterAuth,
         };
         let token_clock = match self.token_clock {
-            Which::Machine => TokenClock::Machine,
-            Which::Emulator => TokenClock::Emulator,
+            Clock::Machine => TokenClock::Machine,
+            Clock::Emulator => TokenClock::Emulator,
         };
         let engine = match self.engine {
             Engine::Builtin => EngineKind::Builtin,
@@ -307,11 +309,11 @@ impl Serve {
     }
 }
 
-/// As many descriptors as this process may have; says so if connections will need more.
+/// Allows as many descriptors as this process may have, and warns if connections need more.
 fn raise_descriptors(connections: u32) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // The limit that may not be raised is the one that counts, whether or not the other one could be.
+    // Only the hard limit counts, whether or not the soft limit could be raised to it.
     let (Ok(()) | Err(_)) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     if let Some(maximum) = maximum.filter(|maximum| *maximum < u64::from(connections) + 100) {
         let advice =

@@ -6,19 +6,16 @@ mod completion;
 mod connection;
 mod editor;
 mod format;
-mod history;
 mod interrupts;
 mod json;
 mod options;
 mod out;
-mod outcome;
 mod progress;
 mod running;
 mod shell;
 mod splitter;
 mod statement;
 mod table;
-mod terminal;
 mod transaction;
 
 use std::io::{self, IsTerminal};
@@ -31,7 +28,7 @@ use crate::access;
 use options::Options;
 use shell::Shell;
 
-/// Flight SQL: a shell for its servers.
+/// Query a Flight SQL server
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_value_name = "COMMAND")]
 pub(crate) struct Flight {
@@ -47,16 +44,16 @@ enum Subcommands {
 impl Flight {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Subcommands::Sql(options) = self.command;
-        access::told(sql(&options))
+        access::exit_status(sql(&options))
     }
 }
 
 fn sql(options: &Options) -> anyhow::Result<ExitCode> {
-    let is_asked = !options.commands.is_empty() || options.file.is_some();
-    let is_interactive = !is_asked && io::stdin().is_terminal();
+    let has_statements = !options.commands.is_empty() || options.file.is_some();
+    let is_interactive = !has_statements && io::stdin().is_terminal();
     let mut shell = Shell::new(options, is_interactive)?;
     let outcome = match &options.file {
-        _ if is_interactive => shell.converse()?,
+        _ if is_interactive => shell.interact()?,
         Some(path) if path != Path::new("-") => shell.file(path),
         _ if !options.commands.is_empty() => shell.commands(&options.commands),
         _ => shell.stdin(),

@@ -1,6 +1,6 @@
 //! `forebay flight-local`: a local Flight SQL server.
 
-mod place;
+mod address;
 mod tell;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,15 +12,15 @@ use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use flight_local::{Actions, Auth, Config, FlightLocal, SessionKey, Support, Tls};
 
-use crate::foreground::{self, Form};
-use place::Place;
+use crate::foreground::{self, InfoFormat};
+use address::Address;
 use tell::Tell;
 
-/// A local Flight SQL server with one real SQL session for each connection.
+/// Run a local Flight SQL server
 ///
-/// Its sessions are SQLite's, in this process: transactions, temporary tables, prepared statements and options live in
-/// them and end with them. Statements can be interrupted by every means that Flight has. Runs until SIGINT or SIGTERM,
-/// and removes its files then. The manual page is docs/flight-local.md.
+/// Each connection has a SQLite session of its own, in this process. Transactions, temporary tables, prepared
+/// statements and options end with it. Statements can be interrupted by every means that Flight has. The
+/// server runs until SIGINT or SIGTERM, and then removes its files. The manual page is docs/flight-local.md.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -59,8 +59,8 @@ struct Serve {
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
     #[command(flatten)]
-    form: Form,
-    /// A SQLite database to serve. Default: a private one, which is removed at the end.
+    format: InfoFormat,
+    /// The SQLite database to serve. Default: a private one, which is removed at the end.
     #[arg(long, value_name = "FILE")]
     database: Option<PathBuf>,
     #[command(flatten)]
@@ -68,34 +68,34 @@ struct Serve {
     #[command(flatten)]
     sessions: Sessions,
     #[command(flatten)]
-    habits: Habits,
+    behaviour: Behaviour,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Security")]
 struct Security {
-    /// Encrypt, with a certificate of an authority made for this run.
+    /// Use TLS, with a certificate of an authority made for this run.
     #[arg(long, conflicts_with = "cert")]
     tls: bool,
-    /// Where to write the certificate of that authority; removed at the end. Default: a file of its own.
+    /// The file for the certificate of that authority; it is removed at the end. Default: a temporary file.
     #[arg(long, value_name = "FILE", requires = "tls")]
     ca_file: Option<PathBuf>,
-    /// Encrypt, with this certificate chain (PEM).
+    /// Use TLS, with this certificate chain (PEM).
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// The private key of the certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Clients must show a certificate of this authority (PEM).
+    /// Require a client certificate of this authority (PEM).
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
-    /// Whose handshake is accepted; the password comes from the file.
+    /// The user whose handshake is accepted; --password-file has the password.
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
-    /// Where the user's password is, on its first line.
+    /// The file with the user's password on its first line.
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
-    /// Bearer tokens that are accepted, one in each line.
+    /// The file with the bearer tokens that are accepted, one on each line.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -103,13 +103,13 @@ struct Security {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sessions")]
 struct Sessions {
-    /// How many sessions there may be, lingering ones included.
+    /// How many sessions may exist, with those that outlive their connection.
     #[arg(long, value_name = "N", default_value_t = 100)]
     session_limit: usize,
-    /// How long a session outlives its last connection, such as 15m. Default: not at all.
+    /// How long a session outlives its last connection, such as 15m. Default: it ends with it.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     session_linger: Option<Duration>,
-    /// By what a session is found again.
+    /// What identifies a session.
     #[arg(long, value_enum, default_value_t = Key::Connection)]
     session_key: Key,
     /// How long a writer waits for another session's transaction.
@@ -118,42 +118,42 @@ struct Sessions {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Habits and faults")]
-struct Habits {
-    /// Have the habits of a server in the wild; other flags still count.
+#[command(next_help_heading = "Behaviour and faults")]
+struct Behaviour {
+    /// Behave like another server; other flags still apply.
     #[arg(long, value_enum)]
     like: Option<Like>,
-    /// Listen to `forebay flight-local tell` on the same port.
+    /// Accept `forebay flight-local tell` on the same port.
     #[arg(long)]
     control: bool,
-    /// List an action and refuse it with UNIMPLEMENTED; can be given several times.
+    /// List this action, but refuse it with UNIMPLEMENTED; can be given several times.
     #[arg(long, value_enum, value_name = "ACTION")]
-    refuse: Vec<Known>,
-    /// Do not know an action; can be given several times.
+    refuse: Vec<ActionName>,
+    /// Do not list this action, and do not know it; can be given several times.
     #[arg(long, value_enum, value_name = "ACTION")]
-    forget: Vec<Known>,
-    /// Let a statement run on when its call is dropped.
+    forget: Vec<ActionName>,
+    /// Do not stop a statement when its call is dropped.
     #[arg(long)]
     run_on: bool,
     /// How many rows a batch may have.
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     max_batch_rows: usize,
-    /// Over how many endpoints each result is spread.
+    /// How many endpoints each result has.
     #[arg(long, value_name = "N", default_value_t = 1)]
     endpoints: usize,
     /// How many more listeners there are; the endpoints of a result name them in turn.
     #[arg(long, value_name = "N", default_value_t = 0)]
     further_listeners: usize,
-    /// How much longer each statement takes.
+    /// A delay for each statement.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     slow: Duration,
-    /// The first statements hang until they are interrupted.
+    /// How many statements hang from the start, until they are interrupted.
     #[arg(long, value_name = "N", default_value_t = 0)]
     hang_next: u32,
-    /// The connections of the first statements are cut; they are not executed.
+    /// How many statements lose their connection from the start; they are not executed.
     #[arg(long, value_name = "N", default_value_t = 0)]
     reset_next: u32,
-    /// The first statements fail with INTERNAL; they are not executed.
+    /// How many statements fail with INTERNAL from the start; they are not executed.
     #[arg(long, value_name = "N", default_value_t = 0)]
     internal_next: u32,
 }
@@ -162,18 +162,19 @@ struct Habits {
 enum Key {
     /// The peer's address and port: a connection is a session.
     Connection,
-    /// A cookie, which is set with the first answer.
+    /// A cookie, which the first answer sets.
     Cookie,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Like {
-    /// Sessions linger for 15 minutes, nothing can be cancelled, every error is INTERNAL, every update counts 0 rows.
+    /// Sessions linger for 15 minutes, nothing can be cancelled, every error is INTERNAL, every update counts
+    /// 0 rows.
     Swanlake,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Known {
+enum ActionName {
     BeginTransaction,
     CancelFlightInfo,
     CancelQuery,
@@ -183,7 +184,6 @@ enum Known {
     SetSessionOptions,
 }
 
-/// Reads a duration as the other commands do.
 fn duration(text: &str) -> Result<Duration, String> {
     forebay::duration::parse(text).ok_or_else(|| "give a time such as 250ms, 5s or 15m".to_owned())
 }
@@ -193,18 +193,18 @@ impl Serve {
         foreground::run(async |mut signals| {
             let (config, authority) = self.config()?;
             let server = FlightLocal::start(config).await?;
-            self.habits.begin(&server);
-            let place = Place::new(&server, authority, self.security.ca_file.as_deref())?;
-            self.form.tell(&place)?;
-            signals.either().await;
+            self.behaviour.set_faults(&server);
+            let address = Address::new(&server, authority, self.security.ca_file.as_deref())?;
+            self.format.print(&address)?;
+            signals.recv().await;
             server.stop().await;
             Ok(())
         })
     }
 
-    /// What to start, and the certificate of the authority that was made for it.
+    /// The server's configuration, and the certificate of the authority that was made for it.
     fn config(&self) -> anyhow::Result<(Config, Option<String>)> {
-        let base = match self.habits.like {
+        let base = match self.behaviour.like {
             Some(Like::Swanlake) => Config::like_swanlake(),
             None => Config::default(),
         };
@@ -221,13 +221,13 @@ impl Serve {
                 Key::Connection => SessionKey::Connection,
                 Key::Cookie => SessionKey::Cookie,
             },
-            actions: self.habits.actions(base.actions),
-            interrupt_on_drop: base.interrupt_on_drop && !self.habits.run_on,
-            max_batch_rows: self.habits.max_batch_rows,
-            endpoints_per_result: self.habits.endpoints,
-            further_listeners: self.habits.further_listeners,
+            actions: self.behaviour.actions(base.actions),
+            interrupt_on_drop: base.interrupt_on_drop && !self.behaviour.run_on,
+            max_batch_rows: self.behaviour.max_batch_rows,
+            endpoints_per_result: self.behaviour.endpoints,
+            further_listeners: self.behaviour.further_listeners,
             busy_timeout,
-            control: self.habits.control,
+            control: self.behaviour.control,
             ..base
         };
         Ok((config, authority))
@@ -245,7 +245,7 @@ impl Security {
         Ok((Some(Tls { certificate_pem: read(cert)?, key_pem: read(key)?, client_ca_pem }), None))
     }
 
-    /// Secrets come from files: a command line is for everybody on the machine to see.
+    /// Secrets come from files: every user of the machine can read a command line.
     fn auth(&self) -> anyhow::Result<Option<Auth>> {
         let tokens = self.token_file.as_deref().map(read).transpose()?;
         let tokens: Vec<String> =
@@ -272,28 +272,28 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-impl Habits {
+impl Behaviour {
     fn actions(&self, base: Actions) -> Actions {
         let mut actions = base;
-        let refused = self.refuse.iter().map(|known| (known, Support::Refused));
-        let forgotten = self.forget.iter().map(|known| (known, Support::Unknown));
-        for (known, support) in refused.chain(forgotten) {
-            let place = match known {
-                Known::BeginTransaction => &mut actions.begin_transaction,
-                Known::CancelFlightInfo => &mut actions.cancel_flight_info,
-                Known::CancelQuery => &mut actions.cancel_query,
-                Known::CloseSession => &mut actions.close_session,
-                Known::GetSessionOptions => &mut actions.get_session_options,
-                Known::PollFlightInfo => &mut actions.poll_flight_info,
-                Known::SetSessionOptions => &mut actions.set_session_options,
+        let refused = self.refuse.iter().map(|action| (action, Support::Refused));
+        let forgotten = self.forget.iter().map(|action| (action, Support::Unknown));
+        for (action, support) in refused.chain(forgotten) {
+            let slot = match action {
+                ActionName::BeginTransaction => &mut actions.begin_transaction,
+                ActionName::CancelFlightInfo => &mut actions.cancel_flight_info,
+                ActionName::CancelQuery => &mut actions.cancel_query,
+                ActionName::CloseSession => &mut actions.close_session,
+                ActionName::GetSessionOptions => &mut actions.get_session_options,
+                ActionName::PollFlightInfo => &mut actions.poll_flight_info,
+                ActionName::SetSessionOptions => &mut actions.set_session_options,
             };
-            *place = support;
+            *slot = support;
         }
         actions
     }
 
-    /// What goes wrong from the start.
-    fn begin(&self, server: &FlightLocal) {
+    /// Sets the faults from the start.
+    fn set_faults(&self, server: &FlightLocal) {
         let faults = server.faults();
         faults.slow(self.slow);
         faults.hang_next(self.hang_next);

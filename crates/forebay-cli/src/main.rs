@@ -5,9 +5,8 @@ mod access;
 mod demo;
 #[cfg(feature = "dsql-local")]
 mod dsql_local;
-mod ending;
 #[cfg(feature = "aws")]
-mod fleet;
+mod fleet_args;
 #[cfg(feature = "flight")]
 mod flight;
 #[cfg(feature = "flight-local")]
@@ -16,18 +15,21 @@ mod flight_local;
 mod foreground;
 #[cfg(feature = "aws")]
 mod lease;
-#[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
-mod left_out;
 #[cfg(feature = "aws")]
 mod limiter;
+mod missing_features;
 mod output;
+mod packaging;
+mod signals;
 mod sim;
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::builder::Styles;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// A reservoir of ready connections, for databases that ration them.
+/// A reservoir of ready connections, for databases that limit how fast they open.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, arg_required_else_help = true, subcommand_value_name = "COMMAND")]
 struct Forebay {
@@ -49,36 +51,78 @@ enum Command {
     Lease(lease::Lease),
     #[cfg(feature = "aws")]
     Limiter(limiter::Limiter),
-    #[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
-    #[command(flatten)]
-    LeftOut(left_out::LeftOut),
+    Completions(packaging::Completions),
+    Man(packaging::Man),
+}
+
+/// The commands by task, in the order of the help.
+const TASKS: [(&str, &[&str]); 5] = [
+    ("Try it", &["demo", "sim"]),
+    ("Local servers", &["dsql-local", "flight-local"]),
+    ("Flight SQL", &["flight"]),
+    ("Operate a fleet", &["lease", "limiter"]),
+    ("This program", &["completions", "man", "help"]),
+];
+
+/// The whole command line. clap cannot group commands by itself.
+fn command() -> clap::Command {
+    let command = missing_features::add(Forebay::command());
+    // clap adds `help` when it builds the command.
+    let mut built = command.clone();
+    built.build();
+    let (header, literal) = (*Styles::styled().get_header(), *Styles::styled().get_literal());
+    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (task, names) in TASKS {
+        let _ = write!(help, "\n{header}{task}:{header:#}\n");
+        for command in names.iter().filter_map(|name| built.find_subcommand(name)) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(help, "  {literal}{:<12}{literal:#}  {about}", command.get_name());
+        }
+    }
+    let _ = write!(help, "\n{header}Options:{header:#}\n{{options}}");
+    command.help_template(help)
 }
 
 fn main() -> ExitCode {
-    let Forebay { command } = Forebay::parse();
-    let outcome = match command {
-        Command::Demo(demo) => demo.run(),
-        Command::Sim(sim) => sim.run(),
-        #[cfg(feature = "dsql-local")]
-        Command::DsqlLocal(dsql_local) => dsql_local.run(),
-        #[cfg(feature = "flight")]
-        Command::Flight(flight) => flight.run(),
-        #[cfg(feature = "flight-local")]
-        Command::FlightLocal(flight_local) => flight_local.run(),
-        #[cfg(feature = "aws")]
-        Command::Lease(lease) => lease.run(),
-        #[cfg(feature = "aws")]
-        Command::Limiter(limiter) => limiter.run(),
-        #[cfg(not(all(
-            feature = "aws",
-            feature = "dsql-local",
-            feature = "flight",
-            feature = "flight-local"
-        )))]
-        Command::LeftOut(left_out) => left_out.run(),
-    };
+    let matches = command().get_matches();
+    let outcome = missing_features::check(&matches).and_then(|()| {
+        match Forebay::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command {
+            Command::Demo(demo) => demo.run(),
+            Command::Sim(sim) => sim.run(),
+            #[cfg(feature = "dsql-local")]
+            Command::DsqlLocal(dsql_local) => dsql_local.run(),
+            #[cfg(feature = "flight")]
+            Command::Flight(flight) => flight.run(),
+            #[cfg(feature = "flight-local")]
+            Command::FlightLocal(flight_local) => flight_local.run(),
+            #[cfg(feature = "aws")]
+            Command::Lease(lease) => lease.run(),
+            #[cfg(feature = "aws")]
+            Command::Limiter(limiter) => limiter.run(),
+            Command::Completions(completions) => completions.run(),
+            Command::Man(man) => man.run(),
+        }
+    });
     outcome.unwrap_or_else(|error| {
         output::say(&format!("{error:#}"));
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_sound_and_each_command_has_one_task() {
+        let mut command = command();
+        command.build();
+        command.clone().debug_assert();
+        let listed = TASKS.iter().flat_map(|(_, names)| *names).copied().collect::<Vec<_>>();
+        for command in command.get_subcommands() {
+            let name = command.get_name();
+            assert_eq!(listed.iter().filter(|one| **one == name).count(), 1, "{name}");
+        }
+        assert_eq!(command.get_subcommands().count(), listed.len());
+    }
 }

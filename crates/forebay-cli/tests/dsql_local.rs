@@ -22,7 +22,7 @@ fn start(place: &Place, arguments: &[&str]) -> (Child, String) {
 }
 
 #[test]
-fn it_starts_prints_what_to_export_and_leaves_nothing_behind() {
+fn it_starts_prints_its_variables_and_leaves_no_files() {
     for signal in ["-INT", "-TERM"] {
         let place = Place::new(signal);
         let file = place.write(
@@ -80,7 +80,7 @@ fn a_postgresql_of_its_own_is_gone_with_it_even_if_it_is_killed() {
 }
 
 #[test]
-fn json_tells_programs_where_it_is_and_the_authority_goes_where_it_is_told() {
+fn json_has_the_address_and_the_authority_is_at_the_given_path() {
     let place = Place::new("json");
     let ca = place.0.join("my-ca.pem");
     let (mut child, said) = start(&place, &["--json", "--ca-file", "my-ca.pem"]);
@@ -132,10 +132,10 @@ fn bad_usage_is_a_clear_error() {
         ),
         (&["--region", ""], "the region must not be empty"),
         (&["token", "--region", ""], "--region must not be empty"),
-        (&["--connections", "0"], "--connections 0 nobody could use"),
+        (&["--connections", "0"], "--connections 0 nobody can use"),
         (&["--burst", "0"], "--fault refuse:how=53400"),
-        (&["--session-life", "0s"], "--session-life 0 nobody could use"),
-        (&["--login-limit", "0"], "--login-limit 0 nobody could use"),
+        (&["--session-life", "0s"], "--session-life 0 nobody can use"),
+        (&["--login-limit", "0"], "--login-limit 0 nobody can use"),
         (&["--credentials-file", "/nowhere/at/all"], "/nowhere/at/all: No such file"),
         (&["--print-env", "--json"], "cannot be used with"),
         (&["token", "--expires-in", "200h"], "at most a week"),

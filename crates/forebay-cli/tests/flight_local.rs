@@ -54,7 +54,7 @@ fn the_authority_is_found_from_any_directory() {
 }
 
 #[test]
-fn a_person_is_told_in_words() {
+fn without_a_format_it_prints_prose() {
     let place = Place::new("flight-words");
     let (mut child, said) =
         FLIGHT_LOCAL.start(&place, "Ctrl-C", &["--further-listeners", "1", "--like", "swanlake"]);
@@ -65,7 +65,7 @@ fn a_person_is_told_in_words() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_with_the_remedy() {
+fn a_port_in_use_is_an_error_with_a_remedy() {
     let place = Place::new("flight-port");
     let (mut child, said) = FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_URL", &["--json"]);
     let said: Value = serde_json::from_str(&said).expect("one object");
@@ -79,7 +79,7 @@ fn a_port_that_is_taken_is_told_with_the_remedy() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_made() {
+fn wrong_options_are_refused_before_a_file_is_created() {
     let place = Place::new("flight-refused");
     let empty = place.write("empty", "");
     for (arguments, word) in [
@@ -129,7 +129,7 @@ fn the_manual_pages_commands_work() {
 }
 
 #[test]
-fn whoever_tells_nobody_or_the_wrong_thing_is_told_so() {
+fn tell_reports_a_missing_server_and_a_wrong_command() {
     let place = Place::new("flight-tell");
     let (mut child, said) = FLIGHT_LOCAL.start(&place, "FLIGHT_SQL_URL", &["--json"]);
     let said: Value = serde_json::from_str(&said).expect("one object");
@@ -141,14 +141,14 @@ fn whoever_tells_nobody_or_the_wrong_thing_is_told_so() {
         text(&output.stderr).to_owned()
     };
     assert!(tell(&["counters"]).contains("FLIGHT_SQL_URL"));
-    assert!(tell(&["--url", url, "counters"]).contains("start it with --control"));
+    assert!(tell(&["--url", url, "counters"]).contains("start the server with --control"));
     assert!(tell(&["--url", "nowhere", "counters"]).contains("grpc://"));
     assert!(tell(&["--url", "grpc://127.0.0.1:1", "counters"]).contains("cannot reach"));
     stop(&mut child, "-TERM");
 }
 
 #[test]
-fn whoever_tells_logs_in_as_the_shell_does() {
+fn tell_logs_in_as_the_shell_does() {
     let place = Place::new("flight-login");
     let (password, token) = (place.write("password", "hush\n"), place.write("token", "hidden\n"));
     let guess = place.write("guess", "guess");

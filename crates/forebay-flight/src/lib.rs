@@ -21,6 +21,8 @@
 //! The manual page, `docs/flight.md`, says when to take which, and what happens when something fails.
 
 pub mod metrics;
+#[doc(hidden)] // for forebay's own Flight SQL shell
+pub mod sql;
 
 mod actions;
 mod auth;
@@ -52,7 +54,6 @@ mod query_options;
 mod result;
 mod server;
 mod session;
-mod sql;
 mod stream;
 mod sync;
 mod tls;

@@ -4,11 +4,13 @@
 //! statement is read-only only if nothing in it is in doubt. A doubt costs a retry; a mistake would run an INSERT twice.
 
 mod leaves;
+mod lexer;
 mod reads;
 mod vocabulary;
 mod words;
 
-use words::{Dialect, Word, words};
+pub use lexer::{Dialect, Lexer, Token, TokenKind, Unfinished};
+use words::{Word, dialects, words};
 
 /// What is known of a text of one or more statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,8 +32,7 @@ pub(crate) struct Traits {
 impl Traits {
     pub(crate) fn of(sql: &str) -> Self {
         // As the dialect is not known, it must be harmless in each that it makes sense in.
-        let readings: Vec<_> =
-            Dialect::all_for(sql).into_iter().map(|dialect| Self::read(sql, dialect)).collect();
+        let readings: Vec<_> = dialects(sql).into_iter().map(|dialect| Self::read(sql, dialect)).collect();
         let is_certain = readings.iter().all(Option::is_some);
         let sum = readings.into_iter().flatten().reduce(|one, other| Self {
             is_read_only: one.is_read_only && other.is_read_only,

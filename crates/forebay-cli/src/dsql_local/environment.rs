@@ -1,13 +1,13 @@
-//! What a client must know to connect.
+//! The variables that a client needs to connect.
 
 use std::net::SocketAddr;
 
 use dsql_local::{Cluster, Credentials};
 use forebay_sim::shell_word;
 
-use crate::foreground::Whereabouts;
+use crate::foreground::ServerInfo;
 
-/// Names and values, in the order in which people want them.
+/// Names and values, the most important first.
 pub(super) struct Environment {
     variables: Vec<(&'static str, String)>,
     address: SocketAddr,
@@ -21,7 +21,7 @@ impl Environment {
             ("CLUSTER_USER", "admin".to_owned()),
             ("REGION", cluster.region().to_owned()),
             ("AWS_REGION", cluster.region().to_owned()),
-            // What Python's SDK reads instead.
+            // For Python's SDK.
             ("AWS_DEFAULT_REGION", cluster.region().to_owned()),
             ("AWS_ACCESS_KEY_ID", key.access_key_id.clone()),
             ("AWS_SECRET_ACCESS_KEY", key.secret_access_key.clone()),
@@ -32,7 +32,7 @@ impl Environment {
             ("PGSSLMODE", "verify-full".to_owned()),
             ("PGSSLROOTCERT", cluster.ca_file().display().to_string()),
         ];
-        // Another name need not resolve. For localhost it would only mislead clients that take it for the host.
+        // Another name may not resolve. For localhost, some clients would take the address for the host.
         if cluster.endpoint() != "localhost" {
             variables.push(("PGHOSTADDR", address.ip().to_string()));
         }
@@ -49,9 +49,8 @@ impl Environment {
     }
 }
 
-impl Whereabouts for Environment {
-    const SOMETIMES: &[&str] =
-        &["AWS_SESSION_TOKEN", "PGHOSTADDR", "DSQL_LOCAL_SOCKET", "DSQL_LOCAL_CONTROL"];
+impl ServerInfo for Environment {
+    const OPTIONAL: &[&str] = &["AWS_SESSION_TOKEN", "PGHOSTADDR", "DSQL_LOCAL_SOCKET", "DSQL_LOCAL_CONTROL"];
 
     fn variables(&self) -> Vec<(&'static str, String)> {
         self.variables.clone()
@@ -74,7 +73,7 @@ impl Whereabouts for Environment {
         };
         format!(
             "listening on {} as {}, region {}\nauthority  {}\ncontrol    {control}\n{underneath}stop it with Ctrl-C; \
-             --print-env prints what a client must export\n",
+             --print-env prints the variables that a client needs\n",
             self.address,
             value("CLUSTER_ENDPOINT"),
             value("REGION"),

@@ -1,4 +1,4 @@
-//! `forebay dsql-local token`: a connect token for those who cannot sign one.
+//! `forebay dsql-local token`: a connect token for clients that cannot sign one.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -10,11 +10,12 @@ use dsql_local::{Action, Credentials, duration};
 
 use super::{Keys, Place, region_in};
 
-/// Prints a connect token, for clients that cannot sign one: PGPASSWORD=$(forebay dsql-local token ...).
+/// Print a connect token, for clients that cannot sign one: PGPASSWORD=$(forebay dsql-local token ...)
 ///
-/// What no flag says comes from the environment, as --print-env prints it: endpoint, region and key from CLUSTER_ENDPOINT,
-/// REGION and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN. The defaults are for what is not there either;
-/// region and key count only with CLUSTER_ENDPOINT, and not if --endpoint is given.
+/// Without flags, endpoint, region and key come from the environment, as --print-env prints it: from
+/// CLUSTER_ENDPOINT, REGION and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN. Without
+/// variables they are the server's defaults. Region and key are read only if CLUSTER_ENDPOINT is set and
+/// --endpoint is not given.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   PGPASSWORD=$(forebay dsql-local token) psql")]
@@ -23,19 +24,19 @@ pub(super) struct Token {
     keys: Keys,
     #[command(flatten)]
     place: Place,
-    /// The role to connect as; `admin` needs another token than all others.
+    /// The role to connect as; the token of `admin` differs from all others.
     #[arg(long, default_value = "admin")]
     role: String,
-    /// How long it is good for.
+    /// How long the token is valid.
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
     expires_in: Duration,
 }
 
 impl Token {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let (endpoint, region, key) = self.what_to_sign()?;
+        let (endpoint, region, key) = self.subject()?;
         if self.expires_in > dsql_local::LONGEST_LIFE || self.expires_in.as_secs() == 0 {
-            anyhow::bail!("a token is good for at least a second and at most a week (168h)");
+            anyhow::bail!("a token is valid for at least a second and at most a week (168h)");
         }
         let action = Action::for_role(&self.role);
         let token = dsql_local::sign_now(&key, &endpoint, &region, action, self.expires_in);
@@ -43,8 +44,8 @@ impl Token {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Endpoint, region and key: from the flags, or else from what `--print-env` printed, or else the server's defaults.
-    fn what_to_sign(&self) -> anyhow::Result<(String, String, Credentials)> {
+    /// Endpoint, region and key: from the flags, or else from the environment, or else the server's defaults.
+    fn subject(&self) -> anyhow::Result<(String, String, Credentials)> {
         for (flag, value) in [("endpoint", &self.place.endpoint), ("region", &self.place.region)] {
             if value.as_ref().is_some_and(String::is_empty) {
                 anyhow::bail!("--{flag} must not be empty");

@@ -1,4 +1,4 @@
-//! What the server has: catalogs, schemas, tables, columns.
+//! Lists catalogs, schemas, tables and columns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use arrow_schema::{Field, Schema};
 use forebay::rt::{self, Runtime};
 use forebay_flight::{AsyncSession, Error, TableFilter};
 
-use super::completion::written;
+use super::completion::quote_name;
 
-/// How long the names for completion are waited for, and how many of them are kept.
-const NAMES_LIMIT: Duration = Duration::from_secs(1);
-const NAMES_MOST: usize = 10_000;
+/// The limits of the names for completion.
+const NAMES_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_NAMES: usize = 10_000;
 
-/// What to tell.
+/// What to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum Listing {
     Catalogs,
     Schemas,
     Tables,
     Columns(String),
 }
 
-/// The answer; or why there is none, though the server has answered.
+/// A list, or why there is none although the server has answered.
 pub(crate) type Answer = Result<Vec<RecordBatch>, String>;
 
-/// Asks the server.
+/// Reads a list from the server.
 ///
 /// # Cancel safety
-/// Dropping it cancels what was asked.
-pub(crate) async fn ask(session: &mut AsyncSession, question: &Question) -> Result<Answer, Error> {
-    let listed = match question {
-        Question::Catalogs => session.catalogs().await?,
-        Question::Schemas => session.schemas(None, None).await?,
-        Question::Tables => session.tables(TableFilter::default()).await?,
-        Question::Columns(name) => return describe(session, name).await,
+/// Dropping it cancels the call.
+pub(crate) async fn list(session: &mut AsyncSession, listing: &Listing) -> Result<Answer, Error> {
+    let listed = match listing {
+        Listing::Catalogs => session.catalogs().await?,
+        Listing::Schemas => session.schemas(None, None).await?,
+        Listing::Tables => session.tables(TableFilter::default()).await?,
+        Listing::Columns(name) => return describe(session, name).await,
     };
     let empty = RecordBatch::new_empty(listed.schema().clone());
-    // With no rows at all there are still columns to tell.
+    // Without rows there are still columns to show.
     let batches = std::iter::once(empty).chain(listed).map(short_names);
     Ok(batches.collect::<anyhow::Result<_>>().map_err(|error| format!("{error:#}")))
 }
 
-/// The standard's names of columns are long; none is needed twice.
+/// Shortens the names of the standard's columns.
 fn short_names(batch: RecordBatch) -> anyhow::Result<RecordBatch> {
     let long = batch.schema();
     let fields = long.fields().iter().map(|field| {
@@ -61,7 +61,7 @@ fn short_names(batch: RecordBatch) -> anyhow::Result<RecordBatch> {
         Field::new(name, field.data_type().clone(), true)
     });
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    RecordBatch::try_new(schema, batch.columns().to_vec()).context("not a list of Flight SQL's")
+    RecordBatch::try_new(schema, batch.columns().to_vec()).context("this is not a list of Flight SQL")
 }
 
 /// The columns of a table.
@@ -72,18 +72,18 @@ async fn describe(session: &mut AsyncSession, name: &str) -> Result<Answer, Erro
     for pattern in patterns(&parts) {
         let filter = TableFilter { table: Some(pattern), with_columns: true, ..TableFilter::default() };
         for batch in session.tables(filter).await? {
-            // The server may take a pattern for more than it says.
-            if let Some(row) = (0..batch.num_rows()).find(|row| is_it(&batch, *row, &parts)) {
+            // Some servers match more than the pattern.
+            if let Some(row) = (0..batch.num_rows()).find(|row| matches_name(&batch, *row, &parts)) {
                 return Ok(columns(&batch, row)
                     .map(|columns| vec![columns])
                     .map_err(|error| format!("{error:#}")));
             }
         }
     }
-    Ok(Err(format!("there is no table {name}; \\dt lists those there are")))
+    Ok(Err(format!("there is no table {name}; \\dt lists the tables")))
 }
 
-/// As what to ask for a table. Some servers fold the case of names, and some do not.
+/// The patterns to look for. Some servers fold the case of names, and some do not.
 fn patterns(parts: &[Part]) -> BTreeSet<String> {
     let Some(Part { text, is_quoted }) = parts.last() else { return BTreeSet::new() };
     match is_quoted {
@@ -133,7 +133,7 @@ fn parts(name: &str) -> Option<Vec<Part>> {
     }
 }
 
-/// Where the quote is that is not doubled.
+/// The position of the closing quote.
 fn closing(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -145,7 +145,7 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-fn is_it(batch: &RecordBatch, row: usize, parts: &[Part]) -> bool {
+fn matches_name(batch: &RecordBatch, row: usize, parts: &[Part]) -> bool {
     let is = |part: &Part, column| text(batch, column, row).is_some_and(|name| part.is(name));
     match parts {
         [table] => is(table, "table_name"),
@@ -159,7 +159,7 @@ fn is_it(batch: &RecordBatch, row: usize, parts: &[Part]) -> bool {
     }
 }
 
-/// What stands before a table's name: its schema, and its catalog where there are no schemas.
+/// The qualifier of a table: its schema, or its catalog if there are no schemas.
 fn qualified(batch: &RecordBatch, row: usize) -> Option<&str> {
     ["db_schema_name", "catalog_name"]
         .iter()
@@ -173,9 +173,8 @@ fn text<'a>(batch: &'a RecordBatch, column: &str, row: usize) -> Option<&'a str>
 
 fn columns(batch: &RecordBatch, row: usize) -> anyhow::Result<RecordBatch> {
     let schemas = batch.column_by_name("table_schema").and_then(|column| column.as_binary_opt::<i32>());
-    let bytes = schemas.context("the server does not tell the columns of its tables")?.value(row);
-    let schema = try_schema_from_ipc_buffer(bytes)
-        .context("the server told the columns in a way that cannot be read")?;
+    let bytes = schemas.context("the server does not send the columns of its tables")?.value(row);
+    let schema = try_schema_from_ipc_buffer(bytes).context("the server sent columns that cannot be read")?;
     let fields = schema.fields();
     let strings = |of: &dyn Fn(&Field) -> String| -> ArrayRef {
         Arc::new(fields.iter().map(|field| Some(of(field))).collect::<StringArray>())
@@ -187,27 +186,27 @@ fn columns(batch: &RecordBatch, row: usize) -> anyhow::Result<RecordBatch> {
     ])?)
 }
 
-/// As the server calls it, and as Arrow does where it does not.
+/// The server's name for the type, or else Arrow's.
 fn declared(field: &Field) -> String {
     let named = field.metadata().get("ARROW:FLIGHT:SQL:TYPE_NAME").filter(|name| !name.is_empty());
     named.cloned().unwrap_or_else(|| field.data_type().to_string())
 }
 
-/// The tables' names, for completion. None of them is better than a wait.
+/// The names of the tables, for completion. After the timeout there are none: the prompt must not wait.
 pub(crate) async fn names(session: &mut AsyncSession, runtime: &dyn Runtime) -> Vec<String> {
     let mut names = BTreeSet::new();
-    let listing = rt::within(runtime, NAMES_LIMIT, session.tables(TableFilter::default()));
+    let listing = rt::within(runtime, NAMES_TIMEOUT, session.tables(TableFilter::default()));
     let Some(Ok(listed)) = listing.await else { return Vec::new() };
     for batch in listed {
         for row in 0..batch.num_rows() {
             let Some(table) = text(&batch, "table_name", row) else { continue };
-            if table.contains(char::is_control) || names.len() >= NAMES_MOST {
+            if table.contains(char::is_control) || names.len() >= MAX_NAMES {
                 continue;
             }
             if let Some(qualifier) = qualified(&batch, row).filter(|name| !name.contains(char::is_control)) {
-                names.insert(format!("{}.{}", written(qualifier), written(table)));
+                names.insert(format!("{}.{}", quote_name(qualifier), quote_name(table)));
             }
-            names.insert(written(table));
+            names.insert(quote_name(table));
         }
     }
     names.into_iter().collect()

@@ -1,80 +1,77 @@
-//! What begins with a backslash: asked of the shell, not of the server.
+//! The commands of the shell, which begin with a backslash.
 
 use std::path::PathBuf;
 
-use super::catalog::Question;
+use super::catalog::Listing;
 use super::format::Format;
 
-/// A command of the shell's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
     Quit,
-    /// What the server has.
-    Ask(Question),
-    /// On, off, or the other way.
+    /// Lists what the server has.
+    List(Listing),
+    /// On, off, or toggle.
     Timing(Option<bool>),
-    /// Changes it, or tells it.
+    /// Changes the format, or shows it.
     Format(Option<Format>),
     Include(PathBuf),
-    /// A new session.
+    /// Opens a new session.
     Connect,
 }
 
 /// Every command, its arguments and what it does, for the help and for completion.
 pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
-    ("\\d", "[TABLE]", "the columns of a table; without one, all tables"),
-    ("\\dt", "", "all tables"),
-    ("\\dn", "", "all schemas"),
-    ("\\l", "", "all catalogs"),
-    ("\\timing", "[on|off]", "tell how long each statement took"),
-    ("\\format", "[table|csv|json|arrow]", "how results are written"),
+    ("\\d", "[TABLE]", "list the columns of a table, or all tables"),
+    ("\\dt", "", "list the tables"),
+    ("\\dn", "", "list the schemas"),
+    ("\\l", "", "list the catalogs"),
+    ("\\timing", "[on|off]", "show how long each statement took"),
+    ("\\format", "[table|csv|json|arrow]", "set the format of results, or show it"),
     ("\\i", "FILE", "run the statements of a file"),
-    ("\\c", "", "start over with a new session"),
-    ("\\?", "", "this list"),
-    ("\\q", "", "leave; Ctrl-D does it, too"),
+    ("\\c", "", "open a new session"),
+    ("\\?", "", "show this list"),
+    ("\\q", "", "leave; so does Ctrl-D"),
 ];
 
 impl Command {
-    /// Reads a line without its backslash.
+    /// Parses a line without its backslash.
     ///
     /// # Errors
     /// What is wrong with it, and what to write instead.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
-        // A semicolon out of habit is forgiven, but for names of files.
+        // A semicolon at the end is ignored, except in file names.
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let rest = rest.trim();
         let argument = rest.trim_end_matches(';').trim_end();
         match name.trim_end_matches(';') {
-            "i" if rest.is_empty() => Err("\\i wants a file: \\i FILE".to_owned()),
+            "i" if rest.is_empty() => Err("\\i needs a file: \\i FILE".to_owned()),
             "i" => Ok(Self::Include(rest.into())),
-            "d" if !argument.is_empty() => Ok(Self::Ask(Question::Columns(argument.to_owned()))),
+            "d" if !argument.is_empty() => Ok(Self::List(Listing::Columns(argument.to_owned()))),
             "timing" => match argument {
                 "" => Ok(Self::Timing(None)),
                 "on" => Ok(Self::Timing(Some(true))),
                 "off" => Ok(Self::Timing(Some(false))),
-                other => Err(format!("\\timing {other}: say on or off")),
+                other => Err(format!("\\timing {other}: write on or off")),
             },
             "format" if argument.is_empty() => Ok(Self::Format(None)),
             "format" => match Format::named(argument) {
                 Some(format) => Ok(Self::Format(Some(format))),
-                None => Err(format!("\\format {argument}: say table, csv, json or arrow")),
+                None => Err(format!("\\format {argument}: write table, csv, json or arrow")),
             },
-            _ if !argument.is_empty() => {
-                Err(format!("\\{name} takes no argument like {argument:?}; \\? lists the commands"))
-            }
-            "d" | "dt" => Ok(Self::Ask(Question::Tables)),
-            "dn" => Ok(Self::Ask(Question::Schemas)),
+            _ if !argument.is_empty() => Err(format!("\\{name} takes no argument; \\? lists the commands")),
+            "d" | "dt" => Ok(Self::List(Listing::Tables)),
+            "dn" => Ok(Self::List(Listing::Schemas)),
             "c" => Ok(Self::Connect),
-            "l" => Ok(Self::Ask(Question::Catalogs)),
+            "l" => Ok(Self::List(Listing::Catalogs)),
             "?" | "h" | "help" => Ok(Self::Help),
             "q" | "quit" => Ok(Self::Quit),
-            _ => Err(format!("there is no command \\{name}; \\? lists those there are")),
+            _ => Err(format!("there is no command \\{name}; \\? lists the commands")),
         }
     }
 
-    /// What beginners type, which is SQL nowhere.
-    pub(crate) fn said_in_words(text: &str) -> Option<Self> {
+    /// Words that beginners type. They are not SQL in any dialect.
+    pub(crate) fn from_words(text: &str) -> Option<Self> {
         match text.trim().trim_end_matches(';').trim_end().to_ascii_lowercase().as_str() {
             "help" => Some(Self::Help),
             "exit" | "quit" => Some(Self::Quit),
@@ -84,7 +81,7 @@ impl Command {
 
     pub(crate) fn help() -> String {
         let mut help =
-            String::from("Statements end with a semicolon. Ctrl-C cancels one, and clears a line.\n");
+            String::from("A statement ends with a semicolon. Ctrl-C cancels it, or clears the line.\n");
         for (name, arguments, meaning) in COMMANDS {
             let call = format!("{name} {arguments}");
             help += &format!("  {call:<32} {meaning}\n");
@@ -98,17 +95,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_read_as_they_are_listed() {
+    fn each_listed_command_is_parsed() {
         for (line, command) in [
             ("?", Command::Help),
             ("q;", Command::Quit),
             ("c", Command::Connect),
-            ("l", Command::Ask(Question::Catalogs)),
-            ("dn", Command::Ask(Question::Schemas)),
-            ("d", Command::Ask(Question::Tables)),
-            ("dt;", Command::Ask(Question::Tables)),
-            ("d main.t ;", Command::Ask(Question::Columns("main.t".to_owned()))),
-            ("d \"my table\"", Command::Ask(Question::Columns("\"my table\"".to_owned()))),
+            ("l", Command::List(Listing::Catalogs)),
+            ("dn", Command::List(Listing::Schemas)),
+            ("d", Command::List(Listing::Tables)),
+            ("dt;", Command::List(Listing::Tables)),
+            ("d main.t ;", Command::List(Listing::Columns("main.t".to_owned()))),
+            ("d \"my table\"", Command::List(Listing::Columns("\"my table\"".to_owned()))),
             ("timing", Command::Timing(None)),
             ("timing off", Command::Timing(Some(false))),
             ("format csv;", Command::Format(Some(Format::Csv))),
@@ -121,23 +118,24 @@ mod tests {
             let is_known = !matches!(Command::parse(&name[1..]), Err(error) if error.contains("there is no"));
             assert!(is_known && Command::help().contains(name), "{name}");
         }
+        assert!(Command::help().lines().all(|line| line.chars().count() <= 80), "{}", Command::help());
     }
 
     #[test]
-    fn some_are_understood_in_words() {
-        assert_eq!(Command::said_in_words("help"), Some(Command::Help));
-        assert_eq!(Command::said_in_words(" QUIT;\n"), Some(Command::Quit));
-        assert_eq!(Command::said_in_words("exit"), Some(Command::Quit));
+    fn some_commands_are_plain_words() {
+        assert_eq!(Command::from_words("help"), Some(Command::Help));
+        assert_eq!(Command::from_words(" QUIT;\n"), Some(Command::Quit));
+        assert_eq!(Command::from_words("exit"), Some(Command::Quit));
         for sql in ["", "quit now", "SELECT 1", "helper"] {
-            assert_eq!(Command::said_in_words(sql), None, "{sql}");
+            assert_eq!(Command::from_words(sql), None, "{sql}");
         }
     }
 
     #[test]
-    fn what_is_no_command_says_what_would_be() {
+    fn an_unknown_command_is_an_error_with_a_remedy() {
         for (line, said) in [
             ("x", "no command \\x; \\? lists"),
-            ("i", "wants a file"),
+            ("i", "needs a file"),
             ("timing maybe", "on or off"),
             ("format xml", "table, csv, json or arrow"),
             ("dt t", "takes no argument"),

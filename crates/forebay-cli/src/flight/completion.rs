@@ -1,4 +1,4 @@
-//! What Tab offers.
+//! Completion with Tab.
 
 use super::command::COMMANDS;
 use super::splitter::Splitter;
@@ -85,10 +85,10 @@ const KEYWORDS: &[&str] = &[
     "WITH",
 ];
 
-/// Words after which a table's name is all that makes sense.
+/// Words before a table's name.
 const BEFORE_TABLE: &[&str] = &["from", "join", "into", "update", "table", "describe"];
 
-/// What can stand for the word before the cursor: where that begins, and what to put there.
+/// Completes the word before the cursor: where it begins, and its replacements.
 pub(crate) fn complete(line: &str, cursor: usize, names: &[String]) -> (usize, Vec<String>) {
     let typed = &line[..cursor];
     if typed.starts_with('\\') {
@@ -114,7 +114,7 @@ pub(crate) fn complete(line: &str, cursor: usize, names: &[String]) -> (usize, V
     let mut found = tables(word, names);
     if !wants_table {
         let upper = word.to_ascii_uppercase();
-        // As the user writes them.
+        // In the user's case.
         let is_lower = word.chars().next().is_some_and(char::is_lowercase);
         let keywords = KEYWORDS.iter().filter(|keyword| keyword.starts_with(&upper));
         found.extend(
@@ -139,7 +139,7 @@ fn complete_command(typed: &str, names: &[String]) -> (usize, Vec<String>) {
     (start, offered.into_iter().filter(|offer| offer.starts_with(argument)).collect())
 }
 
-/// Within quotes, only names that need them.
+/// In quotes, only names that need them.
 fn complete_quoted(typed: &str, names: &[String]) -> (usize, Vec<String>) {
     let start = typed.rfind('"').unwrap_or(0);
     (start, names.iter().filter(|name| name.starts_with(&typed[start..])).cloned().collect())
@@ -157,8 +157,8 @@ fn word_start(typed: &str) -> usize {
         .map_or(0, |at| at + typed[at..].chars().next().map_or(0, char::len_utf8))
 }
 
-/// A name as it must be written in a statement.
-pub(crate) fn written(name: &str) -> String {
+/// A name as a statement must write it.
+pub(crate) fn quote_name(name: &str) -> String {
     let is_plain = name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
         && name.starts_with(|letter: char| letter.is_alphabetic() || letter == '_');
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
@@ -222,7 +222,7 @@ mod tests {
             ("1a", "\"1a\""),
             ("a\"b", "\"a\"\"b\""),
         ] {
-            assert_eq!(written(name), expected);
+            assert_eq!(quote_name(name), expected);
         }
     }
 }

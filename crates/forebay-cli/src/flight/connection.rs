@@ -1,4 +1,4 @@
-//! The one session of a shell.
+//! The session of a shell.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use forebay_flight::{AsyncSession, CancelHandle, Code, ConnectOptions, Error};
 use super::progress::Spinner;
 use crate::access;
 
-/// How long a server may take to stop a statement before the shell leaves without having seen it.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// How long the shell waits at its end for the server to stop a statement.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One session, opened when it is needed, and anew when it is lost.
+/// One session. It opens at the first use, and again after it was lost.
 pub(crate) struct Connection {
     options: ConnectOptions,
     session: Option<AsyncSession>,
@@ -29,7 +29,7 @@ impl Connection {
     /// The session; opens one if there is none.
     ///
     /// # Cancel safety
-    /// Dropping it closes what was half made.
+    /// Dropping it closes a connection that is not complete.
     pub(crate) async fn session(
         &mut self,
         runtime: &dyn Runtime,
@@ -42,12 +42,9 @@ impl Connection {
                 let connecting = AsyncSession::connect(self.options.clone());
                 let unless =
                     || cancel.is_cancelled().then_some(Err(Error::Cancelled { may_have_run: false }));
-                spinner.attend(runtime, connecting, unless).await?
+                spinner.wait_for(runtime, connecting, unless).await?
             }
         };
-        if spinner.is_seen() {
-            spinner.ask();
-        }
         Ok(self.session.insert(session))
     }
 
@@ -56,46 +53,46 @@ impl Connection {
         self.session.as_mut()
     }
 
-    /// Gives the session up. Dropping it closes its connection.
+    /// Drops the session, which closes its connection.
     pub(crate) fn leave(&mut self) {
         self.session = None;
     }
 
-    /// Forgets a session that is of no more use. Whether there was one.
-    pub(crate) fn forget_lost(&mut self, error: &Error) -> bool {
+    /// Drops a session that was lost. Returns whether there was one.
+    pub(crate) fn drop_lost(&mut self, error: &Error) -> bool {
         let is_lost = matches!(error, Error::SessionLost { .. })
             || self.session.as_ref().is_some_and(|session| !session.is_connected());
         is_lost && self.session.take().is_some()
     }
 
-    /// Ends the session. If a statement may have been broken off, it is seen to end first, so that the server is not left at
-    /// work.
-    pub(crate) async fn close(&mut self, runtime: &dyn Runtime, is_broken_off: bool) {
+    /// Ends the session. If a statement was interrupted, it first waits for its end, so that the server stops
+    /// its work.
+    pub(crate) async fn close(&mut self, runtime: &dyn Runtime, was_interrupted: bool) {
         let Some(mut session) = self.session.take() else { return };
-        if is_broken_off {
-            // Whatever it answers, it has answered.
-            let _ = rt::within(runtime, FAREWELL, session.ping()).await;
+        if was_interrupted {
+            // Any answer comes after the statement.
+            let _ = rt::within(runtime, CLOSE_TIMEOUT, session.ping()).await;
         }
-        // Whoever leaves has no use for the reason why the server did not hear of it.
+        // The shell ends: an error of the server changes nothing.
         let _ = session.close().await;
     }
 }
 
-/// What to do about an error beyond what it says itself.
+/// What to do about an error.
 pub(crate) fn remedy(error: &Error) -> Option<&'static str> {
     match error {
         Error::Server { code: Code::Unauthenticated, .. } => Some(access::LOG_IN),
         Error::Server { code: Code::PermissionDenied, .. } => {
-            Some("ask for the right, or log in as somebody who has it: --user, --token-file")
+            Some("log in as a user who has the permission: --user, --token-file")
         }
         Error::Server { code: Code::ResourceExhausted, .. } => {
-            Some("the server has no more room: try again later, or ask for less")
+            Some("the server is out of a resource: try again later, or with less")
         }
         Error::Transport { may_have_run: false, .. } if error.to_string().contains("certificate") => {
             Some(access::TRUST)
         }
         Error::Transport { may_have_run: false, .. } => Some(access::REACH),
-        Error::QueryTimeout { .. } => Some("--timeout says how long a statement may take"),
+        Error::QueryTimeout { .. } => Some("--timeout sets how long a statement may take"),
         _ => None,
     }
 }

@@ -1,9 +1,10 @@
-//! The line that the user types: history, completion, and more lines until a statement is complete.
+//! Reads input at the prompt: history, completion, and more lines until a statement is complete.
 
 use std::borrow::Cow;
-use std::env;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use rustyline::completion::{Completer, FilenameCompleter};
 use rustyline::error::ReadlineError;
@@ -15,30 +16,29 @@ use rustyline::{Behavior, CompletionType, Config, Context, Helper};
 
 use super::command::Command;
 use super::completion::complete;
-use super::history;
 use super::splitter::Splitter;
 
-/// What the user did at the prompt.
+/// What the user entered at the prompt.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Typed {
+pub(crate) enum Input {
     Text(String),
-    /// Ctrl-C: what was typed is to be forgotten.
+    /// Ctrl-C: the text is discarded.
     Cleared,
     /// Ctrl-D on an empty line.
     End,
 }
 
-/// Reads what the user types.
+/// Reads input at the prompt.
 pub(crate) struct Editor {
     editor: rustyline::Editor<Help, FileHistory>,
     history: Option<PathBuf>,
-    /// Why the history was not kept, if it was not.
-    trouble: Option<String>,
+    /// Why the history could not be written.
+    history_error: Option<String>,
 }
 
 impl Editor {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        // The prompt must not end up in a file that stdout goes to.
+        // If stdout is a file, the prompt goes to the terminal.
         let behavior = if io::stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder()
             .history_ignore_space(true)
@@ -48,49 +48,47 @@ impl Editor {
             .build();
         let mut editor = rustyline::Editor::with_config(config)?;
         editor.set_helper(Some(Help { names: Vec::new(), files: FilenameCompleter::new() }));
-        let history = history::path(|name| env::var(name).ok());
+        let history = history_path(|name| env::var(name).ok());
         if let Some(path) = &history {
-            // There may be none yet, and it may be unreadable: a shell without it is a shell.
+            // The shell works without a history.
             let _ = editor.load_history(path);
         }
-        Ok(Self { editor, history, trouble: None })
+        Ok(Self { editor, history, history_error: None })
     }
 
-    /// What Tab offers beside keywords.
+    /// Sets the names that Tab completes.
     pub(crate) fn offer(&mut self, names: Vec<String>) {
         if let Some(help) = self.editor.helper_mut() {
             help.names = names;
         }
     }
 
-    pub(crate) fn read(&mut self, prompt: &str) -> anyhow::Result<Typed> {
+    pub(crate) fn read(&mut self, prompt: &str) -> anyhow::Result<Input> {
         match self.editor.readline(prompt) {
             Ok(text) => {
                 self.keep(&text);
-                Ok(Typed::Text(text))
+                Ok(Input::Text(text))
             }
-            Err(ReadlineError::Interrupted) => Ok(Typed::Cleared),
-            Err(ReadlineError::Eof) => Ok(Typed::End),
+            Err(ReadlineError::Interrupted) => Ok(Input::Cleared),
+            Err(ReadlineError::Eof) => Ok(Input::End),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// After each, since nobody knows which is the last.
+    /// Stores each input immediately: the shell may be killed.
     fn keep(&mut self, text: &str) {
         let Ok(true) = self.editor.add_history_entry(text) else { return };
-        if let (Some(path), None) = (&self.history, &self.trouble) {
-            let kept = history::prepare(path)
+        if let (Some(path), None) = (&self.history, &self.history_error) {
+            let kept = create_directory(path)
                 .map_err(ReadlineError::from)
                 .and_then(|()| self.editor.append_history(path));
-            self.trouble = kept
-                .err()
-                .map(|error| format!("the history could not be kept in {}: {error}", path.display()));
+            self.history_error =
+                kept.err().map(|error| format!("cannot write the history to {}: {error}", path.display()));
         }
     }
 
-    /// Why the history was not kept, if it was not.
-    pub(crate) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    pub(crate) fn history_error(&self) -> Option<&str> {
+        self.history_error.as_deref()
     }
 }
 
@@ -107,7 +105,7 @@ impl Highlighter for Help {
     }
 }
 
-/// What is still missing, on an empty line that goes on with a statement: such a line has no prompt.
+/// A hint at what a statement still needs. It is on an empty line, which has no prompt.
 #[derive(Debug, PartialEq, Eq)]
 struct Missing(String);
 
@@ -130,7 +128,7 @@ impl Hint for Missing {
         &self.0
     }
 
-    /// It is to be read, not to be taken over.
+    /// Tab does not insert the hint.
     fn completion(&self) -> Option<&str> {
         None
     }
@@ -146,7 +144,7 @@ impl Hinter for Help {
 
 impl Validator for Help {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        if Command::said_in_words(context.input()).is_some() {
+        if Command::from_words(context.input()).is_some() {
             return Ok(ValidationResult::Valid(None));
         }
         let mut splitter = Splitter::default();
@@ -172,9 +170,41 @@ impl Completer for Help {
     }
 }
 
+/// The history's file, in the state directory of the XDG base directories.
+fn history_path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    // The specification says to ignore relative paths.
+    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("forebay/flight_history"))
+}
+
+/// Only the user can read the directory: statements may contain secrets.
+fn create_directory(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(directory) => fs::DirBuilder::new().recursive(true).mode(0o700).create(directory),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_history_is_in_the_users_state_directory() {
+        let with = |pairs: &[(&str, &str)]| {
+            let pairs: Vec<(String, String)> =
+                pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            history_path(move |name| {
+                pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+            })
+        };
+        let home = ("HOME", "/home/me");
+        assert_eq!(with(&[home]), Some("/home/me/.local/state/forebay/flight_history".into()));
+        assert_eq!(with(&[home, ("XDG_STATE_HOME", "/s")]), Some("/s/forebay/flight_history".into()));
+        assert_eq!(with(&[home, ("XDG_STATE_HOME", "s")]), with(&[home]));
+        assert_eq!(with(&[]), None);
+    }
 
     #[test]
     fn an_empty_line_says_what_is_missing() {

@@ -1,4 +1,4 @@
-//! How results are written.
+//! The formats of results.
 
 use std::io::{self, Write};
 
@@ -11,14 +11,13 @@ use clap::ValueEnum;
 use super::json::Json;
 use super::table::Table;
 
-/// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people: fits the terminal.
+    /// A table for people, which fits the terminal.
     Table,
-    /// With a line of names first; NULL is nothing, an empty string is "".
+    /// A line of names first; NULL is empty, an empty string is "".
     Csv,
-    /// One object a line for each row.
+    /// One object on one line for each row.
     Json,
     /// A stream of Arrow IPC, as the server sent it.
     Arrow,
@@ -38,13 +37,13 @@ impl Format {
         }
     }
 
-    /// Begins a result with these columns. `width` is that of the terminal, if there is one.
+    /// Begins a result with these columns. `width` is the terminal's, if there is one.
     pub(crate) fn begin<'a>(
         self,
         mut out: impl Write + 'a,
         schema: &SchemaRef,
         width: Option<usize>,
-    ) -> anyhow::Result<Box<dyn Sheet + 'a>> {
+    ) -> anyhow::Result<Box<dyn ResultWriter + 'a>> {
         Ok(match self {
             Self::Table => Box::new(Table::new(out, schema, width)),
             Self::Csv => {
@@ -52,16 +51,16 @@ impl Format {
                 Box::new(Csv(out))
             }
             Self::Json => Box::new(Json::new(out, schema)),
-            Self::Arrow => Box::new(Arrow(StreamWriter::try_new(out, schema).map_err(plain)?)),
+            Self::Arrow => Box::new(Arrow(StreamWriter::try_new(out, schema).map_err(io_error)?)),
         })
     }
 }
 
 /// A result that is being written.
-pub(crate) trait Sheet {
+pub(crate) trait ResultWriter {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()>;
 
-    /// More may come, but not soon: what there is should be seen.
+    /// The server pauses: the writer shows what it holds back.
     fn pause(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -69,17 +68,17 @@ pub(crate) trait Sheet {
     fn end(&mut self) -> anyhow::Result<()>;
 }
 
-/// What a value looks like.
+/// Formats the values of each column.
 pub(super) fn formatters<'a>(
     batch: &'a RecordBatch,
     options: &'a FormatOptions<'a>,
 ) -> anyhow::Result<Vec<ArrayFormatter<'a>>> {
     let formatters = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), options));
-    formatters.collect::<Result<_, _>>().map_err(plain)
+    formatters.collect::<Result<_, _>>().map_err(io_error)
 }
 
-/// An error of the writer's comes out as what it is, so that a reader who has gone can be told from a full disk.
-pub(super) fn plain(error: ArrowError) -> anyhow::Error {
+/// Unwraps an I/O error, so that a closed pipe is not taken for another failure.
+pub(super) fn io_error(error: ArrowError) -> anyhow::Error {
     match error {
         ArrowError::IoError(_, error) => error.into(),
         other => {
@@ -88,7 +87,7 @@ pub(super) fn plain(error: ArrowError) -> anyhow::Error {
     }
 }
 
-/// RFC 4180, with a line feed for the end of a line.
+/// RFC 4180, with a line feed at the end of each line.
 struct Csv<W>(W);
 
 fn names(out: &mut impl Write, schema: &SchemaRef) -> io::Result<()> {
@@ -99,7 +98,7 @@ fn names(out: &mut impl Write, schema: &SchemaRef) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-impl<W: Write> Sheet for Csv<W> {
+impl<W: Write> ResultWriter for Csv<W> {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
         let options = FormatOptions::default();
         let formatters = formatters(batch, &options)?;
@@ -107,7 +106,7 @@ impl<W: Write> Sheet for Csv<W> {
             for (place, (formatter, column)) in formatters.iter().zip(batch.columns()).enumerate() {
                 separate(&mut self.0, place)?;
                 if column.is_valid(row) {
-                    let text = formatter.value(row).try_to_string().map_err(plain)?;
+                    let text = formatter.value(row).try_to_string().map_err(io_error)?;
                     field_of(&mut self.0, &text)?;
                 }
             }
@@ -135,13 +134,13 @@ fn field_of(out: &mut impl Write, text: &str) -> io::Result<()> {
 
 struct Arrow<W: Write>(StreamWriter<W>);
 
-impl<W: Write> Sheet for Arrow<W> {
+impl<W: Write> ResultWriter for Arrow<W> {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
-        self.0.write(batch).map_err(plain)
+        self.0.write(batch).map_err(io_error)
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        self.0.finish().map_err(plain)
+        self.0.finish().map_err(io_error)
     }
 }
 

@@ -6,11 +6,11 @@ use forebay::rt::{Runtime, TokioRuntime};
 use forebay_flight::CancelHandle;
 use parking_lot::Mutex;
 
-/// The exit status of who was interrupted: 128 and the number of the signal.
+/// The exit status after SIGINT: 128 and the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
 
-/// What Ctrl-C stops: the statement that runs. At a prompt it is a key like others, and no signal. Of a shell that nobody types
-/// into it ends the process, if no statement runs or the one that runs has been cancelled already.
+/// Ctrl-C cancels the statement that runs. At a prompt it is a key and not a signal. In a script it ends the
+/// process if no statement runs, or if the statement was already cancelled.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupts(Arc<Mutex<State>>);
 
@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Interrupts {
-    /// Listens from now on. To be called within tokio's context, so that the very next signal is heard.
+    /// Listens from now on. Must be called in tokio's context.
     pub(crate) fn listen(runtime: &TokioRuntime, is_interactive: bool) -> anyhow::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let this = Self(Arc::new(Mutex::new(State { running: None, is_interactive })));
@@ -36,7 +36,7 @@ impl Interrupts {
         Ok(this)
     }
 
-    /// Whether that was heard by anybody.
+    /// Returns whether the shell goes on.
     fn interrupt(&self) -> bool {
         let state = self.0.lock();
         match &state.running {
@@ -48,14 +48,14 @@ impl Interrupts {
         }
     }
 
-    /// Ctrl-C cancels this, as long as the guard lives.
+    /// Ctrl-C cancels `handle` as long as the guard lives.
     pub(crate) fn cancel(&self, handle: &CancelHandle) -> Running {
         self.0.lock().running = Some(handle.clone());
         Running(self.clone())
     }
 }
 
-/// Something runs that Ctrl-C cancels.
+/// A guard: something runs that Ctrl-C cancels.
 #[derive(Debug)]
 pub(crate) struct Running(Interrupts);
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_cancels_what_runs_and_ends_only_what_nobody_types_into() {
+    fn it_cancels_the_statement_and_then_ends_a_script() {
         for is_interactive in [true, false] {
             let interrupts = Interrupts(Arc::new(Mutex::new(State { running: None, is_interactive })));
             let handle = CancelHandle::new();

@@ -1,4 +1,4 @@
-//! Results for programs: an object a line for each row.
+//! Results as JSON: one object on one line for each row.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -13,9 +13,8 @@ use arrow_json::writer::{
 };
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 
-use super::format::{Sheet, plain};
+use super::format::{ResultWriter, io_error};
 
-/// An object a line for each row.
 pub(crate) struct Json<W: Write> {
     writer: Writer<W, LineDelimited>,
     schema: SchemaRef,
@@ -23,27 +22,27 @@ pub(crate) struct Json<W: Write> {
 
 impl<W: Write> Json<W> {
     pub(crate) fn new(out: W, schema: &SchemaRef) -> Self {
-        // All keys in all rows, so that the first tells what there is.
+        // Every row has every key.
         let builder = WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(Arc::new(Floats));
         Self { writer: builder.build(out), schema: distinct(schema) }
     }
 }
 
-impl<W: Write> Sheet for Json<W> {
+impl<W: Write> ResultWriter for Json<W> {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let columns = batch.columns().to_vec();
         let batch =
-            RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(plain)?;
-        self.writer.write(&batch).map_err(plain)
+            RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(io_error)?;
+        self.writer.write(&batch).map_err(io_error)
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        self.writer.finish().map_err(plain)
+        self.writer.finish().map_err(io_error)
     }
 }
 
-/// The same columns, none with the name of another: of equal keys in an object most readers see only the last.
+/// The same columns with distinct names: of two equal keys, most readers see only the last.
 fn distinct(schema: &SchemaRef) -> SchemaRef {
     let mut taken: BTreeSet<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let mut seen = BTreeSet::new();
@@ -58,7 +57,7 @@ fn distinct(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(schema.fields().iter().map(&mut rename).collect::<Vec<_>>()))
 }
 
-/// JSON has no infinities, and null would be mistaken for NULL: they are written as texts.
+/// JSON has no infinities, and null means NULL: they are strings.
 #[derive(Debug)]
 struct Floats;
 
@@ -98,12 +97,12 @@ where
 {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let value = (self.0)(row);
-        // A vector takes whatever is written to it.
+        // Writing to a vector cannot fail.
         let (Ok(()) | Err(_)) = match value.into() {
             wide if wide.is_nan() => out.write_all(b"\"NaN\""),
             f64::INFINITY => out.write_all(b"\"Infinity\""),
             f64::NEG_INFINITY => out.write_all(b"\"-Infinity\""),
-            // By its own type, or a narrow one would show digits that it does not have.
+            // In its own type: a wider one would show digits that it does not have.
             _ => write!(out, "{value:?}"),
         };
     }
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_json_is_told_from_null() {
+    fn infinities_and_nan_differ_from_null() {
         let doubles = vec![Some(f64::INFINITY), Some(f64::NEG_INFINITY), Some(f64::NAN), None, Some(1e300)];
         let doubles: ArrayRef = Arc::new(Float64Array::from(doubles));
         let expected =
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_names_are_told_apart() {
+    fn equal_names_become_distinct() {
         let one = |n| Arc::new(Int64Array::from(vec![n])) as ArrayRef;
         let line = written(vec![("a", one(1)), ("a", one(2)), ("a_2", one(3)), ("a", one(4))]);
         assert_eq!(line, "{\"a\":1,\"a_3\":2,\"a_2\":3,\"a_4\":4}\n");

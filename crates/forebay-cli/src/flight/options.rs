@@ -1,4 +1,4 @@
-//! What `forebay flight sql` is called with.
+//! The arguments of `forebay flight sql`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,14 +7,16 @@ use clap::Args;
 use forebay_flight::ConnectOptions;
 
 use super::format::Format;
-use crate::access::{self, Access, Trust, Usage, Who, secret, variable};
+use crate::access::{self, Access, Login, TlsFiles, UsageError, secret, variable};
 
-/// A shell for Flight SQL servers.
+/// Run statements at a prompt or from a script
 ///
-/// Reads statements from the terminal, from -c, from --file, or from a stdin that is no terminal. All of them run in one
-/// session. Ctrl-C cancels the statement that runs, on the server too. \? lists the shell's own commands.
+/// Reads statements from the terminal, from -c, from --file, or from stdin if it is not a terminal. All of
+/// them run in one session. Ctrl-C cancels the statement that runs, on the server too. \? lists the shell's
+/// own commands.
 ///
-/// Exit status: 0; 1 if a statement failed, and none after it was run; 2 for bad usage; 130 if interrupted.
+/// Exit status: 0 on success; 1 if a statement failed, which is then the last; 2 for a wrong argument; 130
+/// after Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay flight sql grpc://localhost:4214
@@ -23,15 +25,15 @@ use crate::access::{self, Access, Trust, Usage, Who, secret, variable};
 
 Secrets come from files or from FLIGHT_SQL_USER, FLIGHT_SQL_PASSWORD and FLIGHT_SQL_TOKEN, never from the command line. The manual page is docs/flight-shell.md.")]
 pub(crate) struct Options {
-    /// Where the server is: grpc://host:port or grpc+tls://host:port; or FLIGHT_SQL_URL.
+    /// The server: grpc://host:port or grpc+tls://host:port; or FLIGHT_SQL_URL.
     url: Option<String>,
-    /// Run this, and leave. May be given several times.
+    /// Run these statements, and leave; can be given several times.
     #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     pub(super) commands: Vec<String>,
     /// Run the statements of this file, and leave; - is stdin.
     #[arg(short, long, value_name = "FILE", conflicts_with = "commands")]
     pub(super) file: Option<PathBuf>,
-    /// How results are written.
+    /// The format of results.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     /// The same as --format json.
@@ -43,23 +45,22 @@ pub(crate) struct Options {
     /// Cancel a statement after this time: 250ms, 30s, 5m.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
-    /// Tell how long each statement took. A shell for a terminal does.
+    /// Show how long each statement took; the default at a prompt.
     #[arg(long)]
     pub(super) timing: bool,
     #[command(flatten)]
     server: Server,
 }
 
-/// How to reach the server, and who to be there.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 struct Server {
     #[command(flatten)]
     access: Access,
-    /// A header for every call. May be given several times.
+    /// A header for every call; can be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE")]
     headers: Vec<String>,
-    /// A file with a header a line, for those that are secret.
+    /// A file with one header on each line, for secret headers.
     #[arg(long, value_name = "FILE")]
     header_file: Option<PathBuf>,
     /// How long connecting may take.
@@ -72,29 +73,32 @@ impl Options {
         if self.json { Format::Json } else { self.format }
     }
 
-    /// How to connect.
-    ///
     /// # Errors
-    /// If an option is none, or a file cannot be read.
-    pub(crate) fn connection(&self) -> Result<ConnectOptions, Usage> {
+    /// If an option is wrong, or a file cannot be read.
+    pub(crate) fn connection(&self) -> Result<ConnectOptions, UsageError> {
         let url = access::url(self.url.clone(), variable)?;
         self.server.options(&url, variable)
     }
 }
 
 impl Server {
-    fn options(&self, url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<ConnectOptions, Usage> {
-        let mut options = ConnectOptions::new(url).map_err(Usage::new)?.connect_timeout(self.connect_timeout);
-        options = match self.access.who(&variable)? {
-            Who::Nobody => options,
-            Who::User(name, password) => options.basic(name, password),
-            Who::Token(token) => options.bearer(token),
+    fn options(
+        &self,
+        url: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<ConnectOptions, UsageError> {
+        let mut options =
+            ConnectOptions::new(url).map_err(UsageError::new)?.connect_timeout(self.connect_timeout);
+        options = match self.access.login(&variable)? {
+            Login::None => options,
+            Login::Password(name, password) => options.basic(name, password),
+            Login::Token(token) => options.bearer(token),
         };
         for (name, value) in self.headers()? {
-            options = options.header(&name, &value).map_err(Usage::new)?;
+            options = options.header(&name, &value).map_err(UsageError::new)?;
         }
         let is_tls = options.endpoint().is_tls();
-        let Trust { roots, identity, server_name } = self.access.trust(is_tls, variable)?;
+        let TlsFiles { roots, identity, server_name } = self.access.tls_files(is_tls, variable)?;
         if let Some(roots) = roots {
             options = options.roots(roots);
         }
@@ -107,17 +111,17 @@ impl Server {
         Ok(options)
     }
 
-    fn headers(&self) -> Result<Vec<(String, String)>, Usage> {
+    fn headers(&self) -> Result<Vec<(String, String)>, UsageError> {
         let mut headers = Vec::new();
         for header in &self.headers {
             let (name, value) = pair(header).ok_or_else(|| {
-                Usage::new(
-                    "--header wants a name and a value: --header NAME=VALUE; --header-file for secret ones",
+                UsageError::new(
+                    "--header needs a name and a value: --header NAME=VALUE; use --header-file for secret ones",
                 )
             })?;
             if name.eq_ignore_ascii_case("authorization") {
-                return Err(Usage::new(
-                    "credentials are for everybody to see on a command line: give --token-file, or --header-file",
+                return Err(UsageError::new(
+                    "every user of this machine can read a command line: give --token-file, or --header-file",
                 ));
             }
             headers.push((name, value));
@@ -125,9 +129,9 @@ impl Server {
         if let Some(path) = &self.header_file {
             let text = secret(path)?;
             for (place, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-                // The line is not repeated: it may be a secret.
+                // The error does not repeat the line: it may be a secret.
                 let header = pair(line).ok_or_else(|| {
-                    Usage::new(format!("{}, line {}: write NAME=VALUE", path.display(), place + 1))
+                    UsageError::new(format!("{}, line {}: write NAME=VALUE", path.display(), place + 1))
                 })?;
                 headers.push(header);
             }
@@ -144,7 +148,7 @@ fn pair(text: &str) -> Option<(String, String)> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = forebay::duration::parse(text).filter(|duration| !duration.is_zero());
-    duration.ok_or_else(|| format!("'{text}' is no time: write 250ms, 30s or 5m"))
+    duration.ok_or_else(|| format!("'{text}' is not a time: write 250ms, 30s or 5m"))
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! Where results go.
+//! Where results and messages go.
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Context;
 
-/// stdout or a file. Clones write to the same.
+/// stdout or a file. Clones write to the same one.
 #[derive(Clone)]
 pub(crate) struct Out {
     to: Rc<RefCell<BufWriter<Box<dyn Write>>>>,
@@ -47,7 +48,17 @@ impl Write for Out {
     }
 }
 
-/// Whether the reader has gone away, as `head` does: no error, but nothing more need be written.
+/// The width of the terminal that `stream` goes to. None if it goes elsewhere.
+pub(crate) fn terminal_width(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    // Some terminals report 0.
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Whether the reader has gone away, as `head` does. That is not an error, but ends the output.
 pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     kind == Some(io::ErrorKind::BrokenPipe)

@@ -1,4 +1,4 @@
-//! A sign of life while a statement runs.
+//! The progress of a statement that runs.
 
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
@@ -11,68 +11,49 @@ use forebay::rt::{self, Runtime};
 use forebay_flight::QueryOptions;
 use parking_lot::Mutex;
 
-/// How often it moves.
+/// How often the line changes.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-/// A statement this short needs no sign of life.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// A shorter statement shows no progress.
+const SHOW_AFTER: Duration = Duration::from_millis(500);
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
-/// To the beginning of the line, and nothing after it.
+/// Moves to the beginning of the line and clears it.
 const CLEAR: &str = "\r\u{1b}[K";
 
-/// A line on stderr that tells how long it has been and how far it is. Nothing if that is no terminal.
+/// A line on stderr with the time and the progress of a statement, if stderr is a terminal.
 pub(crate) struct Spinner {
     since: Instant,
-    is_seen: bool,
-    asks: bool,
+    is_shown: bool,
     is_drawn: bool,
     frame: usize,
     pub(crate) rows: u64,
-    /// How far the server says it is, from 0 to 1.
+    /// The progress that the server reports, from 0 to 1.
     fraction: Arc<Mutex<Option<f64>>>,
 }
 
 impl Spinner {
     pub(crate) fn start(now: Instant) -> Self {
-        let is_seen = io::stderr().is_terminal();
-        Self {
-            since: now,
-            is_seen,
-            asks: false,
-            is_drawn: false,
-            frame: 0,
-            rows: 0,
-            fraction: Arc::default(),
-        }
+        let is_shown = io::stderr().is_terminal();
+        Self { since: now, is_shown, is_drawn: false, frame: 0, rows: 0, fraction: Arc::default() }
     }
 
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.since(self.since)
     }
 
-    /// Whether anybody sees it.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.is_seen
-    }
-
-    /// The server may be asked how far it is.
-    pub(crate) fn ask(&mut self) {
-        self.asks = true;
-    }
-
-    /// Options of a statement that tells how far it is, if that can be known and is seen.
-    pub(crate) fn told_by(&self, options: QueryOptions) -> QueryOptions {
-        if !(self.asks && self.is_seen) {
+    /// Makes a statement report its progress, if the line is shown.
+    pub(crate) fn with_progress(&self, options: QueryOptions) -> QueryOptions {
+        if !self.is_shown {
             return options;
         }
         let fraction = Arc::clone(&self.fraction);
         options.with_progress(move |done| *fraction.lock() = Some(done))
     }
 
-    /// Waits for `future`, and turns meanwhile. `each` is called at every turn, and may end it early.
+    /// Waits for `future` and shows the progress. It calls `each` at every tick, which may end the wait.
     ///
     /// # Cancel safety
     /// As that of `future`.
-    pub(crate) async fn attend<T>(
+    pub(crate) async fn wait_for<T>(
         &mut self,
         runtime: &dyn Runtime,
         future: impl Future<Output = T>,
@@ -86,13 +67,13 @@ impl Spinner {
             if let Some(output) = each() {
                 return output;
             }
-            self.turn(runtime.now());
+            self.tick(runtime.now());
         }
     }
 
-    /// Shows itself, one step on.
-    pub(crate) fn turn(&mut self, now: Instant) {
-        if !self.is_seen || self.elapsed(now) < PATIENCE {
+    /// Draws the next frame.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        if !self.is_shown || self.elapsed(now) < SHOW_AFTER {
             return;
         }
         self.frame = (self.frame + 1) % FRAMES.len();
@@ -101,7 +82,7 @@ impl Spinner {
         draw(&format!("{CLEAR}{line}"));
     }
 
-    /// Makes room for other things on the terminal.
+    /// Removes the line from the terminal.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.is_drawn) {
             draw(CLEAR);
@@ -115,7 +96,7 @@ impl Drop for Spinner {
     }
 }
 
-/// If it cannot be seen, nothing is lost.
+/// The statement goes on if this fails.
 fn draw(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
@@ -140,7 +121,7 @@ fn clock(time: Duration) -> String {
     }
 }
 
-/// How long a statement took, as it is told at its end.
+/// How long a statement took.
 pub(crate) fn timing(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("Time: {:.1} ms", time.as_secs_f64() * 1_000.0),
@@ -153,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_tells_what_it_knows() {
+    fn the_line_has_time_progress_and_rows() {
         let time = Duration::from_millis(3_420);
         assert_eq!(line('⠋', time, None, 0), "⠋ 3.4 s  (Ctrl-C cancels)");
         assert_eq!(line('⠋', time, Some(0.423), 0), "⠋ 3.4 s  42 %  (Ctrl-C cancels)");

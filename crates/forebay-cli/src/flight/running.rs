@@ -1,4 +1,4 @@
-//! One statement, from the call to its last row.
+//! Runs a statement, from the call to its last row.
 
 use std::io::Write;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::out::Out;
 use super::progress::{Spinner, TICK};
 use super::statement::{Kind, Statement};
 
-/// So many rows at a time go to a terminal.
-const SCREENFUL: usize = 500;
+/// How many rows go to a terminal at a time.
+const TERMINAL_ROWS: usize = 500;
 
-/// How a statement is run and its result written.
+/// How a statement runs, and how its result is written.
 #[derive(Clone)]
-pub(crate) struct Manner {
+pub(crate) struct RunOptions {
     pub(crate) out: Out,
     pub(crate) format: Format,
     pub(crate) width: Option<usize>,
@@ -26,8 +26,8 @@ pub(crate) struct Manner {
     pub(crate) cancel: CancelHandle,
 }
 
-impl Manner {
-    pub(crate) fn options(&self) -> QueryOptions {
+impl RunOptions {
+    pub(crate) fn query_options(&self) -> QueryOptions {
         let options = QueryOptions::new().with_cancel(self.cancel.clone());
         match self.timeout {
             Some(timeout) => options.with_timeout(timeout),
@@ -36,31 +36,30 @@ impl Manner {
     }
 }
 
-/// What came of a statement.
+/// The result of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// Its rows were written.
     Rows,
-    /// So many rows were changed, if that is known.
+    /// The number of rows that were changed, if the server reports it.
     Changed(Option<u64>),
 }
 
-/// Why a statement did not come to its end.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// Its own, or the server's.
+pub(crate) enum RunError {
+    /// The statement failed.
     Statement(Error),
     /// Its result could not be written. The statement is cancelled.
     Output(anyhow::Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for RunError {
     fn from(error: Error) -> Self {
         Self::Statement(error)
     }
 }
 
-impl From<anyhow::Error> for Trouble {
+impl From<anyhow::Error> for RunError {
     fn from(error: anyhow::Error) -> Self {
         Self::Output(error)
     }
@@ -73,78 +72,79 @@ impl From<anyhow::Error> for Trouble {
 pub(crate) async fn run(
     session: &mut AsyncSession,
     statement: &Statement,
-    manner: &Manner,
+    options: &RunOptions,
     runtime: &dyn Runtime,
     spinner: &mut Spinner,
-) -> Result<Done, Trouble> {
+) -> Result<Done, RunError> {
     let text = statement.text.as_str();
     match statement.kind {
         Kind::Update => {
-            let updating = session.update_with_options(text, manner.options());
-            let updated = spinner.attend(runtime, updating, || None).await?;
+            let updating = session.update_with_options(text, options.query_options());
+            let updated = spinner.wait_for(runtime, updating, || None).await?;
             Ok(Done::Changed(updated.rows_affected()))
         }
         Kind::Query => {
-            let starting = session.query_stream_with_options(text, spinner.told_by(manner.options()));
-            let stream = spinner.attend(runtime, starting, || None).await?;
-            write(stream, manner, runtime, spinner).await?;
+            let starting =
+                session.query_stream_with_options(text, spinner.with_progress(options.query_options()));
+            let stream = spinner.wait_for(runtime, starting, || None).await?;
+            write(stream, options, runtime, spinner).await?;
             Ok(Done::Rows)
         }
     }
 }
 
-/// Writes a result as it comes: no more of it than a batch is held, but for the sample of a table.
+/// Writes a result as it arrives. It holds one batch, and the sample of a table.
 async fn write(
     mut stream: QueryStream<'_>,
-    manner: &Manner,
+    options: &RunOptions,
     runtime: &dyn Runtime,
     spinner: &mut Spinner,
-) -> Result<(), Trouble> {
-    let mut out = manner.out.clone();
-    let mut sheet = manner.format.begin(out.clone(), stream.schema(), manner.width)?;
-    let turns = !out.is_terminal();
+) -> Result<(), RunError> {
+    let mut out = options.out.clone();
+    let mut writer = options.format.begin(out.clone(), stream.schema(), options.width)?;
+    let is_spinning = !out.is_terminal();
     loop {
         match rt::within(runtime, TICK, stream.next()).await {
             None => {
-                if spinner.rows > 0 && !turns {
+                if spinner.rows > 0 && !is_spinning {
                     spinner.clear();
-                    sheet.pause()?;
+                    writer.pause()?;
                     out.flush().map_err(anyhow::Error::from)?;
                 } else {
-                    spinner.turn(runtime.now());
+                    spinner.tick(runtime.now());
                 }
             }
             Some(None) => break,
             Some(Some(batch)) => {
                 let batch = batch?;
                 spinner.rows += batch.num_rows() as u64;
-                if !turns {
+                if !is_spinning {
                     spinner.clear();
                 }
                 let rows = batch.num_rows();
-                let slice = if turns { rows.max(1) } else { SCREENFUL };
+                let slice = if is_spinning { rows.max(1) } else { TERMINAL_ROWS };
                 for from in (0..rows).step_by(slice) {
-                    // A terminal takes its time: whoever has seen enough need not wait for the rest of a batch.
-                    if manner.cancel.is_cancelled() {
+                    // A terminal is slow: Ctrl-C does not wait for the rest of a batch.
+                    if options.cancel.is_cancelled() {
                         return Err(Error::Cancelled { may_have_run: true }.into());
                     }
-                    sheet.batch(&batch.slice(from, slice.min(rows - from)))?;
+                    writer.batch(&batch.slice(from, slice.min(rows - from)))?;
                     out.flush().map_err(anyhow::Error::from)?;
                 }
             }
         }
     }
     spinner.clear();
-    sheet.end()?;
+    writer.end()?;
     out.flush().map_err(anyhow::Error::from)?;
     Ok(())
 }
 
-/// Writes what is there already.
-pub(crate) fn show(manner: &Manner, schema: &SchemaRef, batches: &[RecordBatch]) -> anyhow::Result<()> {
-    let mut out = manner.out.clone();
-    let mut sheet = manner.format.begin(out.clone(), schema, manner.width)?;
-    batches.iter().try_for_each(|batch| sheet.batch(batch))?;
-    sheet.end()?;
+/// Writes a result that is complete.
+pub(crate) fn show(options: &RunOptions, schema: &SchemaRef, batches: &[RecordBatch]) -> anyhow::Result<()> {
+    let mut out = options.out.clone();
+    let mut writer = options.format.begin(out.clone(), schema, options.width)?;
+    batches.iter().try_for_each(|batch| writer.batch(batch))?;
+    writer.end()?;
     Ok(out.flush()?)
 }

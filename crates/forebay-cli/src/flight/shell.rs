@@ -1,8 +1,9 @@
-//! What the user asks for, one thing after another.
+//! Runs statements and commands, one after another.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,25 +12,47 @@ use forebay::rt::TokioRuntime;
 use super::command::Command;
 use super::connection::Connection;
 use super::format::Format;
-use super::interrupts::Interrupts;
+use super::interrupts::{INTERRUPTED, Interrupts};
 use super::options::Options;
 use super::out::Out;
-use super::outcome::Outcome;
-use super::running::Trouble;
+use super::running::RunError;
 use super::splitter::{Piece, Splitter};
 use super::transaction::Transaction;
-use crate::access::Usage;
+use crate::access::UsageError;
 
-mod conversation;
+mod interactive;
+mod messages;
 mod statements;
-mod telling;
 
-pub(crate) use telling::say;
+pub(crate) use messages::say;
 
-/// Files that run files that run files.
-const DEEPEST: usize = 16;
+/// How deep files may run files.
+const MAX_DEPTH: usize = 16;
 
-/// A shell and its one session.
+/// How a statement, a command or a shell ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// The error has been reported.
+    Failed,
+    Interrupted,
+    /// The user leaves.
+    Quit,
+    /// The reader of the results has gone away.
+    ReaderGone,
+}
+
+impl Outcome {
+    pub(crate) fn status(self) -> ExitCode {
+        match self {
+            Self::Done | Self::Quit | Self::ReaderGone => ExitCode::SUCCESS,
+            Self::Failed => ExitCode::FAILURE,
+            Self::Interrupted => ExitCode::from(INTERRUPTED),
+        }
+    }
+}
+
+/// A shell and its session.
 pub(crate) struct Shell {
     tokio: tokio::runtime::Runtime,
     runtime: Arc<TokioRuntime>,
@@ -40,24 +63,25 @@ pub(crate) struct Shell {
     timing: bool,
     timeout: Option<Duration>,
     is_interactive: bool,
-    /// Which file a statement is from, for errors.
+    /// The file that a statement is from, for errors.
     source: Option<String>,
     depth: usize,
     has_written_arrow: bool,
     transaction: Transaction,
     /// The last statement was cancelled.
     was_cancelled: bool,
-    /// The names for completion may be others now.
+    /// The names for completion may have changed.
     names_are_old: bool,
 }
 
 impl Shell {
     pub(crate) fn new(options: &Options, is_interactive: bool) -> anyhow::Result<Self> {
         let connection = Connection::new(options.connection()?);
-        let out = Out::open(options.output.as_deref()).map_err(|error| Usage::new(format!("{error:#}")))?;
+        let out =
+            Out::open(options.output.as_deref()).map_err(|error| UsageError::new(format!("{error:#}")))?;
         let format = options.format();
         check_format(format, &out)?;
-        // A thread beside this one, which waits for the user: connections are kept alive meanwhile.
+        // Another thread keeps the connection alive while this one waits for the user.
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let runtime = TokioRuntime::new(tokio.handle().clone());
         let interrupts = {
@@ -83,7 +107,7 @@ impl Shell {
         })
     }
 
-    /// Runs what is given on the command line.
+    /// Runs the statements of the command line.
     pub(crate) fn commands(&mut self, texts: &[String]) -> Outcome {
         for (place, text) in texts.iter().enumerate() {
             self.source = (texts.len() > 1).then(|| format!("-c number {}", place + 1));
@@ -95,7 +119,7 @@ impl Shell {
         Outcome::Done
     }
 
-    /// Runs the statements that come in by stdin.
+    /// Runs the statements of stdin.
     pub(crate) fn stdin(&mut self) -> Outcome {
         self.source = Some("stdin".to_owned());
         self.text(io::stdin().lock())
@@ -114,7 +138,7 @@ impl Shell {
         }
     }
 
-    /// Runs what it reads, each statement as soon as it is complete, until one fails.
+    /// Runs each statement as soon as it is complete, until one fails.
     pub(crate) fn text(&mut self, mut text: impl BufRead) -> Outcome {
         let mut splitter = Splitter::default();
         let mut line = String::new();
@@ -155,7 +179,7 @@ impl Shell {
     fn command(&mut self, command: Command) -> Outcome {
         match command {
             Command::Help => self.note(Command::help().trim_end()),
-            Command::Quit => return Outcome::Left,
+            Command::Quit => return Outcome::Quit,
             Command::Timing(wanted) => {
                 self.timing = wanted.unwrap_or(!self.timing);
                 self.note(if self.timing { "Timing is on." } else { "Timing is off." });
@@ -166,15 +190,14 @@ impl Shell {
                 Err(problem) => return self.fail(&problem.to_string()),
             },
             Command::Include(path) => {
-                if self.depth == DEEPEST {
-                    return self
-                        .fail(&format!("files that run files are {DEEPEST} deep: does one run itself?"));
+                if self.depth == MAX_DEPTH {
+                    return self.fail(&format!("files run files {MAX_DEPTH} deep: does one run itself?"));
                 }
                 self.depth += 1;
                 let outcome = self.file(&path);
                 self.depth -= 1;
-                // To leave a file is to come back from it.
-                return if outcome == Outcome::Left { Outcome::Done } else { outcome };
+                // \q in a file ends the file.
+                return if outcome == Outcome::Quit { Outcome::Done } else { outcome };
             }
             Command::Connect => {
                 self.connection.leave();
@@ -184,10 +207,10 @@ impl Shell {
                         self.note("This is a new session.");
                         Outcome::Done
                     }
-                    Err(error) => self.trouble(Trouble::Statement(error), None),
+                    Err(error) => self.report(RunError::Statement(error), None),
                 };
             }
-            Command::Ask(question) => return self.ask(&question),
+            Command::List(listing) => return self.list(&listing),
         }
         Outcome::Done
     }
@@ -195,17 +218,17 @@ impl Shell {
     /// Ends the session.
     pub(crate) fn close(&mut self, outcome: Outcome) {
         self.leave_transaction();
-        let is_broken_off = self.was_cancelled || !matches!(outcome, Outcome::Done | Outcome::Left);
+        let was_interrupted = self.was_cancelled || !matches!(outcome, Outcome::Done | Outcome::Quit);
         let runtime = Arc::clone(&self.runtime);
-        self.tokio.block_on(self.connection.close(&*runtime, is_broken_off));
+        self.tokio.block_on(self.connection.close(&*runtime, was_interrupted));
     }
 }
 
-/// A terminal is no place for binary data.
-pub(crate) fn check_format(format: Format, out: &Out) -> Result<(), Usage> {
+/// Refuses binary data for a terminal.
+pub(crate) fn check_format(format: Format, out: &Out) -> Result<(), UsageError> {
     if format == Format::Arrow && out.is_terminal() {
-        return Err(Usage::new(
-            "Arrow is binary, and stdout is a terminal: give --output FILE, or redirect it",
+        return Err(UsageError::new(
+            "Arrow is binary, and stdout is a terminal: give --output FILE, or redirect stdout",
         ));
     }
     Ok(())

@@ -1,8 +1,10 @@
-//! Cuts what the user writes into statements and commands, as it comes in.
+//! Splits what the user writes into statements and commands, as it comes in.
+
+use forebay_flight::sql::{self, Lexer, Token, TokenKind};
 
 use super::statement::{Statement, Words};
 
-/// What the user asked for.
+/// A statement for the server or a command for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Statement(Statement),
@@ -10,7 +12,7 @@ pub(crate) enum Piece {
     Command(String),
 }
 
-/// The end came inside of something.
+/// The text ended inside of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} that begins in line {line} has no end; nothing of this statement was sent")]
 pub(crate) struct Unfinished {
@@ -18,234 +20,146 @@ pub(crate) struct Unfinished {
     line: usize,
 }
 
-/// Reads one character after another, so that a statement of megabytes is looked at once, however it is cut up.
-///
-/// Strings, quoted names, comments and dollar quotes are passed over. Comments nest, as in PostgreSQL and DuckDB; a backslash
-/// escapes only in a string with an E before it.
+/// Takes text in parts of any size, and reads each part once.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     text: String,
-    place: Place,
+    /// Where the statement begins in the text. Positions of tokens count from here.
+    from: usize,
+    lexer: Lexer,
     words: Words,
-    /// Where the word that is being read begins.
-    word: Option<usize>,
-    /// The character before, as far as it may still be the first half of something.
-    before: Option<char>,
-    /// Whether the character before ended a string with an E before it: another quote goes on with it.
-    has_left_escapes: bool,
-    /// Whether there is more than blanks and comments.
-    has_content: bool,
+    /// Where the statement's first token is that is not a comment.
+    content: Option<usize>,
+    /// The text is a command, up to the end of the line.
+    is_command: bool,
+    /// Lines before the statement.
     line: usize,
-    /// The line in which the statement began, comments aside.
-    start: usize,
-    /// The line in which the string, name or comment began.
-    since: usize,
-}
-
-/// What the next character is part of.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Place {
-    #[default]
-    Open,
-    Command,
-    LineComment,
-    BlockComment(usize),
-    Quoted {
-        quote: char,
-        escapes: bool,
-    },
-    /// Between the dollars that may begin a dollar quote; where the first is.
-    Tag(usize),
-    /// In a dollar quote; its tag, and where its text begins.
-    Dollar(String, usize),
 }
 
 impl Splitter {
-    /// Takes more text, and gives what it completes.
+    /// Takes more text, and returns the pieces that it completes.
     pub(crate) fn feed(&mut self, text: &str) -> Vec<Piece> {
+        self.text.push_str(text);
         let mut pieces = Vec::new();
-        for letter in text.chars() {
-            pieces.extend(self.take(letter));
+        loop {
+            if self.is_command {
+                let Some(end) = self.rest().find('\n') else { break };
+                pieces.push(self.command(end + 1));
+            } else {
+                let Some(token) = self.lexer.next(&self.text[self.from..], false) else { break };
+                pieces.extend(self.take(token));
+            }
         }
+        self.text.drain(..self.from);
+        self.from = 0;
         pieces
     }
 
-    /// Takes the end of the text. What is left is a statement, semicolon or not.
+    /// Takes the end of the text. What is left is a statement, with or without a semicolon.
     ///
     /// # Errors
-    /// If it is one that cannot be complete.
+    /// If the statement cannot be complete.
     pub(crate) fn finish(&mut self) -> Result<Option<Piece>, Unfinished> {
-        let unfinished = |what| Err(Unfinished { what, line: self.since + 1 });
-        match &self.place {
-            Place::BlockComment(_) => return unfinished("the comment"),
-            Place::Quoted { quote: '\'', .. } => return unfinished("the string"),
-            Place::Quoted { .. } => return unfinished("the quoted name"),
-            Place::Dollar(..) => return unfinished("the dollar quote"),
-            Place::Command => return Ok(self.command()),
-            Place::Open | Place::LineComment | Place::Tag(_) => {}
+        if self.is_command {
+            return Ok(Some(self.command(self.text.len())));
         }
-        self.end_word();
-        self.note_content(self.before.is_some());
-        Ok(self.statement())
+        // Only the last token was held back, and a semicolon never is: none of these completes a statement.
+        while let Some(token) = self.lexer.next(&self.text, true) {
+            if let TokenKind::Unfinished(what) = token.kind {
+                let what = match what {
+                    sql::Unfinished::String => "the string",
+                    sql::Unfinished::QuotedName(_) => "the quoted name",
+                    sql::Unfinished::Comment => "the comment",
+                    sql::Unfinished::DollarQuote => "the dollar quote",
+                };
+                return Err(Unfinished { what, line: self.line + lines(&self.text[..token.start]) + 1 });
+            }
+            self.take(token);
+        }
+        Ok(self.statement(self.text.len(), self.text.len()))
     }
 
-    /// Whether the text so far is nothing, or has come to an end.
+    /// Whether no statement has begun, or the text is a command.
     pub(crate) fn is_complete(&self) -> bool {
-        let is_between = matches!(self.place, Place::Open | Place::LineComment | Place::Command);
-        is_between && (!self.has_content && self.before.is_none() || self.place == Place::Command)
+        self.is_command || self.content.is_none() && self.held_back().all(|token| is_comment(token.kind))
     }
 
     /// Whether the next character is neither in a string nor in a comment.
     pub(crate) fn is_in_the_open(&self) -> bool {
-        matches!(self.place, Place::Open | Place::Command)
+        let last = self.held_back().last().map(|token| token.kind);
+        self.is_command || !matches!(last, Some(TokenKind::LineComment | TokenKind::Unfinished(_)))
     }
 
     /// The quote that is open.
     pub(crate) fn quote(&self) -> Option<char> {
-        match &self.place {
-            Place::Quoted { quote, .. } => Some(*quote),
+        match self.held_back().last()?.kind {
+            TokenKind::Unfinished(sql::Unfinished::String) => Some('\''),
+            TokenKind::Unfinished(sql::Unfinished::QuotedName(quote)) => Some(quote),
             _ => None,
         }
     }
 
-    fn take(&mut self, letter: char) -> Option<Piece> {
-        if letter == '\n' {
-            self.line += 1;
-        }
-        let before = self.before.take();
-        let goes_on = std::mem::take(&mut self.has_left_escapes) && letter == '\'';
-        match &mut self.place {
-            Place::Open if goes_on => self.place = Place::Quoted { quote: letter, escapes: true },
-            Place::Open => return self.take_in_the_open(letter, before),
-            Place::Command if letter == '\n' => return self.command(),
-            Place::Command => {}
-            Place::LineComment => {
-                if letter == '\n' {
-                    self.place = Place::Open;
-                }
+    /// The tokens at the end of the text that more text could change.
+    fn held_back(&self) -> impl Iterator<Item = Token> {
+        let mut lexer = self.lexer.clone();
+        std::iter::from_fn(move || lexer.next(&self.text, true))
+    }
+
+    fn take(&mut self, token: Token) -> Option<Piece> {
+        match token.kind {
+            kind if is_comment(kind) => return None,
+            TokenKind::Semicolon if !self.words.is_in_body() => {
+                return self.statement(token.start, token.end);
             }
-            Place::BlockComment(depth) => match (before, letter) {
-                (Some('*'), '/') if *depth == 1 => self.place = Place::Open,
-                (Some('*'), '/') => *depth -= 1,
-                (Some('/'), '*') => *depth += 1,
-                _ => self.before = Some(letter),
-            },
-            // A doubled quote ends it and begins the next, which comes to the same.
-            Place::Quoted { quote, escapes } if letter == *quote && before.is_none() => {
-                self.has_left_escapes = *escapes;
-                self.place = Place::Open;
-            }
-            Place::Quoted { escapes, .. } => {
-                self.before = (*escapes && letter == '\\' && before.is_none()).then_some(letter);
-            }
-            Place::Tag(start) => {
-                let start = *start;
-                if letter == '$' {
-                    self.text.push(letter);
-                    self.place = Place::Dollar(self.text[start..].to_owned(), self.text.len());
-                    return None;
-                }
-                let is_first = self.text.len() == start + 1;
-                if !(letter == '_' || letter.is_alphabetic() || letter.is_numeric() && !is_first) {
-                    self.place = Place::Open;
-                    return self.take_in_the_open(letter, None);
-                }
-            }
-            Place::Dollar(tag, start) => {
-                self.text.push(letter);
-                if letter == '$' && self.text[*start..].ends_with(tag.as_str()) {
-                    self.place = Place::Open;
-                }
+            TokenKind::Other if self.content.is_none() && token.text(self.rest()) == "\\" => {
+                // The comments before a command are not part of it.
+                self.next(token.end);
+                self.is_command = true;
                 return None;
             }
-        }
-        self.text.push(letter);
-        None
-    }
-
-    fn take_in_the_open(&mut self, letter: char, before: Option<char>) -> Option<Piece> {
-        match (before, letter) {
-            (Some('-'), '-') => return self.enter(Place::LineComment, letter),
-            (Some('/'), '*') => return self.enter(Place::BlockComment(1), letter),
-            (Some(_), _) => self.note_content(true),
+            TokenKind::Word => self.words.take(token.text(&self.text[self.from..])),
+            TokenKind::Open => self.words.open(),
+            TokenKind::Close => self.words.close(),
             _ => {}
         }
-        let in_word = self.word.is_some();
-        if letter.is_alphanumeric() || letter == '_' || letter == '$' && in_word {
-            self.note_content(true);
-            if !in_word {
-                self.word = Some(self.text.len());
-            }
-            self.text.push(letter);
-            return None;
-        }
-        let escapes = self.word.is_some_and(|start| self.text[start..].eq_ignore_ascii_case("e"));
-        self.end_word();
-        match letter {
-            ';' if !self.words.is_in_body() => return self.statement(),
-            '\\' if !self.has_content => {
-                // Comments before a command say nothing to anybody.
-                self.reset();
-                self.place = Place::Command;
-                return None;
-            }
-            '\'' | '"' | '`' => {
-                self.note_content(true);
-                return self
-                    .enter(Place::Quoted { quote: letter, escapes: escapes && letter == '\'' }, letter);
-            }
-            '$' => {
-                self.note_content(true);
-                return self.enter(Place::Tag(self.text.len()), letter);
-            }
-            // Whether these are content, the next character says.
-            '-' | '/' => self.before = Some(letter),
-            '(' => self.words.open(),
-            ')' => self.words.close(),
-            _ => {}
-        }
-        self.note_content(!letter.is_whitespace() && self.before.is_none());
-        self.text.push(letter);
+        self.content.get_or_insert(token.start);
         None
     }
 
-    fn enter(&mut self, place: Place, letter: char) -> Option<Piece> {
-        self.place = place;
-        self.since = self.line;
-        self.text.push(letter);
-        None
+    /// The statement up to `end`, if there is more than comments. The next one begins at `next`.
+    fn statement(&mut self, end: usize, next: usize) -> Option<Piece> {
+        let piece = self.content.map(|content| {
+            let (text, line) = (&self.rest()[..end], self.line + lines(&self.rest()[..content]) + 1);
+            Piece::Statement(self.words.statement(text.trim().to_owned(), line))
+        });
+        self.next(next);
+        piece
     }
 
-    fn note_content(&mut self, is_content: bool) {
-        if is_content && !self.has_content {
-            self.has_content = true;
-            self.start = self.line;
-        }
+    fn command(&mut self, end: usize) -> Piece {
+        let line = self.rest()[..end].trim().to_owned();
+        self.next(end);
+        Piece::Command(line)
     }
 
-    fn end_word(&mut self) {
-        if let Some(start) = self.word.take() {
-            self.words.take(&self.text[start..]);
-        }
+    fn next(&mut self, from: usize) {
+        self.line += lines(&self.rest()[..from]);
+        self.from += from;
+        self.lexer.restart();
+        (self.words, self.content, self.is_command) = (Words::default(), None, false);
     }
 
-    fn statement(&mut self) -> Option<Piece> {
-        let (has_content, line) = (self.has_content, self.start + 1);
-        let (text, words) = self.reset();
-        has_content.then(|| Piece::Statement(words.statement(text.trim().to_owned(), line)))
+    fn rest(&self) -> &str {
+        &self.text[self.from..]
     }
+}
 
-    fn command(&mut self) -> Option<Piece> {
-        let (text, _) = self.reset();
-        Some(Piece::Command(text.trim().to_owned()))
-    }
+fn is_comment(kind: TokenKind) -> bool {
+    matches!(kind, TokenKind::LineComment | TokenKind::BlockComment)
+}
 
-    fn reset(&mut self) -> (String, Words) {
-        self.place = Place::Open;
-        self.has_content = false;
-        self.before = None;
-        (std::mem::take(&mut self.text), std::mem::take(&mut self.words))
-    }
+fn lines(text: &str) -> usize {
+    text.matches('\n').count()
 }
 
 #[cfg(test)]

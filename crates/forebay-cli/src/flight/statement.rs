@@ -1,32 +1,31 @@
-//! A statement, and what its words say about how to send it.
+//! A statement, and how to send it, by its words.
 
 use super::transaction::Effect;
 
-/// One statement of the user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
     /// Without the semicolon.
     pub(crate) text: String,
-    /// Where it begins.
+    /// The line in which it begins.
     pub(crate) line: usize,
     pub(crate) kind: Kind,
-    /// It changes rows, so that their number means something.
+    /// Whether it changes rows, so that their number is shown.
     pub(crate) changes_rows: bool,
-    /// It may have changed which tables there are.
+    /// Whether it may create, rename or remove a table.
     pub(crate) changes_names: bool,
     pub(crate) effect: Effect,
 }
 
-/// Flight SQL has one call for what gives rows and another for what does not, and the caller must know.
+/// Flight SQL has one call for statements that return rows and another for the rest. The caller must choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It gives rows.
+    /// It returns rows.
     Query,
-    /// It changes something, and gives a number.
+    /// It returns a number of rows.
     Update,
 }
 
-/// First words of statements that give no rows, unless they have a RETURNING. Whatever is not among them may.
+/// First words of statements that return no rows, unless they have a RETURNING. All others may.
 const UPDATES: &[&str] = &[
     "abort",
     "alter",
@@ -70,20 +69,20 @@ const AFTER_WITH: &[&str] =
 /// First words of statements that change rows.
 const CHANGING: &[&str] = &["delete", "insert", "merge", "replace", "truncate", "update", "upsert"];
 
-/// First words of statements that change which tables there are.
+/// First words of statements that may create, rename or remove a table.
 const NAMING: &[&str] = &["alter", "attach", "create", "detach", "drop", "rollback", "use"];
 
-/// What is remembered of the words of a statement while it is read.
+/// What the words of a statement say about it. The splitter adds them one by one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
-    /// The word that says what it does.
+    /// The word that says what the statement does.
     verb: Option<String>,
     is_with: bool,
     returns: bool,
     /// Parentheses that are open.
     depth: usize,
     is_routine: bool,
-    /// Blocks of a routine's body that are open: semicolons in there do not end the statement.
+    /// Open blocks of a routine's body: semicolons in them do not end the statement.
     blocks: usize,
     after_end: bool,
     count: usize,
@@ -127,7 +126,7 @@ impl Words {
         if !self.is_routine {
             return;
         }
-        // END IF and its like end what did not begin with BEGIN.
+        // END IF and the like end a block that did not begin with BEGIN.
         let ends_other = self.after_end && ["for", "if", "loop", "repeat", "while"].contains(&word);
         let ends_case = self.after_end && word == "case";
         self.after_end = word == "end";

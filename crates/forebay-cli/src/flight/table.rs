@@ -1,4 +1,4 @@
-//! Results as people read them.
+//! Results as a table for people.
 
 use std::io::{self, Write};
 
@@ -8,23 +8,24 @@ use arrow_schema::SchemaRef;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{Sheet, formatters};
+use super::format::{ResultWriter, formatters};
+use crate::output::wrap;
 
-/// So many rows are looked at before the widths of the columns are settled.
+/// How many rows decide the widths of the columns.
 const SAMPLE: usize = 1_000;
-/// No column is made narrower than this: rather are some left out.
+/// No column is narrower than this: instead, the table leaves some out.
 const NARROWEST: usize = 6;
-/// Says that something was cut off.
+/// Marks text that is cut off.
 const MARK: &str = "…";
 
-/// A table that fits the terminal. Columns that are too wide are cut with a mark; if even that is not enough, the last ones are
-/// left out, and that is said. Without a terminal nothing is cut.
+/// A table that fits the terminal. It cuts wide columns with a mark. If that is not enough, it leaves out the
+/// last columns and says so. Without a terminal nothing is cut.
 pub(crate) struct Table<W> {
     out: W,
     columns: Vec<Column>,
-    /// The terminal's.
+    /// The terminal's width.
     width: Option<usize>,
-    /// The first rows, until the widths are settled.
+    /// The first rows, until the widths are decided.
     sample: Option<Vec<Vec<String>>>,
     /// How many columns are shown.
     shown: usize,
@@ -47,8 +48,8 @@ impl<W: Write> Table<W> {
         Self { out, shown: columns.len(), columns, width, sample: Some(Vec::new()), rows: 0 }
     }
 
-    /// Settles the widths by what has been seen, and writes that.
-    fn settle(&mut self) -> io::Result<()> {
+    /// Decides the widths by the sample, and writes it.
+    fn decide_widths(&mut self) -> io::Result<()> {
         let Some(sample) = self.sample.take() else { return Ok(()) };
         for row in &sample {
             for (column, cell) in self.columns.iter_mut().zip(row) {
@@ -68,9 +69,10 @@ impl<W: Write> Table<W> {
         sample.iter().try_for_each(|row| self.row(row))
     }
 
-    /// Makes the widest columns narrower until all fit; leaves the last ones out if they cannot.
+    /// Makes the widest columns narrower until all fit, or leaves out the last ones.
     fn fit(&mut self, width: usize) {
-        // Each has a border and two blanks; there is one more border. What is left out costs a column of its own.
+        // Each column has a border and two blanks; there is one more border. A mark for omitted columns takes
+        // 4.
         let frame = |columns: usize| columns * 3 + 1;
         let narrow = |column: &Column, cap: usize| column.width.min(cap);
         let least =
@@ -123,7 +125,7 @@ impl<W: Write> Table<W> {
     }
 }
 
-impl<W: Write> Sheet for Table<W> {
+impl<W: Write> ResultWriter for Table<W> {
     fn batch(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
         let options = FormatOptions::default().with_null("NULL").with_display_error(true);
         let formatters = formatters(batch, &options)?;
@@ -135,7 +137,7 @@ impl<W: Write> Sheet for Table<W> {
                 Some(sample) => {
                     sample.push(cells);
                     if sample.len() >= SAMPLE {
-                        self.settle()?;
+                        self.decide_widths()?;
                     }
                 }
                 None => self.row(&cells)?,
@@ -145,33 +147,34 @@ impl<W: Write> Sheet for Table<W> {
     }
 
     fn pause(&mut self) -> anyhow::Result<()> {
-        // Widths that were settled without a row would be those of the names.
+        // Without a row, the widths would be those of the names.
         if self.rows > 0 {
-            self.settle()?;
+            self.decide_widths()?;
         }
         Ok(())
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        self.settle()?;
+        self.decide_widths()?;
         if self.shown > 0 {
             self.line("└", "┴", "┘")?;
         }
         let plural = if self.rows == 1 { "" } else { "s" };
-        let left_out = match self.columns.len() - self.shown {
+        let omitted = match self.columns.len() - self.shown {
             0 => String::new(),
             _ => format!(
-                "; {} of {} columns: make the terminal wider, or ask for another \\format",
+                "; {} of {} columns: make the terminal wider, or use another \\format",
                 self.shown,
                 self.columns.len()
             ),
         };
-        writeln!(self.out, "({} row{plural}{left_out})", self.rows)?;
+        let foot = format!("({} row{plural}{omitted})", self.rows);
+        writeln!(self.out, "{}", wrap(&foot, self.width.unwrap_or(usize::MAX)))?;
         Ok(())
     }
 }
 
-/// Without anything that would move the cursor, ring a bell or reorder what follows: a server's data must not drive a terminal.
+/// Replaces characters that would control the terminal or reorder text: a server's data must not do that.
 pub(crate) fn printable(text: &str) -> String {
     let visible = |letter: char| match letter {
         '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(letter)).unwrap_or('�'),
@@ -184,7 +187,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(visible).collect()
 }
 
-/// As much of it as fits, with a mark if that is not all.
+/// As much of the text as fits, with a mark if that is not all.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -250,7 +253,9 @@ mod tests {
 ├────────┼────────┼────────┼───┤
 │ some … │ some … │ some … │ … │
 └────────┴────────┴────────┴───┘
-(1 row; 3 of 9 columns: make the terminal wider, or ask for another \\format)
+(1 row; 3 of 9 columns: make the
+terminal wider, or use another
+\\format)
 ";
         let table = drawn(columns, Some(34));
         assert_eq!(table, expected, "\n{table}");
@@ -275,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_shown_when_the_result_pauses() {
+    fn a_pause_shows_the_sample() {
         let batch = RecordBatch::try_from_iter(vec![strings("a", &["first"])]).unwrap();
         let mut out = Vec::new();
         let mut table = Table::new(&mut out, &batch.schema(), Some(40));
@@ -287,10 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_cell_drives_the_terminal() {
+    fn no_cell_controls_the_terminal() {
         let table = drawn(vec![strings("\u{1b}]0;x\u{7}", &["\u{1b}[2J\r\n\u{9b}\u{202e}"])], None);
-        let drives = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
-        assert!(!table.contains(drives), "{table:?}");
+        let controls = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+        assert!(!table.contains(controls), "{table:?}");
         assert!(table.contains("␛[2J␍␊��"), "{table}");
     }
 
@@ -302,7 +307,7 @@ mod tests {
         ) {
             let columns = cells.iter().enumerate().map(|(n, cell)| strings(&format!("c{n}"), &[cell.as_str()]));
             let table = drawn(columns.collect(), Some(width));
-            for line in table.lines().filter(|line| !line.starts_with('(')) {
+            for line in table.lines() {
                 prop_assert!(line.width() <= width, "{} > {width}:\n{table}", line.width());
             }
         }

@@ -1,4 +1,4 @@
-//! Whether a transaction is open, as far as statements tell: Flight SQL has no way to ask.
+//! Whether a transaction is open, by the statements that ran: Flight SQL has no call for it.
 
 /// What a statement does to the transaction of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub(crate) enum Transaction {
     #[default]
     None,
     Open,
-    /// A statement was broken off, and there are servers that undo all of the transaction then.
+    /// A statement was interrupted. Some servers then undo the whole transaction.
     Doubtful,
 }
 
 impl Transaction {
-    /// After a statement that came to its end.
+    /// After a statement that succeeded.
     pub(crate) fn after(self, effect: Effect) -> Self {
         match effect {
             Effect::None => self,
@@ -30,17 +30,17 @@ impl Transaction {
         }
     }
 
-    /// After a statement that the server refused. There was nothing to undo if it was a rollback.
+    /// After a statement that the server refused. A refused ROLLBACK had nothing to undo.
     pub(crate) fn after_failed(self, effect: Effect) -> Self {
         if effect == Effect::Rollback { Self::None } else { self }
     }
 
-    /// After a statement that was broken off, done or not.
-    pub(crate) fn after_broken_off(self, effect: Effect) -> Self {
+    /// After a statement that was interrupted, whether or not it was complete.
+    pub(crate) fn after_interrupted(self, effect: Effect) -> Self {
         if self == Self::None && effect != Effect::Begin { Self::None } else { Self::Doubtful }
     }
 
-    /// What the user types after.
+    /// The prompt for the next statement.
     pub(crate) fn prompt(self) -> &'static str {
         match self {
             Self::None => "sql> ",
@@ -64,11 +64,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_broken_off_leaves_doubt_until_it_is_settled() {
-        let doubtful = Transaction::Open.after_broken_off(Effect::None);
+    fn an_interrupted_statement_leaves_doubt_until_commit_or_rollback() {
+        let doubtful = Transaction::Open.after_interrupted(Effect::None);
         assert_eq!(doubtful, Transaction::Doubtful);
-        assert_eq!(Transaction::None.after_broken_off(Effect::Begin), doubtful);
-        assert_eq!(Transaction::None.after_broken_off(Effect::None), Transaction::None);
+        assert_eq!(Transaction::None.after_interrupted(Effect::Begin), doubtful);
+        assert_eq!(Transaction::None.after_interrupted(Effect::None), Transaction::None);
         assert_eq!(doubtful.after(Effect::None), doubtful);
         assert_eq!(doubtful.after_failed(Effect::Commit), doubtful);
         assert_eq!(doubtful.after_failed(Effect::Rollback), Transaction::None);

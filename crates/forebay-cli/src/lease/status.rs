@@ -1,4 +1,4 @@
-//! Everything the table says of a cluster, for eyes and for programs.
+//! Everything in the table about a cluster, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,6 @@ use forebay_fleet::operator::{self, InstanceReport, Survey};
 use forebay_fleet::{Table, TableError};
 use serde_json::{Value, json};
 
-/// What was found.
 #[derive(Debug)]
 pub(super) struct Status {
     endpoint: String,
@@ -17,8 +16,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// Looks.
-    pub(super) async fn look(
+    pub(super) async fn read(
         table: &dyn Table,
         runtime: &TokioRuntime,
         endpoint: &str,
@@ -32,7 +30,7 @@ impl Status {
         self.survey.is_exact()
     }
 
-    /// The same for programs.
+    /// One JSON object.
     pub(super) fn record(&self) -> Value {
         let (held, capacity) = self.survey.totals();
         let shards: Vec<Value> = self
@@ -90,7 +88,7 @@ impl Status {
             });
         writeln!(f, "ledger: {held} of {capacity} slots held by {}", counted(instances.len(), "instance"))?;
         if drift > 0 {
-            writeln!(f, "drift: {drift}; something has written what it should not: `forebay lease reset`")?;
+            writeln!(f, "drift: {drift}; the ledger is damaged: run `forebay lease reset`")?;
             for (shard, report) in self.survey.shards.iter().filter(|(_, report)| report.drift != 0) {
                 let (free, capacity) = (report.free, report.capacity);
                 writeln!(f, "  shard {shard}: capacity {capacity}, free {free}, drift {:+}", report.drift)?;
@@ -99,10 +97,7 @@ impl Status {
             writeln!(f, "drift: none")?;
         }
         for shard in &self.survey.broken {
-            writeln!(
-                f,
-                "shard {shard} cannot be read; something has written what it should not: `forebay lease reset`"
-            )?;
+            writeln!(f, "shard {shard} cannot be read; the ledger is damaged: run `forebay lease reset`")?;
         }
         if instances.is_empty() {
             return Ok(());
@@ -111,7 +106,7 @@ impl Status {
         for (name, entries) in instances {
             let slots: u64 = entries.iter().map(|entry| entry.slots).sum();
             let shards: Vec<String> = entries.iter().map(|entry| entry.shard.to_string()).collect();
-            // The oldest beat is the one that others will act on.
+            // Other instances act on the oldest heartbeat.
             let Some(oldest) = entries.iter().max_by_key(|entry| entry.heartbeat_age) else { continue };
             let late = if is_overdue(oldest) { "overdue: its slots are about to be freed" } else { "" };
             let node = entries.iter().find_map(|entry| entry.node);
@@ -140,19 +135,19 @@ impl fmt::Display for Status {
             match counter.drift() {
                 0 => writeln!(f, "drift: none")?,
                 drift => {
-                    writeln!(f, "drift: {drift:+}; once its peers are quiet: `forebay lease reconcile`")?
+                    writeln!(f, "drift: {drift:+}; when its peers are idle, run `forebay lease reconcile`")?
                 }
             }
         }
         match self.survey.rate_reserved {
             None => Ok(()),
-            Some(Duration::ZERO) => writeln!(f, "rate: a permit is to be had at once"),
-            Some(ahead) => writeln!(f, "rate: a newcomer waits {:.1} s for a permit", ahead.as_secs_f64()),
+            Some(Duration::ZERO) => writeln!(f, "rate: a permit is available now"),
+            Some(wait) => writeln!(f, "rate: a new caller waits {:.1} s for a permit", wait.as_secs_f64()),
         }
     }
 }
 
-/// Whether an instance has been silent for so long that others free its slots.
+/// Whether the last heartbeat is so old that other instances free the slots.
 fn is_overdue(instance: &InstanceReport) -> bool {
     instance.heartbeat_age > instance.lease
 }

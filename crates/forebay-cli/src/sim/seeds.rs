@@ -1,4 +1,4 @@
-//! Many seeds: which, and what came of them.
+//! A range of seeds, and their results.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -30,19 +30,19 @@ impl FromStr for SeedRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("'{text}' is no range of seeds; expected two numbers, as in 1..1000");
+        let expected = || format!("'{text}' is not a range of seeds; write two numbers, such as 1..1000");
         let (from, to) = text.split_once("..").ok_or_else(expected)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| expected());
         let range = Self { from: number(from)?, to: number(to.trim_start_matches('='))? };
         if range.from > range.to {
-            Err(format!("'{text}' is empty: the first seed is above the last"))
+            Err(format!("'{text}' is empty: the first seed is greater than the last"))
         } else {
             Ok(range)
         }
     }
 }
 
-/// For a reader.
+/// The results as text.
 pub(super) fn summary(name: &str, range: SeedRange, found: &SeedReport) -> String {
     let mut text = String::new();
     let worst = &found.worst;
@@ -78,13 +78,13 @@ pub(super) fn summary(name: &str, range: SeedRange, found: &SeedReport) -> Strin
                 "\nthe first seed that fails is {seed}; it panicked: {panic}\n  replay        {replay}"
             )
         }
-        None if found.broken_off => writeln!(text, "  broken off; none failed so far"),
+        None if found.broken_off => writeln!(text, "  ended early; none failed so far"),
         None => writeln!(text, "  all pass"),
     };
     text
 }
 
-/// For a program.
+/// The results as JSON.
 pub(super) fn record(name: &str, range: SeedRange, found: &SeedReport) -> Value {
     let worst = &found.worst;
     json!({

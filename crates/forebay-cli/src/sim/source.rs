@@ -1,4 +1,4 @@
-//! Where a scenario comes from: what is shipped, or a file.
+//! The source of a scenario: a shipped one, or a file.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use forebay_sim::scenario::nearest;
 use forebay_sim::{Scenario, shipped};
 
-/// A scenario's text and what to call it.
+/// A scenario's text and name.
 pub(super) struct Source {
     name: String,
     text: String,
@@ -21,7 +21,7 @@ impl Source {
         if !Path::new(name).exists() && !name.contains(['/', '.']) {
             let hint = nearest(name).map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"));
             bail!(
-                "there is no scenario '{name}';{hint} forebay sim --list shows those that are shipped, or give a YAML file"
+                "there is no scenario '{name}';{hint} forebay sim --list lists the shipped ones, or give a YAML file"
             );
         }
         let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;

@@ -1,4 +1,4 @@
-//! Looks on while a run goes on: moves the bar, writes rows, and minds Ctrl-C.
+//! Follows a run: moves the progress bar, writes rows, and ends the run after Ctrl-C.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -7,25 +7,25 @@ use std::time::Duration;
 use forebay::duration;
 use forebay_sim::{Row, RunObserver};
 
-use super::bar::Bar;
-use super::draft::Draft;
-use crate::ending::Requests;
+use super::atomic_file::AtomicFile;
+use super::progress_bar::ProgressBar;
+use crate::signals::Requests;
 
 pub(super) struct Watcher<'a> {
-    bar: &'a Bar,
+    bar: &'a ProgressBar,
     requests: &'a Requests,
     length: Duration,
-    rows: Option<&'a mut Draft>,
+    rows: Option<&'a mut AtomicFile>,
     /// Why rows could not be written.
     error: Option<io::Error>,
 }
 
 impl<'a> Watcher<'a> {
     pub(super) fn new(
-        bar: &'a Bar,
+        bar: &'a ProgressBar,
         requests: &'a Requests,
         length: Duration,
-        rows: Option<&'a mut Draft>,
+        rows: Option<&'a mut AtomicFile>,
     ) -> Self {
         Self { bar, requests, length, rows, error: None }
     }

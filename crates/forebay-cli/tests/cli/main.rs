@@ -1,8 +1,9 @@
-//! The command as its users meet it.
+//! The command, as its users run it.
 
 mod sim;
 
 use std::process::{Command, Output};
+use std::{env, fs};
 
 use serde_json::Value;
 
@@ -16,15 +17,93 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn help_lists_the_commands() {
+fn help_lists_the_commands_by_task() {
     let help = forebay(&["--help"]);
     assert!(help.status.success());
-    assert!(text(&help.stdout).contains("demo"), "{}", text(&help.stdout));
+    let help = text(&help.stdout);
+    let places: Vec<usize> = [
+        "Try it:",
+        "  demo ",
+        "  sim ",
+        "Local servers:",
+        "  dsql-local ",
+        "  flight-local ",
+        "Flight SQL:",
+        "  flight ",
+        "Operate a fleet:",
+        "  lease ",
+        "  limiter ",
+        "This program:",
+        "  completions ",
+        "  man ",
+        "  help ",
+        "Options:",
+        "  -V, --version",
+    ]
+    .into_iter()
+    .map(|words| help.find(words).unwrap_or_else(|| panic!("{words} is missing:\n{help}")))
+    .collect();
+    assert!(places.is_sorted(), "{help}");
+    assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+}
+
+#[test]
+fn help_of_a_command_lists_its_options_and_fits_the_terminal() {
     let help = forebay(&["demo", "--help"]);
     assert!(help.status.success());
     for flag in ["--seconds", "--seed", "--json", "--plain", "130"] {
         assert!(text(&help.stdout).contains(flag), "{flag} is missing:\n{}", text(&help.stdout));
     }
+    for (command, width) in [("demo", 80), ("sim", 80), ("completions", 80), ("demo", 60)] {
+        let help = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args([command, "--help"])
+            .env("COLUMNS", width.to_string())
+            .output()
+            .expect("the command starts");
+        let help = text(&help.stdout);
+        assert!(help.lines().all(|line| line.chars().count() <= width), "{width}:\n{help}");
+    }
+}
+
+#[test]
+fn every_shell_gets_completions() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = forebay(&["completions", shell]);
+        assert!(script.status.success(), "{shell}: {}", text(&script.stderr));
+        for word in ["demo", "flight-local", "--", "plain", "keep-going"] {
+            assert!(text(&script.stdout).contains(word), "{shell} lacks {word}");
+        }
+    }
+    assert_eq!(forebay(&["completions", "cmd"]).status.code(), Some(2));
+}
+
+#[test]
+fn bash_reads_its_completions() {
+    let script = "source <(\"$0\" completions bash) && COMP_WORDS=(forebay demo --se) COMP_CWORD=2 \
+                  && _forebay forebay --se demo && echo \"${COMPREPLY[*]}\"";
+    let bash = Command::new("bash").args(["-c", script, env!("CARGO_BIN_EXE_forebay")]).output();
+    let bash = bash.expect("bash starts");
+    assert_eq!(text(&bash.stdout), "--seconds --seed\n", "{}", text(&bash.stderr));
+}
+
+#[test]
+fn each_command_gets_a_man_page() {
+    let directory = env::temp_dir().join(format!("forebay-man-{}", std::process::id()));
+    let written = forebay(&["man", directory.join("man1").to_str().expect("a plain path")]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    for (page, words) in [
+        ("forebay.1", "forebay\\-demo(1)"),
+        ("forebay-demo.1", "seconds"),
+        ("forebay-sim.1", "keep\\-going"),
+        ("forebay-completions.1", "bash"),
+    ] {
+        let page = fs::read_to_string(directory.join("man1").join(page)).expect(page);
+        assert!(page.contains(".TH forebay") && page.contains(words), "{page}");
+    }
+    fs::remove_dir_all(directory).expect("it is removed");
+    let refused = forebay(&["man", "/dev/null/man1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("cannot write to /dev/null/man1"), "{}", text(&refused.stderr));
 }
 
 #[test]
@@ -90,7 +169,7 @@ fn piped_output_is_plain_and_compares() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_ends_it_early_and_still_tells() {
+fn an_interrupt_ends_it_early_with_the_figures_so_far() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 
@@ -116,7 +195,7 @@ fn an_interrupt_ends_it_early_and_still_tells() {
 
 #[cfg(any(feature = "dsql-local", feature = "flight", feature = "flight-local"))]
 #[test]
-fn help_of_the_commands_that_need_it_shows_examples() {
+fn help_of_each_optional_command_has_examples() {
     let commands: &[&[&str]] = &[
         #[cfg(feature = "flight")]
         &["flight", "sql"],
@@ -137,51 +216,63 @@ fn help_of_the_commands_that_need_it_shows_examples() {
     }
 }
 
-/// What a command that was left out says to type.
 #[cfg(not(all(feature = "aws", feature = "dsql-local", feature = "flight", feature = "flight-local")))]
-fn remedy(arguments: &[&str]) -> String {
-    let refused = forebay(arguments);
-    assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
-    let problem = text(&refused.stderr);
-    let (_, typed) =
-        problem.split_once("was left out of this build; run: cargo run --release ").expect(problem);
-    typed.trim_end().to_owned()
-}
+mod missing {
+    use super::{forebay, text};
 
-#[cfg(not(feature = "dsql-local"))]
-#[test]
-fn dsql_local_was_left_out_and_says_how_to_get_it() {
-    let typed = remedy(&["dsql-local", "--port", "5433"]);
-    assert!(typed.ends_with("dsql-local -- dsql-local --port 5433"), "{typed}");
-}
+    /// The command line that builds what is missing.
+    fn remedy(arguments: &[&str]) -> String {
+        let refused = forebay(arguments);
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
+        let problem = text(&refused.stderr);
+        assert!(problem.contains("--features full builds every command"), "{problem}");
+        let expected = format!("forebay: this build lacks {}; run: cargo run --release ", arguments[0]);
+        let typed = problem.strip_prefix(&expected).expect(problem);
+        typed.lines().next().unwrap_or_default().to_owned()
+    }
 
-#[cfg(not(feature = "flight"))]
-#[test]
-fn flight_was_left_out_and_says_how_to_get_it() {
-    let typed = remedy(&["flight", "sql", "grpc://localhost:4214", "-c", "SELECT a FROM b"]);
-    assert!(typed.ends_with("flight -- flight sql grpc://localhost:4214 -c 'SELECT a FROM b'"), "{typed}");
-}
+    #[cfg(not(feature = "dsql-local"))]
+    #[test]
+    fn dsql_local_says_how_to_build_it() {
+        let typed = remedy(&["dsql-local", "--port", "5433"]);
+        assert!(typed.ends_with("dsql-local -- dsql-local --port 5433"), "{typed}");
+    }
 
-#[cfg(not(feature = "flight-local"))]
-#[test]
-fn flight_local_was_left_out_and_says_how_to_get_it() {
-    let typed = remedy(&["flight-local", "--port", "4214"]);
-    assert!(typed.ends_with("flight-local -- flight-local --port 4214"), "{typed}");
-}
+    #[cfg(not(feature = "flight"))]
+    #[test]
+    fn flight_says_how_to_build_it() {
+        let typed = remedy(&["flight", "sql", "grpc://localhost:4214", "-c", "SELECT a FROM b"]);
+        assert!(
+            typed.ends_with("flight -- flight sql grpc://localhost:4214 -c 'SELECT a FROM b'"),
+            "{typed}"
+        );
+        let typed = remedy(&["flight", "--help"]);
+        assert!(typed.ends_with("flight -- flight --help"), "{typed}");
+    }
 
-#[cfg(not(feature = "aws"))]
-#[test]
-fn what_needs_aws_was_left_out_and_says_how_to_get_it_beside_what_there_is() {
-    let features = [
-        ("dsql-local", cfg!(feature = "dsql-local")),
-        ("flight", cfg!(feature = "flight")),
-        ("flight-local", cfg!(feature = "flight-local")),
-        ("aws", true),
-    ];
-    let features: Vec<&str> =
-        features.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect();
-    for arguments in [["lease", "status", "--table", "forebay"], ["limiter", "setup", "--table", "forebay"]] {
-        let expected = format!("--features {} -- {}", features.join(","), arguments.join(" "));
-        assert_eq!(remedy(&arguments), expected);
+    #[cfg(not(feature = "flight-local"))]
+    #[test]
+    fn flight_local_says_how_to_build_it() {
+        let typed = remedy(&["flight-local", "--port", "4214"]);
+        assert!(typed.ends_with("flight-local -- flight-local --port 4214"), "{typed}");
+    }
+
+    #[cfg(not(feature = "aws"))]
+    #[test]
+    fn lease_and_limiter_say_how_to_build_them_and_keep_the_other_features() {
+        let features = [
+            ("dsql-local", cfg!(feature = "dsql-local")),
+            ("flight", cfg!(feature = "flight")),
+            ("flight-local", cfg!(feature = "flight-local")),
+            ("aws", true),
+        ];
+        let features: Vec<&str> =
+            features.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect();
+        for arguments in
+            [["lease", "status", "--table", "forebay"], ["limiter", "setup", "--table", "forebay"]]
+        {
+            let expected = format!("--features {} -- {}", features.join(","), arguments.join(" "));
+            assert_eq!(remedy(&arguments), expected);
+        }
     }
 }

@@ -62,7 +62,7 @@ fn a_failed_assertion_is_status_1_and_can_be_replayed() {
 }
 
 #[test]
-fn what_is_wrong_is_status_2_and_says_what_to_mend() {
+fn a_wrong_argument_or_file_is_status_2_with_a_remedy() {
     let folder = folder("wrong");
     let file = folder.join("fleet.yaml");
     fs::write(&file, "duration: 5m\nservices:\n  - name: a\n    guardWindow: 20m\n    colour: red\n")
@@ -83,7 +83,7 @@ fn what_is_wrong_is_status_2_and_says_what_to_mend() {
             "--set limiterPerSec=fast: limiterPerSec: 'fast' is not a number",
         ),
         (&["sim", "--set", "limiterPerSec"], "expected path=value"),
-        (&["sim", "--seeds", "9..1"], "the first seed is above the last"),
+        (&["sim", "--seeds", "9..1"], "the first seed is greater than the last"),
         (&["sim", "--seeds", "1..9", "--seed", "4"], "cannot be used with"),
         (&["sim", "--out", missing], "cannot write"),
         (&["sim", "--report", missing], "cannot write"),
@@ -145,7 +145,8 @@ fn an_interrupt_ends_it_cleanly() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    // It listens for signals before it writes the first row, and rows come through a buffer: at the first, it runs.
+    // It listens for signals before it writes the first row, and rows come through a buffer: at the first, it
+    // runs.
     while fs::metadata(&part).map_or(0, |file| file.len()) == 0 {
         std::thread::yield_now();
     }

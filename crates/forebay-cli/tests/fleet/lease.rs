@@ -1,4 +1,4 @@
-//! Setting up and looking.
+//! `lease setup` and `lease status`.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::server::{DynamoDb, ENDPOINT, command_at, text};
 
 #[test]
-fn help_has_examples_and_says_what_the_exit_status_means() {
+fn help_has_examples_and_explains_the_exit_status() {
     for (arguments, words) in [
         (
             &["lease", "--help"][..],
@@ -40,11 +40,7 @@ fn setup_makes_the_table_once_and_explains_another_shape() {
         json!({ "table": "forebay", "created": false, "expiry_enabled": false, "provisioned": false })
     );
     let again = server.forebay(&["limiter", "setup", "--table", "forebay"]);
-    assert!(
-        text(&again.stdout).contains("forebay: is there, and as it should be"),
-        "{}",
-        text(&again.stdout)
-    );
+    assert!(text(&again.stdout).contains("forebay: exists, and is correct"), "{}", text(&again.stdout));
     let request = json!({
         "TableName": "other",
         "KeySchema": [{ "AttributeName": "id", "KeyType": "HASH" }],
@@ -84,7 +80,7 @@ fn status_shows_who_holds_what() {
 }
 
 #[test]
-fn drift_is_told_and_is_an_exit_status() {
+fn drift_is_shown_and_sets_the_exit_status() {
     let server = DynamoDb::with_table();
     server.crashed(3, "ledger");
     let key = server.keys().into_iter().find(|key| key.starts_with("forebay_ledger#")).unwrap();
@@ -104,7 +100,7 @@ fn drift_is_told_and_is_an_exit_status() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_the_remedy() {
+fn a_missing_table_endpoint_or_key_is_an_error_with_a_remedy() {
     let server = DynamoDb::start();
     let no_table = server.on_cluster(&["lease", "status"]);
     assert_eq!(no_table.status.code(), Some(2));
@@ -124,7 +120,7 @@ fn what_is_missing_is_told_with_the_remedy() {
 }
 
 #[test]
-fn an_address_that_is_none_is_told() {
+fn a_malformed_address_is_an_error() {
     for url in ["", "nonsense", "http://127.0.0.1:99999", "http://[::1"] {
         let mut command = command_at(url, &["lease", "setup", "--table", "forebay"]);
         command.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI");
@@ -136,7 +132,7 @@ fn an_address_that_is_none_is_told() {
 }
 
 #[test]
-fn an_endpoint_that_is_no_host_is_told() {
+fn an_endpoint_that_is_not_a_host_is_an_error() {
     let server = DynamoDb::with_table();
     for endpoint in ["not a host", "", "host#1", "-host", "https://", "a..b"] {
         for command in ["lease", "limiter"] {

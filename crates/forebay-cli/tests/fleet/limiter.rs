@@ -5,7 +5,7 @@ use forebay_fleet::Item;
 use crate::server::{DynamoDb, ENDPOINT, text};
 
 #[test]
-fn status_tells_how_long_a_newcomer_waits() {
+fn status_shows_how_long_a_new_caller_waits() {
     let server = DynamoDb::with_table();
     let quiet = server.on_cluster(&["limiter", "status"]);
     assert_eq!(quiet.status.code(), Some(0), "{}", text(&quiet.stderr));
@@ -18,7 +18,7 @@ fn status_tells_how_long_a_newcomer_waits() {
     let far = Item::new().with("due_ns", 4_102_444_800_000_000_000);
     server.put(&format!("forebay_bucket#{ENDPOINT}"), &far);
     let busy = server.on_cluster(&["limiter", "status"]);
-    assert!(text(&busy.stdout).contains("bucket: a newcomer waits"), "{}", text(&busy.stdout));
+    assert!(text(&busy.stdout).contains("bucket: a new caller waits"), "{}", text(&busy.stdout));
     assert!(server.record(&["limiter", "status"], 0)["rate_reserved_seconds"].as_f64() > Some(1e9));
 }
 
@@ -48,5 +48,5 @@ fn its_table_has_a_variable_of_its_own() {
         .env("DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "leases")
         .output()
         .unwrap();
-    assert!(text(&made.stdout).contains("rates: made and active"), "{}", text(&made.stdout));
+    assert!(text(&made.stdout).contains("rates: created and active"), "{}", text(&made.stdout));
 }

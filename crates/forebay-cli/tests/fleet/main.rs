@@ -3,5 +3,5 @@
 mod address;
 mod lease;
 mod limiter;
-mod mending;
+mod repair;
 mod server;

@@ -1,4 +1,4 @@
-//! What goes wrong, and what is said about it.
+//! Errors, and their messages.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn bad_usage_is_told_before_a_connection_is_made() {
+fn a_wrong_option_is_an_error_before_a_connection_is_made() {
     let server = Server::plain("usage");
     let no_such = server.path("none");
     let no_such = no_such.to_str().unwrap();
@@ -88,7 +88,7 @@ fn a_statement_that_fails_is_the_last() {
 }
 
 #[test]
-fn who_may_not_is_told_how_to() {
+fn a_refused_login_has_a_hint() {
     let auth = Some(Auth::basic("ann", "hush"));
     let server = Server::start("auth", Config { auth, ..Config::default() });
     let (status, problem) = said(&server, &["-c", "SELECT 1"]);
@@ -145,13 +145,13 @@ fn a_timeout_stops_the_statement_on_the_server() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_with_what_to_check() {
+fn an_unreachable_server_is_an_error_with_a_hint() {
     let server = Server::plain("gone");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output =
         command(&format!("grpc://{nobody}"), &server.path(""), &["-c", "SELECT 1"]).output().unwrap();
     let problem = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{problem}");
-    assert!(problem.contains("cannot connect") && problem.contains("is the server there"), "{problem}");
+    assert!(problem.contains("cannot connect") && problem.contains("check the URL"), "{problem}");
     assert!(fs::read_dir(server.path("")).unwrap().next().is_none(), "nothing is left behind");
 }

@@ -1,4 +1,4 @@
-//! The manual page, tried: what it says to type gives what it says comes out.
+//! The manual page: its commands give the output that it shows.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn blocks() -> Vec<(&'static str, &'static str)> {
 }
 
 #[test]
-fn what_the_manual_shows_is_what_comes_out() {
+fn the_manuals_examples_give_the_output_that_it_shows() {
     let server = Server::plain("manual");
     fs::create_dir(server.path("bin")).unwrap();
     symlink(env!("CARGO_BIN_EXE_forebay"), server.path("bin/forebay")).unwrap();

@@ -120,7 +120,7 @@ fn statements_come_from_arguments_files_and_stdin_in_one_session() {
 }
 
 #[test]
-fn a_transaction_that_nobody_ended_is_told_of() {
+fn an_open_transaction_at_the_end_is_a_warning() {
     let server = Server::plain("left-open");
     let output = server.run(&["-c", "CREATE TABLE t (n INTEGER); BEGIN; INSERT INTO t VALUES (1)"]);
     assert_eq!(output.status.code(), Some(0));
@@ -129,7 +129,7 @@ fn a_transaction_that_nobody_ended_is_told_of() {
 }
 
 #[test]
-fn what_begins_with_a_hyphen_is_sql_and_comments_alone_are_nothing() {
+fn sql_may_begin_with_a_hyphen_and_comments_alone_are_not_an_error() {
     let server = Server::plain("hyphens");
     for nothing in ["-- nothing to do", "--", "/* nothing */", "", " ;; -- really\n;"] {
         assert_eq!(server.prints(&["-c", nothing]), "", "{nothing:?}");
@@ -146,7 +146,7 @@ fn what_begins_with_a_hyphen_is_sql_and_comments_alone_are_nothing() {
 }
 
 #[test]
-fn the_shells_own_commands_tell_what_there_is() {
+fn the_shells_commands_list_catalogs_schemas_tables_and_columns() {
     let server = Server::plain("commands");
     let script =
         "CREATE TABLE orders (id INTEGER NOT NULL, note TEXT);\nCREATE VIEW late AS SELECT * FROM orders;\n";

@@ -15,7 +15,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::server::Server;
 
-/// What is waited for comes long before this, on any machine.
+/// Longer than any wait on any machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const CTRL_C: &str = "\u{3}";
@@ -26,7 +26,7 @@ pub(crate) const UP: &str = "\u{1b}[A";
 pub(crate) struct Terminal {
     keyboard: File,
     screen: Receiver<Vec<u8>>,
-    /// All that was on it, and how much of that has been looked at.
+    /// All output so far, and how much of it was checked.
     seen: String,
     looked: usize,
     child: Child,
@@ -37,7 +37,7 @@ impl Terminal {
         Self::with(server, arguments, 80, &[])
     }
 
-    /// One of this width, with these variables.
+    /// A terminal of this width, with these variables.
     pub(crate) fn with(server: &Server, arguments: &[&str], width: u16, variables: &[(&str, &str)]) -> Self {
         let ours =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
@@ -48,7 +48,7 @@ impl Terminal {
         let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
             .expect("it opens");
         let shell = server.command(arguments);
-        // A terminal sends its Ctrl-C to whom it controls, and that is a new session.
+        // Ctrl-C goes to the session that the terminal controls, which must be a new one.
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(shell.get_program()).args(shell.get_args());
         for (name, value) in shell.get_envs() {
@@ -80,7 +80,7 @@ impl Terminal {
         self.press(&format!("{line}\r"));
     }
 
-    /// Waits for this text, after what was waited for before.
+    /// Waits for this text, after the text of the last wait.
     pub(crate) fn expect(&mut self, text: &str) {
         let mut from = self.looked;
         loop {
@@ -88,7 +88,7 @@ impl Terminal {
                 self.looked = from + at + text.len();
                 return;
             }
-            // It may have begun already, but no earlier than this.
+            // The text may have begun already, but no earlier than this.
             let begun = self.seen.floor_char_boundary(self.seen.len().saturating_sub(text.len()));
             from = from.max(begun);
             match self.screen.recv_timeout(PATIENCE) {
@@ -98,8 +98,8 @@ impl Terminal {
         }
     }
 
-    /// Waits for the next prompt at which keys are read: the shell says so ahead of it. A prompt is drawn more than once, and what is
-    /// pressed in between, while the terminal changes hands, is lost.
+    /// Waits for the next prompt that reads keys. An escape code comes before it. A prompt is drawn more than
+    /// once, and keys pressed in between are lost.
     pub(crate) fn prompt(&mut self) {
         self.prompt_with("sql> ");
     }
@@ -110,14 +110,14 @@ impl Terminal {
         self.expect(prompt);
     }
 
-    /// At the next prompt, leaves. What is pressed before there is one is lost.
+    /// Leaves at the next prompt. Keys pressed before it are lost.
     pub(crate) fn leave(&mut self) {
         self.prompt();
         self.press(CTRL_D);
         assert_eq!(self.end(), 0);
     }
 
-    /// Waits for its end: its exit status.
+    /// Waits for the end, and returns the exit status.
     pub(crate) fn end(&mut self) -> i32 {
         loop {
             match self.screen.recv_timeout(PATIENCE) {
@@ -142,8 +142,8 @@ impl Drop for Terminal {
     }
 }
 
-/// What appears on the screen. It ends with whom it belongs to.
-#[allow(clippy::disallowed_methods, reason = "a terminal is read by who waits for it, and has no future")]
+/// The output on the screen, until the shell ends.
+#[allow(clippy::disallowed_methods, reason = "reading a terminal blocks")]
 fn watch(terminal: OwnedFd) -> Receiver<Vec<u8>> {
     let (send, receive) = channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The shell as somebody types into it.
+//! The shell at a terminal.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +13,8 @@ use crate::terminal::{CTRL_C, Terminal, UP};
 
 const LONG: &str = "SELECT sleep_ms(600000);";
 
-/// Looks at a server until it is as it should be.
-#[allow(clippy::disallowed_methods, reason = "another process is waited for, and tells nobody")]
+/// Polls a server until the condition holds.
+#[allow(clippy::disallowed_methods, reason = "another process does not notify this one")]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if is_so() {
@@ -25,8 +25,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
-/// The server's own counter of work stands still.
-#[allow(clippy::disallowed_methods, reason = "that nothing happens takes time to see")]
+/// Whether the server's counter of work stands still.
+#[allow(clippy::disallowed_methods, reason = "to see that nothing happens takes time")]
 fn is_at_rest(server: &Server) -> bool {
     let before = server.counters().steps;
     thread::sleep(Duration::from_millis(300));
@@ -39,7 +39,8 @@ fn runs(server: &Server) {
 
 #[test]
 fn ctrl_c_stops_the_statement_on_the_server_and_the_shell_goes_on() {
-    // Where the server tells how far it is, the statement runs apart from its call; elsewhere it ends with it.
+    // Where the server tells how far it is, the statement runs apart from its call; elsewhere it ends with
+    // it.
     for poll_flight_info in [Support::Known, Support::Unknown] {
         let actions = Actions { poll_flight_info, ..Actions::default() };
         let server = Server::start("ctrl-c", Config { actions, ..Config::default() });
@@ -92,7 +93,7 @@ fn ctrl_c_stops_an_update_and_a_result_that_is_being_written() {
 }
 
 #[test]
-fn the_prompt_tells_of_a_transaction_and_ctrl_c_leaves_doubt_about_it() {
+fn the_prompt_shows_an_open_transaction_and_doubt_after_ctrl_c() {
     let server = Server::plain("transaction");
     server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
     let mut terminal = Terminal::at_prompt(&server);
@@ -125,7 +126,30 @@ fn the_prompt_tells_of_a_transaction_and_ctrl_c_leaves_doubt_about_it() {
 }
 
 #[test]
-fn from_a_server_that_cannot_be_stopped_the_user_is_free_all_the_same() {
+fn leaving_in_doubt_about_a_transaction_warns() {
+    let server = Server::plain("doubt");
+    server.prints(&["-c", "CREATE TABLE t (n INTEGER)"]);
+    for leave in ["\\c", "\\q"] {
+        let mut terminal = Terminal::at_prompt(&server);
+        terminal.enter("BEGIN;");
+        terminal.prompt_with("sql*> ");
+        terminal.enter("INSERT INTO t SELECT sleep_ms(600000);");
+        runs(&server);
+        terminal.press(CTRL_C);
+        terminal.prompt_with("sql?> ");
+        terminal.enter(leave);
+        terminal.expect("warning: a transaction may still be open: what was not committed is undone");
+        if leave == "\\c" {
+            terminal.prompt();
+            terminal.enter("\\q");
+        }
+        assert_eq!(terminal.end(), 0);
+    }
+    assert_eq!(server.prints(&["-c", "SELECT n FROM t", "--format", "csv"]), "n\n");
+}
+
+#[test]
+fn a_server_that_cannot_stop_a_statement_does_not_block_the_user() {
     // It lists the actions and refuses them, and runs on when a call is dropped.
     let config =
         Config { actions: Actions::all(Support::Refused), interrupt_on_drop: false, ..Config::default() };
@@ -136,11 +160,11 @@ fn from_a_server_that_cannot_be_stopped_the_user_is_free_all_the_same() {
     terminal.press(CTRL_C);
     terminal.expect("Cancelled.");
     terminal.prompt();
-    // The session is not to be had; who waits for it can think better of it.
+    // The session is busy; the user can cancel the wait for it.
     terminal.enter("SELECT 1;");
     terminal.expect(" s  (Ctrl-C cancels)");
     terminal.press(CTRL_C);
-    terminal.expect("hint: if the server does not stop, \\c starts over");
+    terminal.expect("hint: if the server does not stop, \\c opens a new session");
     terminal.prompt();
     terminal.enter("\\c");
     terminal.expect("This is a new session.");
@@ -174,7 +198,7 @@ fn beginners_find_help_and_the_way_out() {
     let server = Server::plain("beginners");
     let mut terminal = Terminal::at_prompt(&server);
     terminal.enter("help");
-    terminal.expect("Statements end with a semicolon.");
+    terminal.expect("A statement ends with a semicolon.");
     terminal.prompt();
     terminal.enter("SELECT 'a");
     terminal.expect("' is still open");
@@ -188,14 +212,14 @@ fn beginners_find_help_and_the_way_out() {
 }
 
 #[test]
-fn a_mistake_is_told_and_a_lost_session_replaced() {
+fn an_error_is_shown_and_a_lost_session_is_replaced() {
     let server = Server::plain("mistakes");
     let mut terminal = Terminal::at_prompt(&server);
     terminal.enter("SELECT * FROM missing;");
     terminal.expect("error: ");
     terminal.expect("no such table: missing");
     terminal.enter("\\zzz");
-    terminal.expect("\\? lists those there are");
+    terminal.expect("\\? lists the commands");
     terminal.enter("\\format arrow");
     terminal.expect("Arrow is binary");
     terminal.enter("CREATE TEMP TABLE t (n INTEGER);");
@@ -204,7 +228,7 @@ fn a_mistake_is_told_and_a_lost_session_replaced() {
     server.runtime.block_on(server.local.reboot(Duration::ZERO)).unwrap();
     terminal.enter("SELECT 1;");
     terminal.expect("the session is lost");
-    terminal.expect("warning: this is a new session: transaction, temporary tables and settings");
+    terminal.expect("warning: this is a new session: the transaction, temporary tables and settings");
     terminal.prompt();
     terminal.enter("SELECT count(*) FROM t;");
     terminal.expect("no such table: t");
@@ -224,6 +248,18 @@ fn a_table_is_as_wide_as_the_terminal_and_no_wider() {
 }
 
 #[test]
+fn a_long_message_is_broken_between_words() {
+    let server = Server::plain("wrap");
+    let mut terminal = Terminal::with(&server, &[], 40, &[]);
+    terminal.prompt();
+    terminal.enter("\\format arrow");
+    terminal.expect(
+        "error: Arrow is binary, and stdout is a\r\nterminal: give --output FILE, or\r\nredirect stdout\r\n",
+    );
+    terminal.leave();
+}
+
+#[test]
 fn a_long_statement_shows_how_long_and_how_far() {
     let server = Server::plain("progress");
     let mut terminal = Terminal::at_prompt(&server);
@@ -237,7 +273,7 @@ fn a_long_statement_shows_how_long_and_how_far() {
 }
 
 #[test]
-fn a_statement_that_fails_was_sent_once_and_progress_is_told_all_the_same() {
+fn a_failed_statement_was_sent_once_and_progress_still_works() {
     let server = Server::start("once", Config { log_statements: true, ..Config::default() });
     server.prints(&["-c", "CREATE TABLE t (n INTEGER PRIMARY KEY)"]);
     let mut terminal = Terminal::at_prompt(&server);
@@ -272,7 +308,7 @@ fn tab_completes_words_and_tables() {
 }
 
 #[test]
-fn what_was_typed_is_remembered_for_the_user_alone() {
+fn the_history_is_stored_for_the_user_alone() {
     let server = Server::plain("history");
     let mut terminal = Terminal::at_prompt(&server);
     terminal.enter("SELECT 6 * 7\n AS answer;");
@@ -299,7 +335,7 @@ fn without_a_place_for_its_history_it_is_a_shell_all_the_same() {
     terminal.enter("SELECT 6 * 7 AS answer;");
     terminal.expect("│     42 │");
     terminal.leave();
-    assert!(terminal.seen().contains("warning: the history could not be kept"), "{}", terminal.seen());
+    assert!(terminal.seen().contains("warning: cannot write the history to"), "{}", terminal.seen());
 }
 
 #[test]
@@ -312,7 +348,7 @@ fn a_terminal_gets_no_binary_data() {
 }
 
 #[test]
-fn an_interrupt_ends_what_nobody_types_into_and_stops_the_server() {
+fn an_interrupt_ends_a_script_and_stops_the_server() {
     let server = Server::plain("interrupt");
     let interrupt = |id: u32| {
         let sent = Command::new("kill").args(["-INT", &id.to_string()]).status().expect("kill runs");
@@ -335,7 +371,7 @@ fn an_interrupt_ends_what_nobody_types_into_and_stops_the_server() {
 }
 
 #[test]
-fn an_interrupt_stops_the_server_also_while_nobody_reads_the_output() {
+fn an_interrupt_stops_the_server_while_the_output_is_not_read() {
     let server = Server::plain("unread");
     let rows = "SELECT value FROM generate_series(1, 100000000000)";
     let child = server.spawn(&["--format", "json", "-c", rows]);

@@ -28,12 +28,12 @@ fn sample() -> RecordBatch {
 
 fn written(format: Format, batches: &[RecordBatch]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut sheet = format.begin(&mut out, &batches[0].schema(), None).unwrap();
+    let mut writer = format.begin(&mut out, &batches[0].schema(), None).unwrap();
     for batch in batches {
-        sheet.batch(batch).unwrap();
+        writer.batch(batch).unwrap();
     }
-    sheet.end().unwrap();
-    drop(sheet);
+    writer.end().unwrap();
+    drop(writer);
     out
 }
 
@@ -112,9 +112,9 @@ fn a_reader_who_has_gone_is_told_from_other_trouble() {
         let outcome = (|| {
             let mut gone = Gone;
             let batch = sample();
-            let mut sheet = format.begin(&mut gone, &batch.schema(), None)?;
-            sheet.batch(&batch)?;
-            sheet.end()
+            let mut writer = format.begin(&mut gone, &batch.schema(), None)?;
+            writer.batch(&batch)?;
+            writer.end()
         })();
         let error = outcome.expect_err("nothing can be written");
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

@@ -1,17 +1,18 @@
-//! What is asked of the server.
+//! Statements and listings: what goes to the server.
 
+use std::io;
 use std::sync::Arc;
 
 use forebay::rt::{self, Runtime};
 use forebay_flight::{CancelHandle, Error, Phase};
 
 use super::{Outcome, Shell};
-use crate::flight::catalog::{self, Question};
+use crate::flight::catalog::{self, Listing};
 use crate::flight::format::Format;
+use crate::flight::out::terminal_width;
 use crate::flight::progress::{Spinner, timing};
-use crate::flight::running::{self, Done, Manner, Trouble};
+use crate::flight::running::{self, Done, RunError, RunOptions};
 use crate::flight::statement::{Kind, Statement};
-use crate::flight::terminal;
 use crate::flight::transaction::Transaction;
 
 impl Shell {
@@ -20,17 +21,16 @@ impl Shell {
             && self.format == Format::Arrow
             && std::mem::replace(&mut self.has_written_arrow, true)
         {
-            return self.fail(
-                "an Arrow stream holds one result, and there is one already: write the next with another --output",
-            );
+            return self
+                .fail("an Arrow stream holds one result, and this one has it already: use another --output");
         }
-        let manner = self.manner();
-        let _running = self.interrupts.cancel(&manner.cancel);
+        let options = self.run_options();
+        let _running = self.interrupts.cancel(&options.cancel);
         let runtime = Arc::clone(&self.runtime);
         let mut spinner = Spinner::start(runtime.now());
         let outcome = self.tokio.block_on(async {
-            let session = self.connection.session(&*runtime, &mut spinner, &manner.cancel).await?;
-            running::run(session, statement, &manner, &*runtime, &mut spinner).await
+            let session = self.connection.session(&*runtime, &mut spinner, &options.cancel).await?;
+            running::run(session, statement, &options, &*runtime, &mut spinner).await
         });
         let elapsed = spinner.elapsed(runtime.now());
         drop(spinner);
@@ -38,8 +38,10 @@ impl Shell {
         let before = self.transaction;
         self.transaction = match &outcome {
             Ok(_) => before.after(statement.effect),
-            Err(Trouble::Statement(error)) if !is_broken_off(error) => before.after_failed(statement.effect),
-            Err(_) => before.after_broken_off(statement.effect),
+            Err(RunError::Statement(error)) if !was_interrupted(error) => {
+                before.after_failed(statement.effect)
+            }
+            Err(_) => before.after_interrupted(statement.effect),
         };
         match outcome {
             Ok(done) => {
@@ -52,47 +54,47 @@ impl Shell {
                 }
                 Outcome::Done
             }
-            Err(trouble) => {
-                let outcome = self.trouble(trouble, Some(statement));
-                // As it is now: a lost session has taken its transaction along.
+            Err(error) => {
+                let outcome = self.report(error, Some(statement));
+                // A lost session has already ended its transaction.
                 if self.transaction == Transaction::Doubtful && self.transaction != before {
-                    self.tell_doubt();
+                    self.warn_doubt();
                 }
                 outcome
             }
         }
     }
 
-    pub(super) fn ask(&mut self, question: &Question) -> Outcome {
-        let manner = self.manner();
-        // Lists are for people, unless a program can read them.
-        let format = if manner.format == Format::Arrow { Format::Table } else { manner.format };
-        let manner = Manner { format, ..manner };
-        let _running = self.interrupts.cancel(&manner.cancel);
+    pub(super) fn list(&mut self, listing: &Listing) -> Outcome {
+        let options = self.run_options();
+        // A listing is a table for people, not a binary stream.
+        let format = if options.format == Format::Arrow { Format::Table } else { options.format };
+        let options = RunOptions { format, ..options };
+        let _running = self.interrupts.cancel(&options.cancel);
         let runtime = Arc::clone(&self.runtime);
         let mut spinner = Spinner::start(runtime.now());
         let answer = self.tokio.block_on(async {
-            let session = self.connection.session(&*runtime, &mut spinner, &manner.cancel).await?;
+            let session = self.connection.session(&*runtime, &mut spinner, &options.cancel).await?;
             let unless =
-                || manner.cancel.is_cancelled().then_some(Err(Error::Cancelled { may_have_run: true }));
-            let asking = spinner.attend(&*runtime, catalog::ask(session, question), unless);
-            match manner.timeout {
-                None => asking.await,
+                || options.cancel.is_cancelled().then_some(Err(Error::Cancelled { may_have_run: true }));
+            let listing = spinner.wait_for(&*runtime, catalog::list(session, listing), unless);
+            match options.timeout {
+                None => listing.await,
                 Some(after) => {
                     let overdue = Error::QueryTimeout { after, phase: Phase::Execute };
-                    rt::within(&*runtime, after, asking).await.unwrap_or(Err(overdue))
+                    rt::within(&*runtime, after, listing).await.unwrap_or(Err(overdue))
                 }
             }
         });
         drop(spinner);
         self.names_are_old = true;
         match answer {
-            Ok(Ok(batches)) => match running::show(&manner, &batches[0].schema(), &batches) {
+            Ok(Ok(batches)) => match running::show(&options, &batches[0].schema(), &batches) {
                 Ok(()) => Outcome::Done,
-                Err(error) => self.trouble(Trouble::Output(error), None),
+                Err(error) => self.report(RunError::Output(error), None),
             },
             Ok(Err(problem)) => self.fail(&problem),
-            Err(error) => self.trouble(Trouble::Statement(error), None),
+            Err(error) => self.report(RunError::Statement(error), None),
         }
     }
 
@@ -106,9 +108,9 @@ impl Shell {
             .block_on(async { self.connection.session(&*runtime, &mut spinner, &cancel).await.map(drop) })
     }
 
-    fn manner(&self) -> Manner {
-        let width = if self.out.is_file() { None } else { terminal::width() };
-        Manner {
+    fn run_options(&self) -> RunOptions {
+        let width = if self.out.is_file() { None } else { terminal_width(&io::stdout()) };
+        RunOptions {
             out: self.out.clone(),
             format: self.format,
             width,
@@ -118,8 +120,8 @@ impl Shell {
     }
 }
 
-/// Whether the server may have been at work when nobody waited for it any more.
-fn is_broken_off(error: &Error) -> bool {
+/// Whether the server may still have run the statement when the client gave up.
+fn was_interrupted(error: &Error) -> bool {
     matches!(error, Error::Cancelled { .. } | Error::QueryTimeout { .. }) && !error.is_harmless()
 }
 

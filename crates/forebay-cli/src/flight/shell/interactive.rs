@@ -1,17 +1,17 @@
-//! A shell that somebody types into.
+//! The shell at a terminal.
 
 use std::sync::Arc;
 
 use super::{Outcome, Shell, say};
 use crate::flight::catalog;
 use crate::flight::command::Command;
-use crate::flight::editor::{Editor, Typed};
+use crate::flight::editor::{Editor, Input};
 
 impl Shell {
-    /// Asks the user until they leave.
-    pub(crate) fn converse(&mut self) -> anyhow::Result<Outcome> {
+    /// Runs what the user enters until they leave.
+    pub(crate) fn interact(&mut self) -> anyhow::Result<Outcome> {
         if let Err(error) = self.connect() {
-            self.tell_failure(&error);
+            self.report_failure(&error);
             return Ok(Outcome::Failed);
         }
         say(&format!("Connected to {}. \\? lists the commands, \\q leaves.", self.connection.endpoint()));
@@ -21,26 +21,26 @@ impl Shell {
                 editor.offer(self.names());
             }
             let text = match editor.read(self.transaction.prompt())? {
-                Typed::Text(text) => text,
-                Typed::Cleared => continue,
-                Typed::End => break,
+                Input::Text(text) => text,
+                Input::Cleared => continue,
+                Input::End => break,
             };
-            let outcome = match Command::said_in_words(&text) {
+            let outcome = match Command::from_words(&text) {
                 Some(command) => self.command(command),
                 None => self.text(text.as_bytes()),
             };
             match outcome {
-                Outcome::Left | Outcome::Unread => break,
+                Outcome::Quit | Outcome::ReaderGone => break,
                 Outcome::Done | Outcome::Failed | Outcome::Interrupted => {}
             }
         }
-        if let Some(trouble) = editor.trouble() {
-            say(&format!("warning: {trouble}"));
+        if let Some(error) = editor.history_error() {
+            say(&format!("warning: {error}"));
         }
         Ok(Outcome::Done)
     }
 
-    /// The names for completion; none without a session, for which nobody should have to wait at a prompt.
+    /// The names for completion. None without a session: the prompt does not wait for a connection.
     fn names(&mut self) -> Vec<String> {
         let runtime = Arc::clone(&self.runtime);
         match self.connection.current() {
@@ -49,15 +49,16 @@ impl Shell {
         }
     }
 
-    /// A new session for one that is lost.
-    pub(super) fn start_over(&mut self) {
+    /// Opens a new session after one was lost.
+    pub(super) fn reconnect(&mut self) {
         match self.connect() {
             Ok(()) => say(
-                "warning: this is a new session: transaction, temporary tables and settings of the last are gone",
+                "warning: this is a new session: the transaction, temporary tables and settings of the last one are \
+                 gone",
             ),
             Err(error) => {
-                self.tell_failure(&error);
-                say("warning: there is no session; the next statement tries again to open one");
+                self.report_failure(&error);
+                say("warning: there is no session; the next statement tries to open one");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How far a run has come, on a terminal.
+//! A progress bar on the terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use forebay::rt::{Runtime, TokioRuntime};
 
-/// A bar on stderr, if that is a terminal; nothing otherwise.
-pub(super) struct Bar {
+/// A bar on stderr, if that is a terminal.
+pub(super) struct ProgressBar {
     name: String,
     shown: bool,
     runtime: TokioRuntime,
-    /// When it is drawn next, so that drawing costs nothing.
+    /// When it is drawn next: drawing must not slow the run.
     next: AtomicU64,
 }
 
@@ -19,16 +19,16 @@ const REDRAW: Duration = Duration::from_millis(100);
 const WIDTH: usize = 30;
 const CLEAR_LINE: &str = "\r\x1b[K";
 
-impl Bar {
+impl ProgressBar {
     pub(super) fn new(name: &str, runtime: TokioRuntime) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let shown = io::stderr().is_terminal() && !dumb;
-        // Not for what is over at once.
+        // A short run needs no bar.
         let next = AtomicU64::new((runtime.now() + REDRAW).as_nanos());
         Self { name: name.to_owned(), shown, runtime, next }
     }
 
-    /// Rng it, if it is time to.
+    /// Draws the bar, if it is time to.
     pub(super) fn show(&self, done: u64, of: u64, words: impl FnOnce() -> String) {
         if !self.shown {
             return;
@@ -39,11 +39,11 @@ impl Bar {
         }
         self.next.store((now + REDRAW).as_nanos(), Ordering::Relaxed);
         let line = format!("{CLEAR_LINE}{}  {}  {}", self.name, bar(done, of), words());
-        // A bar that cannot be drawn is no reason to stop.
+        // If the bar cannot be drawn, the run goes on.
         let _ = io::stderr().write_all(line.as_bytes());
     }
 
-    /// Takes it off the screen.
+    /// Removes the bar from the screen.
     pub(super) fn clear(&self) {
         if self.shown {
             let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());

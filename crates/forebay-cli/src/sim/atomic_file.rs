@@ -1,4 +1,4 @@
-//! A file that is there when it is whole, and not before: what it replaces stays until then.
+//! A file that replaces the old one only when it is complete.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// A file being written, under another name. Dropped, it is gone.
-pub(super) struct Draft {
+/// A file being written, under another name. Dropping it removes it.
+pub(super) struct AtomicFile {
     path: PathBuf,
     part: PathBuf,
     writer: BufWriter<File>,
     kept: bool,
 }
 
-impl Draft {
-    /// Begins to write what shall be at `path`.
-    pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
+impl AtomicFile {
+    /// Begins to write the file at `path`.
+    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
         if path.is_dir() {
-            bail!("{}: it is a folder", cannot());
+            bail!("{}: it is a directory", cannot());
         }
         let mut name = OsString::from(path);
         name.push(".part");
@@ -29,7 +29,7 @@ impl Draft {
         Ok(Self { path: path.to_owned(), part, writer, kept: false })
     }
 
-    /// It is whole: from now on it is at its place.
+    /// Moves the complete file to its path.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         self.writer.flush().with_context(cannot)?;
@@ -39,7 +39,7 @@ impl Draft {
     }
 }
 
-impl Write for Draft {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.writer.write(bytes)
     }
@@ -49,25 +49,25 @@ impl Write for Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.kept {
-            // If it cannot be removed, its name says what it is.
+            // If it cannot be removed, its name says that it is a part.
             let _ = fs::remove_file(&self.part);
         }
     }
 }
 
-/// Refuses to write over the scenario, or two things to one place.
-pub(super) fn keep_apart(scenario: &str, files: &[Option<&Path>]) -> anyhow::Result<()> {
-    let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut taken = vec![place(Path::new(scenario))];
+/// Refuses to overwrite the scenario, or to write two files to one path.
+pub(super) fn check_distinct(scenario: &str, files: &[Option<&Path>]) -> anyhow::Result<()> {
+    let canonical = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut seen = vec![canonical(Path::new(scenario))];
     for file in files.iter().flatten() {
-        let place = place(file);
-        if taken.contains(&place) {
-            bail!("{} is given twice: it cannot be both", file.display());
+        let path = canonical(file);
+        if seen.contains(&path) {
+            bail!("{} is given twice", file.display());
         }
-        taken.push(place);
+        seen.push(path);
     }
     Ok(())
 }

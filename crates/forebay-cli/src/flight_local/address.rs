@@ -1,4 +1,4 @@
-//! Where the server is, and what a client needs to find it.
+//! The address of the server, and the variables that a client needs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use flight_local::FlightLocal;
 use forebay_sim::shell_word;
 use serde_json::{Value, json};
 
-use crate::foreground::Whereabouts;
+use crate::foreground::ServerInfo;
 
-/// Where the server is. The authority's file goes with this.
-pub(super) struct Place {
+/// The address of the server. Dropping it removes the authority's file.
+pub(super) struct Address {
     url: String,
     further: Vec<String>,
     authority: Option<PathBuf>,
 }
 
-impl Place {
+impl Address {
     pub(super) fn new(
         server: &FlightLocal,
         authority: Option<String>,
@@ -27,7 +27,7 @@ impl Place {
             .map(|pem| {
                 let own =
                     || std::env::temp_dir().join(format!("flight-local-{port}-{}.pem", std::process::id()));
-                // Clients may be anywhere.
+                // Clients may run in another directory.
                 let path = std::path::absolute(file.map_or_else(own, Path::to_owned))?;
                 std::fs::write(&path, pem).with_context(|| format!("cannot write {}", path.display()))?;
                 anyhow::Ok(path)
@@ -37,8 +37,8 @@ impl Place {
     }
 }
 
-impl Whereabouts for Place {
-    const SOMETIMES: &[&str] = &["FLIGHT_SQL_CA_FILE"];
+impl ServerInfo for Address {
+    const OPTIONAL: &[&str] = &["FLIGHT_SQL_CA_FILE"];
 
     fn variables(&self) -> Vec<(&'static str, String)> {
         let authority = self.authority.iter().map(|path| ("FLIGHT_SQL_CA_FILE", path.display().to_string()));
@@ -64,15 +64,15 @@ impl Whereabouts for Place {
             false => String::new(),
         };
         format!(
-            "listening on {url}\n{further}{authority}{shell}stop it with Ctrl-C; --print-env prints what a client must export\n"
+            "listening on {url}\n{further}{authority}{shell}stop it with Ctrl-C; --print-env prints the variables that a client needs\n"
         )
     }
 }
 
-impl Drop for Place {
+impl Drop for Address {
     fn drop(&mut self) {
         if let Some(path) = &self.authority {
-            // It may be gone already.
+            // The user may have removed it.
             let (Ok(()) | Err(_)) = std::fs::remove_file(path);
         }
     }

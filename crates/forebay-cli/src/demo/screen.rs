@@ -1,0 +1,444 @@
+//! The live view, at any size.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use forebay_sim::grouped;
+use ratatui::DefaultTerminal;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Gauge, Paragraph, Widget, Wrap};
+
+use super::contest::{Contest, Frame, Phase};
+use super::scenario::{self, CONNECTIONS, OPENS_PER_SECOND, millis};
+use super::side::{Figures, NAMES, settings};
+use crate::signals::{Ending, Requests};
+
+/// How often the view is drawn, and how long a key may go unnoticed.
+const REDRAW: Duration = Duration::from_millis(100);
+/// A smaller terminal only has room for words.
+const LEAST: (u16, u16) = (38, 12);
+/// On a narrower terminal, one side is above the other.
+const WIDE: u16 = 70;
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+/// The top of the chart, in multiples of the limit, for both sides. It cuts off higher bars; the title has
+/// the peak.
+const CHART_TOP: usize = 3;
+
+/// Shows the contest until it is over, or a key or a signal ends it. The terminal is also restored after an
+/// error and after a panic.
+pub(super) fn show(contest: &Contest, requests: &Requests) -> anyhow::Result<Ending> {
+    let ending = ratatui::try_init()
+        .and_then(|mut terminal| watch(&mut terminal, contest, requests))
+        .context("this terminal cannot show the live view; try --plain");
+    ratatui::restore();
+    ending
+}
+
+fn watch(terminal: &mut DefaultTerminal, contest: &Contest, requests: &Requests) -> std::io::Result<Ending> {
+    let mut history = History::default();
+    loop {
+        let frame = contest.frame();
+        history.note(&frame);
+        terminal.draw(|screen| render(&frame, &history, screen.area(), screen.buffer_mut()))?;
+        if frame.phase == Phase::Over {
+            return Ok(Ending::Complete);
+        }
+        if let Some(ending) = requests.asked() {
+            return Ok(ending);
+        }
+        // Waits for a key, which paces the drawing, and then reads the keys that follow it.
+        let mut wait = REDRAW;
+        while event::poll(wait)? {
+            if let Event::Key(key) = event::read()?
+                && let Some(ending) = ended_by(key)
+            {
+                return Ok(ending);
+            }
+            wait = Duration::ZERO;
+        }
+    }
+}
+
+/// The terminal is in raw mode, so Ctrl-C is a key like others.
+fn ended_by(key: KeyEvent) -> Option<Ending> {
+    match key.code {
+        _ if key.kind == KeyEventKind::Release => None,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Ending::Interrupted),
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(Ending::Quit),
+        _ => None,
+    }
+}
+
+fn render(frame: &Frame, history: &History, area: Rect, buffer: &mut Buffer) {
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        return render_words(frame, area, buffer);
+    }
+    let foot = Paragraph::new(scenario::line()).dim().wrap(Wrap { trim: true });
+    let foot_height = if area.height < 20 { 0 } else { 2 };
+    let rows =
+        [Constraint::Length(1), Constraint::Length(1), Constraint::Fill(1), Constraint::Length(foot_height)];
+    let [title, progress, sides, foot_area] = Layout::vertical(rows).areas(area);
+    let is_wide = area.width >= WIDE;
+    let subtitle = if is_wide { "  the same callers, two ways to keep connections" } else { "" };
+    Line::from(vec!["forebay demo".bold(), subtitle.into()]).render(title, buffer);
+    Line::from("q ends").right_aligned().dim().render(title, buffer);
+    gauge(frame).render(progress, buffer);
+    foot.render(foot_area, buffer);
+    let halves = [Constraint::Fill(1), Constraint::Fill(1)];
+    let halves = if is_wide { Layout::horizontal(halves) } else { Layout::vertical(halves) };
+    for (side, area) in halves.areas::<2>(sides).into_iter().enumerate() {
+        render_side(side, frame, history, area, buffer);
+    }
+}
+
+/// The most important first.
+fn render_words(frame: &Frame, area: Rect, buffer: &mut Buffer) {
+    let side = |name: &str, figures: &Figures| {
+        let failed = format!("{name} {} failed", grouped(figures.failed));
+        Line::from(if figures.failed > 0 { failed.red() } else { failed.green() })
+    };
+    let lines = vec![
+        side("deadpool", &frame.sides[0]),
+        side("forebay", &frame.sides[1]),
+        Line::from(format!("{} of {} s", frame.elapsed.as_secs(), frame.length.as_secs())),
+        Line::from("q ends").dim(),
+    ];
+    Paragraph::new(lines).render(area, buffer);
+}
+
+fn gauge(frame: &Frame) -> Gauge<'static> {
+    let (ratio, label) = match frame.phase {
+        Phase::Filling => {
+            let open = frame.sides[0].ready.min(frame.sides[1].ready);
+            (0.0, format!("opening the first connections: {open} of {CONNECTIONS}"))
+        }
+        Phase::Running => {
+            let left = frame.length.saturating_sub(frame.elapsed).as_secs() + 1;
+            let ratio = frame.elapsed.as_secs_f64() / frame.length.as_secs_f64();
+            (ratio.clamp(0.0, 1.0), format!("{left} s left of {} s", frame.length.as_secs()))
+        }
+        Phase::Finishing | Phase::Over => (1.0, "the last callers leave".to_owned()),
+    };
+    Gauge::default().ratio(ratio).label(label).gauge_style(Style::new().blue().on_dark_gray())
+}
+
+/// Bars, figures, opens over time and settings, as far as there is room: the most important stay longest.
+fn render_side(side: usize, frame: &Frame, history: &History, area: Rect, buffer: &mut Buffer) {
+    let figures = &frame.sides[side];
+    let border = Block::bordered().title(format!(" {} ", NAMES[side]).bold());
+    let inner = border.inner(area);
+    border.render(area, buffer);
+    let bars = [
+        ("ready", figures.ready, Color::Green),
+        ("lent", figures.lent, Color::Blue),
+        ("opening", figures.traffic.opening, Color::Yellow),
+        ("waiting", figures.waiting, Color::Red),
+    ]
+    .map(|(name, number, color)| bar(name, number, color, inner.width));
+    let settings = settings(side).into_iter().map(|(name, value)| Line::from(format!("{name}: {value}")));
+    let (bars, words, settings) = (bars.to_vec(), words(figures, inner.width), settings.collect::<Vec<_>>());
+    let [bars_height, words_height, settings_height] =
+        [&bars, &words, &settings].map(|lines| u16::try_from(lines.len()).unwrap_or(u16::MAX));
+    let mut left = inner.height.saturating_sub(words_height);
+    let mut fit = |rows: u16, spare: u16| {
+        let given = if left < rows + spare { 0 } else { rows };
+        left -= given;
+        Constraint::Length(given)
+    };
+    // A chart needs its title and three rows.
+    let (bars_height, settings_height, title_height) =
+        (fit(bars_height, 0), fit(settings_height, 4), fit(1, 3));
+    let words_height = Constraint::Length(words_height);
+    let heights = [bars_height, words_height, title_height, Constraint::Fill(1), settings_height];
+    let [bars_area, words_area, title, chart, settings_area] = Layout::vertical(heights).areas(inner);
+    Paragraph::new(bars).render(bars_area, buffer);
+    Paragraph::new(words).render(words_area, buffer);
+    Paragraph::new(settings).dim().render(settings_area, buffer);
+    if title.height > 0 {
+        let (now, peak) = (figures.traffic.attempts, figures.traffic.peak_attempts);
+        Line::from(format!("opens a second {now}, peak {peak}, limit {OPENS_PER_SECOND}"))
+            .render(title, buffer);
+        if figures.failed > 0 && title.width > 46 {
+            Line::from("× failed").right_aligned().red().render(title, buffer);
+        }
+        render_chart(&history.columns(side, frame.length, chart.width), chart, buffer);
+    }
+}
+
+/// A name, a bar that is full at [`CONNECTIONS`], and the number, which may be higher.
+fn bar(name: &str, number: usize, color: Color, width: u16) -> Line<'static> {
+    let room = usize::from(width).saturating_sub(14);
+    let filled = (number.min(CONNECTIONS) * room).div_ceil(CONNECTIONS);
+    Line::from(vec![
+        Span::raw(format!("{name:<8}")),
+        Span::styled("█".repeat(filled), Style::new().fg(color)),
+        Span::styled("·".repeat(room - filled), Style::new().dark_gray()),
+        Span::raw(format!("{number:>5}")),
+    ])
+}
+
+fn words(figures: &Figures, width: u16) -> Vec<Line<'static>> {
+    let failed = format!("failed {}", grouped(figures.failed));
+    let failed = if figures.failed > 0 { failed.red().bold() } else { failed.green().bold() };
+    let slow = format!("   slow {} of {}", grouped(figures.slow), grouped(figures.acquires));
+    let waits = [("p50", figures.p50), ("p99", figures.p99), ("max", figures.max)].map(|(name, wait)| {
+        format!("{name} {}", if figures.acquires > 0 { millis(wait) } else { "-".to_owned() })
+    });
+    let mut line = waits.join("  ");
+    if line.len() > usize::from(width) {
+        line = waits.join(" ");
+    }
+    let (opened, refused) = (grouped(figures.traffic.opened), grouped(figures.traffic.refused));
+    vec![
+        Line::from(vec![failed, slow.into()]),
+        Line::from(line),
+        Line::from(format!("opened {opened}   refused {refused}")),
+    ]
+}
+
+/// Opens a second over the whole run, a line at the server's limit, and a mark below the columns in which
+/// callers failed.
+fn render_chart(columns: &[Column], area: Rect, buffer: &mut Buffer) {
+    let Some(rows) = usize::from(area.height).checked_sub(1).filter(|rows| *rows > 0) else { return };
+    let limit = OPENS_PER_SECOND as usize;
+    let height = |opens: usize| (opens * rows * 8).div_ceil(CHART_TOP * limit);
+    let limit_row = height(limit) / 8;
+    for (column, x) in (area.left()..area.right()).enumerate() {
+        let column = columns.get(column).copied().unwrap_or_default();
+        let color = if column.opens > limit { Color::Red } else { Color::Green };
+        for (row, y) in (area.top()..area.bottom() - 1).rev().enumerate() {
+            let eighths = height(column.opens).saturating_sub(8 * row).min(8);
+            if eighths > 0 {
+                buffer[(x, y)].set_symbol(EIGHTHS[eighths]).set_fg(color);
+            } else if row == limit_row {
+                buffer[(x, y)].set_symbol("┄").set_fg(Color::Yellow);
+            }
+        }
+        if column.failed > 0 {
+            buffer[(x, area.bottom() - 1)].set_symbol("×").set_fg(Color::Red);
+        }
+    }
+}
+
+/// The frames seen while callers came, in the order of time.
+#[derive(Debug, Default)]
+struct History(Vec<(Duration, [Column; 2])>);
+
+/// One column of a chart; also one sample, in which `failed` counts from the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Column {
+    /// The most opens a second.
+    opens: usize,
+    /// Callers that failed.
+    failed: u64,
+}
+
+impl History {
+    fn note(&mut self, frame: &Frame) {
+        if frame.phase == Phase::Running {
+            let sample = |side: &Figures| Column { opens: side.traffic.attempts, failed: side.failed };
+            self.0.push((frame.elapsed, [sample(&frame.sides[0]), sample(&frame.sides[1])]));
+        }
+    }
+
+    /// Downsamples a run of `length` to `width` columns, up to the last sample.
+    fn columns(&self, side: usize, length: Duration, width: u16) -> Vec<Column> {
+        let mut columns: Vec<Column> = Vec::new();
+        let mut failed_before = 0;
+        for (at, sides) in &self.0 {
+            let Column { opens, failed } = sides[side];
+            let column = at.as_nanos() * u128::from(width) / length.as_nanos().max(1);
+            let column =
+                usize::try_from(column).unwrap_or(usize::MAX).min(usize::from(width).saturating_sub(1));
+            // A column without a sample is as the next sample.
+            while columns.len() <= column {
+                columns.push(Column { opens, failed: 0 });
+            }
+            columns[column].opens = columns[column].opens.max(opens);
+            columns[column].failed += failed - failed_before;
+            failed_before = failed;
+        }
+        columns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::demo::server::Traffic;
+    use crate::demo::tests::frame;
+
+    /// The screen as text, after a run.
+    fn screen(width: u16, height: u16, mut frame: Frame) -> String {
+        let mut history = History::default();
+        let phase = std::mem::replace(&mut frame.phase, Phase::Running);
+        for tenths in 0..100 {
+            frame.elapsed = Duration::from_millis(100 * tenths);
+            history.note(&frame);
+        }
+        frame.phase = phase;
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|screen| render(&frame, &history, screen.area(), screen.buffer_mut())).unwrap();
+        let buffer = terminal.backend().buffer();
+        let rows = (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>());
+        rows.collect::<Vec<_>>().join("\n")
+    }
+
+    fn in_phase(phase: Phase) -> Frame {
+        Frame { phase, ..frame() }
+    }
+
+    #[test]
+    fn any_size_is_drawn_in_any_phase() {
+        let widths =
+            [(1, 1), (2, 9), (20, 5), (38, 12), (39, 80), (69, 13), (70, 12), (80, 24), (200, 60), (500, 3)];
+        for phase in [Phase::Filling, Phase::Running, Phase::Finishing, Phase::Over] {
+            for (width, height) in widths {
+                assert!(!screen(width, height, in_phase(phase)).trim().is_empty(), "{width}x{height}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_usual_terminal_shows_it_all() {
+        for (width, height) in [(80, 24), (200, 60)] {
+            let text = screen(width, height, in_phase(Phase::Running));
+            for word in [
+                "deadpool 0.13",
+                "forebay",
+                "ready",
+                "lent",
+                "opening",
+                "waiting",
+                "failed 1,015",
+                "failed 0",
+                "p99",
+                "max 1,002 ms",
+                "limit 25",
+                "s left of 30 s",
+                "q ends",
+                "sessions end after 8 s",
+                "guard window",
+                "timeouts",
+            ] {
+                assert!(text.contains(word), "{width}x{height} lacks {word}:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn three_long_waits_fit_into_half_of_80_columns() {
+        let mut frame = in_phase(Phase::Running);
+        frame.sides[0].p99 = Duration::from_millis(1_000);
+        let text = screen(80, 24, frame);
+        assert!(text.contains("p50 0.11 ms p99 1,000 ms max 1,002 ms"), "{text}");
+    }
+
+    #[test]
+    fn a_tiny_terminal_shows_the_most_important() {
+        let text = screen(20, 5, in_phase(Phase::Running));
+        assert!(text.contains("deadpool 1,015 fail") && text.contains("forebay 0 failed"), "{text}");
+    }
+
+    #[test]
+    fn filling_says_how_far_it_is() {
+        assert!(screen(80, 24, in_phase(Phase::Filling)).contains("opening the first connections: 20 of 60"));
+    }
+
+    #[test]
+    fn the_readme_shows_this_screen() {
+        let micros = Duration::from_micros;
+        let deadpool = Figures {
+            lent: 43,
+            waiting: 458,
+            acquires: 7_722,
+            slow: 1_517,
+            p50: micros(160),
+            p99: micros(175_000),
+            max: micros(732_000),
+            traffic: Traffic { attempts: 189, peak_attempts: 189, opened: 43, refused: 160, opening: 2 },
+            ..Figures::default()
+        };
+        let reservoir = Figures {
+            ready: 17,
+            lent: 44,
+            acquires: 8_180,
+            slow: 2,
+            p50: micros(140),
+            p99: micros(1_790),
+            max: micros(6_110),
+            traffic: Traffic { attempts: 11, peak_attempts: 12, opened: 92, refused: 0, opening: 0 },
+            ..Figures::default()
+        };
+        let text = screen(100, 30, Frame { sides: [deadpool, reservoir], ..in_phase(Phase::Running) });
+        let readme = include_str!("../../../../README.md");
+        let shown: Vec<_> = readme.lines().filter(|line| line.starts_with(['┌', '│', '└'])).collect();
+        assert_eq!(shown.len(), 10);
+        assert!(text.contains(&shown[..9].join("\n")) && text.contains(shown[9]), "{text}");
+    }
+
+    #[test]
+    fn q_escape_and_ctrl_c_end_the_demo() {
+        let press = |code, modifiers| ended_by(KeyEvent::new(code, modifiers));
+        assert_eq!(press(KeyCode::Char('q'), KeyModifiers::NONE), Some(Ending::Quit));
+        assert_eq!(press(KeyCode::Esc, KeyModifiers::NONE), Some(Ending::Quit));
+        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Ending::Interrupted));
+        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::NONE), None);
+        assert_eq!(press(KeyCode::Enter, KeyModifiers::NONE), None);
+    }
+
+    fn history(samples: &[(u64, usize, u64)]) -> History {
+        let sample = |(at, opens, failed): &(u64, usize, u64)| {
+            (Duration::from_secs(*at), [Column { opens: *opens, failed: *failed }; 2])
+        };
+        History(samples.iter().map(sample).collect())
+    }
+
+    #[test]
+    fn a_column_has_the_most_opens_and_all_failures() {
+        let history = history(&[(0, 1, 0), (1, 5, 2), (2, 3, 2), (5, 4, 7)]);
+        let columns = history.columns(0, Duration::from_secs(12), 12);
+        let read: Vec<_> = columns.iter().map(|column| (column.opens, column.failed)).collect();
+        assert_eq!(read, [(1, 0), (5, 2), (3, 0), (4, 0), (4, 0), (4, 5)]);
+        let columns = history.columns(0, Duration::from_secs(12), 4);
+        assert_eq!(columns, [Column { opens: 5, failed: 2 }, Column { opens: 4, failed: 5 }]);
+    }
+
+    #[test]
+    fn odd_lengths_are_no_trouble() {
+        assert!(History::default().columns(0, Duration::ZERO, 0).is_empty());
+        let history = history(&[(0, 1, 0), (100, 2, 1)]);
+        assert_eq!(history.columns(0, Duration::from_secs(1), 1), [Column { opens: 2, failed: 1 }]);
+        assert_eq!(history.columns(0, Duration::ZERO, 3).len(), 3);
+    }
+
+    #[test]
+    fn bars_rise_above_the_limit_and_failures_are_marked() {
+        let limit = OPENS_PER_SECOND as usize;
+        let history = history(&[(0, limit, 0), (1, 30 * limit, 0), (2, limit + limit / 2, 4)]);
+        let area = Rect::new(0, 0, 4, 7);
+        let mut buffer = Buffer::empty(area);
+        render_chart(&history.columns(0, Duration::from_secs(4), 4), area, &mut buffer);
+        let row = |y| (0..4).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        let rows: Vec<_> = (0..7).map(row).collect();
+        assert_eq!(rows, [" █  ", " █  ", " █  ", "┄██┄", "███ ", "███ ", "  × "]);
+        assert_eq!((buffer[(0, 5)].fg, buffer[(1, 5)].fg), (Color::Green, Color::Red));
+    }
+
+    #[test]
+    fn without_room_no_chart_is_drawn() {
+        for (width, height) in [(0, 0), (5, 1), (0, 5)] {
+            let area = Rect::new(0, 0, width, height);
+            let mut buffer = Buffer::empty(area);
+            render_chart(&[], area, &mut buffer);
+            assert!(buffer.content.iter().all(|cell| cell.symbol() == " "));
+        }
+    }
+}
