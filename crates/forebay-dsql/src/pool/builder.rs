@@ -13,8 +13,7 @@ use crate::member;
 use crate::options::Options;
 use crate::pool::metrics::PoolMetrics;
 use crate::pool::registry::{Registering, Registry};
-use crate::pool::standard::{self, Start};
-use crate::pool::{DsqlPool, PoolMode};
+use crate::pool::{DsqlPool, PoolMode, standard};
 use crate::settings::Note;
 use crate::token::{Signer, TokenCache};
 use crate::transaction::RetryPolicy;
@@ -162,9 +161,8 @@ impl<C: Connect> Builder<C> {
             config.validate()?;
             let reservoir =
                 reservoir.config(standard::config(config.clone())).observer(standard::log).start_empty()?;
-            let start =
-                Start { reservoir: &reservoir, connector: &connector, runtime: &runtime, metrics: &metrics };
-            Box::pin(start.run(&config, &options.settings().standard)).await;
+            let settings = &options.settings().standard;
+            Box::pin(standard::start(&reservoir, &connector, &runtime, &metrics, &config, settings)).await;
             (PoolMode::Standard, reservoir)
         };
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());

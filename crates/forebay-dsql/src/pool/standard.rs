@@ -20,7 +20,7 @@ use crate::settings::StandardSettings;
 const LIFE: Duration = Duration::from_secs(55 * 60);
 
 /// The settings of a reservoir in standard mode: size, rate and timeouts are those of `config`. The start-up delay is part of
-/// [`Start`], which opens the first connections.
+/// [`start`], which opens the first connections.
 pub(crate) fn config(mut config: Config) -> Config {
     (config.idle_timeout, config.empty_wait) = (None, None);
     config
@@ -38,52 +38,48 @@ pub(crate) fn log(event: &Event<'_>) {
     }
 }
 
-/// What fills an empty reservoir before it is handed out, and keeps it full.
-pub(crate) struct Start<'a, C: Connect> {
-    pub(crate) reservoir: &'a Reservoir<Registering<C>>,
-    pub(crate) connector: &'a Registering<C>,
-    pub(crate) runtime: &'a Arc<dyn Runtime>,
-    pub(crate) metrics: &'a PoolMetrics,
-}
-
-impl<C: Connect> Start<'_, C> {
-    /// Waits for the start-up delay, warms the pool up and starts its keeper.
-    ///
-    /// Cancel safe: what is open stays in the pool.
-    pub(crate) async fn run(self, config: &Config, settings: &StandardSettings) {
-        let Self { reservoir, connector, runtime, metrics } = self;
-        let max_open = config.max_open;
-        tracing::info!(
-            max_open_conns = max_open,
-            current_open = 0,
-            max_conn_lifetime = %show(LIFE),
-            max_conn_idle_time = "0s",
-            "DSQL connection pool configured"
-        );
-        let mut rng = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard").rng();
-        let delay = rng.up_to(config.startup_jitter);
-        if !delay.is_zero() {
-            let delay = show(delay);
-            tracing::info!(delay, "DSQL pool: start delayed, so that a fleet does not connect all at once");
-        }
-        runtime.sleep_until(runtime.now() + delay).await;
-        let warm_up = WarmUp {
-            reservoir,
-            connector,
-            runtime: &**runtime,
-            ping_timeout: config.maintenance_timeout,
-            stagger: settings.warmup_stagger.unwrap_or_else(|| warmup::default_stagger(max_open)),
-            rng,
-        };
-        warm_up.run().await;
-        let keeper = Keeper {
-            reservoir: reservoir.downgrade(),
-            runtime: Arc::clone(runtime),
-            metrics: metrics.clone(),
-            target: max_open,
-            tick: settings.keeper_tick,
-            max_per_tick: settings.keeper_max.unwrap_or_else(|| keeper::default_max_per_tick(max_open)),
-        };
-        runtime.spawn(Box::pin(keeper.run()));
+/// Fills an empty reservoir before it is handed out, and starts its keeper: start-up delay, warm-up, keeper.
+///
+/// Cancel safe: what is open stays in the reservoir.
+pub(crate) async fn start<C: Connect>(
+    reservoir: &Reservoir<Registering<C>>,
+    connector: &Registering<C>,
+    runtime: &Arc<dyn Runtime>,
+    metrics: &PoolMetrics,
+    config: &Config,
+    settings: &StandardSettings,
+) {
+    let max_open = config.max_open;
+    tracing::info!(
+        max_open_conns = max_open,
+        current_open = 0,
+        max_conn_lifetime = %show(LIFE),
+        max_conn_idle_time = "0s",
+        "DSQL connection pool configured"
+    );
+    let mut rng = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard").rng();
+    let delay = rng.up_to(config.startup_jitter);
+    if !delay.is_zero() {
+        let delay = show(delay);
+        tracing::info!(delay, "DSQL pool: start delayed, so that a fleet does not connect all at once");
     }
+    runtime.sleep_until(runtime.now() + delay).await;
+    let warm_up = WarmUp {
+        reservoir,
+        connector,
+        runtime: &**runtime,
+        ping_timeout: config.maintenance_timeout,
+        stagger: settings.warmup_stagger.unwrap_or_else(|| warmup::default_stagger(max_open)),
+        rng,
+    };
+    warm_up.run().await;
+    let keeper = Keeper {
+        reservoir: reservoir.downgrade(),
+        runtime: Arc::clone(runtime),
+        metrics: metrics.clone(),
+        target: max_open,
+        tick: settings.keeper_tick,
+        max_per_tick: settings.keeper_max.unwrap_or_else(|| keeper::default_max_per_tick(max_open)),
+    };
+    runtime.spawn(Box::pin(keeper.run()));
 }

@@ -68,7 +68,7 @@ impl<E: Held> State<E> {
         self.effects.add(Effects::REFILL);
     }
 
-    /// Rng the life of a connection that has just been opened.
+    /// Draws the life of a connection that has just been opened.
     pub(crate) fn draw_life(&mut self, now: Instant) -> Life {
         let Some(Lives { lifetime, rng, .. }) = &mut self.lives else {
             return Life { born_at: now, stale_at: Instant::NEVER, expires_at: Instant::NEVER };

@@ -479,7 +479,7 @@ proptest! {
 }
 
 #[test]
-fn who_waits_hears_when_the_driver_comes_to_rest_and_who_leaves_is_not_counted() {
+fn waiters_hear_when_the_driver_comes_to_rest_and_are_counted() {
     struct Woken(AtomicBool);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {

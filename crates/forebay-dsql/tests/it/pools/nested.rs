@@ -179,7 +179,7 @@ async fn a_body_that_committed_is_never_run_twice_for_what_comes_after() {
 
 /// What was rolled back is lost, and nobody may take it for done.
 #[tokio::test]
-async fn a_body_that_began_anew_has_not_succeeded() {
+async fn a_body_that_began_another_transaction_has_not_succeeded() {
     let (_cluster, dsql) = counter(EngineKind::Postgres).await;
     for how in [&["ROLLBACK", "BEGIN"][..], &["ROLLBACK; BEGIN"]] {
         let run = dsql.run("anew", async |tx| {

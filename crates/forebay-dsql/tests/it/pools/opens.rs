@@ -1,4 +1,4 @@
-//! The opens of standard mode: they belong to the pool, whoever asked for them and however long that caller waited.
+//! The opens of standard mode belong to the pool, not to the caller that caused them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn an_acquire_given_up_while_it_opens_leaves_the_open_to_the_next() {
 }
 
 #[test]
-fn one_that_comes_back_goes_to_whoever_waits_for_an_open() {
+fn a_returned_connection_goes_to_a_caller_that_waits_for_an_open() {
     let world = World::new();
     let pool = world.standard(config(2));
     let lent = world.time.run(pool.acquire()).unwrap();
@@ -309,7 +309,7 @@ impl Connect for Uneven {
 }
 
 #[test]
-fn whoever_an_open_fails_for_waits_for_another() {
+fn a_caller_whose_open_fails_waits_for_another() {
     let time = VirtualTime::new();
     let uneven =
         Uneven { time: time.clone(), asked: Arc::default(), refuses: Arc::new(AtomicBool::new(true)) };

@@ -181,7 +181,7 @@ fn a_connection_that_comes_in_time_is_in_time() {
 }
 
 #[test]
-fn whoever_denies_access_is_not_waited_for() {
+fn a_cluster_that_denies_access_is_not_waited_for() {
     for bare in Bare::both() {
         // One who waits already is told as soon as it is known.
         bare.later(seconds(1), Mood::Denies);
@@ -265,7 +265,7 @@ fn a_deadline_of_its_own_rules() {
 }
 
 #[test]
-fn a_run_outlasts_callers_who_fail_fast() {
+fn a_run_outlasts_callers_that_fail_fast() {
     let bare = Bare::with(true, config(2).empty_wait(millis(100)), RetryPolicy::default());
     for mood in [Mood::Throttles, Mood::Expires] {
         bare.set(mood);
@@ -288,7 +288,7 @@ fn a_run_outlasts_callers_who_fail_fast() {
 }
 
 #[test]
-fn one_who_waits_for_a_busy_connection_waits_as_long() {
+fn a_caller_waits_as_long_for_a_busy_connection() {
     for reservoir in [true, false] {
         let bare = Bare::with(reservoir, config(1).empty_wait(millis(100)), RetryPolicy::default());
         bare.set(Mood::Well);

@@ -64,7 +64,7 @@ async fn read(dsql: &SqlxDsql) -> Result<u32, Error> {
 }
 
 #[tokio::test]
-async fn what_sqlx_has_prepared_is_prepared_anew_after_a_change() {
+async fn statements_of_sqlx_are_prepared_again_after_a_change() {
     let (dsql, ddl) = two().await;
     read(&dsql).await.unwrap();
     assert_eq!(read(&dsql).await.unwrap(), 1);
@@ -74,7 +74,7 @@ async fn what_sqlx_has_prepared_is_prepared_anew_after_a_change() {
 }
 
 #[tokio::test]
-async fn what_another_has_deallocated_is_prepared_anew() {
+async fn deallocated_statements_are_prepared_again() {
     let (dsql, _ddl) = two().await;
     read(&dsql).await.unwrap();
     let mut lent = dsql.acquire_within(PATIENCE).await.unwrap();
