@@ -15,7 +15,7 @@ use dsql_local::{Cluster, Config, Credentials};
 use forebay::rt::{Runtime, TokioRuntime};
 use forebay_aws::SdkSigner;
 use forebay_aws::dynamo::DynamoTable;
-use forebay_dsql::{DsqlPool, Member, Options, Postgres, Roots};
+use forebay_dsql::{DsqlPool, Member, Options, Postgres, RootCertificates};
 use forebay_fleet::{Tables, operator};
 
 type Dsql = DsqlPool<Postgres>;
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Failure> {
     let options = Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
-        .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()))
+        .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
         .reservoir(true)
         .variable("DSQL_MAX_CONNS", "7")
         .variable("DSQL_RESERVOIR_LOW_WATERMARK", "1")

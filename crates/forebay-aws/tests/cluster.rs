@@ -14,7 +14,8 @@ use dsql_local::{Cluster, EngineKind};
 use forebay::CheckoutError;
 use forebay_aws::SdkSigner;
 use forebay_dsql::{
-    Class, Conflict, Dsql, Error, Fence, Lent, Options, OptionsBuilder, Postgres, Session, SqlxDsql,
+    Conflict, Dsql, Error, ErrorKind, Fence, Options, OptionsBuilder, PooledConnection, Postgres, Session,
+    SqlxDsql,
 };
 use sqlx::Executor;
 
@@ -102,11 +103,11 @@ async fn drop_table(pool: &Dsql, name: &str) {
 }
 
 /// A connection that has seen the schema change. A change fails one statement on every open connection.
-async fn current<'a>(pool: &'a Dsql, table: &str) -> Lent<'a, Postgres> {
+async fn current<'a>(pool: &'a Dsql, table: &str) -> PooledConnection<'a, Postgres> {
     let lent = pool.acquire_within(PATIENCE).await.unwrap();
     let look = format!("SELECT 1 FROM {table}");
     if let Err(error) = lent.batch_execute(&look).await.map_err(Error::from) {
-        assert_eq!(error.class(), Class::Conflict(Conflict::Schema), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Conflict(Conflict::Schema), "{error}");
     }
     lent
 }
@@ -177,7 +178,7 @@ async fn the_second_commit_conflicts_and_is_retried() {
     }
     first.commit().await.unwrap();
     let error = second.commit().await.unwrap_err();
-    assert!(matches!(error.class(), Class::Conflict(_)), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Conflict(_)), "{error}");
     drop((first, second));
 
     // Eight at once, on two rows: successful changes are stored, and failed ones are not.
@@ -193,7 +194,7 @@ async fn the_second_commit_conflicts_and_is_retried() {
                     });
                     match run.await {
                         Ok(()) => done += 1,
-                        Err(error) => assert!(matches!(error.class(), Class::Conflict(_)), "{error}"),
+                        Err(error) => assert!(matches!(error.kind(), ErrorKind::Conflict(_)), "{error}"),
                     }
                 }
                 done
@@ -221,7 +222,7 @@ async fn a_stale_owner_changes_nothing() {
     let lent = current(&pool, &table).await;
     fence.update(&lent, &[&7_i64], 4, &[("range_id", &5_i64), ("data", &"new")]).await.unwrap();
     let error = fence.update(&lent, &[&7_i64], 4, &[("data", &"stale")]).await.unwrap_err();
-    assert_eq!(error.class(), Class::ConditionFailed, "{error}");
+    assert_eq!(error.kind(), ErrorKind::ConditionFailed, "{error}");
     assert_eq!(error.condition().unwrap().found.as_deref(), Some("5"));
     drop(lent);
     drop_table(&pool, &table).await;

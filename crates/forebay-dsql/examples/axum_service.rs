@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use forebay_dsql::{Class, Dsql, Error};
+use forebay_dsql::{Dsql, Error, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -25,12 +25,14 @@ impl From<Error> for Refusal {
 
 impl axum::response::IntoResponse for Refusal {
     fn into_response(self) -> axum::response::Response {
-        let status = match self.0.class() {
+        let status = match self.0.kind() {
             // Try again.
-            Class::NoConnection | Class::Throttled(_) | Class::Conflict(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Class::ConditionFailed => StatusCode::CONFLICT,
+            ErrorKind::NoConnection | ErrorKind::Throttled(_) | ErrorKind::Conflict(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            ErrorKind::ConditionFailed => StatusCode::CONFLICT,
             // Do not try again: it may have been done.
-            Class::CommitUnknown => StatusCode::GATEWAY_TIMEOUT,
+            ErrorKind::CommitUnknown => StatusCode::GATEWAY_TIMEOUT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         eprintln!("{status}: {}", self.0);

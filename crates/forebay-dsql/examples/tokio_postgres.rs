@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let connection = dsql.acquire().await?;
         connection.batch_execute("BEGIN").await?;
         connection.batch_execute("UPDATE account SET balance = 0").await?;
-        println!("given back as it is: {:?}", connection.shape());
+        println!("given back as it is: {:?}", connection.state());
     }
 
     let connection = dsql.acquire_within(Duration::from_secs(1)).await?;

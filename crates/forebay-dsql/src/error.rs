@@ -1,4 +1,4 @@
-//! What went wrong, by what to do next.
+//! Errors, by what the caller does next.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,11 +9,11 @@ use forebay::BoxError;
 use crate::cas::ConditionFailed;
 
 mod chain;
-mod class;
+mod kind;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 mod said;
 
-pub use class::{Auth, Class, Conflict, Limit, Throttle};
+pub use kind::{Auth, Conflict, ErrorKind, Limit, Throttle};
 #[cfg(feature = "tokio-postgres")]
 pub(crate) use said::is_said;
 #[cfg(feature = "sqlx")]
@@ -24,18 +24,18 @@ pub(crate) use {
     said::is_failed_transaction,
 };
 
-/// An error of the database, the network or a condition, with its [`Class`]; the source has the whole story.
+/// An error of the database, the network or a condition, with its [`ErrorKind`]; its source has the details.
 ///
 /// Errors of tokio-postgres and sqlx, of options and of starting become one with `?`:
 ///
 /// ```
-/// use forebay_dsql::{Class, Error};
+/// use forebay_dsql::{Error, ErrorKind};
 ///
 /// fn next(error: &Error) -> &'static str {
-///     match error.class() {
-///         Class::Conflict(_) => "run the transaction again",
-///         Class::ConditionFailed => "read again, decide again",
-///         Class::CommitUnknown => "find out whether it was committed",
+///     match error.kind() {
+///         ErrorKind::Conflict(_) => "run the transaction again",
+///         ErrorKind::ConditionFailed => "read again, decide again",
+///         ErrorKind::CommitUnknown => "find out whether it was committed",
 ///         _ => "give up",
 ///     }
 /// }
@@ -45,7 +45,7 @@ pub(crate) use {
 /// ```
 #[derive(Debug)]
 pub struct Error {
-    class: Class,
+    kind: ErrorKind,
     source: BoxError,
 }
 
@@ -53,40 +53,40 @@ impl Error {
     /// Classifies `source` by walking its chain of causes.
     pub fn of(source: impl Into<BoxError>) -> Self {
         let source = source.into();
-        let class = Class::of(&*source);
-        Self { class, source }
+        let kind = ErrorKind::of(&*source);
+        Self { kind, source }
     }
 
-    /// An error whose class is known.
-    pub fn new(class: Class, source: impl Into<BoxError>) -> Self {
-        Self { class, source: source.into() }
+    /// An error whose kind is known.
+    pub fn new(kind: ErrorKind, source: impl Into<BoxError>) -> Self {
+        Self { kind, source: source.into() }
     }
 
-    /// What to do next.
+    /// Its kind, which says what to do next.
     #[must_use]
-    pub fn class(&self) -> Class {
-        self.class
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
     }
 
-    /// The same, had it happened in a COMMIT: what may have been committed is [`Class::CommitUnknown`].
+    /// The same, had it happened in a COMMIT: what may have been committed is [`ErrorKind::CommitUnknown`].
     #[must_use]
     pub fn at_commit(self) -> Self {
-        Self { class: self.class.at_commit(), ..self }
+        Self { kind: self.kind.at_commit(), ..self }
     }
 
-    /// The same of an error that met a connect: a refusal is told by its words, whatever its code.
+    /// The same error at a connect: the server's refusals are recognized by their text, whatever the code.
     #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
     pub(crate) fn at_connect(self) -> Self {
-        Self { class: said::refusal(&*self.source).unwrap_or(self.class), ..self }
+        Self { kind: said::refusal(&*self.source).unwrap_or(self.kind), ..self }
     }
 
-    /// Whether a wait for a connection ended without one, for a reason that may pass; whatever class that reason has.
+    /// Whether a wait for a connection ended without one, for a reason that may pass, whatever its kind.
     pub(crate) fn is_of_waiting(&self) -> bool {
         let checkout = chain::causes(&*self.source).find_map(chain::seen::<forebay::CheckoutError>);
-        checkout.map_or(self.class == Class::NoConnection, forebay::CheckoutError::is_transient)
+        checkout.map_or(self.kind == ErrorKind::NoConnection, forebay::CheckoutError::is_transient)
     }
 
-    /// The same after so long a wait, if it tells of one.
+    /// The same error with the time that was waited in all, if it has such a field.
     pub(crate) fn after(mut self, so_long: Duration) -> Self {
         use forebay::CheckoutError::{Empty, Exhausted};
         if let Some(Empty { waited, .. } | Exhausted { waited, .. }) = self.source.downcast_mut() {
@@ -105,8 +105,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = forebay::Chain(&*self.source).to_string();
-        write!(f, "{}: {told}", self.class)?;
-        match self.class.remedy() {
+        write!(f, "{}: {told}", self.kind)?;
+        match self.kind.remedy() {
             // A cause below may have said so already.
             Some(remedy) if !told.contains(remedy) => write!(f, " ({remedy})"),
             _ => Ok(()),

@@ -59,7 +59,7 @@ impl Node {
 /// Makes ids: 41 bits of milliseconds since 2024, 10 of [`Node`], 12 of sequence. They fit a `bigint`, and each is
 /// greater than the one before, also when the clock is set back.
 ///
-/// All generators of a process with the same node share one sequence, so that making one anew repeats nothing. Those of a
+/// All generators of a process with the same node share one sequence, so that a new generator repeats nothing. Those of a
 /// [member](crate::Member) whose number is the ledger's follow it: where the ledger gives this process another one, they carry that.
 ///
 /// ```
@@ -93,9 +93,9 @@ pub enum IdError {
     #[error("no id can be made: the clock must show a time from 2024 to 2093; set it")]
     ClockOutOfRange,
     /// This process was taken out of the fleet's ledger while it lives, and another may have its number by now. Try again: it
-    /// joins anew as soon as the table answers.
+    /// joins again as soon as the table answers.
     #[error(
-        "no id can be made: this process has lost its number in the fleet, and is about to join anew; try again"
+        "no id can be made: this process has lost its number in the fleet, and is about to join again; try again later"
     )]
     NoNumber,
 }

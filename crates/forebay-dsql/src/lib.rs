@@ -7,62 +7,46 @@
 //! - [`DsqlPool`]: one handle to a cluster, with connections from a reservoir or from a pool. It is called `Dsql` with
 //!   connections of tokio-postgres, and `SqlxDsql` with those of sqlx.
 //! - [`Member`]: what all pools of a process share, and through a table a whole fleet: leases and connect rate.
-//! - [`Error`] and [`Class`]: what went wrong, by what to do next.
+//! - [`Error`] and [`ErrorKind`]: what went wrong, by what to do next.
 
 pub mod metrics;
-pub mod pool_metrics;
 pub mod variables;
 
-mod builder;
 mod cas;
-mod client;
-mod dsql;
+mod driver;
 mod error;
 mod id;
-mod keeper;
-mod lent;
 mod member;
 mod options;
+mod pool;
 #[cfg(feature = "tokio-postgres")]
 mod postgres;
-mod registry;
-mod reservoir;
-mod retry;
-mod session;
 mod settings;
 #[cfg(feature = "sqlx")]
 mod sqlx;
-mod standard;
 mod timestamp;
-#[cfg(feature = "tokio-postgres")]
-mod tls;
 mod token;
 mod transaction;
-mod uuid;
-mod warmup;
-#[cfg(feature = "tokio-postgres")]
-mod wire;
 
-pub use builder::Builder;
 #[cfg(feature = "sqlx")]
 pub use cas::Bind;
 pub use cas::{ConditionFailed, Fence, swapped};
-pub use client::{Client, ConnectorParts};
-#[cfg(feature = "tokio-postgres")]
-pub use dsql::Dsql;
-#[cfg(feature = "sqlx")]
-pub use dsql::SqlxDsql;
-pub use dsql::{Drained, DsqlPool, PoolMode, PoolStatus};
-pub use error::{Auth, Class, Conflict, Error, Limit, Throttle};
+pub use driver::{ConnectorParts, Driver};
+pub use error::{Auth, Conflict, Error, ErrorKind, Limit, Throttle};
 pub use id::{IdError, Ids, Node};
-pub use lent::Lent;
 pub use member::{JoinError, Member, MemberBuilder};
-pub use options::{Options, OptionsBuilder, Roots};
+pub use options::{Options, OptionsBuilder, RootCertificates};
 #[cfg(feature = "tokio-postgres")]
-pub use postgres::{Postgres, PostgresConnection};
-pub use registry::{ConnectionId, Listed, Registry};
-pub use retry::{RetryBudget, RetryPolicy};
-pub use session::{Session, Sessions};
+pub use pool::Dsql;
+#[cfg(feature = "sqlx")]
+pub use pool::SqlxDsql;
+pub use pool::metrics as pool_metrics;
+pub use pool::{
+    Builder, ConnectionId, ConnectionInfo, Drained, DsqlPool, PoolMode, PoolStatus, PooledConnection,
+    Registry,
+};
+#[cfg(feature = "tokio-postgres")]
+pub use postgres::{ConnectionState, Postgres, PostgresConnection, StateTracker};
 pub use settings::{EnvReader, Note, Settings, StandardSettings};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{Sqlx, SqlxConnection};
@@ -70,10 +54,12 @@ pub use timestamp::{TimeOutOfRange, Timestamp};
 pub use token::{
     Action, Cause, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest,
 };
-pub use transaction::{Operation, Stage, Transaction, Transactions};
-pub use uuid::{NotAUuid, uuid_bytes, uuid_text};
-#[cfg(feature = "tokio-postgres")]
-pub use wire::{Shape, Watch};
+pub use transaction::{
+    Operation, RetryBudget, RetryPolicy, Session, Sessions, Stage, Transaction, Transactions,
+};
+
+/// UUIDs, which are bound to a column as text: `to_string` writes one, and `parse_str` reads it.
+pub use uuid::Uuid;
 
 // What options and pools are set up with.
 pub use forebay::{Config, ConfigError, Lifetime, StartError};

@@ -1,4 +1,4 @@
-//! One process among those that use a cluster: what all its pools share.
+//! What all pools of a process share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use forebay::rt::{self, NoRuntime, Runtime};
 use forebay::{Config, ConfigError, LocalLimit, Problem, Seed};
 use forebay_fleet::{Fleet, FleetSettings, FleetStatus, Tables, Wiring};
 
-use crate::builder::Builder;
-use crate::client::{Client, ConnectorParts};
+use crate::driver::{ConnectorParts, Driver};
 use crate::id::{Ids, Node};
 use crate::options::Options;
+use crate::pool::Builder;
 use crate::token::{Signer, TokenCache};
 
 /// One process among those that use a cluster. All its pools to that cluster share what this holds: the cache of tokens, the
@@ -59,11 +59,11 @@ pub struct MemberBuilder {
     max_open: Option<usize>,
 }
 
-/// Why a process is no member.
+/// Why a process did not become a member.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The options make no sense. Mend them.
+    /// The options make no sense. Fix them.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// No runtime to run on. Join inside one, or name it with [`MemberBuilder::runtime`].
@@ -89,7 +89,7 @@ impl Member {
 
     /// Starts to describe a pool of this member, in the mode that `options` ask for. They may differ from those it joined with in
     /// everything but the host; each pool needs a name of its own (`pool`) for its metrics.
-    pub fn pool<C: Client>(&self, options: Options) -> Builder<C> {
+    pub fn pool<C: Driver>(&self, options: Options) -> Builder<C> {
         let (host, tokens) = (self.0.host.clone(), self.0.tokens.clone());
         let builder = Builder::of_member(options, self.0.wiring.clone(), move |options, runtime| {
             if options.host() != host {
@@ -111,7 +111,7 @@ impl Member {
     /// `patience`; else that of the options; else one drawn by lot, with a warning.
     ///
     /// A process that was taken out of the ledger, by an operator or because it could not reach the table for a whole lease, joins
-    /// anew with the same number, unless someone else has that by then: [ids](Self::ids) follow, a number that was kept does not.
+    /// again with the same number, unless another process has it by then: [ids](Self::ids) follow, a number that was kept does not.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -121,7 +121,7 @@ impl Member {
     }
 
     /// Ids that carry this process's [`node`](Self::node). If that is the ledger's, they follow it when it changes, and there
-    /// are none from when this process hears that it has lost it until it has one anew.
+    /// are none between the loss of a number and the next one.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -149,7 +149,7 @@ impl Member {
     }
 
     /// Leaves the fleet: no more leases, and every slot back once all connections are closed. Drain the pools first. Waits
-    /// as long as `patience`; whether it is done.
+    /// for at most `patience`. Returns whether it is done.
     ///
     /// # Cancel safety
     /// If the future is dropped, it goes on in the background.
@@ -202,8 +202,8 @@ impl MemberBuilder {
     /// (`DSQL_DISTRIBUTED_RATE_LIMITER_ENABLED`); otherwise this process is on its own, and its pools share one local limit.
     ///
     /// # Errors
-    /// If there is no runtime, no table where one is needed, or the fleet cannot be joined. A table that does not answer is no
-    /// error: the away policy holds until it does.
+    /// If there is no runtime, no table where one is needed, or the fleet cannot be joined. A table that does not
+    /// answer is not an error: the outage policy holds until it does.
     ///
     /// # Cancel safety
     /// Nothing is started before this returns.
@@ -264,7 +264,8 @@ fn no_table(settings: &FleetSettings) -> ConfigError {
     problem(switch(settings.leases.is_some()), "true", allowed.to_owned())
 }
 
-/// A pool that is told to share something, and belongs to no member that could: it would hold more than the fleet may.
+/// The problem of a pool whose options ask for a shared budget, and that does not belong to a member: it would hold more than
+/// the fleet may.
 pub(crate) fn shares_nothing(options: &Options, has_leases: bool, has_limit: bool) -> Option<ConfigError> {
     let settings = options.settings();
     let leases = settings.leases.is_some() && !has_leases;

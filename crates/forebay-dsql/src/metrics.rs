@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::metrics::{Counter, Label, SharedString, counter, histogram};
 use forebay::metrics::Kind;
 
-use crate::error::Class;
+use crate::error::ErrorKind;
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ metrics! {
     TOKEN_FAILURES "dsql_token_refresh_failures" Counter [], "Signings that failed";
     TX_LATENCY "dsql_tx_latency" Histogram ["operation", "outcome"], "Milliseconds a transaction took, with its retries and pauses";
     TX_BACKOFF "dsql_tx_backoff" Histogram ["operation"], "Milliseconds paused before a retry";
-    TX_ERROR_CLASS "dsql_tx_error_class_total" Counter ["operation", "error_class"], "Attempts that failed, by class of the error";
+    TX_ERROR_CLASS "dsql_tx_error_class_total" Counter ["operation", "error_class"], "Attempts that failed, by kind of the error";
     TX_CONFLICT "dsql_tx_conflict_total" Counter ["operation"], "Attempts that lost against another transaction";
     TX_RETRY "dsql_tx_retry_total" Counter ["operation", "attempt"], "Retries, by their number";
     TX_EXHAUSTED "dsql_tx_exhausted_total" Counter ["operation"], "Transactions given up after retries, deadline or budget ran out";
@@ -85,8 +85,8 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(class: Class) -> Self {
-        if class == Class::CommitUnknown { Self::CommitUnknown } else { Self::Failed }
+    pub(crate) fn of(kind: ErrorKind) -> Self {
+        if kind == ErrorKind::CommitUnknown { Self::CommitUnknown } else { Self::Failed }
     }
 
     fn label(self) -> &'static str {
@@ -113,11 +113,11 @@ impl TransactionMeter {
         Self { service, pool, described: Once::new() }
     }
 
-    pub(crate) fn failed(&self, operation: &'static str, class: Class) {
-        self.count(TX_ERROR_CLASS, operation, &[class.label().into()]);
-        match class {
-            Class::Conflict(_) => self.count(TX_CONFLICT, operation, &[]),
-            Class::CommitUnknown => self.count(TX_COMMIT_UNKNOWN, operation, &[]),
+    pub(crate) fn failed(&self, operation: &'static str, kind: ErrorKind) {
+        self.count(TX_ERROR_CLASS, operation, &[kind.label().into()]);
+        match kind {
+            ErrorKind::Conflict(_) => self.count(TX_CONFLICT, operation, &[]),
+            ErrorKind::CommitUnknown => self.count(TX_COMMIT_UNKNOWN, operation, &[]),
             _ => {}
         }
     }

@@ -38,7 +38,7 @@ pub struct Options {
     database: String,
     application_name: String,
     pool: String,
-    roots: Roots,
+    roots: RootCertificates,
     direct_tls: bool,
     settings: Settings,
 }
@@ -46,7 +46,7 @@ pub struct Options {
 /// The certificates that a server must be signed by.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Roots {
+pub enum RootCertificates {
     /// The certificate authorities that browsers trust. Aurora DSQL's is among them.
     #[default]
     Public,
@@ -54,7 +54,7 @@ pub enum Roots {
     Pem(Arc<[u8]>),
 }
 
-impl fmt::Debug for Roots {
+impl fmt::Debug for RootCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Public => f.write_str("Public"),
@@ -119,7 +119,7 @@ impl Options {
 
     /// The trusted certificates. Default: public authorities.
     #[must_use]
-    pub fn roots(&self) -> &Roots {
+    pub fn roots(&self) -> &RootCertificates {
         &self.roots
     }
 

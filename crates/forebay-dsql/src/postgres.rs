@@ -14,25 +14,28 @@ use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError};
 use tokio_postgres::Client;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 
-use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Error, is_failed_transaction};
-use crate::session::Session;
-use crate::tls::{Tls, WatchedTls};
+use crate::driver::{self, ConnectorParts};
+use crate::error::{Error, ErrorKind, is_failed_transaction};
 use crate::token::Token;
-use crate::wire::{Driver, Leash, Shape, Watch};
+use crate::transaction::Session;
 
 mod addresses;
 #[cfg(test)]
 mod tests;
+mod tls;
+mod wire;
 
-/// A peer that says nothing for so long is asked whether it lives.
+use tls::{Tls, TrackedTls};
+use wire::{AbortOnDrop, DriverTask};
+pub use wire::{ConnectionState, StateTracker};
+
+/// TCP probes a peer that is silent for this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Bytes that nobody acknowledges for so long end the connection.
+/// The connection ends if bytes are not acknowledged for this long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long the end of a transaction waits for rows that nobody reads.
 const UNREAD: Duration = Duration::from_secs(5);
-/// How often a connection is looked at again while it is made clean: transaction, settings, a changed schema, and once to be
-/// sure.
+/// How many steps a reset may take: transaction, settings, a changed schema, and one to be sure.
 const STEPS: usize = 5;
 
 /// Opens connections of tokio-postgres to a cluster, with tokens from a cache.
@@ -56,9 +59,11 @@ impl Postgres {
         let limit = self.parts.options.config().open_timeout;
         let dial = |address| self.dial_one(address, token, monitor.clone());
         let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
-        // Until the driver has looked once, it would not hear of what it is told.
-        match opened.watch.answered().await {
-            Shape::Broken => Err(Error::new(Class::Disconnected, "the session ended right after its start")),
+        // The driver must be polled once before it notices requests.
+        match opened.tracker.answered().await {
+            ConnectionState::Broken => {
+                Err(Error::new(ErrorKind::Disconnected, "the session ended right after its start"))
+            }
             _ => Ok(opened),
         }
     }
@@ -87,21 +92,21 @@ impl Postgres {
             } else {
                 SslNegotiation::Postgres
             });
-        let watch = Arc::new(Watch::default());
-        let tls = WatchedTls::new(self.tls.clone(), Arc::clone(&watch));
+        let tracker = Arc::new(StateTracker::default());
+        let tls = TrackedTls::new(self.tls.clone(), Arc::clone(&tracker));
         let (client, connection) = config.connect(tls).await?;
-        let ended = Ended(Arc::clone(&watch));
-        let (driver, leash) = Driver::new(connection, Arc::clone(&watch));
+        let ended = Ended(Arc::clone(&tracker));
+        let (driver, abort_on_drop) = DriverTask::new(connection, Arc::clone(&tracker));
         self.parts.runtime.spawn(Box::pin(async move {
-            // In this order: the socket is closed before it is said to be, and only then is the death told.
+            // The order of drops: the socket closes, then the tracker says so, then the monitor reports the death.
             let _death = monitor.clone().guard();
             let _ended = ended;
-            // What is recalled ends here, whatever its caller is doing with it.
+            // A recall ends the connection here, whatever its caller is doing with it.
             let mut driver = driver;
             let mut recalled = pin!(monitor.recalled());
             let mut task = Waker::noop().clone();
             poll_fn(|context| {
-                // Once it is known whom a recall wakes, a look at memory will do.
+                // Once the waker is registered, a load is enough.
                 let recalled = if task.will_wake(context.waker()) {
                     monitor.is_recalled()
                 } else {
@@ -113,17 +118,17 @@ impl Postgres {
             .await;
         }));
         let runtime = Arc::clone(&self.parts.runtime);
-        Ok(PostgresConnection { client, watch, leash, runtime, commit_was_sent: true })
+        Ok(PostgresConnection { client, tracker, abort_on_drop, runtime, commit_was_sent: true })
     }
 }
 
-/// Whether the schema has changed, which every open connection meets once.
+/// Whether the schema has changed, which every open connection is told once.
 fn is_conflict(error: &tokio_postgres::Error) -> bool {
-    matches!(Class::of(error), Class::Conflict(_))
+    matches!(ErrorKind::of(error), ErrorKind::Conflict(_))
 }
 
-/// Says that the socket is gone.
-struct Ended(Arc<Watch>);
+/// Tells the tracker that the socket is gone.
+struct Ended(Arc<StateTracker>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -131,7 +136,7 @@ impl Drop for Ended {
     }
 }
 
-impl client::Client for Postgres {
+impl driver::Driver for Postgres {
     fn new(parts: ConnectorParts) -> Result<Self, ConfigError> {
         Ok(Self { tls: Tls::new(&parts.options)?, parts })
     }
@@ -149,24 +154,26 @@ impl Connect for Postgres {
     }
 
     fn is_usable(&self, connection: &PostgresConnection) -> bool {
-        !connection.watch.is_broken() && !connection.client.is_closed()
+        !connection.tracker.is_broken() && !connection.client.is_closed()
     }
 
     fn is_clean(&self, connection: &PostgresConnection) -> bool {
-        connection.watch.shape() == Shape::Clean
+        connection.tracker.state() == ConnectionState::Clean
     }
 
     async fn reset(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
         for _ in 0..STEPS {
-            match connection.watch.answered().await {
-                Shape::Clean => return Ok(()),
-                Shape::InTransaction => connection.client.batch_execute("ROLLBACK").await?,
-                Shape::Altered => match connection.client.batch_execute("RESET ALL").await {
-                    Ok(()) => connection.watch.settings_restored(),
+            match connection.tracker.answered().await {
+                ConnectionState::Clean => return Ok(()),
+                ConnectionState::InTransaction => connection.client.batch_execute("ROLLBACK").await?,
+                ConnectionState::Altered => match connection.client.batch_execute("RESET ALL").await {
+                    Ok(()) => connection.tracker.settings_restored(),
                     Err(error) if is_conflict(&error) => {}
                     Err(error) => return Err(error.into()),
                 },
-                Shape::Broken | Shape::Unanswered => return Err("the connection is closed".into()),
+                ConnectionState::Broken | ConnectionState::Unanswered => {
+                    return Err("the connection is closed".into());
+                }
             }
         }
         Err("the connection does not become clean".into())
@@ -174,7 +181,7 @@ impl Connect for Postgres {
 
     async fn check(&self, connection: &mut PostgresConnection) -> Result<(), BoxError> {
         match connection.client.batch_execute("SELECT 1").await {
-            // It lives; and the next to use it shall not meet the same again.
+            // The connection lives. Ask again, so that its next user does not get the same error.
             Err(error) if is_conflict(&error) => match connection.client.batch_execute("SELECT 1").await {
                 Err(error) if !is_conflict(&error) => Err(error.into()),
                 _ => Ok(()),
@@ -184,16 +191,16 @@ impl Connect for Postgres {
     }
 
     async fn close(&self, connection: PostgresConnection) {
-        let PostgresConnection { client, watch, leash, .. } = connection;
-        let unanswered = watch.shape() == Shape::Unanswered;
-        // Its driver says good-bye then, and ends; but one that waits for an answer is not waited for.
+        let PostgresConnection { client, tracker, abort_on_drop, .. } = connection;
+        let unanswered = tracker.state() == ConnectionState::Unanswered;
+        // Without its client, the driver says good-bye and ends. One that still waits for an answer is aborted.
         drop(client);
         if unanswered {
-            drop(leash);
-            watch.ended().await;
+            drop(abort_on_drop);
+            tracker.ended().await;
         } else {
-            watch.ended().await;
-            drop(leash);
+            tracker.ended().await;
+            drop(abort_on_drop);
         }
     }
 }
@@ -207,40 +214,40 @@ impl fmt::Debug for Postgres {
 /// A connection of tokio-postgres. It derefs to its [`Client`].
 pub struct PostgresConnection {
     client: Client,
-    watch: Arc<Watch>,
+    tracker: Arc<StateTracker>,
     /// Held, so that the socket goes with the connection.
-    leash: Leash,
+    abort_on_drop: AbortOnDrop,
     runtime: Arc<dyn Runtime>,
     /// Of the last COMMIT.
     commit_was_sent: bool,
 }
 
 impl PostgresConnection {
-    /// What shape it is in, known without asking the server. Where several threads run tasks, an answer may reach its
-    /// caller a moment before it is in the books, and the shape is still [`Unanswered`](Shape::Unanswered);
-    /// `watch().answered().await` waits for them.
+    /// Its state, known without asking the server. With several threads, an answer may reach its caller a moment before the
+    /// tracker knows of it, and the state is still [`Unanswered`](ConnectionState::Unanswered); `tracker().answered().await`
+    /// waits for that.
     #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.watch.shape()
+    pub fn state(&self) -> ConnectionState {
+        self.tracker.state()
     }
 
     /// Fails if rows of a stream stay unread: a request after them would never be answered.
     async fn all_read(&self) -> Result<(), Error> {
-        if self.watch.is_delivered() {
+        if self.tracker.is_delivered() {
             return Ok(());
         }
-        let delivered = rt::within(&*self.runtime, UNREAD, self.watch.delivered()).await;
+        let delivered = rt::within(&*self.runtime, UNREAD, self.tracker.delivered()).await;
         delivered.ok_or_else(|| {
             let error = "rows of a statement are not read, and nothing can be done before they are: read a stream to \
                          its end, or drop it, before its transaction ends";
-            Error::new(Class::Permanent, error)
+            Error::new(ErrorKind::Permanent, error)
         })
     }
 
-    /// The watch on it, which may be kept: it tells of the connection also when that is gone.
+    /// The tracker of its state. It may outlive the connection.
     #[must_use]
-    pub fn watch(&self) -> &Arc<Watch> {
-        &self.watch
+    pub fn tracker(&self) -> &Arc<StateTracker> {
+        &self.tracker
     }
 }
 
@@ -260,44 +267,44 @@ impl DerefMut for PostgresConnection {
 
 impl fmt::Debug for PostgresConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PostgresConnection").field(&self.shape()).finish()
+        f.debug_tuple("PostgresConnection").field(&self.state()).finish()
     }
 }
 
 impl Session for PostgresConnection {
     async fn begin(&mut self) -> Result<(), Error> {
-        self.watch.begins();
+        self.tracker.begins();
         Ok(self.client.batch_execute("BEGIN").await?)
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
         self.commit_was_sent = false;
         self.all_read().await?;
-        let before = self.watch.commits();
-        if self.watch.has_committed() || self.watch.has_begun_anew() {
-            return Err(client::ended_by_body());
+        let before = self.tracker.commits();
+        if self.tracker.has_committed() || self.tracker.has_begun_another() {
+            return Err(driver::ended_by_body());
         }
         // Until the opposite is known, also if this is dropped.
         self.commit_was_sent = true;
         let answer = self.client.batch_execute("COMMIT").await;
         // One that never left was not carried out, whatever became of the connection.
-        self.commit_was_sent = answer.is_ok() || self.watch.commits() != before;
+        self.commit_was_sent = answer.is_ok() || self.tracker.commits() != before;
         match answer {
             // What the body had sent without waiting for it is answered only now.
-            Ok(()) if self.watch.has_begun_anew() => Err(client::ended_by_body()),
-            Ok(()) if self.watch.is_rolled_back() && self.watch.has_committed() => {
-                Err(client::ended_by_body())
+            Ok(()) if self.tracker.has_begun_another() => Err(driver::ended_by_body()),
+            Ok(()) if self.tracker.is_rolled_back() && self.tracker.has_committed() => {
+                Err(driver::ended_by_body())
             }
-            Ok(()) if self.watch.is_rolled_back() => Err(client::rolled_back(self.watch.conflict())),
-            Ok(()) if self.watch.committed_nothing() => Err(client::ended_by_body()),
+            Ok(()) if self.tracker.is_rolled_back() => Err(driver::rolled_back(self.tracker.conflict())),
+            Ok(()) if self.tracker.committed_nothing() => Err(driver::ended_by_body()),
             Ok(()) => Ok(()),
             // Anything but a refusal of a server that goes on.
             Err(error)
                 if self.commit_was_sent
                     && (error.as_db_error().is_none()
-                        || self.watch.is_broken() && self.watch.is_committing()) =>
+                        || self.tracker.is_broken() && self.tracker.is_committing()) =>
             {
-                Err(Error::new(Class::CommitUnknown, error))
+                Err(Error::new(ErrorKind::CommitUnknown, error))
             }
             Err(error) => Err(error.into()),
         }
@@ -307,21 +314,21 @@ impl Session for PostgresConnection {
         self.commit_was_sent
     }
 
-    fn judge(&mut self, error: &(dyn std::error::Error + 'static)) -> Class {
-        let class = match Class::of(error) {
+    fn classify(&mut self, error: &(dyn std::error::Error + 'static)) -> ErrorKind {
+        let kind = match ErrorKind::of(error) {
             // What failed the transaction was overlooked.
-            Class::Permanent if is_failed_transaction(error) => {
-                self.watch.conflict().unwrap_or(Class::Permanent)
+            ErrorKind::Permanent if is_failed_transaction(error) => {
+                self.tracker.conflict().unwrap_or(ErrorKind::Permanent)
             }
-            class => class,
+            kind => kind,
         };
-        match class {
-            Class::Conflict(_) | Class::Unavailable | Class::Disconnected
-                if self.watch.is_committing() || self.watch.has_committed() =>
+        match kind {
+            ErrorKind::Conflict(_) | ErrorKind::Unavailable | ErrorKind::Disconnected
+                if self.tracker.is_committing() || self.tracker.has_committed() =>
             {
-                Class::CommitUnknown
+                ErrorKind::CommitUnknown
             }
-            class => class,
+            kind => kind,
         }
     }
 

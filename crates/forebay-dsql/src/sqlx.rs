@@ -1,17 +1,16 @@
 //! Connections of sqlx.
 //!
-//! sqlx hides its wire, so a connection that callers had in hand is not known to be clean: it is rolled back and its
-//! settings are reset in the background before anybody gets it again; if they cannot be, it is closed. After a transaction that was begun and ended
-//! through [`Session`], as `run` does, only its settings may be others, and only these are reset.
+//! sqlx hides its wire, so it is not known whether a connection comes back clean. It is rolled back and its settings are reset
+//! in the background before it is lent again; if that fails, it is closed. After a transaction that began and ended through
+//! [`Session`], as in `run`, only the settings may have changed, and only they are reset.
 //!
-//! Nor does sqlx always know which answer belongs to which statement: the future of a COPY that is dropped leaves an
-//! answer behind which the next statement takes for its own, and so on for ever. So before a COMMIT, after a ROLLBACK
-//! and at the end of a reset the server is asked to repeat a word that was never asked for before. Whoever hears
-//! another one is out of step, and is closed.
+//! sqlx can lose track of which answer belongs to which statement: a dropped COPY future leaves an answer behind, which the
+//! next statement takes for its own, and so on. So before a COMMIT, after a ROLLBACK and at the end of a reset we send
+//! `SELECT '<nonce>'`. A different reply means that the stream is out of sync, and the connection is closed.
 //!
-//! sqlx keeps the statements that it has prepared, by their text, for as long as the connection lives. Once the schema has
-//! changed, or somebody has sent DEALLOCATE, they are of no use, and fail for ever; so all of them are forgotten when a
-//! transaction meets that, and prepared anew when it is run again.
+//! sqlx caches prepared statements by their text for as long as the connection lives. After a change of the schema or a
+//! DEALLOCATE they fail for ever. So when a transaction meets such an error, the cache is cleared, and the statements are
+//! prepared again with the next attempt.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -25,11 +24,11 @@ use sqlx::postgres::{
 use sqlx::{Connection, Executor, Row};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::client::{self, ConnectorParts};
-use crate::error::{Class, Conflict, Error, is_failed_transaction, is_unprepared};
-use crate::options::Roots;
-use crate::session::Session;
+use crate::driver::{self, ConnectorParts};
+use crate::error::{Conflict, Error, ErrorKind, is_failed_transaction, is_unprepared};
+use crate::options::RootCertificates;
 use crate::token::Token;
+use crate::transaction::Session;
 
 /// Opens connections of sqlx to a cluster, with tokens from a cache.
 pub struct Sqlx {
@@ -54,7 +53,7 @@ impl Sqlx {
     }
 }
 
-impl client::Client for Sqlx {
+impl driver::Driver for Sqlx {
     const CHECK_AFTER: Option<Duration> = Some(Duration::from_secs(30));
 
     fn new(parts: ConnectorParts) -> Result<Self, ConfigError> {
@@ -82,15 +81,15 @@ impl client::Client for Sqlx {
             .ssl_mode(PgSslMode::VerifyFull);
         // Also if there are none to add: otherwise sqlx adds those that PGSSLROOTCERT names.
         let roots = match options.roots() {
-            Roots::Pem(pem) => pem.to_vec(),
-            Roots::Public => Vec::new(),
+            RootCertificates::Pem(pem) => pem.to_vec(),
+            RootCertificates::Public => Vec::new(),
         };
         connect = connect.ssl_root_cert_from_pem(roots);
         Ok(Self { options: connect, parts })
     }
 }
 
-/// Variables that sqlx reads by itself, and that nothing said in code can undo.
+/// Variables that sqlx reads by itself, and that code cannot override.
 const UNASKED: [&str; 3] = ["PGOPTIONS", "PGSSLCERT", "PGSSLKEY"];
 
 fn read_unasked(name: &'static str) -> Option<Problem> {
@@ -120,8 +119,8 @@ impl Connect for Sqlx {
 
     async fn reset(&self, connection: &mut SqlxConnection) -> Result<(), BoxError> {
         match connection.make_clean().await {
-            // The schema has changed, which every open connection meets once.
-            Err(error) if matches!(error.class(), Class::Conflict(_)) => {
+            // The schema has changed, which every open connection is told once.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict(_)) => {
                 connection.stale = true;
                 connection.make_clean().await?;
             }
@@ -152,15 +151,15 @@ pub struct SqlxConnection {
     state: State,
     /// Its state when its transaction began.
     before: State,
-    /// A caller had it in hand since its transaction began.
+    /// A caller has used it since its transaction began.
     in_hand: bool,
-    /// Of no use any more.
+    /// It is useless.
     broken: bool,
     /// Of the last COMMIT.
     commit_was_sent: bool,
-    /// What sqlx has prepared is of no use any more.
+    /// The statements that sqlx has prepared are useless.
     stale: bool,
-    /// How many words the server was asked to repeat.
+    /// How many nonces were sent.
     words: u64,
 }
 
@@ -171,17 +170,17 @@ enum State {
     Clean,
     /// Nothing is open or unanswered, but settings may have changed.
     Settings,
-    /// A caller had it in hand, and who knows what it did.
+    /// A caller has used it, and its state is not known.
     Unknown,
 }
 
 impl SqlxConnection {
-    /// What sqlx takes for an executor, through however many guards: `query.execute(tx.pg())`.
+    /// The executor for sqlx, through any number of guards: `query.execute(tx.pg())`.
     pub fn pg(&mut self) -> &mut PgConnection {
         self
     }
 
-    /// Has the server repeat a new word: proves that answers and statements belong together.
+    /// Sends a nonce and compares the reply, which proves that the stream is in sync.
     async fn keep_step(&mut self) -> Result<(), Error> {
         self.words += 1;
         let word = format!("forebay {}", self.words);
@@ -195,7 +194,7 @@ impl SqlxConnection {
         Err(OutOfStep.into())
     }
 
-    /// Has sqlx forget what it has prepared, if that is of no use any more.
+    /// Clears sqlx's cache of prepared statements, if they are useless.
     async fn refresh(&mut self) -> Result<(), Error> {
         if self.stale {
             self.connection.clear_cached_statements().await?;
@@ -212,9 +211,9 @@ impl SqlxConnection {
         }
         match self.connection.execute("RESET ALL").await {
             Ok(_) => {}
-            // An older cluster knows no RESET ALL. After a transaction of `run` that is as good as it gets, or it would be a
-            // connection for each; otherwise it is closed: it may know SET, and nobody shall find what another has set.
-            Err(error) if !unknown && Class::of(&error) == Class::Unsupported => {}
+            // An older cluster has no RESET ALL. After a transaction of `run` the connection is kept all the same, or each
+            // transaction would cost one. Otherwise it is closed, since a caller may have changed settings.
+            Err(error) if !unknown && ErrorKind::of(&error) == ErrorKind::Unsupported => {}
             Err(error) => return Err(error.into()),
         }
         if unknown {
@@ -225,7 +224,7 @@ impl SqlxConnection {
         Ok(())
     }
 
-    /// Ends whatever is open.
+    /// Ends any open transaction.
     async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         match self.roll_back_once().await {
             // The answer to a statement that was given up, and came to nothing. This one has not been sent yet.
@@ -295,17 +294,17 @@ impl Session for SqlxConnection {
         self.commit_was_sent = false;
         self.state = State::Unknown;
         if PgTransactionManager::get_transaction_depth(&self.connection) != 1 {
-            return Err(client::ended_by_body());
+            return Err(driver::ended_by_body());
         }
-        // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx does not tell. In a
-        // failed transaction this fails; it is what sqlx's silence costs.
+        // A server answers COMMIT of a failed transaction with success and rolls back, and sqlx hides that. In a failed
+        // transaction this statement fails.
         if let Err(error) = self.keep_step().await {
             if !is_failed_transaction(&error) {
                 return Err(error);
             }
             // As COMMIT would have. If that fails as well, the connection is gone; what counts is why the first did.
             drop(self.rollback().await);
-            return Err(client::rolled_back(None));
+            return Err(driver::rolled_back(None));
         }
         self.commit_was_sent = true;
         match PgTransactionManager::commit(&mut self.connection).await {
@@ -316,12 +315,12 @@ impl Session for SqlxConnection {
             // The server refused, and the session goes on.
             Err(error) if said(&error) == Some(PgSeverity::Error) => {
                 let error = Error::from(error);
-                self.stale |= error.class() == SCHEMA;
+                self.stale |= error.kind() == SCHEMA;
                 Err(error)
             }
             Err(error) => {
                 self.broken = true;
-                Err(Error::new(Class::CommitUnknown, error))
+                Err(Error::new(ErrorKind::CommitUnknown, error))
             }
         }
     }
@@ -330,11 +329,11 @@ impl Session for SqlxConnection {
         self.commit_was_sent
     }
 
-    fn judge(&mut self, error: &(dyn StdError + 'static)) -> Class {
+    fn classify(&mut self, error: &(dyn StdError + 'static)) -> ErrorKind {
         // The names of statements are sqlx's own: it is the cache that is wrong, and not the body.
-        let class = if is_unprepared(error) { SCHEMA } else { Class::of(error) };
-        self.stale |= class == SCHEMA;
-        class
+        let kind = if is_unprepared(error) { SCHEMA } else { ErrorKind::of(error) };
+        self.stale |= kind == SCHEMA;
+        kind
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
@@ -350,14 +349,14 @@ impl Session for SqlxConnection {
     }
 }
 
-const SCHEMA: Class = Class::Conflict(Conflict::Schema);
+const SCHEMA: ErrorKind = ErrorKind::Conflict(Conflict::Schema);
 
 /// How bad it is, if the server said it.
 fn said(error: &sqlx::Error) -> Option<PgSeverity> {
     error.as_database_error()?.try_downcast_ref::<PgDatabaseError>().map(PgDatabaseError::severity)
 }
 
-/// Answers and statements do not belong together any more.
+/// The stream is out of sync.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
     "the answers of the connection are those of other statements, as after a COPY that was given up: it is closed"
@@ -366,7 +365,7 @@ struct OutOfStep;
 
 impl From<OutOfStep> for Error {
     fn from(out: OutOfStep) -> Self {
-        // Nothing was committed, and another connection is in step.
-        Self::new(Class::Disconnected, out)
+        // Nothing was committed, and another connection is in sync.
+        Self::new(ErrorKind::Disconnected, out)
     }
 }

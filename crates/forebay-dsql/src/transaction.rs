@@ -1,4 +1,4 @@
-//! Transactions that are run until they are through.
+//! Runs transactions until they commit.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,18 +10,21 @@ use forebay::rt::{self, Runtime};
 use forebay::{Instant, Rng, Seed};
 use parking_lot::Mutex;
 
-use crate::error::{Class, Error};
+use crate::error::{Error, ErrorKind};
 use crate::metrics::{Outcome, TransactionMeter};
-use crate::retry::{Attempts, RetryPolicy, Verdict};
-use crate::session::{Session, Sessions};
 
 mod loan;
+mod retry;
+mod session;
 
 pub use loan::Transaction;
+use retry::{Attempts, Verdict};
+pub use retry::{RetryBudget, RetryPolicy};
+pub use session::{Session, Sessions};
 
-/// Runs transactions, again and again while they conflict, and counts what became of them.
+/// Runs transactions, again while they conflict, and counts the outcomes.
 ///
-/// One for each pool will do. A clone shares everything.
+/// One is enough for each pool. A clone shares everything.
 #[derive(Clone)]
 pub struct Transactions(Arc<Inner>);
 
@@ -37,7 +40,7 @@ struct Inner {
 pub enum Stage {
     /// Before COMMIT was sent: nothing was committed.
     Statement,
-    /// At COMMIT: a lost connection may have hidden that it was done.
+    /// At COMMIT: if the connection was lost, the transaction may have been committed.
     Commit,
 }
 
@@ -52,15 +55,15 @@ impl Transactions {
     /// Runs `body` in a transaction on a connection of `sessions` and commits it.
     ///
     /// The whole of it is run again after a conflict, at a statement or at COMMIT; after `server unavailable` at a
-    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So `body` must do
-    /// nothing that cannot be done twice, but through its connection. If the connection is lost at COMMIT, nobody
-    /// knows whether it was done: that is [`Class::CommitUnknown`], and never run again.
+    /// statement; and, on another connection, if the connection was lost before COMMIT was sent. So apart from what it does
+    /// through its connection, `body` must be safe to run twice. If the connection is lost at COMMIT, the outcome is unknown:
+    /// that is [`ErrorKind::CommitUnknown`], and is never run again.
     ///
     /// All its waits for a connection together last at most as long as `sessions` wait for one, that is the acquire timeout of a
     /// pool, or until the policy's deadline if it has one. No wait that fails ends the run before that, unless waiting does not
-    /// help, as when the cluster denies access. Waits are no retries.
+    /// help, as when the cluster denies access. A wait is not a retry.
     ///
-    /// An error of `body` itself rolls back and comes out as it is. `operation` names what is done, in metrics.
+    /// An error of `body` rolls back and is returned unchanged. `operation` is the name of the transaction in metrics.
     ///
     /// `body` leaves BEGIN, COMMIT and ROLLBACK alone, and begins no transaction of its client's own. One that ended the
     /// transaction fails for it, and is not run again after it may have committed something, by a COMMIT or by a statement
@@ -81,8 +84,8 @@ impl Transactions {
     /// The last attempt's.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it drops the connection with its transaction open, which whoever owns connections
-    /// rolls back or closes. If it was waiting for a COMMIT, that may have been done or not.
+    /// If the future is dropped, its connection goes back with the transaction open, and the pool rolls it back or closes
+    /// the connection. If it was waiting for a COMMIT, the transaction may have been committed or not.
     pub async fn run<P, T, E, F, B>(&self, sessions: &P, operation: &'static str, mut body: B) -> Result<T, E>
     where
         P: Sessions,
@@ -97,13 +100,13 @@ impl Transactions {
                 Some(session) => session,
                 None => match operation.take(sessions).await {
                     Ok(session) => session,
-                    Err(error) => match operation.judge_wait(error).await {
+                    Err(error) => match operation.decide_wait(error).await {
                         Some(error) => return Err(error.into()),
                         None => continue,
                     },
                 },
             };
-            let Failed { mut class, stage, mut error, session, of_body } =
+            let Failed { mut kind, stage, mut error, session, of_body } =
                 match attempt(session, &mut body).await {
                     Ok(value) => {
                         operation.committed();
@@ -118,31 +121,33 @@ impl Transactions {
                     let rolled_back = session.rollback().await.is_ok();
                     // Not before: only now all that the body has sent is answered, or never will be.
                     if of_body {
-                        class = session.judge(&error);
+                        kind = session.classify(&error);
                     }
                     rolled_back.then_some(session)
                 }
                 None => None,
             };
-            if of_body && class == Class::CommitUnknown && Class::of(&error) != class {
+            if of_body && kind == ErrorKind::CommitUnknown && ErrorKind::of(&error) != kind {
                 let told = format!(
                     "the body ended its transaction by itself, may have committed something then, and failed: {error}"
                 );
-                error = Error::new(class, told).into();
+                error = Error::new(kind, told).into();
             }
-            if of_body && (class == Class::NoConnection || held.is_some() && class == Class::Disconnected) {
-                // It was not this connection that was lost or wanted, but something of the body's own.
-                class = Class::Permanent;
+            if of_body
+                && (kind == ErrorKind::NoConnection || held.is_some() && kind == ErrorKind::Disconnected)
+            {
+                // The error is about another connection, which the body uses.
+                kind = ErrorKind::Permanent;
             }
             // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.
-            held.take_if(|_| class == Class::CommitUnknown);
-            if let Some(error) = operation.judge(class, error).await {
+            held.take_if(|_| kind == ErrorKind::CommitUnknown);
+            if let Some(error) = operation.decide(kind, error).await {
                 return Err(error);
             }
         }
     }
 
-    /// Counts and times the attempts of one transaction, for a caller who begins and commits it himself.
+    /// Counts and times the attempts of one transaction, for a caller that begins and commits it itself.
     ///
     /// ```
     /// # use forebay_dsql::{Error, RetryPolicy, Stage, Transactions};
@@ -191,7 +196,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// It is through.
+    /// The transaction is committed.
     pub fn committed(mut self) {
         self.outcome = Outcome::Committed;
     }
@@ -204,56 +209,56 @@ impl Operation {
     /// # Cancel safety
     /// Dropping it ends the pause; the attempt has been counted.
     pub async fn retry<E: StdError + 'static>(&mut self, stage: Stage, error: E) -> Result<(), E> {
-        let class = Class::of(&error);
-        let class = if stage == Stage::Commit { class.at_commit() } else { class };
-        self.judge(class, error).await.map_or(Ok(()), Err)
+        let kind = ErrorKind::of(&error);
+        let kind = if stage == Stage::Commit { kind.at_commit() } else { kind };
+        self.decide(kind, error).await.map_or(Ok(()), Err)
     }
 
-    /// The error, if it is the last; otherwise nothing, after a pause.
-    async fn judge<E>(&mut self, class: Class, error: E) -> Option<E> {
+    /// Returns the error if there is no further attempt; otherwise pauses and returns nothing.
+    async fn decide<E>(&mut self, kind: ErrorKind, error: E) -> Option<E> {
         let Inner { runtime, rng, meter, .. } = &*self.transactions.0;
-        meter.failed(self.name, class);
+        meter.failed(self.name, kind);
         let now = runtime.now();
-        let verdict = self.attempts.judge(class, now, &mut rng.lock());
-        self.obey(verdict, class, now, error).await
+        let verdict = self.attempts.decide(kind, now, &mut rng.lock());
+        self.obey(verdict, kind, now, error).await
     }
 
-    /// The same of a wait that ended without a connection.
-    async fn judge_wait(&mut self, error: Error) -> Option<Error> {
-        let class = error.class();
+    /// The same for a wait that ended without a connection.
+    async fn decide_wait(&mut self, error: Error) -> Option<Error> {
+        let kind = error.kind();
         if !error.is_of_waiting() {
-            return self.judge(class, error).await;
+            return self.decide(kind, error).await;
         }
         let Inner { runtime, rng, meter, .. } = &*self.transactions.0;
-        meter.failed(self.name, class);
+        meter.failed(self.name, kind);
         let now = runtime.now();
-        let verdict = self.attempts.judge_wait(now, &mut rng.lock());
+        let verdict = self.attempts.decide_wait(now, &mut rng.lock());
         let waited = self.attempts.has_waited();
-        Some(self.obey(verdict, class, now, error).await?.after(waited))
+        Some(self.obey(verdict, kind, now, error).await?.after(waited))
     }
 
-    async fn obey<E>(&mut self, verdict: Verdict, class: Class, now: Instant, error: E) -> Option<E> {
+    async fn obey<E>(&mut self, verdict: Verdict, kind: ErrorKind, now: Instant, error: E) -> Option<E> {
         let Inner { runtime, meter, .. } = &*self.transactions.0;
         match verdict {
             Verdict::Again { retry, pause } => {
-                tracing::debug!(operation = self.name, %class, retry, ?pause, "transaction is run again");
+                tracing::debug!(operation = self.name, class = %kind, retry, ?pause, "transaction is run again");
                 meter.retried(self.name, retry, pause);
                 runtime.sleep_until(now + pause).await;
                 None
             }
             Verdict::Wait { pause } => {
-                tracing::debug!(operation = self.name, %class, ?pause, "transaction goes on waiting for a connection");
+                tracing::debug!(operation = self.name, class = %kind, ?pause, "transaction goes on waiting for a connection");
                 runtime.sleep_until(now + pause).await;
                 None
             }
             Verdict::Exhausted => {
-                tracing::warn!(operation = self.name, %class, "transaction given up after its last retry");
+                tracing::warn!(operation = self.name, class = %kind, "transaction given up after its last retry");
                 meter.exhausted(self.name);
                 self.outcome = Outcome::Exhausted;
                 Some(error)
             }
             Verdict::Final => {
-                self.outcome = Outcome::of(class);
+                self.outcome = Outcome::of(kind);
                 Some(error)
             }
         }
@@ -271,11 +276,14 @@ impl Operation {
         let now = runtime.now();
         let taken = match self.attempts.left(now) {
             None => return sessions.session().await,
-            // A pool times a wait of its usual length for less.
+            // A wait of the pool's usual length costs less: it needs no timer of its own.
             Some(_) if self.attempts.is_left_to_the_pool() => sessions.session().await,
             Some(left) if sessions.patience().is_some() => sessions.session_within(left).await,
             Some(left) => rt::within(runtime, left, sessions.session()).await.unwrap_or_else(|| {
-                Err(Error::new(Class::NoConnection, "no connection for another attempt before the deadline"))
+                Err(Error::new(
+                    ErrorKind::NoConnection,
+                    "no connection for another attempt before the deadline",
+                ))
             }),
         };
         self.attempts.waited(runtime.now().since(now));
@@ -292,12 +300,12 @@ impl Drop for Operation {
 
 /// An attempt that failed.
 struct Failed<S, E> {
-    class: Class,
+    kind: ErrorKind,
     stage: Stage,
     error: E,
     /// The connection, unless the body has kept it.
     session: Option<S>,
-    /// The error is the body's, and its class what it tells by itself.
+    /// The error is the body's, and its kind was read from the error alone.
     of_body: bool,
 }
 
@@ -309,8 +317,8 @@ where
     B: FnMut(Transaction<S>) -> F,
 {
     let ours = |stage, error: Error, session| {
-        let class = error.class();
-        Failed { class, stage, error: error.into(), session, of_body: false }
+        let kind = error.kind();
+        Failed { kind, stage, error: error.into(), session, of_body: false }
     };
     if let Err(error) = session.begin().await {
         return Err(ours(Stage::Statement, error, Some(session)));
@@ -321,20 +329,20 @@ where
     let value = match outcome {
         Ok(value) => value,
         Err(error) => {
-            let class = Class::of(&error);
-            return Err(Failed { class, stage: Stage::Statement, error, session, of_body: true });
+            let kind = ErrorKind::of(&error);
+            return Err(Failed { kind, stage: Stage::Statement, error, session, of_body: true });
         }
     };
     let Some(mut session) = session else {
         let error = "the body kept the connection of its transaction: it cannot be committed";
-        return Err(ours(Stage::Statement, Error::new(Class::Permanent, error), None));
+        return Err(ours(Stage::Statement, Error::new(ErrorKind::Permanent, error), None));
     };
     match session.commit().await {
         Ok(()) => Ok(value),
         Err(error) if !session.commit_was_sent() => {
             // Nothing was committed here; but perhaps before, by the body itself.
-            let class = session.judge(&error);
-            let error = if class == error.class() { error } else { Error::new(class, error) };
+            let kind = session.classify(&error);
+            let error = if kind == error.kind() { error } else { Error::new(kind, error) };
             Err(ours(Stage::Statement, error, Some(session)))
         }
         Err(error) => Err(ours(Stage::Commit, error.at_commit(), Some(session))),

@@ -36,6 +36,8 @@ pub struct Config {
     pub lifetime: Option<Lifetime>,
     /// When the server ends a session by itself, if that is known.
     pub server_limit: Option<Duration>,
+    /// Whether connections are retired one by one ahead of their end.
+    pub replace_ahead: bool,
     /// How many connections beyond `max_open` may exist; none: 5 % of it.
     pub overlap: Option<usize>,
     /// After how long an unused connection is closed, if it is.
@@ -94,6 +96,7 @@ impl Default for Config {
             fill: Fill::ToTarget { target_ready: None, low_watermark: None },
             lifetime: Some(Lifetime::default()),
             server_limit: None,
+            replace_ahead: true,
             overlap: None,
             idle_timeout: None,
             check_after: None,
@@ -179,6 +182,15 @@ impl Config {
     #[must_use]
     pub const fn server_limit(mut self, limit: Duration) -> Self {
         self.server_limit = Some(limit);
+        self
+    }
+
+    /// Retires connections one by one ahead of their end, on a schedule that spreads them over a life. Default: true. With
+    /// `false` each lives to its end, as with the maximum lifetime of other pools: those opened together expire together, and
+    /// nothing is opened in their place before.
+    #[must_use]
+    pub const fn replace_ahead(mut self, ahead: bool) -> Self {
+        self.replace_ahead = ahead;
         self
     }
 

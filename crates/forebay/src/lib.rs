@@ -113,7 +113,7 @@ pub use limit::{Limit, LimitError, LocalLimit, Pace, Permit};
 pub use logs::Logs;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
-pub use reservoir::{Drained, Reservoir};
+pub use reservoir::{Drained, Reservoir, WeakReservoir};
 pub use seed::{Rng, Seed};
 pub use status::{CheckoutFailure, Counts, Status};
 pub use time::Instant;

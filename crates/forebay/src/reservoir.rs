@@ -1,8 +1,10 @@
 //! The handle callers hold.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::acquire::Acquire;
 use crate::builder::Builder;
@@ -10,11 +12,13 @@ use crate::checkout::Checkout;
 use crate::config::ConfigError;
 use crate::connect::Connect;
 use crate::core::{Core, CoreState};
-use crate::error::CheckoutError;
+use crate::error::{CheckoutError, OpenError};
+use crate::event::Failure;
 use crate::race::{self, First};
 use crate::state::Taken;
 use crate::status::Status;
 use crate::sync::MutexGuard;
+use crate::tasks::refill;
 use crate::time::Instant;
 
 /// Connections, ready before they are wanted.
@@ -120,6 +124,36 @@ impl<C: Connect> Reservoir<C> {
         self.core.status()
     }
 
+    /// Opens one more connection, though nobody waits for one. `None` if `max_open` leaves no room, or the reservoir is closed.
+    ///
+    /// The open begins now, within the rate limit and the leases, whatever the configuration wants to be ready. It does not wait
+    /// for the end of a pause after failures, and its own failure begins none: the caller decides when to try again. What it
+    /// opens goes to the first in the queue, or is ready.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the waiting, not the open.
+    ///
+    /// # Errors
+    /// The future yields why the open failed.
+    pub fn open_one(
+        &self,
+    ) -> Option<impl Future<Output = Result<(), Arc<OpenError>>> + Send + Unpin + use<C>> {
+        let now = self.core.runtime.now();
+        let key = self.core.ask(|state| state.open_one(now))?;
+        let (report, outcome) = oneshot::channel();
+        refill::start(&self.core, key, Some(report));
+        Some(Box::pin(async {
+            let closed = || Err(Arc::new(OpenError::new(Failure::Open, "the reservoir is closed")));
+            outcome.await.unwrap_or_else(|_| closed())
+        }))
+    }
+
+    /// A handle that does not keep the reservoir open.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakReservoir<C> {
+        WeakReservoir(Arc::downgrade(&self.alive))
+    }
+
     /// Waits until as many connections are usable as the low watermark asks for.
     ///
     /// Returns `false` if that did not happen within `wait`, or the reservoir was closed.
@@ -205,6 +239,30 @@ impl Drained {
 impl<C: Connect> Clone for Reservoir<C> {
     fn clone(&self) -> Self {
         Self { core: Arc::clone(&self.core), alive: Arc::clone(&self.alive) }
+    }
+}
+
+/// A handle to a [`Reservoir`] that does not keep it open, for tasks that should end with it.
+pub struct WeakReservoir<C: Connect>(Weak<Alive<C>>);
+
+impl<C: Connect> WeakReservoir<C> {
+    /// A handle that keeps it open, unless the last one is gone.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Reservoir<C>> {
+        let alive = self.0.upgrade()?;
+        Some(Reservoir { core: Arc::clone(&alive.0), alive })
+    }
+}
+
+impl<C: Connect> Clone for WeakReservoir<C> {
+    fn clone(&self) -> Self {
+        Self(Weak::clone(&self.0))
+    }
+}
+
+impl<C: Connect> fmt::Debug for WeakReservoir<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WeakReservoir").field(&self.upgrade()).finish()
     }
 }
 

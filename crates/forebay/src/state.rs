@@ -227,7 +227,7 @@ impl<E: Held> State<E> {
             self.retiring.remove(&(slot.stale_at, index));
         }
         if let (Some(lives), Some(period)) = (&mut self.lives, slot.period.take()) {
-            lives.schedule.free(period);
+            lives.free(period);
         }
         self.recount(now);
         self.want_refill();
@@ -269,7 +269,7 @@ impl<E: Held> State<E> {
         self.low_watermark = config.watermark();
         if let Some(lives) = &mut self.lives {
             // Retirements booked so far stay; only their periods are not known to the new schedule.
-            lives.schedule = lives.schedule_for(self.max_open);
+            lives.reschedule(self.max_open);
             self.slots.forget_pages();
         }
         self.recount(now);

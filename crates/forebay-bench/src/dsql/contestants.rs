@@ -14,7 +14,7 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, RecyclingMethod, Runtime as DeadpoolRuntime, Timeouts,
 };
 use forebay::Config;
-use forebay_dsql::{Dsql, Lent, Options, Postgres, Roots};
+use forebay_dsql::{Dsql, Options, PooledConnection, Postgres, RootCertificates};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -45,7 +45,7 @@ pub(super) trait Pool: Clone + Send + Sync + 'static {
 pub(super) type Forebay = Dsql;
 
 impl Pool for Forebay {
-    type Lent<'a> = Lent<'a, Postgres>;
+    type Lent<'a> = PooledConnection<'a, Postgres>;
 
     async fn acquire(&self) -> anyhow::Result<Self::Lent<'_>> {
         Ok(Dsql::acquire(self).await?)
@@ -78,9 +78,11 @@ pub(super) fn options_within(
     let options = Options::builder("localhost")
         .port(cluster.port())
         .region("us-east-1")
-        .roots(Roots::Pem(pem.into()))
+        .roots(RootCertificates::Pem(pem.into()))
         .direct_tls(true)
         .reservoir(reservoir)
+        // The peers do not spread their first opens over minutes, either.
+        .variable("DSQL_POOL_WARMUP_STAGGER_DURATION", "0s")
         .config(config.startup_jitter(Duration::ZERO).acquire_timeout(wait));
     Ok(options.build()?)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use forebay::Config;
-use forebay_dsql::{Class, Dsql, Error, RetryPolicy};
+use forebay_dsql::{Dsql, Error, ErrorKind, RetryPolicy};
 use tokio::runtime::Handle;
 
 use super::Effort;
@@ -66,7 +66,7 @@ async fn count(dsql: &Dsql, each: u32) -> anyhow::Result<Tally> {
                         tx.execute("INSERT INTO done VALUES ($1)", &[&id]).await?;
                         Ok::<_, Error>(())
                     });
-                    outcomes.push((id, run.await.map_err(|error| error.class())));
+                    outcomes.push((id, run.await.map_err(|error| error.kind())));
                 }
                 outcomes
             })
@@ -77,7 +77,7 @@ async fn count(dsql: &Dsql, each: u32) -> anyhow::Result<Tally> {
         for (id, outcome) in client.await? {
             match outcome {
                 Ok(()) => tally.succeeded.insert(id),
-                Err(Class::CommitUnknown) => tally.unknown.insert(id),
+                Err(ErrorKind::CommitUnknown) => tally.unknown.insert(id),
                 Err(_) => tally.failed.insert(id),
             };
         }

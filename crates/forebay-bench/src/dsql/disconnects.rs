@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use forebay::Config;
-use forebay_dsql::{Class, Client, Dsql, DsqlPool, Error, SqlxDsql};
+use forebay_dsql::{Driver, Dsql, DsqlPool, Error, ErrorKind, SqlxDsql};
 use tokio::runtime::Handle;
 
 use super::Effort;
@@ -106,7 +106,7 @@ async fn round<C, F>(
     pay: fn(DsqlPool<C>, u32) -> F,
 ) -> anyhow::Result<Tally>
 where
-    C: Client,
+    C: Driver,
     F: Future<Output = Result<(), Error>> + Send + 'static,
 {
     cluster.as_new().await?;
@@ -140,9 +140,9 @@ where
     }
     let mut tally = Tally::default();
     for caller in callers {
-        match caller.await?.map_err(|error| error.class()) {
+        match caller.await?.map_err(|error| error.kind()) {
             Ok(()) => tally.committed += 1,
-            Err(Class::CommitUnknown) => tally.unknown += 1,
+            Err(ErrorKind::CommitUnknown) => tally.unknown += 1,
             Err(_) => tally.failed += 1,
         }
     }

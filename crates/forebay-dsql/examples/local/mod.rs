@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dsql_local::{Cluster, Config, Credentials};
 use forebay_dsql::{
-    Options, OptionsBuilder, Roots, SignFuture, Signed, Signer, Token, TokenError, TokenRequest,
+    Options, OptionsBuilder, RootCertificates, SignFuture, Signed, Signer, Token, TokenError, TokenRequest,
 };
 
 pub(crate) struct Local(Arc<Cluster>);
@@ -24,7 +24,7 @@ impl Local {
         Options::builder(self.0.endpoint())
             .port(self.0.address().port())
             .region(self.0.region())
-            .roots(Roots::Pem(self.0.ca_pem().as_bytes().into()))
+            .roots(RootCertificates::Pem(self.0.ca_pem().as_bytes().into()))
     }
 
     pub(crate) fn signer(&self) -> impl Signer {

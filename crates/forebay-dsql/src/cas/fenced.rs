@@ -6,7 +6,7 @@ use std::fmt;
 use super::client::Bind;
 use super::client::Client;
 use super::{ConditionFailed, Fence};
-use crate::error::{Class, Error};
+use crate::error::{Error, ErrorKind};
 
 impl Fence {
     async fn swap<'a, C: Client>(
@@ -20,7 +20,7 @@ impl Fence {
         if set.is_empty() {
             let told =
                 format!("an update of {} must set a column at least, such as {}", self.table, self.token);
-            return Err(Error::new(Class::Permanent, told));
+            return Err(Error::new(ErrorKind::Permanent, told));
         }
         let columns: Vec<&str> = set.iter().map(|(column, _)| *column).collect();
         let mut values: Vec<&'a C::Value<'a>> = set.iter().map(|(_, value)| *value).collect();
@@ -75,7 +75,7 @@ impl Fence {
             "{} is no key of {table}: {rows} rows have the same; roll back, and name all columns of the key",
             key.join(", ")
         );
-        Error::new(Class::Permanent, told)
+        Error::new(ErrorKind::Permanent, told)
     }
 
     fn check_key(&self, given: usize) -> Result<(), Error> {
@@ -84,7 +84,7 @@ impl Fence {
         }
         let Self { table, key, .. } = self;
         let told = format!("the key of {table} is {}, but {given} values are given", key.join(", "));
-        Err(Error::new(Class::Permanent, told))
+        Err(Error::new(ErrorKind::Permanent, told))
     }
 }
 

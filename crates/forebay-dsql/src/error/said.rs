@@ -1,10 +1,10 @@
-//! What the errors of the two clients tell.
+//! Classifies errors of tokio-postgres and sqlx.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 
 use super::chain::{causes, seen};
-use super::class::Class;
+use super::kind::ErrorKind;
 
 /// What a server said.
 struct Words<'a> {
@@ -50,25 +50,25 @@ impl<'a> Words<'a> {
         Self { code: said.code().unwrap_or_default(), message: said.message(), hint, is_last }
     }
 
-    fn class(&self) -> Class {
-        let of = if self.is_last { Class::of_last_words } else { Class::of_server };
+    fn kind(&self) -> ErrorKind {
+        let of = if self.is_last { ErrorKind::of_last_words } else { ErrorKind::of_server };
         of(&self.code, self.message, self.hint)
     }
 }
 
-/// The class of what a server said.
-pub(super) fn class(error: &(dyn StdError + 'static)) -> Option<Class> {
-    Words::of(error).map(|words| words.class())
+/// The kind of what a server said.
+pub(super) fn kind(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
+    Words::of(error).map(|words| words.kind())
 }
 
-/// The class of what a server said to somebody who connects, if it is a refusal. No function of an application runs there,
+/// The kind of what a server said to somebody who connects, if it is a refusal. No function of an application runs there,
 /// which could say the same: it is told by its words, whatever its code.
-pub(super) fn refusal(error: &(dyn StdError + 'static)) -> Option<Class> {
+pub(super) fn refusal(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
     let words = causes(error).find_map(Words::of)?;
-    Class::of_refusal(&words.code, &words.message.to_ascii_lowercase(), words.hint)
+    ErrorKind::of_refusal(&words.code, &words.message.to_ascii_lowercase(), words.hint)
 }
 
-/// Whether a server said it, and not what lies between.
+/// Whether the error comes from a server, and not from the network.
 #[cfg(feature = "tokio-postgres")]
 pub(crate) fn is_said(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| Words::of(cause).is_some())
@@ -91,23 +91,23 @@ const NOT_UNDERSTOOD: &str = "error parsing response from server";
 const NOT_EXPECTED: &str = "unexpected message from server";
 
 #[cfg(feature = "tokio-postgres")]
-pub(super) fn of_tokio_postgres(error: &(dyn StdError + 'static)) -> Option<Class> {
+pub(super) fn of_tokio_postgres(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
     let error = seen::<tokio_postgres::Error>(error)?;
-    // It does not tell these apart but by their texts. Nobody knows what will be read after them.
+    // Only their texts tell these apart. The stream is out of sync after them.
     let unread = || matches!(&*error.to_string(), NOT_UNDERSTOOD | NOT_EXPECTED);
-    (error.is_closed() || unread()).then_some(Class::Disconnected)
+    (error.is_closed() || unread()).then_some(ErrorKind::Disconnected)
 }
 
 #[cfg(feature = "sqlx")]
-pub(super) fn of_sqlx(error: &(dyn StdError + 'static)) -> Option<Class> {
+pub(super) fn of_sqlx(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
     match seen::<sqlx::Error>(error)? {
         // The one that is found before anything is sent.
-        sqlx::Error::Protocol(what) if what.contains("too many arguments") => Some(Class::Permanent),
-        // Nobody knows what will be read next.
+        sqlx::Error::Protocol(what) if what.contains("too many arguments") => Some(ErrorKind::Permanent),
+        // The stream is out of sync.
         sqlx::Error::Protocol(_) | sqlx::Error::BeginFailed | sqlx::Error::WorkerCrashed => {
-            Some(Class::Disconnected)
+            Some(ErrorKind::Disconnected)
         }
-        sqlx::Error::PoolTimedOut => Some(Class::NoConnection),
+        sqlx::Error::PoolTimedOut => Some(ErrorKind::NoConnection),
         _ => None,
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio_postgres::NoTls;
 
-    use crate::error::{Auth, Class, Error, Throttle};
+    use crate::error::{Auth, Error, ErrorKind, Throttle};
 
     /// The error of one who connects to a server that says this.
     async fn refused(severity: &str, code: &str, message: &str, hint: &str) -> Error {
@@ -136,22 +136,22 @@ mod tests {
         let expired = "Signature expired: 20261116T000000Z is now earlier than 20261116T001500Z";
         for code in ["42501", "0A000", "58000", "3D000", "P0001", "28000", "08006", "XX000"] {
             for severity in ["FATAL", "ERROR"] {
-                for (words, hint, class) in [
-                    ("access denied", expired, Class::Auth(Auth::SignatureExpired)),
-                    ("access denied", "", Class::Auth(Auth::Denied)),
-                    ("waking up cluster, please retry later", "", Class::Throttled(Throttle::Waking)),
-                    ("rate exceeded.", "", Class::Throttled(Throttle::RateExceeded)),
+                for (words, hint, kind) in [
+                    ("access denied", expired, ErrorKind::Auth(Auth::SignatureExpired)),
+                    ("access denied", "", ErrorKind::Auth(Auth::Denied)),
+                    ("waking up cluster, please retry later", "", ErrorKind::Throttled(Throttle::Waking)),
+                    ("rate exceeded.", "", ErrorKind::Throttled(Throttle::RateExceeded)),
                 ] {
                     let message = format!("unable to accept connection, {words}");
                     let error = refused(severity, code, &message, hint).await.at_connect();
-                    assert_eq!(error.class(), class, "{code}: {error}");
+                    assert_eq!(error.kind(), kind, "{code}: {error}");
                 }
             }
         }
-        // What is no refusal keeps its class.
+        // Anything but a refusal keeps its kind.
         let error = refused("FATAL", "3D000", "database \"nix\" does not exist", "").await;
-        assert_eq!(error.at_connect().class(), Class::Permanent);
+        assert_eq!(error.at_connect().kind(), ErrorKind::Permanent);
         let error = refused("FATAL", "57P01", "terminating connection", "").await;
-        assert_eq!(error.at_connect().class(), Class::Disconnected);
+        assert_eq!(error.at_connect().kind(), ErrorKind::Disconnected);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::{Config, ConfigError, Problem};
 
-use super::{Options, Roots, endpoint, sources};
+use super::{Options, RootCertificates, endpoint, sources};
 use crate::settings::{EnvReader, closest};
 use crate::variables;
 
@@ -27,7 +27,7 @@ pub struct OptionsBuilder {
     pub(super) database: Option<String>,
     pub(super) application_name: Option<String>,
     pub(super) pool: Option<String>,
-    pub(super) roots: Option<Roots>,
+    pub(super) roots: Option<RootCertificates>,
     pub(super) root_file: Option<PathBuf>,
     pub(super) direct_tls: Option<String>,
     pub(super) config: Option<Config>,
@@ -114,7 +114,7 @@ impl OptionsBuilder {
     }
 
     /// The certificates that a server must be signed by. Default: public authorities.
-    pub fn roots(mut self, roots: Roots) -> Self {
+    pub fn roots(mut self, roots: RootCertificates) -> Self {
         self.roots = Some(roots);
         self
     }
@@ -244,14 +244,14 @@ impl OptionsBuilder {
         let mut roots = self.roots.unwrap_or_default();
         if let Some(path) = &self.root_file {
             match std::fs::read(path) {
-                Ok(pem) => roots = Roots::Pem(pem.into()),
+                Ok(pem) => roots = RootCertificates::Pem(pem.into()),
                 Err(error) => {
                     let allowed = format!("a PEM file that can be read ({error})");
                     problem("root_file", &path.display().to_string(), &allowed);
                 }
             }
         }
-        if let Roots::Pem(pem) = &roots
+        if let RootCertificates::Pem(pem) = &roots
             && !endpoint::holds_certificates(pem)
         {
             problem("roots", "no certificate", "PEM with one certificate at least");

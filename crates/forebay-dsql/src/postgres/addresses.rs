@@ -1,7 +1,7 @@
 //! The addresses of a cluster, tried one after the other.
 //!
-//! A private endpoint has one for each zone, and a name may have one of a network that this machine is not in. tokio-postgres
-//! would go on to the next after whatever a server says, and tell of the last only.
+//! A private endpoint has one for each zone, and some may be in a network that this machine cannot reach. tokio-postgres would
+//! try the next one after any answer of a server, and report only the last error.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
 
-use crate::error::{Class, Error, causes, is_said, seen};
+use crate::error::{Error, ErrorKind, causes, is_said, seen};
 use crate::options::Options;
 
 /// Where the cluster is, best first. Cancel safe.
@@ -19,7 +19,7 @@ pub(super) async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
 }
 
 /// Dials one address after the other until a server answers, whatever it says. Each but the last has its share of `limit`. If
-/// none answers, it is what kept from the first that counts.
+/// none answers, it returns the error of the first.
 ///
 /// Cancel safe if `dial` is.
 pub(super) async fn first_reached<T, F>(
@@ -52,9 +52,9 @@ where
     }
 }
 
-/// Whether it was the network's error, and no server has said anything.
+/// Whether the error is the network's, and no server has answered.
 fn is_unreached(error: &Error) -> bool {
-    !is_said(error) && (error.class() == Class::Disconnected || is_of_system(error))
+    !is_said(error) && (error.kind() == ErrorKind::Disconnected || is_of_system(error))
 }
 
 /// Also one that may not be reached, which is as lasting as a wrong certificate: those of TLS have no number.
@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// What comes of these, and how many were tried, in how many seconds.
-    fn dialled(at: [At; 3]) -> (Result<usize, Class>, usize, u64) {
+    fn dialled(at: [At; 3]) -> (Result<usize, ErrorKind>, usize, u64) {
         let time = VirtualTime::new();
         let (began, tried) = (time.now(), RefCell::new(0));
         let addresses = [0, 1, 2].map(|number| IpAddr::from([127, 0, 0, number]));
@@ -99,7 +99,7 @@ mod tests {
                     At::Refused => Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
                     At::Forbidden => Err(io::Error::from_raw_os_error(13).into()),
                     At::Throttled => {
-                        Err(Error::new(Class::Throttled(Throttle::RateExceeded), "rate exceeded"))
+                        Err(Error::new(ErrorKind::Throttled(Throttle::RateExceeded), "rate exceeded"))
                     }
                     At::Stranger => {
                         Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown issuer").into())
@@ -108,14 +108,14 @@ mod tests {
                 }
             }
         }));
-        let outcome = outcome.map_err(|error: Error| error.class());
+        let outcome = outcome.map_err(|error: Error| error.kind());
         (outcome, tried.into_inner(), time.now().since(began).as_secs())
     }
 
     #[test]
-    fn whoever_answers_is_the_last_to_be_asked() {
+    fn the_first_that_answers_is_the_last_that_is_tried() {
         use At::{Forbidden, Open, Refused, Silent, Stranger, Throttled};
-        let (throttled, lost) = (Class::Throttled(Throttle::RateExceeded), Class::Disconnected);
+        let (throttled, lost) = (ErrorKind::Throttled(Throttle::RateExceeded), ErrorKind::Disconnected);
         for (at, outcome, tried, seconds) in [
             ([Open, Refused, Refused], Ok(0), 1, 0),
             ([Refused, Open, Refused], Ok(1), 2, 0),
@@ -124,9 +124,9 @@ mod tests {
             ([Throttled, Open, Open], Err(throttled), 1, 0),
             ([Refused, Throttled, Refused], Err(throttled), 2, 0),
             ([Refused, Refused, Throttled], Err(throttled), 3, 0),
-            ([Stranger, Refused, Refused], Err(Class::Permanent), 1, 0),
+            ([Stranger, Refused, Refused], Err(ErrorKind::Permanent), 1, 0),
             ([Refused, Forbidden, Forbidden], Err(lost), 3, 0),
-            ([Forbidden, Refused, Refused], Err(Class::Permanent), 3, 0),
+            ([Forbidden, Refused, Refused], Err(ErrorKind::Permanent), 3, 0),
         ] {
             assert_eq!(dialled(at), (outcome, tried, seconds));
         }
@@ -136,6 +136,6 @@ mod tests {
     fn a_name_without_addresses_is_an_error() {
         let time = VirtualTime::new();
         let none = first_reached(&[], &time, LIMIT, async |_| Ok::<(), Error>(()));
-        assert_eq!(time.run(none).unwrap_err().class(), Class::Disconnected);
+        assert_eq!(time.run(none).unwrap_err().kind(), ErrorKind::Disconnected);
     }
 }

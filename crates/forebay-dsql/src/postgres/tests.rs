@@ -5,9 +5,9 @@ use dsql_local::{Cluster, Config, Credentials, Speed, TokenClock};
 use forebay::rt::TokioRuntime;
 
 use super::*;
-use crate::client::Client as _;
+use crate::driver::Driver as _;
 use crate::error::Throttle;
-use crate::options::Roots;
+use crate::options::RootCertificates;
 use crate::token::{SignFuture, Signer, TokenCache, TokenRequest};
 
 /// Where the cluster is, and where it is not.
@@ -36,7 +36,7 @@ fn connector(cluster: &Cluster, timeout: &str) -> Postgres {
     let options = crate::Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
-        .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()))
+        .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
         .variable("DSQL_CONNECT_TIMEOUT", timeout);
     let runtime = TokioRuntime::current().unwrap();
     let tokens = TokenCache::new(Nobody, runtime.clone(), "test");
@@ -58,7 +58,7 @@ async fn what_one_address_says_is_not_asked_of_another() {
     let cluster = cluster();
     let id = cluster.inject("refuse:how=53300".parse().unwrap());
     let error = dialled(&cluster, "90s", &[HERE, ELSEWHERE, HERE]).await.unwrap_err();
-    assert_eq!(error.class(), Class::Throttled(Throttle::TooManyConnections), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Throttled(Throttle::TooManyConnections), "{error}");
     assert_eq!(cluster.counters().sockets, 1, "one connect for one permit");
     cluster.heal(id);
     dialled(&cluster, "90s", &[ELSEWHERE, HERE]).await.unwrap().batch_execute("SELECT 1").await.unwrap();

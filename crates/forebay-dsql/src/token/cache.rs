@@ -118,7 +118,7 @@ impl TokenCache {
     }
 
     /// The server says that `token` has expired: the next caller gets another. But at most one in 10 s is given up so: a clock
-    /// that is wrong makes all of them old, and what is signed anew is refused like the one before.
+    /// that is wrong makes all of them old, and a new one is refused like the one before.
     #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
     pub(crate) fn expired(&self, identity: &Identity, token: &Token) {
         let now = self.0.runtime.now();

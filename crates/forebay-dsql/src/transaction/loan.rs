@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A connection with a transaction open, in the hands of a body. It derefs to the connection, and goes back when it is
-/// dropped.
+/// A connection with an open transaction, lent to a body. It derefs to the connection, and goes back when it is dropped.
 ///
-/// It is handed over and not lent by reference, since the compiler cannot tell that a future which borrows an argument
-/// may be sent to another thread, and then no body could use anything it borrows from its surroundings.
+/// The body gets it by value. The compiler cannot prove that a future which borrows an argument is `Send`, so with a
+/// reference no body in a spawned task could borrow from its surroundings.
 pub struct Transaction<S> {
     /// There until it is dropped.
     session: Option<S>,

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use forebay_dsql::{Class, Error, Session, Sessions};
+use forebay_dsql::{Error, ErrorKind, Session, Sessions};
 
 /// What becomes of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fate {
     Well,
-    Fails(Class),
+    Fails(ErrorKind),
     Hangs,
 }
 
@@ -62,7 +62,7 @@ impl Bank {
         };
         match fate {
             Fate::Well => Ok(()),
-            Fate::Fails(class) => Err(Error::new(class, "as planned")),
+            Fate::Fails(kind) => Err(Error::new(kind, "as planned")),
             Fate::Hangs => std::future::pending().await,
         }
     }

@@ -1,6 +1,6 @@
 //! Compare-and-swap on a database, through both clients.
 
-use forebay_dsql::{Class, ConditionFailed, Error, Fence, Sessions, swapped};
+use forebay_dsql::{ConditionFailed, Error, ErrorKind, Fence, Sessions, swapped};
 use sqlx::Executor;
 
 use crate::plain::{Postgres, Sqlx, cluster};
@@ -9,7 +9,7 @@ const QUEUES: Fence = Fence::new("queues", &["hash", "id"], "range_id");
 const TABLE: &str = "CREATE TABLE queues (hash bigint, id bigint, range_id bigint NOT NULL, data text, PRIMARY KEY (hash, id))";
 
 fn condition(error: &Error) -> ConditionFailed {
-    assert_eq!(error.class(), Class::ConditionFailed, "{error}");
+    assert_eq!(error.kind(), ErrorKind::ConditionFailed, "{error}");
     error.condition().unwrap().clone()
 }
 
@@ -36,7 +36,7 @@ async fn only_the_owner_updates_through_tokio_postgres() {
 
     // The caller's own statement.
     let rows = client.execute("UPDATE queues SET data = 'd' WHERE range_id = 3", &[]).await.unwrap();
-    assert_eq!(Error::from(swapped(rows, "queue 7", 3).unwrap_err()).class(), Class::ConditionFailed);
+    assert_eq!(Error::from(swapped(rows, "queue 7", 3).unwrap_err()).kind(), ErrorKind::ConditionFailed);
     let error = QUEUES.update(&client, &[&1_i64], 3, &[("data", &"x")]).await.unwrap_err();
     assert!(error.to_string().contains("the key of queues is hash, id, but 1 values are given"), "{error}");
     let error = QUEUES.update(&client, &[&1_i64, &7_i64], 4, &[]).await.unwrap_err();
@@ -79,7 +79,7 @@ async fn rows_that_cannot_be_fenced_are_told_apart() {
     assert_eq!(condition(&error).expected, "a token");
     let set: [(&str, &dyn forebay_dsql::Bind); 1] = [("data", &"x")];
     let mut in_sqlx = LOOSE.update_sqlx(&mut connection, &[&8_i64], 4, &set).await;
-    if in_sqlx.as_ref().is_err_and(|error| matches!(error.class(), Class::Conflict(_))) {
+    if in_sqlx.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Conflict(_))) {
         // The new table met this connection.
         in_sqlx = LOOSE.update_sqlx(&mut connection, &[&8_i64], 4, &set).await;
     }
@@ -91,7 +91,7 @@ async fn rows_that_cannot_be_fenced_are_told_apart() {
         LOOSE.auto_update(&client, &[&9_i64], &[("data", &"x")]).await.unwrap_err(),
         LOOSE.auto_update_sqlx(&mut connection, &[&9_i64], &set).await.unwrap_err(),
     ] {
-        assert_eq!(error.class(), Class::Permanent, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Permanent, "{error}");
         assert!(error.to_string().contains("id is no key of loose: 2 rows have the same"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dsql_local::{Cluster, EngineKind};
 use forebay::rt::TokioRuntime;
-use forebay_dsql::{Auth, Class, Error, RetryPolicy, Sessions, Transactions};
+use forebay_dsql::{Auth, Error, ErrorKind, RetryPolicy, Sessions, Transactions};
 use sqlx::Executor;
 
 use crate::plain::{self, Postgres, Sqlx, cluster, cluster_on};
@@ -39,7 +39,7 @@ async fn prepared(engine: EngineKind) -> Arc<Cluster> {
     cluster
 }
 
-async fn judge(cluster: &Cluster, outcomes: &BTreeMap<i64, Result<(), Class>>) {
+async fn classify(cluster: &Cluster, outcomes: &BTreeMap<i64, Result<(), ErrorKind>>) {
     cluster.heal_all();
     let client = Postgres(cluster).session().await.unwrap().0;
     let sum: i64 = client.query_one("SELECT CAST(sum(n) AS bigint) FROM counters", &[]).await.unwrap().get(0);
@@ -54,8 +54,8 @@ async fn judge(cluster: &Cluster, outcomes: &BTreeMap<i64, Result<(), Class>>) {
                 succeeded += 1;
                 assert!(done.contains(id), "{id} succeeded and is not there");
             }
-            Err(Class::CommitUnknown) => unknown += 1,
-            Err(class) => assert!(!done.contains(id), "{id} failed with {class} and is there"),
+            Err(ErrorKind::CommitUnknown) => unknown += 1,
+            Err(kind) => assert!(!done.contains(id), "{id} failed with {kind} and is there"),
         }
     }
     assert!(succeeded > CLIENTS * EACH / 2 && unknown > 0, "{succeeded} succeeded, {unknown} unknown");
@@ -85,7 +85,7 @@ async fn count_with_tokio_postgres(engine: EngineKind) {
                         link.0.execute("INSERT INTO done VALUES ($1)", &[&id]).await?;
                         Ok::<_, Error>(())
                     });
-                    outcomes.push((id, run.await.map_err(|error| error.class())));
+                    outcomes.push((id, run.await.map_err(|error| error.kind())));
                 }
                 outcomes
             })
@@ -95,7 +95,7 @@ async fn count_with_tokio_postgres(engine: EngineKind) {
     for task in tasks {
         outcomes.extend(task.await.unwrap());
     }
-    judge(&cluster, &outcomes).await;
+    classify(&cluster, &outcomes).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,7 +113,7 @@ async fn every_success_is_counted_once_with_sqlx() {
                         link.0.execute(sqlx::query("INSERT INTO done VALUES ($1)").bind(id)).await?;
                         Ok::<_, Error>(())
                     });
-                    outcomes.push((id, run.await.map_err(|error| error.class())));
+                    outcomes.push((id, run.await.map_err(|error| error.kind())));
                 }
                 outcomes
             })
@@ -123,7 +123,7 @@ async fn every_success_is_counted_once_with_sqlx() {
     for task in tasks {
         outcomes.extend(task.await.unwrap());
     }
-    judge(&cluster, &outcomes).await;
+    classify(&cluster, &outcomes).await;
 }
 
 #[tokio::test]
@@ -132,9 +132,9 @@ async fn an_expired_token_and_a_wrong_one_are_told_apart() {
     let token = cluster.token("admin").unwrap();
     cluster.clock().advance(Duration::from_secs(16 * 60));
     let error = Error::from(plain::connect(&cluster, &token).await.err().unwrap());
-    assert_eq!(error.class(), Class::Auth(Auth::SignatureExpired), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Auth(Auth::SignatureExpired), "{error}");
     assert!(error.to_string().contains("check the clock"), "{error}");
     let wrong = cluster.token("app").unwrap();
     let error = Error::from(plain::connect(&cluster, &wrong).await.err().unwrap());
-    assert_eq!(error.class(), Class::Auth(Auth::Denied), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Auth(Auth::Denied), "{error}");
 }

@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use forebay_dsql::{Options, OptionsBuilder, Roots, SignFuture, Signed, Signer, Token, TokenRequest};
+use forebay_dsql::{
+    Options, OptionsBuilder, RootCertificates, SignFuture, Signed, Signer, Token, TokenRequest,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -24,7 +26,7 @@ pub(crate) enum Act {
 /// A server that follows a script. It ends with the test's runtime.
 pub(crate) struct Fake {
     port: u16,
-    roots: Roots,
+    roots: RootCertificates,
 }
 
 impl Fake {
@@ -49,7 +51,7 @@ impl Fake {
                 tokio::spawn(async move { drop(serve(socket, acceptor, &more, &*script).await) });
             }
         });
-        Self { port, roots: Roots::Pem(pem.into_bytes().into()) }
+        Self { port, roots: RootCertificates::Pem(pem.into_bytes().into()) }
     }
 
     /// Options for a pool of so many connections.

@@ -86,7 +86,7 @@ fn ids_grow_through_bursts_and_clocks_set_back() {
 }
 
 #[test]
-fn generators_made_anew_and_on_many_threads_repeat_nothing() {
+fn new_generators_and_many_threads_repeat_nothing() {
     let dial = Dial::at(EPOCH + 77);
     let threads: Vec<_> = (0..4)
         .map(|_| {

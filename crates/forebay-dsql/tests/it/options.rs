@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use forebay_dsql::{
-    Action, Class, Config, ConfigError, Error, JoinError, Lifetime, Node, Options, OptionsBuilder, Roots,
-    StartError, variables,
+    Action, Config, ConfigError, Error, ErrorKind, JoinError, Lifetime, Node, Options, OptionsBuilder,
+    RootCertificates, StartError, variables,
 };
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn the_defaults_are_those_of_the_manual() {
     assert_eq!((options.region(), options.user(), options.database()), ("us-east-1", "admin", "postgres"));
     assert_eq!((options.application_name(), options.pool()), ("orders", "default"));
     assert_eq!(options.token_life(), Duration::from_secs(900));
-    assert_eq!(options.roots(), &Roots::Public);
+    assert_eq!(options.roots(), &RootCertificates::Public);
     assert!(!options.direct_tls() && !options.reservoir_enabled());
     let request = options.token_request();
     assert_eq!(request.identity.action, Action::DbConnectAdmin);
@@ -90,7 +90,7 @@ fn urls_of_postgresql_mean_the_same() {
         assert_eq!(Options::from_url(&theirs).unwrap(), ours);
     }
     let pem = Options::from_url(&format!("postgres://{HOST}?sslrootcert=tests%2Fit%2Froot.pem")).unwrap();
-    assert!(matches!(pem.roots(), Roots::Pem(_)));
+    assert!(matches!(pem.roots(), RootCertificates::Pem(_)));
     let error = Options::from_url(&format!("postgres://{HOST}?sslmode=disable")).unwrap_err();
     assert_eq!(settings(&error), ["sslmode"]);
     assert!(error.to_string().contains("TLS is always used"), "{error}");
@@ -148,11 +148,11 @@ fn errors_of_options_and_of_starting_become_ours() {
         Ok(Options::builder("not a host").region("r").build()?)
     }
     let error = options().unwrap_err();
-    assert_eq!(error.class(), Class::Permanent);
+    assert_eq!(error.kind(), ErrorKind::Permanent);
     assert!(error.to_string().contains("must be the name of a cluster"), "{error}");
     let error = Error::from(StartError::Config(options_error()));
-    assert_eq!(error.class(), Class::Permanent);
-    assert_eq!(Error::from(JoinError::Config(options_error())).class(), Class::Permanent);
+    assert_eq!(error.kind(), ErrorKind::Permanent);
+    assert_eq!(Error::from(JoinError::Config(options_error())).kind(), ErrorKind::Permanent);
 }
 
 fn options_error() -> ConfigError {
@@ -321,10 +321,11 @@ fn settings_in_code_are_judged_against_the_hour_of_a_session() {
     assert_eq!(settings(&error), ["base_lifetime"]);
     let error = Options::builder(HOST).token_life(Duration::from_millis(10)).build().unwrap_err();
     assert_eq!(settings(&error), ["DSQL_TOKEN_DURATION"]);
-    let error = Options::builder(HOST).roots(Roots::Pem((*b"nothing").into())).build().unwrap_err();
+    let error =
+        Options::builder(HOST).roots(RootCertificates::Pem((*b"nothing").into())).build().unwrap_err();
     assert_eq!(settings(&error), ["roots"]);
     let broken = b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n";
-    let error = Options::builder(HOST).roots(Roots::Pem((*broken).into())).build().unwrap_err();
+    let error = Options::builder(HOST).roots(RootCertificates::Pem((*broken).into())).build().unwrap_err();
     assert_eq!(settings(&error), ["roots"]);
 }
 

@@ -22,4 +22,5 @@ mod schema;
 mod standard;
 mod step;
 mod storm;
+mod trace;
 mod world;

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
 use forebay_dsql::{
-    Class, ConditionFailed, Conflict, Error, RetryPolicy, Session, Sessions, Stage, Transactions,
+    ConditionFailed, Conflict, Error, ErrorKind, RetryPolicy, Session, Sessions, Stage, Transactions,
 };
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::bank::{Bank, Fate};
 
-const CHANGE: Class = Class::Conflict(Conflict::Change);
-const SCHEMA: Class = Class::Conflict(Conflict::Schema);
+const CHANGE: ErrorKind = ErrorKind::Conflict(Conflict::Change);
+const SCHEMA: ErrorKind = ErrorKind::Conflict(Conflict::Schema);
 
 struct World {
     time: VirtualTime,
@@ -54,11 +54,11 @@ fn a_transaction_without_trouble_is_run_once() {
 
 #[test]
 fn conflicts_at_a_statement_and_at_commit_run_all_of_it_again_on_the_same_connection() {
-    for (step, class, rolled_back) in
+    for (step, kind, rolled_back) in
         [("add", CHANGE, true), ("commit", CHANGE, false), ("begin", SCHEMA, true), ("add", SCHEMA, true)]
     {
         let world = World::new();
-        assert_eq!(world.add(&[(step, Fate::Fails(class))]).unwrap(), "done");
+        assert_eq!(world.add(&[(step, Fate::Fails(kind))]).unwrap(), "done");
         let log = world.bank.log();
         assert_eq!(log.iter().filter(|line| line.starts_with("begin")).count(), 2, "{log:?}");
         assert_eq!(log.contains(&"rollback 1".to_owned()), rolled_back, "{log:?}");
@@ -70,17 +70,17 @@ fn conflicts_at_a_statement_and_at_commit_run_all_of_it_again_on_the_same_connec
 #[test]
 fn server_unavailable_is_run_again_at_a_statement_and_unknown_at_commit() {
     let world = World::new();
-    world.add(&[("add", Fate::Fails(Class::Unavailable))]).unwrap();
+    world.add(&[("add", Fate::Fails(ErrorKind::Unavailable))]).unwrap();
     assert_eq!(world.bank.log().last().unwrap(), "commit 1", "on the same connection");
-    let error = world.add(&[("commit", Fate::Fails(Class::Unavailable))]).unwrap_err();
-    assert_eq!(error.class(), Class::CommitUnknown);
+    let error = world.add(&[("commit", Fate::Fails(ErrorKind::Unavailable))]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CommitUnknown);
     assert_eq!(world.bank.log().len(), 4, "never run again");
 }
 
 #[test]
 fn a_connection_lost_before_commit_is_replaced_and_one_lost_in_it_is_unknown() {
     let world = World::new();
-    let lost = Fate::Fails(Class::Disconnected);
+    let lost = Fate::Fails(ErrorKind::Disconnected);
     world.add(&[("add", lost), ("rollback", lost)]).unwrap();
     assert_eq!(
         world.bank.log(),
@@ -88,7 +88,7 @@ fn a_connection_lost_before_commit_is_replaced_and_one_lost_in_it_is_unknown() {
     );
     assert_eq!(world.bank.committed(), 1);
     let error = world.add(&[("commit", lost)]).unwrap_err();
-    assert_eq!(error.class(), Class::CommitUnknown, "{error}");
+    assert_eq!(error.kind(), ErrorKind::CommitUnknown, "{error}");
     assert_eq!(world.bank.log(), ["take 3", "begin 3", "add 3", "commit 3"]);
 }
 
@@ -100,7 +100,7 @@ fn a_connection_lost_elsewhere_is_the_bodys_own_error() {
         runs += 1;
         async { Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()) }
     }));
-    assert_eq!((outcome.unwrap_err().class(), runs), (Class::Disconnected, 1), "the database is fine");
+    assert_eq!((outcome.unwrap_err().kind(), runs), (ErrorKind::Disconnected, 1), "the database is fine");
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn errors_of_the_application_come_out_as_they_are() {
     assert!(matches!(run(&[], false), Err(Ours::NoSuchOrder)));
     // Classified through the application's own wrapping.
     run(&[("add", Fate::Fails(CHANGE))], true).unwrap();
-    let unknown = run(&[("commit", Fate::Fails(Class::Disconnected))], true).unwrap_err();
-    assert_eq!(Class::of(&unknown), Class::CommitUnknown);
+    let unknown = run(&[("commit", Fate::Fails(ErrorKind::Disconnected))], true).unwrap_err();
+    assert_eq!(ErrorKind::of(&unknown), ErrorKind::CommitUnknown);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn the_last_conflict_comes_out_after_five_retries_and_their_pauses() {
     let world = World::new();
     let start = world.time.now();
     let error = world.add(&[("commit", Fate::Fails(CHANGE)); 9]).unwrap_err();
-    assert_eq!(error.class(), CHANGE);
+    assert_eq!(error.kind(), CHANGE);
     assert_eq!(world.bank.log().iter().filter(|line| line.starts_with("commit")).count(), 6);
     let took = world.time.now().since(start);
     let pauses = Duration::from_millis(100 + 200 + 400 + 800 + 1600);
@@ -157,37 +157,37 @@ fn the_last_conflict_comes_out_after_five_retries_and_their_pauses() {
 #[test]
 fn no_connection_is_not_the_transactions_to_try_again() {
     let world = World::new();
-    let error = world.add(&[("take", Fate::Fails(Class::NoConnection))]).unwrap_err();
-    assert_eq!(error.class(), Class::NoConnection);
+    let error = world.add(&[("take", Fate::Fails(ErrorKind::NoConnection))]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoConnection);
     assert_eq!(world.bank.log(), ["take 1"]);
 }
 
 #[test]
 fn a_retry_that_finds_no_connection_is_one_that_failed() {
     let world = World::new();
-    let (lost, none) = (Fate::Fails(Class::Disconnected), Fate::Fails(Class::NoConnection));
+    let (lost, none) = (Fate::Fails(ErrorKind::Disconnected), Fate::Fails(ErrorKind::NoConnection));
     world.add(&[("add", lost), ("rollback", lost), ("take", none), ("take", none)]).unwrap();
     let log = world.bank.log();
     assert_eq!(log[3..], ["rollback 1", "take 2", "take 3", "take 4", "begin 4", "add 4", "commit 4"]);
     assert_eq!(world.bank.committed(), 1);
     // There are five.
     let error = world.add(&[&[("add", lost), ("rollback", lost)][..], &[("take", none); 9]].concat());
-    assert_eq!(error.unwrap_err().class(), Class::NoConnection);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::NoConnection);
     assert_eq!(world.bank.log().iter().filter(|line| line.starts_with("take")).count(), 6);
 }
 
 #[test]
 fn a_store_with_boundaries_of_its_own_gets_the_same_policy() {
     let world = World::new();
-    let fail = |class| Error::new(class, "as planned");
+    let fail = |kind| Error::new(kind, "as planned");
     let outcome = world.time.run(async {
         let mut operation = world.transactions.operation("store");
         operation.retry(Stage::Commit, fail(CHANGE)).await?;
-        operation.retry(Stage::Statement, fail(Class::Disconnected)).await?;
-        operation.retry(Stage::Commit, fail(Class::Disconnected)).await?;
+        operation.retry(Stage::Statement, fail(ErrorKind::Disconnected)).await?;
+        operation.retry(Stage::Commit, fail(ErrorKind::Disconnected)).await?;
         Ok::<_, Error>("never reached")
     });
-    assert_eq!(outcome.unwrap_err().class(), Class::Disconnected, "as it was given: the store's own");
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Disconnected, "as it was given: the store's own");
 }
 
 #[test]
@@ -271,8 +271,8 @@ fn everything_is_counted() {
         let world = World::with(RetryPolicy::default().retries(2));
         world.add(&[("commit", Fate::Fails(CHANGE))]).unwrap();
         world.add(&[("commit", Fate::Fails(CHANGE)); 3]).unwrap_err();
-        world.add(&[("commit", Fate::Fails(Class::Disconnected))]).unwrap_err();
-        world.add(&[("add", Fate::Fails(Class::Unsupported))]).unwrap_err();
+        world.add(&[("commit", Fate::Fails(ErrorKind::Disconnected))]).unwrap_err();
+        world.add(&[("add", Fate::Fails(ErrorKind::Unsupported))]).unwrap_err();
     });
     let text = handle.render();
     let value = |name: &str, more: &str| -> u64 {
@@ -306,7 +306,7 @@ struct Lost(bool);
 
 impl Session for Lost {
     async fn begin(&mut self) -> Result<(), Error> {
-        if self.0 { Err(Error::new(Class::Disconnected, "gone")) } else { Ok(()) }
+        if self.0 { Err(Error::new(ErrorKind::Disconnected, "gone")) } else { Ok(()) }
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
@@ -314,7 +314,7 @@ impl Session for Lost {
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
-        Err(Error::new(Class::Disconnected, "gone"))
+        Err(Error::new(ErrorKind::Disconnected, "gone"))
     }
 }
 
@@ -332,13 +332,13 @@ impl Sessions for Slow {
 
 #[test]
 fn the_wait_for_a_connection_counts_against_the_deadline() {
-    for (deadline, outcome, seconds) in [(2, Err(Class::NoConnection), 2), (30, Ok(()), 25)] {
+    for (deadline, outcome, seconds) in [(2, Err(ErrorKind::NoConnection), 2), (30, Ok(()), 25)] {
         let World { time, transactions, .. } =
             World::with(RetryPolicy::default().deadline(Duration::from_secs(deadline)));
         let slow = Slow(time.clone(), AtomicU32::new(0));
         let began = time.now();
         let run = transactions.run(&slow, "look", async |_| Ok::<_, Error>(()));
-        assert_eq!(time.run(run).map_err(|error| error.class()), outcome);
+        assert_eq!(time.run(run).map_err(|error| error.kind()), outcome);
         assert_eq!(time.now().since(began).as_secs(), seconds);
     }
 }

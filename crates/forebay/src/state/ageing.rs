@@ -54,7 +54,7 @@ impl<E: Held> State<E> {
             slot.marks.set(Mark::RETIRING);
             self.retiring.insert((slot.stale_at, index));
             if let (Some(lives), Some(period)) = (&mut self.lives, slot.period.take()) {
-                lives.schedule.free(period);
+                lives.free(period);
             }
             if ready && self.may_retire(self.busy()) {
                 return Some(Due::Discard(self.evict(index, Discard::Retired, now)));
@@ -83,7 +83,8 @@ impl<E: Held> State<E> {
         let ready = self.ready.holds(&self.slots, index);
         let slot = &mut self.slots[index];
         let idle_since = if ready { slot.idle_since } else { now };
-        let retirement = if slot.marks.has(Mark::RETIRING) { slot.stale_at } else { slot.retire_at };
+        let retirement =
+            if slot.marks.has(Mark::RETIRING) { slot.stale_at } else { slot.retire_at.min(slot.stale_at) };
         let idle = since(idle_since, self.idle_timeout);
         let check = since(idle_since.max(slot.checked_at), self.check_after);
         // What could not be done now (too few are ready, or it is lent) is not due again at once.

@@ -68,7 +68,7 @@ impl<E: Held> State<E> {
         self.effects.add(Effects::REFILL);
     }
 
-    /// Rng the life of a connection that has just been opened.
+    /// Draws the life of a connection that has just been opened.
     pub(crate) fn draw_life(&mut self, now: Instant) -> Life {
         let Some(Lives { lifetime, rng, .. }) = &mut self.lives else {
             return Life { born_at: now, stale_at: Instant::NEVER, expires_at: Instant::NEVER };
@@ -87,6 +87,17 @@ impl<E: Held> State<E> {
         }
     }
 
+    /// Reserves the place of a connection that nobody waits for. None if there is no room, or the reservoir is closed.
+    pub(crate) fn open_one(&mut self, now: Instant) -> Option<Key> {
+        let has_room = self.usable() + self.opening < self.most();
+        (has_room && !self.closed).then(|| {
+            self.opening += 1;
+            let key = self.slots.occupy(now);
+            self.slots[key.index].is_extra = true;
+            key
+        })
+    }
+
     /// A connection has been opened. Also returns one that it replaces, if it does.
     pub(crate) fn opened(
         &mut self,
@@ -103,6 +114,9 @@ impl<E: Held> State<E> {
         self.refused_since = false;
         self.governor.succeeded(now, took);
         let slot = &mut self.slots[index];
+        if slot.is_extra {
+            self.governor.end_pause(now);
+        }
         slot.phase = Phase::Held;
         slot.stale_at = life.stale_at;
         slot.expires_at = life.expires_at;
@@ -110,7 +124,7 @@ impl<E: Held> State<E> {
         slot.checked_at = now;
         (slot.retire_at, slot.period) = match &mut self.lives {
             None => (Instant::NEVER, None),
-            Some(Lives { lead, schedule, .. }) => schedule.book(now, life.stale_at - *lead),
+            Some(lives) => lives.book(now, life.stale_at),
         };
         self.arm(index, now);
         let placed = self.place(entry, Shape::Clean, now);
@@ -137,13 +151,14 @@ impl<E: Held> State<E> {
         self.denied = permanent;
         self.refused_since = false;
         self.end_waits_if_denied();
-        let began = self.slots[key.index].began_at;
+        let (began, is_extra) = (self.slots[key.index].began_at, self.slots[key.index].is_extra);
         self.set_aside(key.index, releasing);
         // The fleet's limit leaves no room for an overlap: close first, then open, one at a time.
         let first = failure == Failure::LeaseLimit && self.opening == 0;
         let closed_first = if first { self.discard_retiring(now) } else { None };
         let (attempt, pause) = match closed_first {
             Some(_) => self.governor.made_room(now),
+            None if is_extra => (1, Duration::ZERO),
             None => self.governor.failed(now, began, failure),
         };
         self.tell_refill();

@@ -128,6 +128,11 @@ impl Governor {
         (1, self.resume_at.since(now))
     }
 
+    /// An open that did not wait for the end of the pause has succeeded: nobody else need wait for it.
+    pub(super) fn end_pause(&mut self, now: Instant) {
+        self.resume_at = self.resume_at.min(now);
+    }
+
     /// Whether opens are slower than the limiter allows, since the server pushed back.
     pub(super) fn is_slowed(&self) -> bool {
         self.share < 1.0

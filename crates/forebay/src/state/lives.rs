@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::retirement::RetirementSchedule;
+use super::retirement::{Period, RetirementSchedule};
 use crate::config::{Config, Lifetime};
 use crate::seed::Rng;
 use crate::time::{Instant, nanos};
@@ -12,8 +12,9 @@ use crate::time::{Instant, nanos};
 pub(super) struct Lives {
     pub(super) lifetime: Lifetime,
     /// How long before it becomes useless a connection is to be retired, so that its replacement has time to open.
-    pub(super) lead: Duration,
-    pub(super) schedule: RetirementSchedule,
+    lead: Duration,
+    /// None where connections live to their end.
+    schedule: Option<RetirementSchedule>,
     pub(super) rng: Rng,
     turn: Turn,
 }
@@ -44,8 +45,23 @@ impl Lives {
             fixed: config.instance_index.is_some(),
             wall_ahead: nanos(wall).saturating_sub(now.as_nanos()),
         };
-        let schedule = turn.schedule(lifetime, lead, config.max_open, &mut rng);
+        let schedule = config.replace_ahead.then(|| turn.schedule(lifetime, lead, config.max_open, &mut rng));
         Self { lifetime, lead, schedule, rng, turn }
+    }
+
+    /// When a connection that is opened `now` and becomes useless at `stale_at` is to be retired, and the period taken for it.
+    pub(super) fn book(&mut self, now: Instant, stale_at: Instant) -> (Instant, Option<Period>) {
+        match &mut self.schedule {
+            Some(schedule) => schedule.book(now, stale_at - self.lead),
+            None => (Instant::NEVER, None),
+        }
+    }
+
+    /// Gives a period back.
+    pub(super) fn free(&mut self, period: Period) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.free(period);
+        }
     }
 
     /// Takes the turn of process `number`, unless the configuration has said which. Whether that is another one: then the schedule
@@ -55,12 +71,15 @@ impl Lives {
             return false;
         }
         self.turn.place = Some(number);
-        self.schedule = self.schedule_for(connections);
+        self.reschedule(connections);
         true
     }
 
-    pub(super) fn schedule_for(&mut self, connections: usize) -> RetirementSchedule {
-        self.turn.schedule(self.lifetime, self.lead, connections, &mut self.rng)
+    /// Begins a new schedule, for so many connections.
+    pub(super) fn reschedule(&mut self, connections: usize) {
+        if let Some(schedule) = &mut self.schedule {
+            *schedule = self.turn.schedule(self.lifetime, self.lead, connections, &mut self.rng);
+        }
     }
 }
 

@@ -85,6 +85,8 @@ pub(super) struct Slot {
     /// From here on it is not handed out.
     pub(super) stale_at: Instant,
 
+    /// Its open was asked for with `open_one`. The governor neither holds such an open back nor pauses when it fails.
+    pub(super) is_extra: bool,
     /// When its open began.
     pub(super) began_at: Instant,
     pub(super) expires_at: Instant,
@@ -145,6 +147,7 @@ impl Slots {
                 phase: Phase::Vacant,
                 marks: Marks::default(),
                 served: None,
+                is_extra: false,
                 began_at: now,
                 expires_at: Instant::NEVER,
                 retire_at: Instant::NEVER,
@@ -157,6 +160,7 @@ impl Slots {
         });
         let slot = &mut self[index];
         slot.phase = Phase::Opening;
+        slot.is_extra = false;
         slot.began_at = now;
         self.key(index)
     }

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::connect::{Connect, ConnectionMonitor, Owner};
 use crate::core::{Core, Entry};
 use crate::error::OpenError;
@@ -32,16 +34,22 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     loop {
         let (now, pace) = (core.runtime.now(), core.limit.pace());
         match core.ask(|state| state.next_open(now, pace)) {
-            Refill::Open(key) => {
-                let opening = Opening { core: Arc::clone(&core), key, lease: None, settled: false };
-                core.runtime.spawn(Box::pin(opening.run()));
-            }
+            Refill::Open(key) => start(&core, key, None),
             Refill::Wait(until) => {
                 race::first(core.refill.notified(), core.runtime.sleep_until(until)).await;
             }
             Refill::Closed => return,
         }
     }
+}
+
+/// Who is told what came of an open.
+pub(crate) type Report = oneshot::Sender<Result<(), Arc<OpenError>>>;
+
+/// Opens a connection for the slot `key`, in the background.
+pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, key: Key, report: Option<Report>) {
+    let opening = Opening { core: Arc::clone(core), key, lease: None, settled: false, report };
+    core.runtime.spawn(Box::pin(opening.run()));
 }
 
 /// Closes the reservoir when the refill ends for another reason than that it was closed: its runtime is gone.
@@ -59,9 +67,17 @@ struct Opening<C: Connect> {
     key: Key,
     lease: Option<HeldLease>,
     settled: bool,
+    report: Option<Report>,
 }
 
 impl<C: Connect> Opening<C> {
+    fn report(&mut self, outcome: Result<(), Arc<OpenError>>) {
+        if let Some(report) = self.report.take() {
+            // Nobody has to listen.
+            drop(report.send(outcome));
+        }
+    }
+
     async fn run(mut self) {
         let core = Arc::clone(&self.core);
         let monitor = ConnectionMonitor::new(Owned { core: Arc::downgrade(&core), key: self.key });
@@ -142,6 +158,7 @@ impl<C: Connect> Opening<C> {
         if let Some(replaced) = replaced {
             core.dispose(replaced);
         }
+        self.report(Ok(()));
     }
 
     fn fail(&mut self, error: OpenError) {
@@ -160,6 +177,7 @@ impl<C: Connect> Opening<C> {
         if let Some(discarded) = closed_first {
             core.dispose(discarded);
         }
+        self.report(Err(error));
     }
 }
 

@@ -62,6 +62,28 @@ fn without_an_overlap_one_at_a_time_is_closed_first() {
 }
 
 #[test]
+fn what_is_not_replaced_ahead_lives_to_its_end() {
+    let world = World::new();
+    let life = Lifetime::new(minutes(55));
+    let reservoir = world.filled(config(4).lifetime(life).overlap(0).replace_ahead(false));
+    let lent = reservoir.try_checkout().unwrap();
+    world.time.advance(minutes(55) - millis(1));
+    assert_eq!((world.server.opened(), reservoir.status().retiring), (4, 0));
+    world.time.advance(millis(1));
+    let counts = reservoir.status().counts;
+    assert_eq!((counts.discards(Discard::ExpiredOnScan), counts.all_discards()), (3, 3), "together");
+    assert_eq!((world.server.opened(), reservoir.status().retiring), (7, 0));
+    drop(lent);
+    world.time.advance(millis(1));
+    assert_eq!(reservoir.status().counts.discards(Discard::ExpiredOnReturn), 1);
+    assert_eq!((world.server.opened(), world.server.peak(), reservoir.status().ready), (8, 4, 4));
+    // A new number of connections or a place in the fleet makes no schedule, either.
+    reservoir.resize(5).unwrap();
+    world.time.advance(minutes(54));
+    assert_eq!((world.server.opened(), reservoir.status().retiring), (9, 0));
+}
+
+#[test]
 fn where_the_fleets_limit_leaves_no_overlap_one_at_a_time_is_closed_first() {
     let world = World::with_lease_limit(20);
     world.server.open_time(millis(80));

@@ -6,6 +6,7 @@ mod adapters;
 mod blocking;
 mod cancellation;
 mod drain;
+mod extra_opens;
 mod faults;
 mod fleet_phase;
 mod histories;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay::memory::Answer;
 use forebay::{Limit, LimitError, Pace, Permit, StoreFuture};
-use forebay_dsql::{Client, DsqlPool, Postgres, Session, Shape, Sqlx};
+use forebay_dsql::{ConnectionState, Driver, DsqlPool, Postgres, Session, Sqlx};
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start};
 use super::modes::Speak;
@@ -171,7 +171,7 @@ async fn dropped_after<T>(polls: usize, step: impl Future<Output = T>) -> bool {
 
 /// Begin, commit and rollback, each dropped after so many polls: whoever gets the connection next finds it clean, and
 /// a row that was committed is there once or not at all.
-async fn transactions_dropped_anywhere<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn transactions_dropped_anywhere<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 1, reservoir).await;
     pool.acquire().await.unwrap().execute("CREATE TABLE t (a bigint)").await.unwrap();
@@ -226,9 +226,9 @@ async fn waiting_for_answers_can_be_given_up() {
     // The emulator's clock stands still: nothing is answered before the fault is ended.
     let stuck = cluster.inject(fault("delay:at=statement,for=1h"));
     assert!(!dropped_after(1, lent.batch_execute("SELECT 1")).await);
-    assert!(!dropped_after(3, lent.watch().answered()).await);
+    assert!(!dropped_after(3, lent.tracker().answered()).await);
     cluster.heal(stuck);
-    assert_eq!(lent.watch().answered().await, Shape::InTransaction);
+    assert_eq!(lent.tracker().answered().await, ConnectionState::InTransaction);
     drop(lent);
     eventually("it is clean again", || pool.status().idle == 1).await;
 }

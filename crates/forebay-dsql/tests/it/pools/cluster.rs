@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, EngineKind, Fault, Limits, Rules, Speed, TokenClock};
 use forebay_dsql::{
-    Client, DsqlPool, Options, OptionsBuilder, Roots, SignFuture, Signed, Signer, Token, TokenError,
-    TokenRequest,
+    Driver, DsqlPool, Options, OptionsBuilder, RootCertificates, SignFuture, Signed, Signer, Token,
+    TokenError, TokenRequest,
 };
 
 /// Longer than anything here takes: a test that waits this long has failed.
@@ -54,11 +54,11 @@ pub(crate) fn bare_options(cluster: &Cluster) -> OptionsBuilder {
     Options::builder(cluster.endpoint())
         .port(cluster.address().port())
         .region(cluster.region())
-        .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()))
+        .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()))
 }
 
 /// A pool of `cluster`, in reservoir mode or not.
-pub(crate) async fn pool<C: Client>(
+pub(crate) async fn pool<C: Driver>(
     cluster: &Arc<Cluster>,
     connections: usize,
     reservoir: bool,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use forebay::rt::TokioRuntime;
-use forebay_dsql::{Client, ConnectorParts, Postgres, Sqlx, TokenCache};
+use forebay_dsql::{ConnectorParts, Driver, Postgres, Sqlx, TokenCache};
 
 use super::cluster::{Keys, options, start};
 
-async fn conforms<C: Client>() {
+async fn conforms<C: Driver>() {
     let cluster = start();
     let runtime = TokioRuntime::current().unwrap();
     let tokens = TokenCache::new(Keys::of(&cluster), runtime.clone(), "test");

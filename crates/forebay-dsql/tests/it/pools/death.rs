@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dsql_local::{Cluster, Limits};
 use forebay::Discard;
-use forebay_dsql::{Class, Dsql, Session, Shape};
+use forebay_dsql::{ConnectionState, Dsql, ErrorKind, Session};
 
 use super::cluster::{Keys, PATIENCE, eventually, fault, options, pool, start, start_with};
 
@@ -34,14 +34,14 @@ async fn standard_mode_lends_no_dead_one_either() {
     let cluster = start();
     let pool: Dsql = pool(&cluster, 5, false).await;
     let lent = pool.acquire().await.unwrap();
-    let watch = Arc::clone(lent.watch());
+    let watch = Arc::clone(lent.tracker());
     drop(lent);
     assert_eq!(cluster.sever(1.0), 5);
     eventually("the driver has noticed", || watch.is_broken()).await;
     eventually("all of them", || cluster.counters().live == 0).await;
     for _ in 0..20 {
         let lent = pool.acquire_within(PATIENCE).await.unwrap();
-        if lent.shape() == Shape::Broken {
+        if lent.state() == ConnectionState::Broken {
             // Cut, and its driver had not heard of it when it was lent; from now on it has.
             continue;
         }
@@ -59,7 +59,7 @@ async fn sessions_that_end_after_their_hour_are_replaced() {
     cluster.clock().advance(Duration::from_secs(3_601));
     eventually("nine idle ones", || pool.reservoir_status().unwrap().counts.discards(Discard::Died) == 9)
         .await;
-    eventually("the one in use knows", || lent.shape() == Shape::Broken).await;
+    eventually("the one in use knows", || lent.state() == ConnectionState::Broken).await;
     drop(lent);
     eventually("it is full again", || pool.status().idle == 10).await;
     assert_eq!((cluster.counters().expired, cluster.counters().live), (10, 10));
@@ -75,8 +75,8 @@ async fn lost_at_commit(fault_text: &str, durable: i64) {
     lent.begin().await.unwrap();
     lent.batch_execute("INSERT INTO t VALUES (1)").await.unwrap();
     let error = lent.commit().await.unwrap_err();
-    assert_eq!(error.class(), Class::CommitUnknown, "{error}");
-    assert_eq!(lent.shape(), Shape::Broken);
+    assert_eq!(error.kind(), ErrorKind::CommitUnknown, "{error}");
+    assert_eq!(lent.state(), ConnectionState::Broken);
     drop(lent);
     let lent = pool.acquire_within(PATIENCE).await.unwrap();
     assert_ne!(lent.id(), id);
@@ -102,7 +102,7 @@ async fn a_socket_lost_in_a_row_stream_is_never_lent_again() {
     let id = lent.id();
     let sql = "SELECT CAST(generate_series AS bigint) FROM generate_series(1, 50000)";
     let rows = lent.query_raw::<_, i64, _>(sql, []).await.unwrap();
-    let watch = Arc::clone(lent.watch());
+    let watch = Arc::clone(lent.tracker());
     cluster.sever(1.0);
     drop(rows);
     drop(lent);
@@ -120,8 +120,8 @@ async fn a_socket_goes_with_its_connection_also_if_it_waits_for_an_answer() {
     // Never answered, as the emulator's clock stands still.
     cluster.inject(fault("delay:at=statement,for=1h"));
     tokio::time::timeout(Duration::from_millis(20), lent.batch_execute("SELECT 1")).await.unwrap_err();
-    let watch = Arc::clone(lent.watch());
-    assert_eq!(watch.shape(), Shape::Unanswered);
+    let watch = Arc::clone(lent.tracker());
+    assert_eq!(watch.state(), ConnectionState::Unanswered);
     let mut lent = lent;
     lent.mark_bad();
     drop(lent);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dsql_local::{Cluster, EngineKind, Limits, Rules};
 use forebay::Discard;
-use forebay_dsql::{Class, Dsql, Error, Session, Shape, SqlxDsql};
+use forebay_dsql::{ConnectionState, Dsql, Error, ErrorKind, Session, SqlxDsql};
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start, start_by, start_over};
 
@@ -36,10 +36,10 @@ async fn a_statement_closed_in_passing_leaves_it_clean() {
         // Prepares, runs, and then closes the statement without waiting for the answer.
         lent.query_one("SELECT CAST(1 AS bigint)", &[]).await.unwrap();
     }
-    let watch = Arc::clone(lent.watch());
+    let watch = Arc::clone(lent.tracker());
     drop(lent);
     // On this one thread the driver has not even seen the last one yet; as soon as it has, all is well.
-    assert_eq!(watch.answered().await, Shape::Clean);
+    assert_eq!(watch.answered().await, ConnectionState::Clean);
     drop(pool.acquire_within(PATIENCE).await.unwrap());
     assert_eq!(cluster.counters().accepted, 1, "it was not replaced");
 }
@@ -50,7 +50,7 @@ async fn a_prepared_statement_returns_straight_to_the_ready() {
     let lent = pool.acquire().await.unwrap();
     let statement = lent.prepare("SELECT CAST(1 AS bigint)").await.unwrap();
     lent.query_one(&statement, &[]).await.unwrap();
-    assert_eq!(lent.shape(), Shape::Clean);
+    assert_eq!(lent.state(), ConnectionState::Clean);
     drop(lent);
     assert_eq!(pool.reservoir_status().unwrap().ready, 1);
     drop(statement);
@@ -63,10 +63,10 @@ async fn a_begin_nobody_waited_for_is_undone(reservoir: bool) {
         let id = lent.id();
         abandon(lent.batch_execute("BEGIN"), polls).await;
         // At the first poll it is in the driver's queue, and not on the wire.
-        assert_ne!(lent.shape(), Shape::Clean);
+        assert_ne!(lent.state(), ConnectionState::Clean);
         drop(lent);
         let lent = pool.acquire_within(PATIENCE).await.unwrap();
-        assert_eq!((lent.id(), lent.shape()), (id, Shape::Clean));
+        assert_eq!((lent.id(), lent.state()), (id, ConnectionState::Clean));
     }
     assert_eq!(cluster.counters().accepted, 1);
 }
@@ -104,7 +104,7 @@ async fn a_failed_transaction_is_rolled_back() {
     let lent = pool.acquire().await.unwrap();
     lent.batch_execute("BEGIN").await.unwrap();
     lent.batch_execute("SELECT no_such_column").await.unwrap_err();
-    assert_eq!(lent.shape(), Shape::InTransaction);
+    assert_eq!(lent.state(), ConnectionState::InTransaction);
     drop(lent);
     let lent = pool.acquire_within(PATIENCE).await.unwrap();
     lent.batch_execute("SELECT 1").await.unwrap();
@@ -126,7 +126,7 @@ async fn settings_are_reset() {
     let before = setting().await;
     let lent = pool.acquire().await.unwrap();
     lent.batch_execute("SET TimeZone = 'Europe/Rome'").await.unwrap();
-    assert_eq!(lent.shape(), Shape::Altered);
+    assert_eq!(lent.state(), ConnectionState::Altered);
     drop(lent);
     assert_eq!(setting().await, before);
     assert_eq!(cluster.counters().accepted, 1);
@@ -138,7 +138,7 @@ async fn rows_nobody_read_do_not_reach_the_next_caller() {
     let lent = pool.acquire().await.unwrap();
     let sql = "SELECT CAST(generate_series AS bigint) FROM generate_series(1, 50000)";
     let rows = lent.query_raw::<_, i64, _>(sql, []).await.unwrap();
-    assert_eq!(lent.shape(), Shape::Unanswered);
+    assert_eq!(lent.state(), ConnectionState::Unanswered);
     drop(rows);
     drop(lent);
     let lent = pool.acquire_within(PATIENCE).await.unwrap();
@@ -247,16 +247,16 @@ async fn a_real_postgresql_is_understood_as_well() {
     pool.acquire().await.unwrap().batch_execute("CREATE TABLE t (a bigint)").await.unwrap();
     let before = zone().await;
     for (statements, shape) in [
-        ("SELECT 1", Shape::Clean),
-        ("BEGIN; INSERT INTO t VALUES (1)", Shape::InTransaction),
-        ("SET TimeZone = 'Europe/Rome'", Shape::Altered),
-        ("BEGIN; SET TimeZone = 'Europe/Rome'", Shape::InTransaction),
-        ("BEGIN; SELECT no_such_column", Shape::InTransaction),
+        ("SELECT 1", ConnectionState::Clean),
+        ("BEGIN; INSERT INTO t VALUES (1)", ConnectionState::InTransaction),
+        ("SET TimeZone = 'Europe/Rome'", ConnectionState::Altered),
+        ("BEGIN; SET TimeZone = 'Europe/Rome'", ConnectionState::InTransaction),
+        ("BEGIN; SELECT no_such_column", ConnectionState::InTransaction),
     ] {
         let lent = pool.acquire_within(PATIENCE).await.unwrap();
         // The last of them fails, and is meant to.
         drop(lent.batch_execute(statements).await);
-        assert_eq!(lent.shape(), shape, "{statements}");
+        assert_eq!(lent.state(), shape, "{statements}");
         drop(lent);
         assert_eq!(zone().await, before, "{statements}");
     }
@@ -287,7 +287,7 @@ async fn a_stream_that_is_kept_hinders_nobody(reservoir: bool) {
         let lent = pool.acquire_within(PATIENCE).await.unwrap();
         let statement = lent.prepare(&numbers(rows)).await.unwrap();
         let stream = lent.query_raw::<_, i64, _>(&statement, []).await.unwrap();
-        let watch = Arc::clone(lent.watch());
+        let watch = Arc::clone(lent.tracker());
         // Nothing happens any more once the driver is at rest, clean or waiting for the stream.
         let rest = tokio::time::timeout(Duration::from_millis(20), watch.answered()).await;
         drop(lent);
@@ -323,7 +323,7 @@ async fn a_stream_as_the_value_of_a_transaction_is_an_error_and_not_for_ever() {
         Ok::<_, Error>(tx.query_raw::<_, i64, _>(&numbers(20_000), []).await?)
     });
     let error = tokio::time::timeout(PATIENCE, run).await.expect("not for ever").map(drop).unwrap_err();
-    assert_eq!(error.class(), Class::Permanent);
+    assert_eq!(error.kind(), ErrorKind::Permanent);
     assert!(error.to_string().contains("read a stream to its end"), "{error}");
     pool.run("one", async |tx| Ok::<_, Error>(tx.batch_execute("SELECT 1").await?)).await.unwrap();
 }

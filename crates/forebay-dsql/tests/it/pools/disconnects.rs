@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dsql_local::{Cluster, Config, Credentials, EngineKind};
-use forebay_dsql::{Class, Client, Dsql, DsqlPool, Error, SqlxDsql};
+use forebay_dsql::{Driver, Dsql, DsqlPool, Error, ErrorKind, SqlxDsql};
 use tokio::time::{Instant, sleep_until};
 
 use super::cluster::{Keys, PATIENCE, fault, options};
@@ -78,7 +78,7 @@ async fn teller(cluster: &Arc<Cluster>) -> Dsql {
 /// One round, with a cluster and a pool of its own.
 async fn round<C, F>(reservoir: bool, pay: fn(DsqlPool<C>, u32) -> F) -> Tally
 where
-    C: Client,
+    C: Driver,
     F: Future<Output = Result<(), Error>> + Send + 'static,
 {
     let cluster = Cluster::start(Config {
@@ -128,7 +128,7 @@ where
     for caller in callers {
         match caller.await.unwrap() {
             Ok(()) => tally.committed += 1,
-            Err(error) if error.class() == Class::CommitUnknown => tally.unknown += 1,
+            Err(error) if error.kind() == ErrorKind::CommitUnknown => tally.unknown += 1,
             Err(error) => tally.failed.push(error),
         }
     }
@@ -169,7 +169,7 @@ async fn transfers_of_sqlx_survive_mass_disconnects_in_a_reservoir() {
 async fn transfers_of_both_clients_are_told_right_in_standard_mode() {
     let (plain, sqlx) = tokio::join!(round(false, pay), round(false, pay_by_sqlx));
     for tally in [plain, sqlx] {
-        assert!(tally.failed.iter().all(|error| error.class() == Class::NoConnection), "{tally:?}");
+        assert!(tally.failed.iter().all(|error| error.kind() == ErrorKind::NoConnection), "{tally:?}");
         let told = tally.committed + tally.unknown;
         assert_eq!(told + i64::try_from(tally.failed.len()).unwrap(), i64::from(TRANSFERS));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
 use forebay::{BoxError, CheckoutError, Connect, ConnectionMonitor, OpenError};
-use forebay_dsql::{Builder, Class, DsqlPool, Error, Options, Session};
+use forebay_dsql::{Builder, DsqlPool, Error, ErrorKind, Options, Session};
 
 use super::world::{config, poll, seconds};
 
@@ -50,7 +50,7 @@ impl Connect for Server {
 impl Session for Link {
     async fn begin(&mut self) -> Result<(), Error> {
         self.lost = self.server.silent.load(Ordering::SeqCst) || self.server.dead.load(Ordering::SeqCst);
-        if self.lost { Err(Error::new(Class::Disconnected, "gone")) } else { Ok(()) }
+        if self.lost { Err(Error::new(ErrorKind::Disconnected, "gone")) } else { Ok(()) }
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
@@ -58,7 +58,7 @@ impl Session for Link {
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
-        if self.lost { Err(Error::new(Class::Disconnected, "gone")) } else { Ok(()) }
+        if self.lost { Err(Error::new(ErrorKind::Disconnected, "gone")) } else { Ok(()) }
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_dsql::{
-    Class, Client, Conflict, DsqlPool, Error, Postgres, PostgresConnection, Session, Shape, Sqlx,
-    SqlxConnection,
+    Conflict, ConnectionState, Driver, DsqlPool, Error, ErrorKind, Postgres, PostgresConnection, Session,
+    Sqlx, SqlxConnection,
 };
 
 use super::cluster::{PATIENCE, eventually};
@@ -58,9 +58,9 @@ fn ends() -> Vec<(&'static str, Vec<Act>)> {
 
 /// Runs a transaction against a server that follows `acts` at the first `at`: the outcome, how often the body ran, and
 /// how often COMMIT came.
-async fn fate<C>(at: &'static str, acts: Vec<Act>) -> (Result<(), Class>, usize, usize)
+async fn fate<C>(at: &'static str, acts: Vec<Act>) -> (Result<(), ErrorKind>, usize, usize)
 where
-    C: Client<Connection: Session + Sync + Run>,
+    C: Driver<Connection: Session + Sync + Run>,
 {
     let (bodies, commits, met) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
     let seen = Arc::clone(&commits);
@@ -82,13 +82,13 @@ where
         }
     });
     let outcome = tokio::time::timeout(PATIENCE, run).await.unwrap();
-    let outcome = outcome.map_err(|error| error.class());
+    let outcome = outcome.map_err(|error| error.kind());
     (outcome, bodies.into_inner(), commits.load(Ordering::SeqCst))
 }
 
 async fn a_commit_that_was_lost_is_unknown<C>()
 where
-    C: Client<Connection: Session + Sync + Run>,
+    C: Driver<Connection: Session + Sync + Run>,
 {
     let mut cases = ends();
     let goes_on = || Act::Send(message(b'Z', b"I"));
@@ -101,18 +101,18 @@ where
         ("asked for a COPY", vec![Act::Send(message(b'G', &[0, 0, 0])), Act::Close]),
     ]);
     for (case, acts) in cases {
-        assert_eq!(fate::<C>("COMMIT", acts).await, (Err(Class::CommitUnknown), 1, 1), "{case}");
+        assert_eq!(fate::<C>("COMMIT", acts).await, (Err(ErrorKind::CommitUnknown), 1, 1), "{case}");
     }
     // A refusal is none of these.
     let conflict = vec![Act::Send(error("ERROR", "40001", "OC000")), goes_on()];
     assert_eq!(fate::<C>("COMMIT", conflict).await, (Ok(()), 2, 2));
     let violated = vec![says("ERROR", "23505"), goes_on()];
-    assert_eq!(fate::<C>("COMMIT", violated).await, (Err(Class::Permanent), 1, 1));
+    assert_eq!(fate::<C>("COMMIT", violated).await, (Err(ErrorKind::Permanent), 1, 1));
 }
 
 async fn a_statement_that_was_lost_is_run_again<C>()
 where
-    C: Client<Connection: Session + Sync + Run>,
+    C: Driver<Connection: Session + Sync + Run>,
 {
     for (case, acts) in ends() {
         for at in ["INSERT", "BEGIN"] {
@@ -179,8 +179,8 @@ async fn a_conflict_that_was_overlooked_is_still_a_conflict() {
         outcome.await.unwrap();
         assert_eq!(bodies, 2, "insists: {insists}");
     }
-    assert_eq!(Class::of_server("25P02", "is aborted", None), Class::Permanent, "by itself");
-    assert_eq!(Class::of_server("40001", "OC001", None), Class::Conflict(Conflict::Schema));
+    assert_eq!(ErrorKind::of_server("25P02", "is aborted", None), ErrorKind::Permanent, "by itself");
+    assert_eq!(ErrorKind::of_server("40001", "OC001", None), ErrorKind::Conflict(Conflict::Schema));
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_server_that_has_begun_to_speak_is_waited_for() {
     let pool: DsqlPool<Postgres> = DsqlPool::connect(options, Anybody).await.unwrap();
     let lent = pool.acquire().await.unwrap();
     lent.batch_execute("whole").await.unwrap();
-    eventually("it is clean", || lent.shape() == Shape::Clean).await;
+    eventually("it is clean", || lent.state() == ConnectionState::Clean).await;
     lent.batch_execute("half").await.unwrap();
-    assert_eq!(lent.shape(), Shape::Unanswered, "nobody knows what it will be");
+    assert_eq!(lent.state(), ConnectionState::Unanswered, "nobody knows what it will be");
 }

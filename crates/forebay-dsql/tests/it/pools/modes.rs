@@ -8,8 +8,8 @@ use std::time::Duration;
 use dsql_local::Cluster;
 use forebay::CheckoutError;
 use forebay_dsql::{
-    Class, Client, DsqlPool, Lent, PoolMode, Postgres, PostgresConnection, Session, Shape, Sqlx,
-    SqlxConnection, Transaction,
+    ConnectionState, Driver, DsqlPool, ErrorKind, PoolMode, PooledConnection, Postgres, PostgresConnection,
+    Session, Sqlx, SqlxConnection, Transaction,
 };
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start};
@@ -33,7 +33,7 @@ impl Speak for PostgresConnection {
     }
 
     async fn notice(&mut self) {
-        eventually("it is noticed", || self.shape() == Shape::Broken).await;
+        eventually("it is noticed", || self.state() == ConnectionState::Broken).await;
     }
 }
 
@@ -53,7 +53,7 @@ impl Speak for SqlxConnection {
     }
 }
 
-async fn a_pool_serves<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn a_pool_serves<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 3, reservoir).await;
     let mode = if reservoir { PoolMode::Reservoir } else { PoolMode::Standard };
@@ -88,7 +88,7 @@ async fn a_pool_serves<C: Client<Connection: Speak>>(reservoir: bool) {
     assert_eq!((pool.registry().count(), pool.status().closed), (0, true));
 }
 
-async fn transactions_commit_and_roll_back<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn transactions_commit_and_roll_back<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 1, reservoir).await;
     let mut lent = pool.acquire().await.unwrap();
@@ -109,7 +109,7 @@ async fn transactions_commit_and_roll_back<C: Client<Connection: Speak>>(reservo
     assert_eq!(lent.number("SELECT count(*) FROM t").await.unwrap(), 1);
 }
 
-async fn what_is_dirty_comes_back_clean<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn what_is_dirty_comes_back_clean<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 1, reservoir).await;
     let mut lent = pool.acquire().await.unwrap();
@@ -126,7 +126,7 @@ async fn what_is_dirty_comes_back_clean<C: Client<Connection: Speak>>(reservoir:
     assert_eq!(cluster.counters().commits, 2);
 }
 
-async fn connections_can_be_listed_and_retired<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn connections_can_be_listed_and_retired<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 3, reservoir).await;
     let listed = pool.registry().list();
@@ -155,7 +155,7 @@ async fn connections_can_be_listed_and_retired<C: Client<Connection: Speak>>(res
     .await;
 }
 
-async fn the_last_handle_closes_all<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn the_last_handle_closes_all<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster: Arc<Cluster> = start();
     let pool: DsqlPool<C> = pool(&cluster, 2, reservoir).await;
     let clone = pool.clone();
@@ -180,11 +180,11 @@ impl From<forebay_dsql::Error> for Failed {
     }
 }
 
-fn class_of(error: &Failed) -> Option<Class> {
-    error.1.as_ref().map(forebay_dsql::Error::class)
+fn class_of(error: &Failed) -> Option<ErrorKind> {
+    error.1.as_ref().map(forebay_dsql::Error::kind)
 }
 
-async fn transactions_are_run_until_they_are_through<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn transactions_are_run_until_they_are_through<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 2, reservoir).await;
     pool.acquire().await.unwrap().execute("CREATE TABLE t (a bigint)").await.unwrap();
@@ -215,12 +215,12 @@ async fn transactions_are_run_until_they_are_through<C: Client<Connection: Speak
     for (text, expected) in [("drop:at=before-commit,n=1", 2), ("drop:at=after-commit,n=1", 3)] {
         cluster.inject(fault(text));
         let error = insert().await.unwrap_err();
-        assert_eq!(class_of(&error), Some(Class::CommitUnknown), "{error}");
+        assert_eq!(class_of(&error), Some(ErrorKind::CommitUnknown), "{error}");
         assert_eq!((rows().await, attempts.swap(0, Ordering::SeqCst)), (expected, 1), "{text}");
     }
 
     // A body that swallows the error of a statement does not commit the rest.
-    let swallowed = pool.run("swallow", async |mut tx: Transaction<Lent<'static, C>>| {
+    let swallowed = pool.run("swallow", async |mut tx: Transaction<PooledConnection<'static, C>>| {
         tx.execute("INSERT INTO t VALUES (2)").await.unwrap();
         tx.execute("SELECT no_such_column FROM t").await.unwrap_err();
         Ok::<_, Failed>(())
@@ -230,7 +230,7 @@ async fn transactions_are_run_until_they_are_through<C: Client<Connection: Speak
     assert_eq!(rows().await, 3);
 }
 
-async fn a_commit_that_never_left_is_run_again<C: Client<Connection: Speak>>(reservoir: bool) {
+async fn a_commit_that_never_left_is_run_again<C: Driver<Connection: Speak>>(reservoir: bool) {
     let cluster = start();
     let pool: DsqlPool<C> = pool(&cluster, 2, reservoir).await;
     pool.acquire().await.unwrap().execute("CREATE TABLE t (a bigint)").await.unwrap();

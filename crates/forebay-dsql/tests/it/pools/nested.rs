@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dsql_local::{Cluster, EngineKind, Limits};
-use forebay_dsql::{Class, Conflict, Dsql, Error, Shape, SqlxDsql};
+use forebay_dsql::{Conflict, ConnectionState, Dsql, Error, ErrorKind, SqlxDsql};
 use sqlx::{Connection, Executor};
 
 use super::cluster::{eventually, fault, pool, start_over};
@@ -61,13 +61,13 @@ async fn a_body_that_commits_by_itself_is_never_run_twice() {
             };
             // It comes through, and is told what it did.
             let error = nest().await;
-            assert_eq!(error.class(), Class::Permanent, "{how}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Permanent, "{how}: {error}");
             assert!(error.to_string().contains("ended its transaction by itself"), "{error}");
             // It is lost behind the COMMIT.
             cluster.inject(fault("drop:at=after-commit,n=1"));
             let error = nest().await;
             cluster.heal_all();
-            assert_eq!(error.class(), Class::CommitUnknown, "{how}: {error}");
+            assert_eq!(error.kind(), ErrorKind::CommitUnknown, "{how}: {error}");
             assert_eq!((bodies, count(&dsql).await), (2, before + 2), "{how}: each was run once");
         }
     }
@@ -87,7 +87,7 @@ async fn a_body_that_rolls_back_by_itself_has_not_succeeded() {
             Ok::<_, Error>(())
         });
         let error = run.await.unwrap_err();
-        assert_eq!(error.class(), Class::Permanent, "{how}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Permanent, "{how}: {error}");
         assert_eq!(count(&dsql).await, 0, "{how}");
     }
 }
@@ -112,7 +112,7 @@ async fn a_body_that_rolled_back_and_went_on_is_never_run_twice() {
                         "lost unheard" => {
                             cluster.inject(fault("drop:at=after-commit,n=1"));
                             give_up(tx.batch_execute(ADD)).await;
-                            eventually("it is lost", || tx.shape() == Shape::Broken).await;
+                            eventually("it is lost", || tx.state() == ConnectionState::Broken).await;
                             return Ok(());
                         }
                         _ => {
@@ -120,12 +120,15 @@ async fn a_body_that_rolled_back_and_went_on_is_never_run_twice() {
                             tx.batch_execute(ADD).await?;
                         }
                     }
-                    Err::<(), _>(Error::new(Class::Conflict(Conflict::Change), "as another statement may"))
+                    Err::<(), _>(Error::new(
+                        ErrorKind::Conflict(Conflict::Change),
+                        "as another statement may",
+                    ))
                 }
             });
             let error = run.await.unwrap_err();
             cluster.heal_all();
-            assert_eq!((error.class(), bodies), (Class::CommitUnknown, 1), "{how}: {error}");
+            assert_eq!((error.kind(), bodies), (ErrorKind::CommitUnknown, 1), "{how}: {error}");
             if answered {
                 assert_eq!(count(&dsql).await, before + 1, "{how}");
             }
@@ -146,11 +149,14 @@ async fn a_body_that_committed_is_never_run_twice_for_what_comes_after() {
             async move {
                 if how == "no connection" {
                     if first {
-                        return Err(Error::new(Class::Conflict(Conflict::Change), "so that it is a retry"));
+                        return Err(Error::new(
+                            ErrorKind::Conflict(Conflict::Change),
+                            "so that it is a retry",
+                        ));
                     }
                     tx.batch_execute(ADD).await?;
                     tx.batch_execute("COMMIT").await?;
-                    return Err(Error::new(Class::NoConnection, "of another pool"));
+                    return Err(Error::new(ErrorKind::NoConnection, "of another pool"));
                 }
                 tx.batch_execute(ADD).await?;
                 if how == "failed inside" {
@@ -165,15 +171,15 @@ async fn a_body_that_committed_is_never_run_twice_for_what_comes_after() {
         let error = run.await.unwrap_err();
         cluster.heal_all();
         let expected =
-            if how == "no connection" { (Class::NoConnection, 2) } else { (Class::CommitUnknown, 1) };
-        assert_eq!((error.class(), bodies), expected, "{how}: {error}");
+            if how == "no connection" { (ErrorKind::NoConnection, 2) } else { (ErrorKind::CommitUnknown, 1) };
+        assert_eq!((error.kind(), bodies), expected, "{how}: {error}");
         assert_eq!(count(&dsql).await, 1, "{how}");
     }
 }
 
 /// What was rolled back is lost, and nobody may take it for done.
 #[tokio::test]
-async fn a_body_that_began_anew_has_not_succeeded() {
+async fn a_body_that_began_another_transaction_has_not_succeeded() {
     let (_cluster, dsql) = counter(EngineKind::Postgres).await;
     for how in [&["ROLLBACK", "BEGIN"][..], &["ROLLBACK; BEGIN"]] {
         let run = dsql.run("anew", async |tx| {
@@ -185,7 +191,7 @@ async fn a_body_that_began_anew_has_not_succeeded() {
             Ok::<_, Error>(())
         });
         let error = run.await.unwrap_err();
-        assert_eq!(error.class(), Class::Permanent, "{how:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Permanent, "{how:?}: {error}");
         assert!(error.to_string().contains("ended its transaction by itself"), "{error}");
         assert_eq!(count(&dsql).await, 0, "{how:?}");
     }
@@ -203,7 +209,7 @@ async fn a_body_that_only_rolled_back_is_run_again() {
             if first {
                 let inner = tx.transaction().await?;
                 inner.execute(ADD, &[]).await?;
-                return Err(Error::new(Class::Conflict(Conflict::Change), "as its statement may"));
+                return Err(Error::new(ErrorKind::Conflict(Conflict::Change), "as its statement may"));
             }
             tx.execute(ADD, &[]).await?;
             Ok(())
@@ -231,7 +237,7 @@ async fn a_transaction_inside_another_is_refused_with_sqlx() {
     });
     let error = run.await.unwrap_err();
     cluster.heal_all();
-    assert_eq!((error.class(), bodies, count(&dsql).await), (Class::Unsupported, 1, 0), "{error}");
+    assert_eq!((error.kind(), bodies, count(&dsql).await), (ErrorKind::Unsupported, 1, 0), "{error}");
     // Outside of `run`, and after it, a caller's own transaction is one.
     let mut lent = pool.acquire().await.unwrap();
     let mut own = lent.pg().begin().await.unwrap();

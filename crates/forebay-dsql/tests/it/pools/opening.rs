@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use forebay::{CheckoutError, Connect, ConnectionMonitor, Failure};
 use forebay_dsql::{
-    Auth, Class, Client, ConnectorParts, Dsql, Error, Options, Postgres, Roots, SignFuture, Signed, Signer,
-    Sqlx, Token, TokenCache, TokenError, TokenRequest,
+    Auth, ConnectorParts, Driver, Dsql, Error, ErrorKind, Options, Postgres, RootCertificates, SignFuture,
+    Signed, Signer, Sqlx, Token, TokenCache, TokenError, TokenRequest,
 };
 
 use crate::fake::{Anybody, Fake, error};
@@ -16,20 +16,20 @@ use crate::fake::{Anybody, Fake, error};
 use super::cluster::{Keys, PATIENCE, eventually, fault, options, start};
 
 /// A connector, and who signs for it.
-fn connector<C: Client>(options: Options, keys: &Keys) -> C {
+fn connector<C: Driver>(options: Options, keys: &Keys) -> C {
     let runtime = forebay::rt::TokioRuntime::current().unwrap();
     let tokens = TokenCache::new(keys.clone(), runtime.clone(), "test");
     C::new(ConnectorParts::new(options, tokens, std::sync::Arc::new(runtime))).unwrap()
 }
 
-async fn failure_of<C: Client>(connector: &C) -> Failure {
+async fn failure_of<C: Driver>(connector: &C) -> Failure {
     match connector.open(ConnectionMonitor::unattached()).await {
         Ok(_) => panic!("it was let in"),
         Err(error) => error.failure(),
     }
 }
 
-async fn refusals_are_told_apart<C: Client>() {
+async fn refusals_are_told_apart<C: Driver>() {
     let cluster = start();
     let keys = Keys::of(&cluster);
     let connector: C = connector(options(&cluster, 1).build().unwrap(), &keys);
@@ -58,7 +58,7 @@ async fn refusals_are_told_apart_by_sqlx() {
     refusals_are_told_apart::<Sqlx>().await;
 }
 
-async fn an_expired_token_is_replaced_once<C: Client>() {
+async fn an_expired_token_is_replaced_once<C: Driver>() {
     let cluster = start();
     let keys = Keys::of(&cluster);
     let connector: C = connector(options(&cluster, 1).build().unwrap(), &keys);
@@ -134,14 +134,14 @@ async fn what_will_never_be_let_in_is_told_so_once() {
     eventually("it was refused", || pool.reservoir_status().unwrap().counts.failures(Failure::Auth) > 0)
         .await;
     let error = pool.acquire().await.unwrap_err();
-    assert_eq!(Class::of(&error), Class::Auth(Auth::Denied), "{error}");
+    assert_eq!(ErrorKind::of(&error), ErrorKind::Auth(Auth::Denied), "{error}");
     let told = error.to_string();
     assert_eq!((told.matches("access denied").count(), told.matches("auth: ").count()), (1, 1), "{told}");
     let failed = pool.run("pay", async |_| Ok::<_, Error>(())).await.unwrap_err();
-    assert_eq!(failed.class(), Class::Auth(Auth::Denied), "{failed}");
+    assert_eq!(failed.kind(), ErrorKind::Auth(Auth::Denied), "{failed}");
 }
 
-async fn an_open_given_up_anywhere_leaves_nothing<C: Client>() {
+async fn an_open_given_up_anywhere_leaves_nothing<C: Driver>() {
     let cluster = start();
     let connector: C = connector(options(&cluster, 1).build().unwrap(), &Keys::of(&cluster));
     let mut whole = 0;
@@ -182,7 +182,7 @@ async fn an_open_given_up_anywhere_leaves_nothing_with_sqlx() {
 #[tokio::test]
 async fn a_stranger_is_not_believed() {
     let (cluster, other) = (start(), start());
-    let strange = options(&cluster, 1).roots(Roots::Pem(other.ca_pem().as_bytes().into()));
+    let strange = options(&cluster, 1).roots(RootCertificates::Pem(other.ca_pem().as_bytes().into()));
     let connector: Postgres = connector(strange.build().unwrap(), &Keys::of(&cluster));
     let error = connector.open(ConnectionMonitor::unattached()).await.unwrap_err();
     assert_eq!(error.failure(), Failure::Open);
@@ -192,7 +192,7 @@ async fn a_stranger_is_not_believed() {
     let named = Options::builder("another.dsql.us-east-1.on.aws")
         .address("127.0.0.1")
         .port(cluster.address().port())
-        .roots(Roots::Pem(cluster.ca_pem().as_bytes().into()));
+        .roots(RootCertificates::Pem(cluster.ca_pem().as_bytes().into()));
     let connector: Postgres = super::opening::connector(named.build().unwrap(), &Keys::of(&cluster));
     let error = connector.open(ConnectionMonitor::unattached()).await.unwrap_err();
     assert_eq!(error.failure(), Failure::Open);
@@ -272,7 +272,7 @@ impl Signer for Late {
     }
 }
 
-async fn a_wrong_clock_costs_no_second_connect_each_time<C: Client>() {
+async fn a_wrong_clock_costs_no_second_connect_each_time<C: Driver>() {
     let cluster = start();
     let sign = || {
         cluster.clock().advance(Duration::from_secs(1));
@@ -288,7 +288,7 @@ async fn a_wrong_clock_costs_no_second_connect_each_time<C: Client>() {
     for _ in 0..10 {
         let error = connector.open(ConnectionMonitor::unattached()).await.err().expect("it was let in");
         assert_eq!(error.failure(), Failure::Auth);
-        assert_eq!(Class::of(&error), Class::Auth(Auth::SignatureExpired), "{error}");
+        assert_eq!(ErrorKind::of(&error), ErrorKind::Auth(Auth::SignatureExpired), "{error}");
     }
     // One more with the first, and with another every ten seconds; not twenty.
     let sockets = cluster.counters().sockets;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::rt::{Runtime, VirtualTime};
 use forebay::{CheckoutError, Config, Connect, ConnectionMonitor, Failure, Instant, OpenError};
-use forebay_dsql::{Auth, Builder, Class, DsqlPool, Error, Options, RetryPolicy, Session};
+use forebay_dsql::{Auth, Builder, DsqlPool, Error, ErrorKind, Options, RetryPolicy, Session};
 use parking_lot::Mutex;
 
 use super::world::{config, poll, seconds};
@@ -49,13 +49,15 @@ impl Connect for Door {
     async fn open(&self, _: ConnectionMonitor) -> Result<Link, OpenError> {
         let takes = *self.takes.lock();
         self.time.sleep_until(self.time.now() + takes).await;
-        let refused = |failure, class| Err(OpenError::new(failure, Error::new(class, "no")));
+        let refused = |failure, kind| Err(OpenError::new(failure, Error::new(kind, "no")));
         match *self.mood.lock() {
             Mood::Well => Ok(Link { door: self.clone(), lost: false }),
             Mood::Throttles => Err(OpenError::new(Failure::Throttled, "rate exceeded")),
-            Mood::Denies => refused(Failure::Auth, Class::Auth(Auth::Denied)).map_err(OpenError::permanent),
-            Mood::Expires => refused(Failure::Auth, Class::Auth(Auth::SignatureExpired)),
-            Mood::Tokenless => refused(Failure::Token, Class::Auth(Auth::NoToken)),
+            Mood::Denies => {
+                refused(Failure::Auth, ErrorKind::Auth(Auth::Denied)).map_err(OpenError::permanent)
+            }
+            Mood::Expires => refused(Failure::Auth, ErrorKind::Auth(Auth::SignatureExpired)),
+            Mood::Tokenless => refused(Failure::Token, ErrorKind::Auth(Auth::NoToken)),
         }
     }
 
@@ -68,7 +70,7 @@ impl Session for Link {
     async fn begin(&mut self) -> Result<(), Error> {
         let lose = |left: u32| left.checked_sub(1);
         self.lost = self.door.loses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok();
-        if self.lost { Err(Error::new(Class::Disconnected, "gone")) } else { Ok(()) }
+        if self.lost { Err(Error::new(ErrorKind::Disconnected, "gone")) } else { Ok(()) }
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
@@ -76,7 +78,7 @@ impl Session for Link {
     }
 
     async fn rollback(&mut self) -> Result<(), Error> {
-        if self.lost { Err(Error::new(Class::Disconnected, "gone")) } else { Ok(()) }
+        if self.lost { Err(Error::new(ErrorKind::Disconnected, "gone")) } else { Ok(()) }
     }
 }
 
@@ -179,7 +181,7 @@ fn a_connection_that_comes_in_time_is_in_time() {
 }
 
 #[test]
-fn whoever_denies_access_is_not_waited_for() {
+fn a_cluster_that_denies_access_is_not_waited_for() {
     for bare in Bare::both() {
         // One who waits already is told as soon as it is known.
         bare.later(seconds(1), Mood::Denies);
@@ -190,10 +192,10 @@ fn whoever_denies_access_is_not_waited_for() {
         // All others are told at once.
         let (outcome, took) = bare.acquire();
         let error = outcome.unwrap_err();
-        assert_eq!((Class::of(&error), took), (Class::Auth(Auth::Denied), Duration::ZERO), "{error}");
+        assert_eq!((ErrorKind::of(&error), took), (ErrorKind::Auth(Auth::Denied), Duration::ZERO), "{error}");
         let (outcome, took) = bare.run();
         let error = outcome.unwrap_err();
-        assert_eq!((error.class(), took), (Class::Auth(Auth::Denied), Duration::ZERO), "{error}");
+        assert_eq!((error.kind(), took), (ErrorKind::Auth(Auth::Denied), Duration::ZERO), "{error}");
         assert_eq!(error.to_string().matches("check the role").count(), 1, "{error}");
         // It goes on trying, and serves again.
         bare.set(Mood::Well);
@@ -225,7 +227,7 @@ fn access_denied_does_not_matter_while_there_is_a_connection() {
 #[test]
 fn all_waits_of_a_run_together_last_for_the_acquire_timeout() {
     for reservoir in [true, false] {
-        for (takes, outcome) in [(millis(900), Ok(())), (millis(1_500), Err(Class::NoConnection))] {
+        for (takes, outcome) in [(millis(900), Ok(())), (millis(1_500), Err(ErrorKind::NoConnection))] {
             let bare = Bare::with(reservoir, config(1), RetryPolicy::default());
             bare.set(Mood::Well);
             bare.settle();
@@ -234,7 +236,7 @@ fn all_waits_of_a_run_together_last_for_the_acquire_timeout() {
             let began = bare.time.now();
             let run = bare.time.run(bare.pool.run("look", async |_| Ok::<_, Error>(())));
             let took = bare.time.now().since(began);
-            assert_eq!(run.map_err(|error| error.class()), outcome, "reservoir: {reservoir}, {takes:?}");
+            assert_eq!(run.map_err(|error| error.kind()), outcome, "reservoir: {reservoir}, {takes:?}");
             // The pauses before its retries are not waits: 100 ms and 200 ms, a quarter more at most.
             assert!(took <= seconds(2) + millis(375), "{took:?}");
         }
@@ -244,13 +246,13 @@ fn all_waits_of_a_run_together_last_for_the_acquire_timeout() {
 #[test]
 fn a_deadline_of_its_own_rules() {
     for reservoir in [true, false] {
-        for (deadline, outcome) in [(1, Err(Class::NoConnection)), (6, Ok(()))] {
+        for (deadline, outcome) in [(1, Err(ErrorKind::NoConnection)), (6, Ok(()))] {
             let policy = RetryPolicy::default().deadline(seconds(deadline));
             let bare = Bare::with(reservoir, config(2), policy);
             bare.later(seconds(5), Mood::Well);
             let (run, took) = bare.run();
             let told = run.as_ref().err().map(ToString::to_string);
-            assert_eq!(run.map_err(|error| error.class()), outcome, "reservoir: {reservoir}");
+            assert_eq!(run.map_err(|error| error.kind()), outcome, "reservoir: {reservoir}");
             match told {
                 Some(told) => {
                     assert_eq!(took, seconds(deadline));
@@ -263,7 +265,7 @@ fn a_deadline_of_its_own_rules() {
 }
 
 #[test]
-fn a_run_outlasts_callers_who_fail_fast() {
+fn a_run_outlasts_callers_that_fail_fast() {
     let bare = Bare::with(true, config(2).empty_wait(millis(100)), RetryPolicy::default());
     for mood in [Mood::Throttles, Mood::Expires] {
         bare.set(mood);
@@ -286,7 +288,7 @@ fn a_run_outlasts_callers_who_fail_fast() {
 }
 
 #[test]
-fn one_who_waits_for_a_busy_connection_waits_as_long() {
+fn a_caller_waits_as_long_for_a_busy_connection() {
     for reservoir in [true, false] {
         let bare = Bare::with(reservoir, config(1).empty_wait(millis(100)), RetryPolicy::default());
         bare.set(Mood::Well);
@@ -296,7 +298,7 @@ fn one_who_waits_for_a_busy_connection_waits_as_long() {
         assert!(matches!(outcome, Err(CheckoutError::Exhausted { max_open: 1, .. })), "{outcome:?}");
         assert_eq!(took, seconds(2));
         let (outcome, took) = bare.run();
-        assert_eq!((outcome.unwrap_err().class(), took), (Class::NoConnection, seconds(2)));
+        assert_eq!((outcome.unwrap_err().kind(), took), (ErrorKind::NoConnection, seconds(2)));
         drop(lent);
     }
 }

@@ -10,7 +10,7 @@ use forebay::{
     BoxError, CheckoutError, Connect, ConnectionMonitor, LeaseError, LeaseId, Leases, LocalLeases, OpenError,
     StoreFuture,
 };
-use forebay_dsql::{Builder, Class, Client, DsqlPool, Options, Postgres, Shape, Sqlx};
+use forebay_dsql::{Builder, ConnectionState, Driver, DsqlPool, ErrorKind, Options, Postgres, Sqlx};
 use parking_lot::Mutex;
 
 use super::cluster::{Keys, eventually, options, start};
@@ -58,7 +58,7 @@ impl Leases for Recalling {
     }
 }
 
-async fn pool<C: Client>(
+async fn pool<C: Driver>(
     cluster: &Arc<dsql_local::Cluster>,
     leases: &Arc<Recalling>,
     reservoir: bool,
@@ -79,9 +79,9 @@ async fn a_lent_connection_is_closed(reservoir: bool) {
     lent.batch_execute("BEGIN").await.unwrap();
     leases.recall_all();
     eventually("every socket is closed", || cluster.counters().live == 0).await;
-    eventually("it is noticed", || lent.shape() == Shape::Broken).await;
+    eventually("it is noticed", || lent.state() == ConnectionState::Broken).await;
     let error = lent.batch_execute("SELECT 1").await.unwrap_err();
-    assert_eq!(Class::of(&error), Class::Disconnected, "{error}");
+    assert_eq!(ErrorKind::of(&error), ErrorKind::Disconnected, "{error}");
     // The others' are back; this one is held until its connection is.
     eventually("one lease is held", || leases.leases.held() == 1).await;
     drop(lent);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use dsql_local::{Cluster, EngineKind, Limits};
 use forebay::{Connect, ConnectionMonitor};
 use forebay_dsql::{
-    Class, Client, Conflict, ConnectorParts, Dsql, Error, Postgres, Sqlx, SqlxDsql, TokenCache,
+    Conflict, ConnectorParts, Driver, Dsql, Error, ErrorKind, Postgres, Sqlx, SqlxDsql, TokenCache,
 };
 use sqlx::Executor;
 
 use super::cluster::{Keys, PATIENCE, fault, options, pool, start, start_over};
 
-async fn opened<C: Client>(cluster: &Arc<Cluster>) -> (C, C::Connection) {
+async fn opened<C: Driver>(cluster: &Arc<Cluster>) -> (C, C::Connection) {
     let runtime = forebay::rt::TokioRuntime::current().unwrap();
     let tokens = TokenCache::new(Keys::of(cluster), runtime.clone(), "test");
     let parts = ConnectorParts::new(options(cluster, 1).build().unwrap(), tokens, Arc::new(runtime));
@@ -64,7 +64,7 @@ async fn read(dsql: &SqlxDsql) -> Result<u32, Error> {
 }
 
 #[tokio::test]
-async fn what_sqlx_has_prepared_is_prepared_anew_after_a_change() {
+async fn statements_of_sqlx_are_prepared_again_after_a_change() {
     let (dsql, ddl) = two().await;
     read(&dsql).await.unwrap();
     assert_eq!(read(&dsql).await.unwrap(), 1);
@@ -74,7 +74,7 @@ async fn what_sqlx_has_prepared_is_prepared_anew_after_a_change() {
 }
 
 #[tokio::test]
-async fn what_another_has_deallocated_is_prepared_anew() {
+async fn deallocated_statements_are_prepared_again() {
     let (dsql, _ddl) = two().await;
     read(&dsql).await.unwrap();
     let mut lent = dsql.acquire_within(PATIENCE).await.unwrap();
@@ -93,5 +93,5 @@ async fn a_statement_with_other_columns_is_a_conflict() {
     lent.query(&statement, &[]).await.unwrap();
     lent.batch_execute("ALTER TABLE t ADD COLUMN b bigint").await.unwrap();
     let error = Error::from(lent.query(&statement, &[]).await.unwrap_err());
-    assert_eq!(error.class(), Class::Conflict(Conflict::Schema), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Conflict(Conflict::Schema), "{error}");
 }

@@ -1,10 +1,12 @@
 //! Standard mode in virtual time: warm-up, keeper, lives, limits.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay::memory::Answer;
 use forebay::rt::{Runtime, VirtualTime};
-use forebay::{BoxError, CheckoutError, Connect, ConnectionMonitor, Failure, OpenError};
+use forebay::{BoxError, CheckoutError, Connect, ConnectionMonitor, Event, Failure, OpenError};
 use forebay_dsql::{Builder, Options};
 
 use super::world::{World, config, seconds};
@@ -67,6 +69,20 @@ fn a_staggered_warm_up_takes_its_time() {
 }
 
 #[test]
+fn the_warm_up_of_a_large_pool_is_staggered_by_default() {
+    for (size, took) in [(100, 0), (120, 119)] {
+        let world = World::new();
+        let start = world.time.now();
+        assert_eq!(world.standard(config(size)).status().open, size);
+        assert_eq!(world.time.now().since(start), seconds(took), "{size}");
+    }
+    let world = World::new();
+    let start = world.time.now();
+    let pool = world.time.run(world.builder(config(120), false, Some("0s")).connect()).unwrap();
+    assert_eq!((pool.status().open, world.time.now()), (120, start), "unless it is turned off");
+}
+
+#[test]
 fn the_start_of_a_fleet_is_staggered() {
     let world = World::new();
     let start = world.time.now();
@@ -110,6 +126,22 @@ fn a_warm_up_gives_up_on_what_hangs() {
 }
 
 #[test]
+fn a_warm_up_ends_with_the_first_denial() {
+    let world = World::new();
+    world.server.on_open(Answer::Deny);
+    let start = world.time.now();
+    let pool = world.standard(config(10));
+    assert_eq!((pool.status().open, world.server.asked(), world.time.now()), (0, 1, start));
+    let denied = world.time.run(pool.acquire());
+    assert!(matches!(denied, Err(CheckoutError::Denied { .. })), "{denied:?}");
+    assert_eq!(world.time.now(), start);
+    // It goes on trying, and serves again.
+    world.server.on_open(Answer::Well);
+    world.time.advance(seconds(1));
+    assert!(world.time.run(pool.acquire()).is_ok());
+}
+
+#[test]
 fn a_warm_up_keeps_none_that_does_not_answer() {
     let world = World::new();
     world.server.on_check(Answer::Fail(Failure::Open));
@@ -145,6 +177,36 @@ fn the_keeper_opens_more_at_a_time_in_a_large_pool() {
     assert_eq!(pool.status().open, 5);
     world.time.advance(seconds(9));
     assert_eq!(pool.status().open, 50);
+}
+
+#[test]
+fn the_keeper_goes_by_its_variables() {
+    let world = World::new();
+    let options = Options::builder("abc.dsql.us-east-1.on.aws")
+        .config(config(10))
+        .variable("DSQL_POOL_KEEPER_TICK_INTERVAL", "5s")
+        .variable("DSQL_POOL_KEEPER_MAX_CONNS_PER_TICK", "3");
+    let builder = Builder::over(world.server.clone(), options.build().unwrap()).runtime(world.time.clone());
+    let pool = world.time.run(builder.connect()).unwrap();
+    world.time.settle();
+    world.server.kill_all();
+    world.time.advance(Duration::from_millis(4_900));
+    assert_eq!(pool.status().open, 0);
+    for expected in [3, 6, 9, 10] {
+        world.time.advance(seconds(5));
+        assert_eq!(pool.status().open, expected);
+    }
+}
+
+#[test]
+fn an_observer_hears_of_the_pool_as_of_a_reservoir() {
+    let (world, opened) = (World::new(), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&opened);
+    let builder = world.builder(config(3), false, None).observer(move |event: &Event<'_>| {
+        counter.fetch_add(usize::from(matches!(event, Event::Opened { .. })), Ordering::Relaxed);
+    });
+    let pool = world.time.run(builder.connect()).unwrap();
+    assert_eq!((pool.status().open, opened.load(Ordering::Relaxed)), (3, 3));
 }
 
 #[test]
@@ -203,17 +265,35 @@ fn an_old_one_is_not_lent_even_if_the_keeper_is_late() {
 }
 
 #[test]
-fn one_that_was_idle_for_long_is_asked_before_it_is_lent_if_so_wished() {
+fn one_that_was_idle_for_long_is_checked_if_so_wished() {
     let world = World::new();
     let pool = world.standard(config(1).check_after(seconds(30)));
     let first = pool.registry().list()[0].id;
     world.server.on_check(Answer::Fail(Failure::Open));
     world.time.advance(seconds(20));
-    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), first);
+    let mut lent = world.time.run(pool.acquire()).unwrap();
+    lent.make_dirty();
+    assert_eq!(lent.id(), first);
+    drop(lent);
     world.time.advance(seconds(29));
-    assert_eq!(world.time.run(pool.acquire()).unwrap().id(), first, "it was used in between");
-    world.time.advance(seconds(30));
+    assert_eq!(pool.registry().list()[0].id, first, "it was used in between");
+    world.time.advance(seconds(2));
     assert_ne!(world.time.run(pool.acquire()).unwrap().id(), first);
+}
+
+#[test]
+fn one_that_is_idle_is_kept_whatever_the_settings_of_a_reservoir_say() {
+    let world = World::new();
+    let pool = world.standard(config(3).target_ready(1).idle_timeout(seconds(10)).empty_wait(seconds(1)));
+    let ids: Vec<_> = pool.registry().list().iter().map(|listed| listed.id).collect();
+    world.time.advance(seconds(50 * 60));
+    assert_eq!(pool.registry().list().iter().map(|listed| listed.id).collect::<Vec<_>>(), ids);
+    // Nor does a caller give up sooner while the pool is short.
+    world.server.on_open(Answer::Hang);
+    world.server.kill_all();
+    let began = world.time.now();
+    assert!(world.time.run(pool.acquire()).is_err());
+    assert_eq!(world.time.now().since(began), seconds(30));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use dsql_local::{EngineKind, Limits};
-use forebay_dsql::{Class, Dsql, Error, Session, SqlxDsql};
+use forebay_dsql::{Dsql, Error, ErrorKind, Session, SqlxDsql};
 use sqlx::{Executor, Row};
 
 use super::cluster::{PATIENCE, fault, pool, start_over};
@@ -20,7 +20,7 @@ pub(crate) async fn give_up<T>(future: impl Future<Output = T>) {
     .await;
 }
 
-async fn everybody_gets_his_own_answers(pool: &SqlxDsql) {
+async fn everybody_gets_their_own_answers(pool: &SqlxDsql) {
     for number in 0..6 {
         let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
         let asked = sqlx::AssertSqlSafe(format!("SELECT CAST({number} AS bigint)"));
@@ -39,7 +39,7 @@ async fn a_copy_that_was_given_up_reaches_nobody_else() {
             give_up(lent.pg().copy_in_raw("COPY nosuch FROM STDIN")).await;
             drop(lent.pg().execute("SELECT 'a secret'").await);
             drop(lent);
-            everybody_gets_his_own_answers(&pool).await;
+            everybody_gets_their_own_answers(&pool).await;
             let mut bodies = 0;
             let outcome: Result<(), Error> = pool
                 .run("copy", |mut tx| {
@@ -54,15 +54,15 @@ async fn a_copy_that_was_given_up_reaches_nobody_else() {
                 })
                 .await;
             // What the given-up COPY answers may be heard as an error of the transaction, or not be heard.
-            assert!(outcome.is_ok() || outcome.unwrap_err().class() != Class::CommitUnknown);
-            everybody_gets_his_own_answers(&pool).await;
+            assert!(outcome.is_ok() || outcome.unwrap_err().kind() != ErrorKind::CommitUnknown);
+            everybody_gets_their_own_answers(&pool).await;
             // Of a body that failed after it, too: its ROLLBACK hears another statement's answer.
             let outcome = pool.run("copy", async |mut tx| {
                 give_up(tx.pg().copy_in_raw("COPY nosuch FROM STDIN")).await;
-                Err::<(), _>(Error::new(Class::ConditionFailed, "as planned"))
+                Err::<(), _>(Error::new(ErrorKind::ConditionFailed, "as planned"))
             });
-            assert_eq!(outcome.await.unwrap_err().class(), Class::ConditionFailed);
-            everybody_gets_his_own_answers(&pool).await;
+            assert_eq!(outcome.await.unwrap_err().kind(), ErrorKind::ConditionFailed);
+            everybody_gets_their_own_answers(&pool).await;
         }
     }
 }
@@ -150,12 +150,12 @@ async fn a_statement_that_failed_unheard_costs_no_connection() {
     let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
     give_up(lent.pg().execute("SELECT no_such_column")).await;
     drop(lent);
-    everybody_gets_his_own_answers(&pool).await;
+    everybody_gets_their_own_answers(&pool).await;
     let failed = pool.run("fails", async |mut tx| {
         give_up(tx.pg().execute("SELECT no_such_column")).await;
-        Err::<(), _>(Error::new(Class::ConditionFailed, "as planned"))
+        Err::<(), _>(Error::new(ErrorKind::ConditionFailed, "as planned"))
     });
-    assert_eq!(failed.await.unwrap_err().class(), Class::ConditionFailed);
-    everybody_gets_his_own_answers(&pool).await;
+    assert_eq!(failed.await.unwrap_err().kind(), ErrorKind::ConditionFailed);
+    everybody_gets_their_own_answers(&pool).await;
     assert_eq!(cluster.counters().accepted, 1);
 }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use forebay::{Rng, Seed};
-use forebay_dsql::{Dsql, Lent, Postgres, Session, Shape};
+use forebay_dsql::{ConnectionState, Dsql, PooledConnection, Postgres, Session};
 
 use super::cluster::{PATIENCE, eventually, pool, start};
 
@@ -22,7 +22,7 @@ async fn abandon(future: impl Future, polls: u64) {
 }
 
 /// Does one thing that callers do, and does not tidy up. What fails has failed because a socket was cut.
-async fn misuse(lent: &mut Lent<'_, Postgres>, rng: &mut Rng) {
+async fn misuse(lent: &mut PooledConnection<'_, Postgres>, rng: &mut Rng) {
     let polls = rng.below(6);
     match rng.below(8) {
         0 => drop(lent.batch_execute("BEGIN; INSERT INTO t VALUES (1)").await),
@@ -55,16 +55,16 @@ async fn caller(pool: Dsql, seed: Seed, rounds: usize) -> usize {
             Err(error) => panic!("{error}"),
         };
         // Waiting, since the driver may just be reading the answer to a statement that was closed in passing.
-        match lent.watch().answered().await {
+        match lent.tracker().answered().await {
             // Cut between being lent and this look: there is nothing to find out about it.
-            Shape::Broken => continue,
-            shape => assert_eq!(shape, Shape::Clean),
+            ConnectionState::Broken => continue,
+            shape => assert_eq!(shape, ConnectionState::Clean),
         }
         let row = lent.query_typed("SELECT count(*) FROM t", &[]).await;
         let Ok(rows) = row else { continue };
         assert_eq!(rows[0].get::<_, i64>(0), 0, "somebody else's transaction");
-        let shape = lent.watch().answered().await;
-        assert!(matches!(shape, Shape::Clean | Shape::Broken), "{shape:?}");
+        let shape = lent.tracker().answered().await;
+        assert!(matches!(shape, ConnectionState::Clean | ConnectionState::Broken), "{shape:?}");
         let zone = lent.simple_query("SHOW TimeZone").await;
         if let Ok(messages) = zone {
             let utc = messages.iter().any(|message| {

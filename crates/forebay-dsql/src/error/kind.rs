@@ -1,4 +1,4 @@
-//! The classes, and how an error gets its own.
+//! The kinds of errors, and how an error is classified.
 
 use std::error::Error as StdError;
 use std::{fmt, io};
@@ -15,7 +15,7 @@ use crate::token::TokenError;
 /// What kind of error it is, named by what the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Class {
+pub enum ErrorKind {
     /// Another transaction was first. Run the whole transaction again.
     Conflict(Conflict),
     /// The cluster takes no new connection now. Try again later, more slowly.
@@ -47,8 +47,8 @@ pub enum Class {
 pub enum Conflict {
     /// `OC000`: it changed the same rows.
     Change,
-    /// `OC001`: it changed the schema. The first retry clears it. So with a statement that was prepared before, and has other
-    /// columns now: prepare it anew.
+    /// `OC001`: it changed the schema. The first retry clears it. Or a prepared statement has other columns now: prepare it
+    /// again.
     Schema,
     /// Serialization failure of another kind.
     Other,
@@ -94,19 +94,19 @@ pub enum Limit {
     Other,
 }
 
-impl Class {
-    /// The class of `error`: the first of it and its causes that tells.
+impl ErrorKind {
+    /// The kind of `error`: that of the first in its chain of causes that can be classified.
     #[must_use]
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
         Self::told(error).unwrap_or(Self::Permanent)
     }
 
-    /// What the first of an error and its causes tells that tells anything.
+    /// The same; none if nothing in the chain can be classified.
     fn told(error: &(dyn StdError + 'static)) -> Option<Self> {
         causes(error).find_map(Self::of_one)
     }
 
-    /// The class of the same error had it happened in a COMMIT.
+    /// The kind of the same error in a COMMIT.
     #[must_use]
     pub fn at_commit(self) -> Self {
         match self {
@@ -160,10 +160,10 @@ impl Class {
         })
     }
 
-    /// What one link of a chain tells by itself.
+    /// The kind of one error of a chain by itself, if it has one.
     fn of_one(error: &(dyn StdError + 'static)) -> Option<Self> {
         if let Some(ours) = seen::<Error>(error) {
-            return Some(ours.class());
+            return Some(ours.kind());
         }
         if seen::<ConditionFailed>(error).is_some() {
             return Some(Self::ConditionFailed);
@@ -181,16 +181,16 @@ impl Class {
             return Self::of_tls(tls);
         }
         #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
-        if let Some(class) = said::class(error) {
-            return Some(class);
+        if let Some(kind) = said::kind(error) {
+            return Some(kind);
         }
         #[cfg(feature = "tokio-postgres")]
-        if let Some(class) = said::of_tokio_postgres(error) {
-            return Some(class);
+        if let Some(kind) = said::of_tokio_postgres(error) {
+            return Some(kind);
         }
         #[cfg(feature = "sqlx")]
-        if let Some(class) = said::of_sqlx(error) {
-            return Some(class);
+        if let Some(kind) = said::of_sqlx(error) {
+            return Some(kind);
         }
         None
     }
@@ -199,16 +199,16 @@ impl Class {
         match error {
             CheckoutError::Empty { last_open_error: Some(open), .. } => Self::of_open(open),
             CheckoutError::Denied { last_open_error: open, .. } => match Self::of_open(open) {
-                // Whoever opened it says that waiting does not help.
+                // The connector has said that waiting does not help.
                 Self::NoConnection => Self::Permanent,
-                class => class,
+                kind => kind,
             },
             error if error.is_transient() => Self::NoConnection,
             _ => Self::Permanent,
         }
     }
 
-    /// Of a pool that is empty because opens fail: whether that will pass, or somebody must do something.
+    /// For a pool that is empty because opens fail: whether that passes by itself, or somebody must act.
     fn of_open(error: &OpenError) -> Self {
         let told = || Self::told(error);
         let later =
@@ -218,11 +218,11 @@ impl Class {
             Failure::Token if causes(error).find_map(seen).is_none_or(later) => Self::NoConnection,
             Failure::Token => Self::Auth(Auth::NoToken),
             Failure::Auth => match told() {
-                Some(class @ Self::Auth(_)) => class,
+                Some(kind @ Self::Auth(_)) => kind,
                 _ => Self::Auth(Auth::Denied),
             },
             Failure::Open => match told() {
-                Some(class @ (Self::Permanent | Self::Unsupported)) => class,
+                Some(kind @ (Self::Permanent | Self::Unsupported)) => kind,
                 _ => Self::NoConnection,
             },
             _ => Self::NoConnection,
@@ -233,9 +233,9 @@ impl Class {
     /// will be as wrong on the next connection.
     fn of_io(error: &io::Error) -> Option<Self> {
         use io::ErrorKind as Kind;
-        // Whatever wraps an error as one of I/O, what it wraps tells more.
-        if let Some(class) = error.get_ref().and_then(|inner| Self::told(inner)) {
-            return Some(class);
+        // The wrapped error says more than the I/O error around it.
+        if let Some(kind) = error.get_ref().and_then(|inner| Self::told(inner)) {
+            return Some(kind);
         }
         match error.kind() {
             Kind::InvalidData | Kind::InvalidInput | Kind::PermissionDenied | Kind::Unsupported => {
@@ -256,7 +256,7 @@ impl Class {
         }
     }
 
-    /// Of TLS: bytes that were garbled on their way are the connection's end; who the server is, is not.
+    /// For TLS: garbled bytes end this connection only; a server that is not trusted stays so.
     fn of_tls(error: &rustls::Error) -> Option<Self> {
         use rustls::{AlertDescription as Alert, Error as Tls};
         match error {
@@ -280,7 +280,7 @@ impl Class {
         }
     }
 
-    /// The class of what a server said, for a client that this crate does not know: its SQLSTATE, message and hint.
+    /// The kind of what a server said, for a client that this crate does not know: its SQLSTATE, message and hint.
     #[must_use]
     pub fn of_server(code: &str, message: &str, hint: Option<&str>) -> Self {
         // Texts differ in case between versions.
@@ -308,7 +308,7 @@ impl Class {
             // A protocol violation; no client of ours commits another one.
             "08P01" => Self::Limit(Limit::Message),
             "XX000" => Self::Unavailable,
-            // Even the server does not know what became of it.
+            // Even the server does not know the outcome.
             "08007" | "40003" => Self::CommitUnknown,
             // The server said goodbye before it closed the socket.
             "57P01" | "57P02" | "57P05" | "08000" | "08003" | "08006" => Self::Disconnected,
@@ -320,19 +320,19 @@ impl Class {
     /// the session, and its reasons are told by their codes.
     #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
     pub(super) fn of_last_words(code: &str, message: &str, hint: Option<&str>) -> Self {
-        let class = Self::of_server(code, message, hint);
+        let kind = Self::of_server(code, message, hint);
         let of_session =
             ["08", "25", "40", "53", "57", "58", "P0", "XX"].iter().any(|class| code.starts_with(class));
         let refused = message.to_ascii_lowercase().contains(REFUSED);
-        match class {
+        match kind {
             Self::Permanent | Self::Unavailable | Self::Limit(Limit::Message) if of_session && !refused => {
                 Self::Disconnected
             }
-            class => class,
+            kind => kind,
         }
     }
 
-    /// By the text where no SQLSTATE is known. None if it does not refuse, or not for a reason that is known.
+    /// By the text, where no SQLSTATE is known. None if the text is not a known refusal.
     pub(super) fn of_refusal(code: &str, message: &str, hint: Option<&str>) -> Option<Self> {
         let expired = || hint.is_some_and(|hint| hint.to_ascii_lowercase().contains("signature expired"));
         if !message.contains(REFUSED) {
@@ -355,7 +355,7 @@ impl Class {
 const REFUSED: &str = "unable to accept connection";
 
 /// The label; of a conflict, its code.
-impl fmt::Display for Class {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Conflict(Conflict::Change) => "conflict OC000",

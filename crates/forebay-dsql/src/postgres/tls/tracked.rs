@@ -1,4 +1,4 @@
-//! TLS for tokio-postgres, with a watch inside.
+//! TLS for tokio-postgres, with a tracked stream inside.
 
 use std::future::Future;
 use std::io;
@@ -10,50 +10,50 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::client::TlsStream as RustlsStream;
 
 use super::Tls;
-use crate::wire::{Watch, Watched};
+use crate::postgres::wire::{StateTracker, TrackedStream};
 
-/// TLS for one connection of tokio-postgres, with a watch on what passes inside. It is for one address, and one attempt.
-pub(crate) struct WatchedTls {
+/// TLS for one connection of tokio-postgres, whose decrypted stream is tracked. It serves one attempt at one address.
+pub(crate) struct TrackedTls {
     tls: Tls,
-    watch: Arc<Watch>,
+    tracker: Arc<StateTracker>,
 }
 
-impl WatchedTls {
-    pub(crate) fn new(tls: Tls, watch: Arc<Watch>) -> Self {
-        Self { tls, watch }
+impl TrackedTls {
+    pub(crate) fn new(tls: Tls, tracker: Arc<StateTracker>) -> Self {
+        Self { tls, tracker }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for WatchedTls {
-    type Stream = Watched<RustlsStream<S>>;
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for TrackedTls {
+    type Stream = TrackedStream<RustlsStream<S>>;
     type TlsConnect = Attempt;
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, _domain: &str) -> io::Result<Attempt> {
-        Ok(Attempt { tls: self.tls.clone(), watch: Arc::clone(&self.watch) })
+        Ok(Attempt { tls: self.tls.clone(), tracker: Arc::clone(&self.tracker) })
     }
 }
 
 /// One attempt to secure one socket.
 pub(crate) struct Attempt {
     tls: Tls,
-    watch: Arc<Watch>,
+    tracker: Arc<StateTracker>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Attempt {
-    type Stream = Watched<RustlsStream<S>>;
+    type Stream = TrackedStream<RustlsStream<S>>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
 
     fn connect(self, socket: S) -> Self::Future {
         Box::pin(async move {
             let stream = self.tls.connector.connect(self.tls.name, socket).await?;
-            Ok(Watched::new(stream, self.watch))
+            Ok(TrackedStream::new(stream, self.tracker))
         })
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Watched<RustlsStream<S>> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for TrackedStream<RustlsStream<S>> {
     fn channel_binding(&self) -> ChannelBinding {
         // The password is a signed token, which needs none.
         ChannelBinding::none()

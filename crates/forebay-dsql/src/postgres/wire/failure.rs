@@ -1,6 +1,6 @@
 //! The fields of an ErrorResponse that matter: how bad it is, and what.
 
-use crate::error::Class;
+use crate::error::ErrorKind;
 
 /// What an error was, in one number: its SQLSTATE, and which of Aurora DSQL's conflicts its text names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +21,13 @@ impl Failure {
         (bits != 0).then_some(Self { code, conflict })
     }
 
-    pub(super) fn class(self) -> Class {
+    pub(super) fn kind(self) -> ErrorKind {
         let text = match self.conflict {
             b'0' => "oc000",
             b'1' => "oc001",
             _ => "",
         };
-        Class::of_server(std::str::from_utf8(&self.code).unwrap_or_default(), text, None)
+        ErrorKind::of_server(std::str::from_utf8(&self.code).unwrap_or_default(), text, None)
     }
 }
 

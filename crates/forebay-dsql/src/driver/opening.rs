@@ -1,15 +1,15 @@
-//! Opening a connection, whichever client it is of: with a token, and with failures told apart.
+//! Opens a connection with a token, whichever driver it is, and sorts the failures.
 
 use std::io;
 
 use forebay::{Failure, OpenError};
 
 use super::ConnectorParts;
-use crate::error::{Auth, Class, Error, Throttle, causes, seen};
+use crate::error::{Auth, Error, ErrorKind, Throttle, causes, seen};
 use crate::token::Token;
 
 impl ConnectorParts {
-    /// Has a token signed, if there is none. Cancel safe.
+    /// Makes sure that there is a token. Cancel safe.
     pub(crate) async fn prepare(&self) -> Result<(), OpenError> {
         self.token().await.map(drop)
     }
@@ -19,8 +19,8 @@ impl ConnectorParts {
         token.map_err(|error| OpenError::new(Failure::Token, error))
     }
 
-    /// Connects with a token; if that is refused, and there is another, once more with that. One that is denied is not used
-    /// again. Cancel safe if `dial` is.
+    /// Connects with a token. If the token is refused and there is another one, tries once more with that. A denied token is
+    /// not used again. Cancel safe if `dial` is.
     pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
     where
         F: Future<Output = Result<T, Error>>,
@@ -28,14 +28,14 @@ impl ConnectorParts {
         let identity = || self.options.token_request().identity;
         let token = self.token().await?;
         let mut dialled = dial(token.clone()).await.map_err(Error::at_connect);
-        // The same token again would be refused again: a clock or a role is wrong, and each connect costs what others need.
-        let fresh = match dialled.as_ref().err().map(Error::class) {
-            Some(Class::Auth(Auth::SignatureExpired)) => {
+        // The same token would be refused again, and each connect uses up a part of the fleet's connect rate.
+        let fresh = match dialled.as_ref().err().map(Error::kind) {
+            Some(ErrorKind::Auth(Auth::SignatureExpired)) => {
                 self.tokens.expired(&identity(), &token);
                 Some(self.token().await?)
             }
-            // Its keys may be old. Only if the next is denied as well, waiting does not help.
-            Some(Class::Auth(Auth::Denied)) => {
+            // Its keys may have been replaced. Only if the next token is denied as well, waiting does not help.
+            Some(ErrorKind::Auth(Auth::Denied)) => {
                 self.tokens.denied(&identity(), &token);
                 Some(self.token().await?)
             }
@@ -50,17 +50,17 @@ impl ConnectorParts {
 
 /// Sorts a failed connect by how the refill should go on.
 fn open_error(error: Error) -> OpenError {
-    let failure = match error.class() {
-        Class::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
-        Class::Throttled(_) => Failure::Throttled,
-        Class::Auth(Auth::NoToken) => Failure::Token,
-        Class::Auth(_) => Failure::Auth,
+    let failure = match error.kind() {
+        ErrorKind::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
+        ErrorKind::Throttled(_) => Failure::Throttled,
+        ErrorKind::Auth(Auth::NoToken) => Failure::Token,
+        ErrorKind::Auth(_) => Failure::Auth,
         _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
-    let permanent = error.class() == Class::Auth(Auth::Denied);
+    let permanent = error.kind() == ErrorKind::Auth(Auth::Denied);
     let error = OpenError::new(failure, error);
-    // A role that is not let in is not let in later. An expired signature and a missing token may pass by themselves.
+    // A denied role stays denied. An expired signature or a missing token may pass.
     if permanent { error.permanent() } else { error }
 }
 
@@ -70,18 +70,18 @@ fn is_silence(error: &Error) -> bool {
     causes(error).any(of_io)
 }
 
-/// A COMMIT that the server answered by rolling back; and what failed the transaction before, if that is known.
-pub(crate) fn rolled_back(failed: Option<Class>) -> Error {
+/// The error of a COMMIT that the server answered by rolling back. `failed` is what failed the transaction, if that is known.
+pub(crate) fn rolled_back(failed: Option<ErrorKind>) -> Error {
     Error::new(
-        failed.unwrap_or(Class::Permanent),
+        failed.unwrap_or(ErrorKind::Permanent),
         "the transaction was rolled back at COMMIT, since one of its statements had failed",
     )
 }
 
-/// A COMMIT that found no transaction, or another one than was begun.
+/// The error of a COMMIT that found no transaction, or another one than was begun.
 pub(crate) fn ended_by_body() -> Error {
     Error::new(
-        Class::Permanent,
+        ErrorKind::Permanent,
         "the body ended its transaction by itself: what it did before is committed or rolled back as it said, and what came after was not part of one; leave BEGIN, COMMIT and ROLLBACK to `run`",
     )
 }
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn only_a_denial_is_permanent() {
-        for (class, permanent) in [
-            (Class::Auth(Auth::Denied), true),
-            (Class::Auth(Auth::SignatureExpired), false),
-            (Class::Auth(Auth::NoToken), false),
-            (Class::Throttled(Throttle::RateExceeded), false),
-            (Class::Permanent, false),
+        for (kind, permanent) in [
+            (ErrorKind::Auth(Auth::Denied), true),
+            (ErrorKind::Auth(Auth::SignatureExpired), false),
+            (ErrorKind::Auth(Auth::NoToken), false),
+            (ErrorKind::Throttled(Throttle::RateExceeded), false),
+            (ErrorKind::Permanent, false),
         ] {
-            assert_eq!(open_error(Error::new(class, "no")).is_permanent(), permanent, "{class:?}");
+            assert_eq!(open_error(Error::new(kind, "no")).is_permanent(), permanent, "{kind:?}");
         }
     }
 }

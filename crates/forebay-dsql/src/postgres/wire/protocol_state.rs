@@ -1,19 +1,19 @@
-//! What was asked, what was answered, and what that makes of the connection.
+//! Follows requests and answers, and derives the state of the connection.
 
 use super::failure::{ErrorFields, Failure};
 use super::frames::{Listener, STARTUP};
 use super::verb::Verbs;
 
-/// The books of one connection, kept by the task that moves its bytes.
+/// What is known of the protocol's course on one connection. The task that moves its bytes owns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ledger {
+pub(crate) struct ProtocolState {
     /// Requests sent that are each answered by one ReadyForQuery.
     asked: u64,
     /// ReadyForQueries received.
     answered: u64,
     /// The last request that can change anything. Closing a statement cannot, and drivers do so in passing.
     serious: u64,
-    /// The last request that failed, and came to nothing from there on.
+    /// The last request that failed.
     refused: u64,
     /// The last request that may commit.
     commit: u64,
@@ -27,9 +27,9 @@ pub(crate) struct Ledger {
     pub(super) begun: u64,
     /// What is sent next comes outside of a transaction, as far as can be foreseen.
     outside: bool,
-    /// A COMMIT was prepared: from then on, whatever is executed may be it.
+    /// A COMMIT was prepared: any later execution may be that COMMIT.
     prepared_commit: bool,
-    /// Likewise what ends a transaction in either way.
+    /// The same for a COMMIT or a ROLLBACK.
     prepared_end: bool,
     /// Part of the request that the next Sync ends, and it may commit.
     may_commit: bool,
@@ -46,11 +46,11 @@ pub(crate) struct Ledger {
     pub(super) altered: bool,
     /// A COPY FROM waits for the client's data.
     copying: bool,
-    /// The server has begun to say something.
+    /// A frame of the server has begun and is not complete.
     pub(super) half_heard: bool,
-    /// The socket takes no more for now: what the driver holds back is not in these books yet.
+    /// The socket takes no more bytes for now: requests that the driver holds back are not counted here yet.
     pub(super) blocked: bool,
-    /// The driver has not asked for more since it was last given something: it may hold answers that nobody takes.
+    /// The driver has not read again since it last got bytes: it may hold answers that nobody takes.
     pub(super) undelivered: bool,
     /// SQLSTATE of the error that ended the session.
     pub(super) fatal: Option<[u8; 5]>,
@@ -63,13 +63,13 @@ pub(crate) struct Ledger {
     error: ErrorFields,
 }
 
-impl Ledger {
+impl ProtocolState {
     /// Whether something that can change the connection's state is on its way.
     pub(super) fn is_unanswered(&self) -> bool {
         self.answered < self.serious || self.unfinished || self.copying || self.blocked || self.half_heard
     }
 
-    /// Whether something that commits is on its way: should the connection end now, nobody can tell what became of it.
+    /// Whether a request that commits is unanswered: if the connection ends now, its outcome is unknown.
     pub(super) fn is_committing(&self) -> bool {
         self.answered.max(self.refused) < self.commit
     }
@@ -91,7 +91,7 @@ impl Ledger {
         Answers(self)
     }
 
-    /// A transaction is open. It is another one than before unless one was.
+    /// A transaction is open. If none was open before, it is a new one.
     fn enter(&mut self) {
         if !std::mem::replace(&mut self.in_transaction, true) {
             self.begun += 1;
@@ -112,7 +112,7 @@ impl Ledger {
 }
 
 /// What the client sends.
-pub(super) struct Requests<'a>(&'a mut Ledger);
+pub(super) struct Requests<'a>(&'a mut ProtocolState);
 
 impl Listener for Requests<'_> {
     #[inline]
@@ -164,7 +164,7 @@ impl Listener for Requests<'_> {
 }
 
 /// What the server sends.
-pub(super) struct Answers<'a>(&'a mut Ledger);
+pub(super) struct Answers<'a>(&'a mut ProtocolState);
 
 impl Listener for Answers<'_> {
     #[inline]

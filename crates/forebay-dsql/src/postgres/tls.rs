@@ -1,7 +1,7 @@
-//! TLS as Aurora DSQL wants it: the name of the cluster is sent (SNI) and checked, and the certificate verified.
+//! TLS for Aurora DSQL: the host name is sent (SNI) and checked, and the certificate verified.
 //!
 //! Public authorities are those compiled in from Mozilla's list: it has Amazon's, it is the same on every machine, and it
-//! needs no file, which small containers do not have. Whoever runs a private authority names it in the options.
+//! needs no file, which small containers do not have. The options can name a private authority.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-use crate::options::{Options, Roots};
+use crate::options::{Options, RootCertificates};
 
-mod watched;
+mod tracked;
 
-pub(crate) use watched::WatchedTls;
+pub(crate) use tracked::TrackedTls;
 
 /// How connections of one cluster are secured. Made once; clones share it, and its cache of sessions.
 #[derive(Clone)]
@@ -26,14 +26,14 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// # Errors
-    /// If the certificates or the host's name are none.
+    /// If the certificates or the host's name are invalid.
     pub(crate) fn new(options: &Options) -> Result<Self, ConfigError> {
         let problem = |setting: &'static str, value: &str, allowed: String| ConfigError {
             problems: vec![Problem { setting: setting.into(), value: value.to_owned(), allowed }],
         };
         let mut roots = RootCertStore::empty();
         match options.roots() {
-            Roots::Pem(pem) => {
+            RootCertificates::Pem(pem) => {
                 for certificate in CertificateDer::pem_slice_iter(pem) {
                     let added = certificate
                         .map_err(|error| error.to_string())
@@ -43,18 +43,18 @@ impl Tls {
                     })?;
                 }
             }
-            Roots::Public => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            RootCertificates::Public => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         }
         let name = ServerName::try_from(options.host().to_owned())
             .map_err(|_| problem("CLUSTER_ENDPOINT", options.host(), "a host name".to_owned()))?;
-        // Named, so that a program with another provider installed keeps it.
+        // Named, so that a program may install another provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| problem("TLS", "ring", format!("a provider of TLS 1.2 or 1.3 ({error})")))?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        // What tells PostgreSQL from others where TLS comes first.
+        // Required where TLS comes first.
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }

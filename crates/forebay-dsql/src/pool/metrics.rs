@@ -6,9 +6,7 @@ use std::time::Duration;
 use ::metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, histogram};
 use forebay::metrics::Kind;
 use forebay::{Discard, Event, Observer};
-use parking_lot::Mutex;
 
-use crate::dsql::PoolStatus;
 use crate::metrics::Metric;
 
 macro_rules! metrics {
@@ -107,10 +105,6 @@ impl PoolMetrics {
         handles.wait_duration.record(waited.as_secs_f64() * 1_000.0);
     }
 
-    pub(crate) fn closed_for_age(&self) {
-        self.handles().closed_lifetime.increment(1);
-    }
-
     pub(crate) fn topped_up(&self, well: bool) {
         let handles = self.handles();
         if well { &handles.topups } else { &handles.topup_failures }.increment(1);
@@ -120,61 +114,62 @@ impl PoolMetrics {
     pub(crate) fn kept(&self, size: usize) {
         self.handles().keeper_size.set(size as f64);
     }
+}
 
+/// Hears what the reservoir tells.
+impl Observer for PoolMetrics {
     #[allow(clippy::cast_precision_loss, reason = "a pool has fewer than 2^52 connections")]
-    pub(crate) fn stands(&self, status: &PoolStatus) {
-        let handles = self.handles();
-        handles.max_open.set(status.max_open as f64);
-        handles.open.set(status.open as f64);
-        handles.in_use.set(status.in_use as f64);
-        handles.idle.set(status.idle as f64);
-    }
-}
-
-/// Keeps the same metrics of a reservoir.
-pub(crate) struct ReservoirMetrics {
-    pub(crate) metrics: PoolMetrics,
-    /// Waits that the reservoir has counted and this has not told: callers who gave up are not events.
-    told: Mutex<u64>,
-}
-
-impl ReservoirMetrics {
-    pub(crate) fn new(metrics: PoolMetrics) -> Self {
-        Self { metrics, told: Mutex::new(0) }
-    }
-}
-
-impl Observer for ReservoirMetrics {
     fn on(&self, event: &Event<'_>) {
+        let handles = self.handles();
         match event {
             Event::Report { status } => {
-                self.metrics.stands(&PoolStatus::of_reservoir(status));
-                let mut told = self.told.lock();
-                self.metrics.handles().waits.increment(status.counts.waits.saturating_sub(*told));
-                *told = status.counts.waits.max(*told);
+                handles.max_open.set(status.max_open as f64);
+                handles.open.set(status.size() as f64);
+                handles.in_use.set((status.in_use + status.in_maintenance) as f64);
+                handles.idle.set(status.ready as f64);
             }
-            Event::Waited { waited } => {
-                self.metrics.handles().wait_duration.record(waited.as_secs_f64() * 1_000.0);
-            }
-            Event::Discarded { reason, .. } => {
-                let handles = self.metrics.handles();
-                match reason {
-                    Discard::GuardWindow
-                    | Discard::ExpiredOnCheckout
-                    | Discard::ExpiredOnReturn
-                    | Discard::ExpiredOnScan
-                    | Discard::ExpiringOnScan
-                    | Discard::Retired => handles.closed_lifetime.increment(1),
-                    Discard::Idle => handles.closed_idle_time.increment(1),
-                    Discard::Full => handles.closed_idle.increment(1),
-                    _ => {}
-                }
-            }
+            Event::Discarded { reason, .. } => match reason {
+                Discard::GuardWindow
+                | Discard::ExpiredOnCheckout
+                | Discard::ExpiredOnReturn
+                | Discard::ExpiredOnScan
+                | Discard::ExpiringOnScan
+                | Discard::Retired => handles.closed_lifetime.increment(1),
+                Discard::Idle => handles.closed_idle_time.increment(1),
+                Discard::Full => handles.closed_idle.increment(1),
+                _ => {}
+            },
             _ => {}
         }
     }
 
     fn wants_reports(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_counts_where_it_belongs() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        ::metrics::with_local_recorder(&recorder, || {
+            let metrics = PoolMetrics::new("service", "pool");
+            for reason in Discard::ALL {
+                metrics.on(&Event::Discarded { reason, age: Duration::ZERO, remaining: None });
+            }
+        });
+        let text = handle.render();
+        for (metric, expected) in [(CLOSED_LIFETIME, 6), (CLOSED_IDLE_TIME, 1), (CLOSED_IDLE, 1)] {
+            let line = format!("{}{{service=\"service\",pool=\"pool\"}} {expected}", metric.name);
+            assert!(text.contains(&line), "no {line} in\n{text}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What the connectors of both clients have in common.
+//! What the connectors of tokio-postgres and sqlx have in common.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ mod opening;
 pub(crate) use opening::{ended_by_body, rolled_back};
 
 /// A connector that a [`DsqlPool`](crate::DsqlPool) can be made of: `Postgres` or `Sqlx`.
-pub trait Client: Connect + Sized {
-    /// After how long an idle connection is checked, unless the settings say: for clients that do not notice by
-    /// themselves when one dies.
+pub trait Driver: Connect + Sized {
+    /// After how long an idle connection is checked, unless the settings say so: for drivers that do not notice when an idle
+    /// connection dies.
     const CHECK_AFTER: Option<Duration> = None;
 
-    /// A connector of these parts.
+    /// Makes a connector.
     ///
     /// # Errors
-    /// If the options make no sense to it.
+    /// If the driver cannot work with the options.
     fn new(parts: ConnectorParts) -> Result<Self, ConfigError>;
 }
 

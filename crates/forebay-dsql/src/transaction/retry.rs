@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay::{Instant, Rng};
 
-use crate::error::{Class, Conflict};
+use crate::error::{Conflict, ErrorKind};
 
 mod budget;
 
@@ -87,7 +87,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Rng each pause from zero to the whole of it: what spreads many competitors best.
+    /// Draws each pause from zero to its full length, which spreads many competitors best.
     #[must_use]
     pub fn full_jitter(mut self) -> Self {
         self.jitter = Jitter::Full;
@@ -103,7 +103,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Rng retries from a budget, which several policies may share. Default: none.
+    /// Takes retries from a budget, which several policies may share. Default: none.
     #[must_use]
     pub fn budget(mut self, budget: impl Into<Arc<RetryBudget>>) -> Self {
         self.budget = Some(budget.into());
@@ -126,7 +126,7 @@ impl RetryPolicy {
     }
 }
 
-/// The attempts of one transaction. No clock, no chance of its own.
+/// The attempts of one transaction. It has neither a clock nor randomness of its own.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     policy: RetryPolicy,
@@ -143,13 +143,13 @@ pub(crate) struct Attempts {
 /// What comes after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Try again after a pause; this is retry number so and so.
+    /// Try again after a pause; `retry` counts from one.
     Again { retry: u32, pause: Duration },
-    /// Go on waiting for a connection after a pause. Nothing was tried, so this is no retry.
+    /// Go on waiting for a connection after a pause. Nothing was tried, so this is not a retry.
     Wait { pause: Duration },
-    /// It would be worth another try, but there have been enough.
+    /// Another attempt might succeed, but the retries are used up.
     Exhausted,
-    /// Trying again would not help, or would do harm.
+    /// Another attempt would not help, or would do harm.
     Final,
 }
 
@@ -159,7 +159,7 @@ impl Attempts {
         self.patience = patience;
     }
 
-    /// A wait for a connection is over that lasted so long.
+    /// A wait for a connection ended after this time.
     pub(crate) fn waited(&mut self, waited: Duration) {
         self.waited = self.waited.saturating_add(waited);
     }
@@ -178,15 +178,15 @@ impl Attempts {
         }
     }
 
-    /// Whether what is left is no less than a pool allows by itself.
+    /// Whether no less time is left than a pool waits by itself.
     pub(crate) fn is_left_to_the_pool(&self) -> bool {
         self.policy.deadline.is_none() && self.waited.is_zero()
     }
 
-    /// Judges a wait that ended without a connection, for a reason that may pass. It is not over before its time is used up:
-    /// a pool may have a shorter wait of its own.
-    pub(crate) fn judge_wait(&mut self, now: Instant, rng: &mut Rng) -> Verdict {
-        let Some(left) = self.left(now) else { return self.judge(Class::NoConnection, now, rng) };
+    /// Decides after a wait that ended without a connection, for a reason that may pass. The transaction goes on waiting until
+    /// its time is used up: the pool's own wait may be shorter.
+    pub(crate) fn decide_wait(&mut self, now: Instant, rng: &mut Rng) -> Verdict {
+        let Some(left) = self.left(now) else { return self.decide(ErrorKind::NoConnection, now, rng) };
         if left.is_zero() {
             return if self.retries > 0 { Verdict::Exhausted } else { Verdict::Final };
         }
@@ -196,18 +196,18 @@ impl Attempts {
         Verdict::Wait { pause }
     }
 
-    /// Judges an attempt that failed with an error of this class.
-    pub(crate) fn judge(&mut self, class: Class, now: Instant, rng: &mut Rng) -> Verdict {
-        // Of a caller who takes connections by himself: an attempt that finds none is one more that failed, if another was
-        // begun before it. The first is not: its caller was waiting for the pool, and the pool has had its time.
-        let is_retried = is_retried(class) || (class == Class::NoConnection && self.retries > 0);
+    /// Decides after an attempt that failed with an error of this kind.
+    pub(crate) fn decide(&mut self, kind: ErrorKind, now: Instant, rng: &mut Rng) -> Verdict {
+        // For callers that take connections themselves: a later attempt that finds no connection counts as a failed one. The
+        // first does not: its caller has already waited for as long as the pool allows.
+        let is_retried = is_retried(kind) || (kind == ErrorKind::NoConnection && self.retries > 0);
         if !is_retried {
             return Verdict::Final;
         }
         if self.retries >= self.policy.retries {
             return Verdict::Exhausted;
         }
-        let pause = self.pause(class, rng);
+        let pause = self.pause(kind, rng);
         let late = |deadline| (now + pause).since(self.began) > deadline;
         if self.policy.deadline.is_some_and(late) {
             return Verdict::Exhausted;
@@ -219,9 +219,9 @@ impl Attempts {
         Verdict::Again { retry: self.retries, pause }
     }
 
-    fn pause(&self, class: Class, rng: &mut Rng) -> Duration {
+    fn pause(&self, kind: ErrorKind, rng: &mut Rng) -> Duration {
         // After a change of the schema the first retry succeeds whenever it comes.
-        if class == Class::Conflict(Conflict::Schema) && self.retries == 0 {
+        if kind == ErrorKind::Conflict(Conflict::Schema) && self.retries == 0 {
             return Duration::ZERO;
         }
         self.drawn(self.retries, rng)
@@ -241,9 +241,9 @@ impl Attempts {
     }
 }
 
-/// Classes after which nothing was committed and another attempt may succeed.
-fn is_retried(class: Class) -> bool {
-    matches!(class, Class::Conflict(_) | Class::Unavailable | Class::Disconnected)
+/// The kinds after which nothing was committed and another attempt may succeed.
+fn is_retried(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Conflict(_) | ErrorKind::Unavailable | ErrorKind::Disconnected)
 }
 
 #[cfg(test)]
@@ -253,14 +253,14 @@ mod tests {
     use super::*;
     use crate::error::{Auth, Limit, Throttle};
 
-    const CHANGE: Class = Class::Conflict(Conflict::Change);
+    const CHANGE: ErrorKind = ErrorKind::Conflict(Conflict::Change);
     const START: Instant = Instant::from_nanos(1_000_000_000);
 
     fn pauses(policy: &RetryPolicy, seed: u64) -> Vec<Duration> {
         let mut rng = Seed::new(seed).rng();
         let mut attempts = policy.begin(START);
         let mut pauses = Vec::new();
-        while let Verdict::Again { pause, retry } = attempts.judge(CHANGE, START, &mut rng) {
+        while let Verdict::Again { pause, retry } = attempts.decide(CHANGE, START, &mut rng) {
             pauses.push(pause);
             assert_eq!(retry as usize, pauses.len());
         }
@@ -310,22 +310,24 @@ mod tests {
     #[test]
     fn only_what_is_safe_and_may_help_is_tried_again() {
         let mut rng = Seed::new(1).rng();
-        let mut judge =
-            |class| RetryPolicy::default().begin(START).judge(class, START, &mut rng) != Verdict::Final;
-        for class in [CHANGE, Class::Conflict(Conflict::Other), Class::Unavailable, Class::Disconnected] {
-            assert!(judge(class), "{class:?}");
+        let mut decide =
+            |kind| RetryPolicy::default().begin(START).decide(kind, START, &mut rng) != Verdict::Final;
+        for kind in
+            [CHANGE, ErrorKind::Conflict(Conflict::Other), ErrorKind::Unavailable, ErrorKind::Disconnected]
+        {
+            assert!(decide(kind), "{kind:?}");
         }
-        for class in [
-            Class::CommitUnknown,
-            Class::ConditionFailed,
-            Class::Throttled(Throttle::RateExceeded),
-            Class::Auth(Auth::SignatureExpired),
-            Class::Unsupported,
-            Class::Limit(Limit::Age),
-            Class::NoConnection,
-            Class::Permanent,
+        for kind in [
+            ErrorKind::CommitUnknown,
+            ErrorKind::ConditionFailed,
+            ErrorKind::Throttled(Throttle::RateExceeded),
+            ErrorKind::Auth(Auth::SignatureExpired),
+            ErrorKind::Unsupported,
+            ErrorKind::Limit(Limit::Age),
+            ErrorKind::NoConnection,
+            ErrorKind::Permanent,
         ] {
-            assert!(!judge(class), "{class:?}");
+            assert!(!decide(kind), "{kind:?}");
         }
     }
 
@@ -333,12 +335,14 @@ mod tests {
     fn a_missing_connection_ends_no_retries_that_have_begun() {
         let mut rng = Seed::new(1).rng();
         let mut attempts = RetryPolicy::default().retries(2).begin(START);
-        assert_eq!(attempts.judge(Class::NoConnection, START, &mut rng), Verdict::Final);
-        for (class, again) in
-            [(Class::Disconnected, true), (Class::NoConnection, true), (Class::NoConnection, false)]
-        {
-            let verdict = attempts.judge(class, START, &mut rng);
-            assert_eq!(matches!(verdict, Verdict::Again { .. }), again, "{class:?}");
+        assert_eq!(attempts.decide(ErrorKind::NoConnection, START, &mut rng), Verdict::Final);
+        for (kind, again) in [
+            (ErrorKind::Disconnected, true),
+            (ErrorKind::NoConnection, true),
+            (ErrorKind::NoConnection, false),
+        ] {
+            let verdict = attempts.decide(kind, START, &mut rng);
+            assert_eq!(matches!(verdict, Verdict::Again { .. }), again, "{kind:?}");
             assert!(again || verdict == Verdict::Exhausted);
         }
     }
@@ -367,7 +371,7 @@ mod tests {
                 let wait = attempts.left(now).unwrap().min(Duration::from_millis(100));
                 attempts.waited(wait);
                 now = now + wait;
-                match attempts.judge_wait(now, &mut rng) {
+                match attempts.decide_wait(now, &mut rng) {
                     Verdict::Wait { pause } => {
                         now = now + pause;
                         pauses.push(pause);
@@ -393,12 +397,12 @@ mod tests {
         assert_eq!(attempts.left(later), Some(PATIENCE / 2));
         assert!(!attempts.is_left_to_the_pool());
         assert!(matches!(
-            attempts.judge(Class::Disconnected, later, &mut rng),
+            attempts.decide(ErrorKind::Disconnected, later, &mut rng),
             Verdict::Again { retry: 1, .. }
         ));
         assert_eq!(attempts.left(later), Some(PATIENCE / 2), "nor does the pause before a retry");
         attempts.waited(PATIENCE / 2);
-        assert_eq!(attempts.judge_wait(later, &mut rng), Verdict::Exhausted);
+        assert_eq!(attempts.decide_wait(later, &mut rng), Verdict::Exhausted);
     }
 
     #[test]
@@ -418,13 +422,13 @@ mod tests {
     fn a_changed_schema_is_tried_again_at_once_the_first_time() {
         let mut rng = Seed::new(1).rng();
         let mut attempts = RetryPolicy::default().begin(START);
-        let schema = Class::Conflict(Conflict::Schema);
+        let schema = ErrorKind::Conflict(Conflict::Schema);
         assert_eq!(
-            attempts.judge(schema, START, &mut rng),
+            attempts.decide(schema, START, &mut rng),
             Verdict::Again { retry: 1, pause: Duration::ZERO }
         );
         assert!(matches!(
-            attempts.judge(schema, START, &mut rng),
+            attempts.decide(schema, START, &mut rng),
             Verdict::Again { retry: 2, pause } if !pause.is_zero()
         ));
     }
@@ -435,7 +439,7 @@ mod tests {
         let policy = RetryPolicy::default().retries(u32::MAX).deadline(Duration::from_secs(1));
         let mut attempts = policy.begin(START);
         let (mut now, mut tries) = (START, 0);
-        while let Verdict::Again { pause, .. } = attempts.judge(CHANGE, now, &mut rng) {
+        while let Verdict::Again { pause, .. } = attempts.decide(CHANGE, now, &mut rng) {
             now = now + pause;
             tries += 1;
         }
@@ -453,7 +457,7 @@ mod tests {
         for _ in 0..100 {
             for policy in [&policy, &other] {
                 let mut attempts = policy.begin(START);
-                while attempts.judge(CHANGE, START, &mut rng) != Verdict::Exhausted {
+                while attempts.decide(CHANGE, START, &mut rng) != Verdict::Exhausted {
                     retried += 1;
                 }
             }

@@ -5,24 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{
-    ConfigError, Connect, Event, Leases, Limit, LocalLimit, Logs, Metrics, Observer, Reservoir, Seed,
-    StartError,
-};
+use forebay::{ConfigError, Connect, Event, Leases, Limit, Logs, Metrics, Observer, Reservoir, StartError};
 use forebay_fleet::Wiring;
 
-use crate::client::{Client, ConnectorParts};
-use crate::dsql::{DsqlPool, Mode, Open};
+use crate::driver::{ConnectorParts, Driver};
+use crate::member;
 use crate::options::Options;
-use crate::pool_metrics::{PoolMetrics, ReservoirMetrics};
-use crate::registry::{Registry, Tracking};
-use crate::reservoir::Stocked;
-use crate::retry::RetryPolicy;
+use crate::pool::metrics::PoolMetrics;
+use crate::pool::registry::{Registering, Registry};
+use crate::pool::{DsqlPool, PoolMode, standard};
 use crate::settings::Note;
-use crate::standard::Standard;
 use crate::token::{Signer, TokenCache};
+use crate::transaction::RetryPolicy;
 use crate::transaction::Transactions;
-use crate::{keeper, member, standard, warmup};
 
 /// Makes the connector once it is known where tasks run.
 type Make<C> = Box<dyn FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send>;
@@ -36,11 +31,11 @@ pub struct Builder<C> {
     wiring: Wiring,
     observers: Vec<Box<dyn Observer>>,
     policy: RetryPolicy,
-    /// Unless the settings say otherwise.
+    /// After how long an idle connection is checked, unless the settings say so.
     check_after: Option<Duration>,
 }
 
-impl<C: Client> Builder<C> {
+impl<C: Driver> Builder<C> {
     pub(crate) fn new(options: Options, signer: impl Signer) -> Self {
         let made = Self::made(options, |options, runtime| {
             let tokens = TokenCache::new(signer, Arc::clone(&runtime), options.service());
@@ -58,7 +53,7 @@ impl<C: Client> Builder<C> {
 }
 
 impl<C: Connect> Builder<C> {
-    /// A pool over a connector of your own; only what `options` say about pools is used.
+    /// A pool over a connector of your own. It uses only what `options` say about pools.
     pub fn over(connector: C, options: Options) -> Self {
         Self::made(options, |_, _| Ok(connector))
     }
@@ -87,7 +82,7 @@ impl<C: Connect> Builder<C> {
         make: impl FnOnce(&Options, Arc<dyn Runtime>) -> Result<C, ConfigError> + Send + 'static,
     ) -> Self
     where
-        C: Client,
+        C: Driver,
     {
         Self { check_after: C::CHECK_AFTER, wiring, ..Self::made(options, make) }
     }
@@ -104,19 +99,19 @@ impl<C: Connect> Builder<C> {
         self
     }
 
-    /// Counts connections across processes. Default: no one does.
+    /// Counts connections across processes. Default: none.
     pub fn leases(mut self, leases: Arc<dyn Leases>) -> Self {
         self.wiring.leases = Some(leases);
         self
     }
 
-    /// How transactions are run again. Default: [`RetryPolicy::default`].
+    /// When transactions are run again. Default: [`RetryPolicy::default`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Hears of every event of the reservoir, beside the metrics and logs that are there anyway. Standard mode has none.
+    /// Receives every event of the pool, in addition to the metrics and logs that it always has.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Box::new(observer));
         self
@@ -131,7 +126,7 @@ impl<C: Connect> Builder<C> {
     /// If the options make no sense, or there is no runtime. Options that ask for leases or a shared rate make sense only for a
     /// pool that has them: one of a [`Member`](crate::Member).
     pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
-        let Self { options, make, runtime, mut wiring, observers, policy, check_after } = self;
+        let Self { options, make, runtime, wiring, observers, policy, check_after } = self;
         options.settings().notes.iter().for_each(Note::log);
         if let Some(problem) =
             member::shares_nothing(&options, wiring.leases.is_some(), wiring.limit.is_some())
@@ -146,70 +141,42 @@ impl<C: Connect> Builder<C> {
         if let (Some(idle), None) = (check_after, config.check_after) {
             config = config.check_after(idle);
         }
-        let registry = Registry::new(Arc::clone(&runtime), config.check_after.is_some());
-        let connector = Tracking::new(make(&options, Arc::clone(&runtime))?, registry.clone());
-        let local = || Arc::new(LocalLimit::new(config.rate, config.burst, Arc::clone(&runtime))) as _;
-        let limit: Arc<dyn Limit> = Arc::clone(wiring.limit.get_or_insert_with(local));
+        let registry = Registry::new(Arc::clone(&runtime), config.check_after);
+        let connector = Registering::new(make(&options, Arc::clone(&runtime))?, registry.clone());
         let metrics = PoolMetrics::new(options.service(), options.pool());
-        let mode = if options.reservoir_enabled() {
+        let mut reservoir = Reservoir::builder(connector.clone()).runtime(Arc::clone(&runtime));
+        reservoir = wiring.reservoir(reservoir).observer(metrics.clone());
+        for observer in observers {
+            reservoir = reservoir.observer(Boxed(observer));
+        }
+        let (mode, reservoir) = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
-            let reservoir = wiring.reservoir(
-                Reservoir::builder(connector.clone()).config(config.clone()).runtime(Arc::clone(&runtime)),
-            );
-            let mut reservoir = reservoir
+            let reservoir = reservoir
+                .config(config.clone())
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
-                .observer(ReservoirMetrics::new(metrics))
                 .observer(Logs::new().pool(options.pool()));
-            for observer in observers {
-                reservoir = reservoir.observer(Boxed(observer));
-            }
-            Mode::Reservoir(Stocked {
-                reservoir: Box::pin(reservoir.start()).await?,
-                connector,
-                runtime: Arc::clone(&runtime),
-                acquire_timeout: config.acquire_timeout,
-                maintenance_timeout: config.maintenance_timeout,
-            })
+            (PoolMode::Reservoir, Box::pin(reservoir.start()).await?)
         } else {
+            // As a whole, although not all of it matters in this mode.
             config.validate()?;
-            let seed = config.seed.unwrap_or_else(|| Seed::new(runtime.entropy())).fork("standard");
-            let mut rng = seed.rng();
-            let settings = options.settings().standard.clone();
-            let stagger = settings.warmup_stagger;
-            let leases = wiring.leases;
-            let standard = Standard::new(
-                connector,
-                Arc::clone(&runtime),
-                config.clone(),
-                settings,
-                limit,
-                leases,
-                metrics,
-            );
-            tracing::info!(
-                max_open_conns = config.max_open,
-                current_open = 0,
-                max_conn_lifetime = %forebay::duration::show(standard::LIFE),
-                max_conn_idle_time = "0s",
-                "DSQL connection pool configured"
-            );
-            // From here on, dropping this future closes it.
-            let open = Arc::new(Open(standard));
-            let delay = rng.up_to(config.startup_jitter);
-            if !delay.is_zero() {
-                let delay = forebay::duration::show(delay);
-                tracing::info!(
-                    delay,
-                    "DSQL pool: start delayed, so that a fleet does not connect all at once"
-                );
-            }
-            runtime.sleep_until(runtime.now() + delay).await;
-            Box::pin(warmup::warm_up(&open.0, stagger, &mut rng)).await;
-            runtime.spawn(Box::pin(keeper::run(open.0.clone())));
-            Mode::Standard(open)
+            let reservoir =
+                reservoir.config(standard::config(config.clone())).observer(standard::log).start_empty()?;
+            let settings = &options.settings().standard;
+            Box::pin(standard::start(&reservoir, &connector, &runtime, &metrics, &config, settings)).await;
+            (PoolMode::Standard, reservoir)
         };
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
-        Ok(DsqlPool { mode, registry, acquire_timeout: config.acquire_timeout, transactions })
+        Ok(DsqlPool {
+            mode,
+            reservoir,
+            connector,
+            runtime,
+            metrics,
+            registry,
+            acquire_timeout: config.acquire_timeout,
+            maintenance_timeout: config.maintenance_timeout,
+            transactions,
+        })
     }
 }
 

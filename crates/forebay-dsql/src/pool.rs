@@ -1,22 +1,32 @@
-//! One handle for a cluster, in either mode.
+//! A pool of connections to a cluster.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::{CheckoutError, Connect, StartError, Status};
+use forebay::rt::Runtime;
+use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
 
-use crate::builder::Builder;
-use crate::client::Client;
+use crate::driver::Driver;
 use crate::error::Error;
-use crate::lent::Lent;
 use crate::options::Options;
-use crate::registry::Registry;
-use crate::reservoir::Stocked;
-use crate::session::{Session, Sessions};
-use crate::standard::Standard;
 use crate::token::Signer;
-use crate::transaction::{Transaction, Transactions};
+use crate::transaction::{Session, Sessions, Transaction, Transactions};
+
+mod builder;
+mod keeper;
+mod lending;
+pub mod metrics;
+mod pooled_connection;
+mod registry;
+mod standard;
+mod warmup;
+
+pub use builder::Builder;
+use metrics::PoolMetrics;
+pub use pooled_connection::PooledConnection;
+use registry::Registering;
+pub use registry::{ConnectionId, ConnectionInfo, Registry};
 
 /// A handle to a cluster, with connections of tokio-postgres.
 #[cfg(feature = "tokio-postgres")]
@@ -26,33 +36,24 @@ pub type Dsql = DsqlPool<crate::postgres::Postgres>;
 #[cfg(feature = "sqlx")]
 pub type SqlxDsql = DsqlPool<crate::sqlx::Sqlx>;
 
-/// Connections to a cluster: from a reservoir if that is enabled, else from a pool in standard mode. What callers see is
-/// the same.
+/// A pool of connections to a cluster, in reservoir mode or in standard mode. Callers use both in the same way.
 ///
 /// A clone is another handle to the same connections. When the last is dropped they are closed: idle ones at once,
 /// those in use when they come back. [`drain`](Self::drain) does the same and waits for it.
 pub struct DsqlPool<C: Connect> {
-    pub(crate) mode: Mode<C>,
+    pub(crate) mode: PoolMode,
+    pub(crate) reservoir: Reservoir<Registering<C>>,
+    pub(crate) connector: Registering<C>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) metrics: PoolMetrics,
     pub(crate) registry: Registry,
     pub(crate) acquire_timeout: Duration,
+    /// How long it may take a connection to answer.
+    pub(crate) maintenance_timeout: Duration,
     pub(crate) transactions: Transactions,
 }
 
-pub(crate) enum Mode<C: Connect> {
-    Reservoir(Stocked<C>),
-    Standard(Arc<Open<C>>),
-}
-
-/// A pool in standard mode that is closed with its last handle.
-pub(crate) struct Open<C: Connect>(pub(crate) Standard<C>);
-
-impl<C: Connect> Drop for Open<C> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-impl<C: Client> DsqlPool<C> {
+impl<C: Driver> DsqlPool<C> {
     /// Connects as `options` say, with tokens signed by `signer`. In reservoir mode it waits until the low watermark is
     /// reached, in standard mode until the pool is warm; in both it serves with what it has if that takes too long.
     ///
@@ -60,35 +61,32 @@ impl<C: Client> DsqlPool<C> {
     /// Dropping the future closes what was opened.
     ///
     /// # Errors
-    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached, or lets nobody in, is no
-    /// error here, but in the logs and at each acquire; [`status`](Self::status) says how many connections are open.
+    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached or denies access does not fail
+    /// `connect`; it is logged, and `acquire` returns it. [`status`](Self::status) says how many connections are open.
     pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, StartError> {
         Self::builder(options, signer).connect().await
     }
 
-    /// Like [`connect`](Self::connect), with more to say.
+    /// Like [`connect`](Self::connect), with further settings.
     pub fn builder(options: Options, signer: impl Signer) -> Builder<C> {
         Builder::new(options, signer)
     }
 }
 
 impl<C: Connect> DsqlPool<C> {
-    /// Takes a connection, waiting in line for one if need be: for the acquire timeout of the options, whatever the reason. If
-    /// no connection is left and the cluster denies access, it fails at once. With `DSQL_RESERVOIR_EMPTY_WAIT`, it fails that
-    /// soon while a reservoir is short of connections.
+    /// Takes a connection. If none is idle, it waits in a queue for at most the acquire timeout of the options, whatever the
+    /// reason. If no connection is left and the cluster denies access, it fails at once. With `DSQL_RESERVOIR_EMPTY_WAIT`, it
+    /// fails that soon while a reservoir is short of connections.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: what it was about to get goes to the next in line, or stays in the pool.
+    /// Dropping the future loses nothing: what it was about to get goes to the next in the queue, or stays in the pool.
     ///
     /// # Errors
     /// [`Empty`](CheckoutError::Empty), [`Denied`](CheckoutError::Denied), [`Exhausted`](CheckoutError::Exhausted) or
-    /// [`Closed`](CheckoutError::Closed). The [class](crate::Class::of) of the first two is that of what keeps the pool empty,
-    /// if that will not pass by itself: [`Auth`](crate::Class::Auth) or [`Permanent`](crate::Class::Permanent).
-    pub async fn acquire(&self) -> Result<Lent<'_, C>, CheckoutError> {
-        match &self.mode {
-            Mode::Reservoir(stocked) => stocked.acquire().await,
-            Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(self.acquire_timeout).await?)),
-        }
+    /// [`Closed`](CheckoutError::Closed). The [kind](crate::ErrorKind::of) of the first two is that of the failure that keeps
+    /// the pool empty, if that will not pass by itself: [`Auth`](crate::ErrorKind::Auth) or [`Permanent`](crate::ErrorKind::Permanent).
+    pub async fn acquire(&self) -> Result<PooledConnection<'_, C>, CheckoutError> {
+        self.lend(None).await
     }
 
     /// Takes a connection, waiting for at most `wait`, whatever the reason and whatever the options say. If no connection is left
@@ -99,14 +97,12 @@ impl<C: Connect> DsqlPool<C> {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
-    pub async fn acquire_within(&self, wait: Duration) -> Result<Lent<'_, C>, CheckoutError> {
-        match &self.mode {
-            Mode::Reservoir(stocked) => stocked.acquire_within(wait).await,
-            Mode::Standard(open) => Ok(Lent::of_standard(open.0.acquire(wait).await?)),
-        }
+    pub async fn acquire_within(&self, wait: Duration) -> Result<PooledConnection<'_, C>, CheckoutError> {
+        self.lend(Some(wait)).await
     }
 
-    /// Runs `body` in a transaction and commits it; the whole of it again after a conflict. See [`Transactions::run`].
+    /// Runs `body` in a transaction and commits it. After a conflict it runs the whole transaction again. See
+    /// [`Transactions::run`].
     ///
     /// ```no_run
     /// # async fn pay(dsql: &forebay_dsql::Dsql) -> Result<u64, forebay_dsql::Error> {
@@ -119,46 +115,40 @@ impl<C: Connect> DsqlPool<C> {
     /// ```
     ///
     /// # Errors
-    /// The last attempt's. [`Class::CommitUnknown`](crate::Class::CommitUnknown) if the connection was lost in COMMIT.
+    /// The error of the last attempt. [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if the connection was lost in COMMIT.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, its transaction is rolled back in the background. If it was waiting for a COMMIT, that
-    /// may have been done or not.
+    /// If the future is dropped, its transaction is rolled back in the background. If it was waiting for a COMMIT, the
+    /// transaction may have been committed or not.
     pub async fn run<T, E, F, B>(&self, operation: &'static str, body: B) -> Result<T, E>
     where
         C: Connect<Connection: Session + Sync>,
         E: std::error::Error + From<Error> + 'static,
         F: Future<Output = Result<T, E>>,
-        B: FnMut(Transaction<Lent<'static, C>>) -> F,
+        B: FnMut(Transaction<PooledConnection<'static, C>>) -> F,
     {
         self.transactions.run(self, operation, body).await
     }
 
-    /// What runs its transactions, for those who begin and commit by themselves.
+    /// What runs its transactions, for callers that begin and commit themselves.
     #[must_use]
     pub fn transactions(&self) -> &Transactions {
         &self.transactions
     }
 
-    /// What the pool looks like now.
+    /// The state of the pool now.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
-        match &self.mode {
-            Mode::Reservoir(stocked) => PoolStatus::of_reservoir(&stocked.reservoir.status()),
-            Mode::Standard(open) => PoolStatus::of_standard(&open.0),
-        }
+        PoolStatus::new(self.mode, &self.reservoir.status())
     }
 
-    /// What the reservoir looks like, in reservoir mode.
+    /// The state of the reservoir, in reservoir mode.
     #[must_use]
     pub fn reservoir_status(&self) -> Option<Status> {
-        match &self.mode {
-            Mode::Reservoir(stocked) => Some(stocked.reservoir.status()),
-            Mode::Standard(_) => None,
-        }
+        (self.mode == PoolMode::Reservoir).then(|| self.reservoir.status())
     }
 
-    /// Every connection, to list, count and retire.
+    /// Lists, counts and retires connections.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry
@@ -171,26 +161,16 @@ impl<C: Connect> DsqlPool<C> {
     /// # Cancel safety
     /// Dropping the future stops the waiting, not the closing. It can be called again.
     pub async fn drain(&self, wait: Duration) -> Drained {
-        match &self.mode {
-            Mode::Reservoir(stocked) => {
-                let drained = stocked.reservoir.drain(wait).await;
-                Drained { in_use: drained.in_use, closing: drained.closing + drained.other }
-            }
-            Mode::Standard(open) => {
-                let standard = &open.0;
-                standard.close();
-                standard.drained(&self.registry, wait).await;
-                Drained { in_use: standard.in_use(), closing: standard.closing() + standard.opening() }
-            }
-        }
+        let drained = self.reservoir.drain(wait).await;
+        Drained { in_use: drained.in_use, closing: drained.closing + drained.other }
     }
 }
 
-/// What transactions are run on.
+/// Transactions run on its connections.
 impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
-    type Session = Lent<'static, C>;
+    type Session = PooledConnection<'static, C>;
 
-    async fn session(&self) -> Result<Lent<'static, C>, Error> {
+    async fn session(&self) -> Result<PooledConnection<'static, C>, Error> {
         Ok(self.acquire().await?.into_owned())
     }
 
@@ -198,7 +178,7 @@ impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
         Some(self.acquire_timeout)
     }
 
-    async fn session_within(&self, wait: Duration) -> Result<Lent<'static, C>, Error> {
+    async fn session_within(&self, wait: Duration) -> Result<PooledConnection<'static, C>, Error> {
         Ok(self.acquire_within(wait).await?.into_owned())
     }
 }
@@ -206,12 +186,14 @@ impl<C: Connect<Connection: Session + Sync>> Sessions for DsqlPool<C> {
 impl<C: Connect> Clone for DsqlPool<C> {
     fn clone(&self) -> Self {
         Self {
-            mode: match &self.mode {
-                Mode::Reservoir(stocked) => Mode::Reservoir(stocked.clone()),
-                Mode::Standard(open) => Mode::Standard(Arc::clone(open)),
-            },
+            mode: self.mode,
+            reservoir: self.reservoir.clone(),
+            connector: self.connector.clone(),
+            runtime: Arc::clone(&self.runtime),
+            metrics: self.metrics.clone(),
             registry: self.registry.clone(),
             acquire_timeout: self.acquire_timeout,
+            maintenance_timeout: self.maintenance_timeout,
             transactions: self.transactions.clone(),
         }
     }
@@ -223,41 +205,41 @@ impl<C: Connect> fmt::Debug for DsqlPool<C> {
     }
 }
 
-/// Where connections come from.
+/// How connections are opened and replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolMode {
-    /// From a reservoir, which has them ready.
+    /// Ahead of need.
     Reservoir,
-    /// From a pool that opens what is missing.
+    /// When one is missing.
     Standard,
 }
 
-/// What a pool looks like at one moment, in either mode.
+/// The state of a pool at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatus {
-    /// In which mode it is.
+    /// Its mode.
     pub mode: PoolMode,
     /// How many connections it may own.
     pub max_open: usize,
     /// How many it owns: in use or idle.
     pub open: usize,
-    /// Those with callers, or being made clean after one.
+    /// Those with callers, or being reset after one.
     pub in_use: usize,
     /// Those nobody uses.
     pub idle: usize,
-    /// Those on their way.
+    /// Those being opened.
     pub opening: usize,
-    /// Callers in line.
+    /// Callers that wait.
     pub waiting: usize,
     /// No more callers are served.
     pub closed: bool,
 }
 
 impl PoolStatus {
-    pub(crate) fn of_reservoir(status: &Status) -> Self {
+    fn new(mode: PoolMode, status: &Status) -> Self {
         Self {
-            mode: PoolMode::Reservoir,
+            mode,
             max_open: status.max_open,
             open: status.size(),
             in_use: status.in_use + status.in_maintenance,
@@ -265,20 +247,6 @@ impl PoolStatus {
             opening: status.opening,
             waiting: status.waiting,
             closed: status.closed,
-        }
-    }
-
-    pub(crate) fn of_standard<C: Connect>(standard: &Standard<C>) -> Self {
-        let (open, in_use) = (standard.open(), standard.in_use());
-        Self {
-            mode: PoolMode::Standard,
-            max_open: standard.shared().figures.max_open,
-            open,
-            in_use,
-            idle: open.saturating_sub(in_use),
-            opening: standard.opening(),
-            waiting: standard.waiting(),
-            closed: standard.is_closed(),
         }
     }
 }
@@ -289,7 +257,7 @@ impl PoolStatus {
 pub struct Drained {
     /// Connections still in use.
     pub in_use: usize,
-    /// Connections on their way in or out, or whose lease is not released yet.
+    /// Connections being opened or closed, or whose lease is not released yet.
     pub closing: usize,
 }
 

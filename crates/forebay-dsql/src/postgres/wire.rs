@@ -1,0 +1,34 @@
+//! Reads the frames of a PostgreSQL connection as they pass, so that its state is known without asking the server.
+//!
+//! Drivers do not expose whether a transaction is open, a request unanswered or a setting changed. A [`TrackedStream`] sits
+//! between driver and TLS, reads the frames in both directions, and keeps a [`StateTracker`] up to date. It copies no frame,
+//! buffers nothing and allocates nothing.
+
+mod driver_task;
+mod failure;
+mod frames;
+mod protocol_state;
+mod state_tracker;
+#[cfg(test)]
+mod tests;
+mod tracked_stream;
+mod verb;
+
+pub(crate) use driver_task::{AbortOnDrop, DriverTask};
+pub use state_tracker::StateTracker;
+pub(crate) use tracked_stream::TrackedStream;
+
+/// The state of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// As good as new.
+    Clean,
+    /// A request is unanswered, such as that of a dropped future. Its effect on the connection is not known yet.
+    Unanswered,
+    /// In a transaction, open or failed.
+    InTransaction,
+    /// Settings were changed.
+    Altered,
+    /// Useless: closed, failed, or ended by the server.
+    Broken,
+}
