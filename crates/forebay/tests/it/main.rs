@@ -5,6 +5,7 @@ mod support;
 mod adapters;
 mod blocking;
 mod cancellation;
+mod dead_peer;
 mod drain;
 mod extra_opens;
 mod faults;
