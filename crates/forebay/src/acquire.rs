@@ -14,7 +14,7 @@ use crate::core::{Core, CoreState};
 use crate::error::CheckoutError;
 use crate::event::Event;
 use crate::rt::Task;
-use crate::state::{Ending, Found, Limits, Looked, Taken, Ticket, WaiterId};
+use crate::state::{Ending, Limits, PickUp, TakeOutcome, Ticket, WaitPoll, WaiterId};
 use crate::sync::MutexGuard;
 use crate::time::{Instant, nanos};
 
@@ -75,23 +75,23 @@ impl<'a, C: Connect> Acquire<'a, C> {
         let core = self.core;
         loop {
             match state.take(coarse) {
-                Taken::Got(entry) => {
-                    core.leave(state);
+                TakeOutcome::Got(entry) => {
+                    core.unlock(state);
                     return Poll::Ready(Ok(Checkout::new(core, entry)));
                 }
-                Taken::Stale(discarded) => {
-                    core.leave(state);
+                TakeOutcome::Stale(discarded) => {
+                    core.unlock(state);
                     core.dispose(discarded);
                     coarse = core.runtime.coarse_now();
                     state = core.lock();
                 }
-                Taken::Closed => return Poll::Ready(Err(CheckoutError::Closed)),
-                Taken::Denied => {
+                TakeOutcome::Closed => return Poll::Ready(Err(CheckoutError::Closed)),
+                TakeOutcome::Denied => {
                     let shortage = state.refuse_at_once();
-                    core.leave(state);
+                    core.unlock(state);
                     return Poll::Ready(Err(core.shortage(shortage, core.runtime.now())));
                 }
-                Taken::Nothing => return self.join(state, coarse, waker),
+                TakeOutcome::Nothing => return self.join(state, coarse, waker),
             }
         }
     }
@@ -118,24 +118,24 @@ impl<'a, C: Connect> Acquire<'a, C> {
             empty_wait: empty_wait.map_or(Limits::PATIENT, nanos),
         };
         let (ticket, waiter) = state.join(limits, waker.clone());
-        core.leave_if_nudged(state);
+        core.unlock_fast(state);
         let deadline = limits.has_timer.then_some(limits.deadline);
         self.wait = Some(Wait { ticket, waiter, since, deadline, timer: None });
         Poll::Pending
     }
 
     /// Sees how far it has come. A caller that was served picks up its connection without the lock of the reservoir.
-    fn look(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
+    fn poll_pick_up(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
         let (core, Some(Wait { ticket, waiter, since, .. })) = (self.core, &self.wait) else {
             return Poll::Ready(Err(CheckoutError::Closed));
         };
         let runtime = &core.runtime;
         let outcome = loop {
-            match core.waiters.get(*waiter).look() {
-                Found::Connection(entry) => {
+            match core.waiters.get(*waiter).pick_up() {
+                PickUp::Connection(entry) => {
                     let now = runtime.coarse_now();
                     if entry.life.stale_at <= now {
-                        let discarded = core.ask(|state| state.picked_up_stale(entry, waker, now));
+                        let discarded = core.with_state(|state| state.picked_up_stale(entry, waker, now));
                         core.dispose(discarded);
                         continue;
                     }
@@ -144,20 +144,20 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     }
                     break Ok(Checkout::new(core, entry));
                 }
-                Found::Ending(ending) => {
-                    core.lock().saw_ending(*waiter);
+                PickUp::Ending(ending) => {
+                    core.lock().ending_seen(*waiter);
                     break Err(match ending {
                         Ending::GaveUp(shortage) => core.shortage(shortage, *since),
                         Ending::Closed => CheckoutError::Closed,
                     });
                 }
-                Found::Nothing => {
+                PickUp::Nothing => {
                     let now = runtime.now();
                     // A waker that is dropped here may be the last hold on a task, and so run whatever that task runs then.
-                    match core.ask(|state| state.look(*ticket, waker, now)) {
-                        Looked::Wait(_before) => return Poll::Pending,
-                        Looked::GaveUp(_before) => {}
-                        Looked::LookAgain => {}
+                    match core.with_state(|state| state.poll_wait(*ticket, waker, now)) {
+                        WaitPoll::Wait(_before) => return Poll::Pending,
+                        WaitPoll::GaveUp(_before) => {}
+                        WaitPoll::Retry => {}
                     }
                 }
             }
@@ -184,7 +184,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
             if core.runtime.block(&mut park).is_err() {
                 return Err(CheckoutError::WouldStarve);
             }
-            outcome = self.look(&waker);
+            outcome = self.poll_pick_up(&waker);
         }
     }
 
@@ -210,7 +210,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
     #[cold]
     #[inline(never)]
     fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
-        match self.look(context.waker()) {
+        match self.poll_pick_up(context.waker()) {
             Poll::Pending => self.poll_timer(context),
             looked => looked,
         }
@@ -223,7 +223,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
         if timer.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
-        self.look(context.waker())
+        self.poll_pick_up(context.waker())
     }
 }
 
@@ -257,10 +257,10 @@ impl<C: Connect> Drop for Acquire<'_, C> {
     fn drop(&mut self) {
         if let Some(wait) = self.wait.take() {
             let now = self.core.runtime.now();
-            let (placed, waker) = self.core.ask(|state| state.cancel(wait.ticket, wait.waiter, now));
+            let (placed, waker) = self.core.with_state(|state| state.cancel(wait.ticket, wait.waiter, now));
             drop(waker);
             if let Some(placed) = placed {
-                self.core.settle(placed);
+                self.core.carry_out(placed);
             }
         }
     }
@@ -269,15 +269,15 @@ impl<C: Connect> Drop for Acquire<'_, C> {
 /// Tells how far it has come: new, queued, served or ended.
 impl<C: Connect> fmt::Debug for Acquire<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("Acquire");
+        let mut debug = f.debug_struct("Acquire");
         match &self.wait {
-            None => told.field("state", &format_args!("New")),
-            Some(Wait { ticket, waiter, .. }) => told.field(
+            None => debug.field("state", &format_args!("New")),
+            Some(Wait { ticket, waiter, .. }) => debug.field(
                 "state",
                 &format_args!("{}", self.core.lock().progress(*ticket, self.core.waiters.get(*waiter))),
             ),
         };
-        told.finish_non_exhaustive()
+        debug.finish_non_exhaustive()
     }
 }
 

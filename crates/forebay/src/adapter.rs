@@ -34,7 +34,7 @@ impl<C: Connect> ReservoirManager<C> {
     }
 
     /// Whether the pool may hand `connection` to another caller as it is.
-    fn is_fit(&self, connection: &OwnedCheckout<C>) -> bool {
+    fn is_reusable(&self, connection: &OwnedCheckout<C>) -> bool {
         let connector = &self.0.core().connector;
         !connection.is_due() && connector.is_usable(connection) && connector.is_clean(connection)
     }

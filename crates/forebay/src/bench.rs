@@ -6,7 +6,7 @@ use crate::config::{Config, Lifetime};
 use crate::core::Entry;
 use crate::limit::Pace;
 use crate::seed::Seed;
-use crate::state::{BATCH, Due, Placed, Refill, State};
+use crate::state::{BATCH, Due, Placement, Refill, State};
 use crate::sync::Mutex;
 use crate::time::Instant;
 
@@ -33,11 +33,13 @@ pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> S
     while let Refill::Open(key) = machine.next_open(now, pace) {
         let life = machine.draw_life(now);
         let entry = Entry { connection: 0, lease: None, life, key, bad: false };
-        let (Placed::Kept, None) = machine.opened(Box::new(entry), life, Duration::ZERO, now) else { break };
+        let (Placement::Kept, None) = machine.opened(Box::new(entry), life, Duration::ZERO, now) else {
+            break;
+        };
     }
     // With none to be kept ready, whatever is due goes at once, without waiting for a replacement.
     machine.resize(&config.on_demand(0), now);
-    machine.conclude();
+    machine.take_effects();
     let mut rung: Vec<Instant> = machine.alarms().collect();
     rung.truncate(due);
     now = rung.last().copied().unwrap_or(now);
@@ -48,8 +50,8 @@ pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> S
     let mut end = start;
     loop {
         let mut state = machine.lock();
-        let more = state.ring(now, &mut gone);
-        state.conclude();
+        let more = state.fire_alarms(now, &mut gone);
+        state.take_effects();
         drop(state);
         let released = timer();
         longest = longest.max(released - end);

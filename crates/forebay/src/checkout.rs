@@ -25,7 +25,7 @@ pub struct Checkout<'a, C: Connect> {
 /// A [`Checkout`] that does not borrow the handle it came from.
 pub type OwnedCheckout<C> = Checkout<'static, C>;
 
-const HELD: &str = "a guard holds its connection until it is dropped or consumed";
+const PRESENT: &str = "a guard holds its connection until it is dropped or consumed";
 
 impl<'a, C: Connect> Checkout<'a, C> {
     #[inline]
@@ -41,35 +41,35 @@ impl<'a, C: Connect> Checkout<'a, C> {
 
     /// This connection failed: discard it when it comes back, instead of lending it again.
     pub fn mark_bad(&mut self) {
-        self.entry.as_mut().expect(HELD).bad = true;
+        self.entry.as_mut().expect(PRESENT).bad = true;
     }
 
     /// How old the connection is.
     #[must_use]
     pub fn age(&self) -> Duration {
-        self.core.runtime.now().since(self.entry.as_ref().expect(HELD).life.born_at)
+        self.core.runtime.now().since(self.entry.as_ref().expect(PRESENT).life.born_at)
     }
 
     /// How much of its life is left; none if lives are not limited.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.entry.as_ref().expect(HELD).life.remaining(self.core.runtime.now())
+        self.entry.as_ref().expect(PRESENT).life.remaining(self.core.runtime.now())
     }
 
     /// Whether a caller that holds connections for long should give this one back now: it has died, or its guard window
     /// has begun, or its replacement has been ordered.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.core.is_due(self.entry.as_ref().expect(HELD))
+        self.core.is_due(self.entry.as_ref().expect(PRESENT))
     }
 
     /// Takes the connection out of the reservoir for good, together with its lease. The reservoir opens another in
     /// its place; the lease is released when the caller lets go of it.
     #[must_use]
     pub fn detach(mut self) -> Detached<C::Connection> {
-        let entry = self.entry.take().expect(HELD);
+        let entry = self.entry.take().expect(PRESENT);
         let now = self.core.runtime.now();
-        self.core.ask(|state| state.detach(entry.key, now));
+        self.core.with_state(|state| state.detach(entry.key, now));
         let Entry { connection, lease, .. } = *entry;
         Detached { connection, lease }
     }
@@ -88,14 +88,14 @@ impl<C: Connect> Deref for Checkout<'_, C> {
 
     #[inline]
     fn deref(&self) -> &C::Connection {
-        &self.entry.as_ref().expect(HELD).connection
+        &self.entry.as_ref().expect(PRESENT).connection
     }
 }
 
 impl<C: Connect> DerefMut for Checkout<'_, C> {
     #[inline]
     fn deref_mut(&mut self) -> &mut C::Connection {
-        &mut self.entry.as_mut().expect(HELD).connection
+        &mut self.entry.as_mut().expect(PRESENT).connection
     }
 }
 

@@ -181,13 +181,13 @@ mod tests {
 
     #[derive(Clone, Default)]
     struct Counting {
-        cuts: Arc<AtomicUsize>,
+        deaths: Arc<AtomicUsize>,
         idle: bool,
     }
 
     impl Owner for Counting {
         fn died(&self) {
-            self.cuts.fetch_add(1, Ordering::Relaxed);
+            self.deaths.fetch_add(1, Ordering::Relaxed);
         }
 
         fn recalled(&self) -> bool {
@@ -196,33 +196,33 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_cuts_the_line_even_on_a_panic() {
+    fn a_guard_marks_the_connection_dead_even_on_a_panic() {
         let owner = Counting::default();
-        let line = ConnectionMonitor::new(owner.clone());
-        let guard = line.clone().guard();
+        let monitor = ConnectionMonitor::new(owner.clone());
+        let guard = monitor.clone().guard();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _guard = guard;
             panic!("the driver fell over");
         }));
         assert!(panicked.is_err());
-        assert_eq!(owner.cuts.load(Ordering::Relaxed), 1);
-        line.mark_dead();
-        assert_eq!(owner.cuts.load(Ordering::Relaxed), 2);
+        assert_eq!(owner.deaths.load(Ordering::Relaxed), 1);
+        monitor.mark_dead();
+        assert_eq!(owner.deaths.load(Ordering::Relaxed), 2);
         ConnectionMonitor::unattached().mark_dead();
     }
 
     #[test]
     fn a_recall_reaches_whoever_waits_for_it_before_or_after() {
-        let line = ConnectionMonitor::new(Counting::default());
+        let monitor = ConnectionMonitor::new(Counting::default());
         let mut context = Context::from_waker(Waker::noop());
-        let (mut waiting, mut dropped) = (Box::pin(line.recalled()), Box::pin(line.recalled()));
+        let (mut waiting, mut dropped) = (Box::pin(monitor.recalled()), Box::pin(monitor.recalled()));
         assert_eq!(dropped.as_mut().poll(&mut context), Poll::Pending);
         drop(dropped);
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
-        line.recall();
+        monitor.recall();
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));
-        assert_eq!(Box::pin(line.recalled()).as_mut().poll(&mut context), Poll::Ready(()));
-        assert!(line.is_recalled());
+        assert_eq!(Box::pin(monitor.recalled()).as_mut().poll(&mut context), Poll::Ready(()));
+        assert!(monitor.is_recalled());
         let idle = ConnectionMonitor::new(Counting { idle: true, ..Counting::default() });
         idle.recall();
         assert!(!idle.is_recalled(), "its owner closes it in good order");

@@ -19,9 +19,11 @@ use crate::limit::Limit;
 use crate::opens::Opens;
 use crate::rt::{self, Runtime};
 use crate::seed::Seed;
-use crate::state::{Discarded, Due, Effects, Held, Key, Life, Placed, Shape, Shortage, State, Waiters};
+use crate::state::{
+    Condition, Discarded, Due, Effects, Key, Lendable, Life, Placement, Shortage, State, Waiters,
+};
 use crate::status::Status;
-use crate::sync::{Mutex, MutexGuard, lock_soon};
+use crate::sync::{Mutex, MutexGuard, lock_spinning};
 use crate::tasks;
 use crate::time::{Instant, nanos};
 
@@ -37,7 +39,7 @@ pub(crate) struct Entry<T> {
     pub(crate) bad: bool,
 }
 
-impl<T> Held for Box<Entry<T>> {
+impl<T> Lendable for Box<Entry<T>> {
     #[inline]
     fn key(&self) -> Key {
         self.key
@@ -61,7 +63,7 @@ struct Returning<'a, C: Connect> {
 impl<C: Connect> Drop for Returning<'_, C> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
-            self.core.give_back_slowly(self.core.lock(), entry, Shape::Bad);
+            self.core.give_back_slowly(self.core.lock(), entry, Condition::Bad);
         }
     }
 }
@@ -75,11 +77,11 @@ pub(crate) fn wake_all(wakers: Vec<Waker>) {
 
 /// Begins on a cache line of its own.
 #[repr(align(64))]
-struct OwnLine<T>(T);
+struct CacheAligned<T>(T);
 
 /// What all handles, guards and tasks of a reservoir share.
 pub(crate) struct Core<C: Connect> {
-    state: OwnLine<Mutex<CoreState<C>>>,
+    state: CacheAligned<Mutex<CoreState<C>>>,
     /// The state's, for callers that look without the lock.
     pub(crate) waiters: Arc<Waiters<BoxedEntry<C>>>,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -123,7 +125,7 @@ impl<C: Connect> Core<C> {
         let state = State::new(&config, seed, runtime.now(), runtime.wall());
         Self {
             waiters: state.waiters(),
-            state: OwnLine(Mutex::new(state)),
+            state: CacheAligned(Mutex::new(state)),
             runtime,
             connector,
             limit,
@@ -154,16 +156,16 @@ impl<C: Connect> Core<C> {
         let now = self.runtime.coarse_now();
         let mut state = self.state.0.lock();
         let Some(entry) = state.take_fresh(now) else { return Err(otherwise(state, now)) };
-        self.leave_if_nudged(state);
+        self.unlock_fast(state);
         Ok(entry)
     }
 
     /// Asks the machine, and then does what it wants done outside the lock.
-    pub(crate) fn ask<R>(&self, question: impl FnOnce(&mut CoreState<C>) -> R) -> R {
-        let mut state = lock_soon(&self.state.0);
-        let answer = question(&mut state);
-        self.leave(state);
-        answer
+    pub(crate) fn with_state<R>(&self, change: impl FnOnce(&mut CoreState<C>) -> R) -> R {
+        let mut state = lock_spinning(&self.state.0);
+        let output = change(&mut state);
+        self.unlock(state);
+        output
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, CoreState<C>> {
@@ -171,8 +173,8 @@ impl<C: Connect> Core<C> {
     }
 
     /// Lets go of the machine, and then does what it wants done outside the lock.
-    pub(crate) fn leave(&self, mut state: MutexGuard<'_, CoreState<C>>) {
-        let effects = state.conclude();
+    pub(crate) fn unlock(&self, mut state: MutexGuard<'_, CoreState<C>>) {
+        let effects = state.take_effects();
         drop(state);
         if !effects.is_empty() {
             self.deliver(effects);
@@ -181,9 +183,9 @@ impl<C: Connect> Core<C> {
 
     /// Lets go of the machine after a visit that leaves the hints as it is.
     #[inline]
-    pub(crate) fn leave_if_nudged(&self, state: MutexGuard<'_, CoreState<C>>) {
-        if state.is_nudged() {
-            self.leave(state);
+    pub(crate) fn unlock_fast(&self, state: MutexGuard<'_, CoreState<C>>) {
+        if state.has_effects() {
+            self.unlock(state);
         }
     }
 
@@ -228,12 +230,12 @@ impl<C: Connect> Core<C> {
     }
 
     /// Carries out the decision about a connection.
-    pub(crate) fn settle(self: &Arc<Self>, placed: Placed<BoxedEntry<C>>) {
+    pub(crate) fn carry_out(self: &Arc<Self>, placed: Placement<BoxedEntry<C>>) {
         match placed {
-            Placed::Kept | Placed::Served(None) => {}
-            Placed::Served(Some(waker)) => waker.wake(),
-            Placed::Reset(entry) => tasks::maintenance::reset(self, entry),
-            Placed::Discarded(discarded) => self.dispose(discarded),
+            Placement::Kept | Placement::Served(None) => {}
+            Placement::Served(Some(waker)) => waker.wake(),
+            Placement::Reset(entry) => tasks::maintenance::reset(self, entry),
+            Placement::Discarded(discarded) => self.dispose(discarded),
         }
     }
 
@@ -262,34 +264,34 @@ impl<C: Connect> Core<C> {
     /// Asks the connector what shape a returned connection is in. Its answer is the connector's code: should that panic, the
     /// connection comes back as bad.
     #[inline(always)]
-    fn look_over(self: &Arc<Self>, entry: BoxedEntry<C>) -> (BoxedEntry<C>, Shape) {
+    fn inspect(self: &Arc<Self>, entry: BoxedEntry<C>) -> (BoxedEntry<C>, Condition) {
         if entry.bad {
-            return (entry, Shape::Bad);
+            return (entry, Condition::Bad);
         }
         let mut returning = Returning { core: self, entry: Some(entry) };
         let connection = &returning.entry.as_ref().expect("put in just now").connection;
-        let shape = if !self.connector.is_usable(connection) {
-            Shape::Bad
+        let condition = if !self.connector.is_usable(connection) {
+            Condition::Bad
         } else if self.connector.is_clean(connection) {
-            Shape::Clean
+            Condition::Clean
         } else {
-            Shape::Dirty
+            Condition::Dirty
         };
-        (returning.entry.take().expect("put in just now"), shape)
+        (returning.entry.take().expect("put in just now"), condition)
     }
 
     /// Gives back a connection a caller has used.
     #[inline]
     pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>) {
-        let (entry, shape) = self.look_over(entry);
+        let (entry, condition) = self.inspect(entry);
         let mut state = self.state.0.lock();
-        match if shape == Shape::Clean { state.keep(entry) } else { Err(entry) } {
+        match if condition == Condition::Clean { state.keep(entry) } else { Err(entry) } {
             Ok(None) => {}
             Ok(Some(waker)) => {
                 drop(state);
                 waker.wake();
             }
-            Err(entry) => self.give_back_slowly(state, entry, shape),
+            Err(entry) => self.give_back_slowly(state, entry, condition),
         }
     }
 
@@ -300,11 +302,11 @@ impl<C: Connect> Core<C> {
         self: &Arc<Self>,
         mut state: MutexGuard<'_, CoreState<C>>,
         entry: BoxedEntry<C>,
-        shape: Shape,
+        condition: Condition,
     ) {
-        let placed = state.give_back(entry, shape, self.runtime.coarse_now());
-        self.leave(state);
-        self.settle(placed);
+        let placed = state.give_back(entry, condition, self.runtime.coarse_now());
+        self.unlock(state);
+        self.carry_out(placed);
     }
 
     /// Whether a lent connection would not be lent again.
@@ -315,7 +317,7 @@ impl<C: Connect> Core<C> {
     /// Word of a connection's death.
     pub(crate) fn died(self: &Arc<Self>, key: Key) {
         let now = self.runtime.now();
-        if let Some(discarded) = self.ask(|state| state.died(key, now)) {
+        if let Some(discarded) = self.with_state(|state| state.died(key, now)) {
             self.dispose(discarded);
         }
     }
@@ -323,7 +325,7 @@ impl<C: Connect> Core<C> {
     /// A connection's lease is taken back. Whether the connection is on its way out: otherwise somebody has it.
     pub(crate) fn recalled(self: &Arc<Self>, key: Key) -> bool {
         let now = self.runtime.now();
-        let discarded = self.ask(|state| state.recalled(key, now));
+        let discarded = self.with_state(|state| state.recalled(key, now));
         discarded.map(|discarded| self.dispose(discarded)).is_some()
     }
 
@@ -371,10 +373,10 @@ impl<C: Connect> Core<C> {
             return;
         }
         self.closing.notify_waiters();
-        let wakers = self.ask(State::close);
+        let wakers = self.with_state(State::close);
         wake_all(wakers);
         self.observe(&Event::Closed);
-        self.in_batches(|state, now, due| state.empty(now, due));
+        self.in_batches(|state, now, due| state.discard_all(now, due));
         self.refill.notify_one();
         self.expiry.notify_one();
         self.waits.notify_one();
@@ -389,7 +391,7 @@ impl<C: Connect> Core<C> {
         // One time for all batches: what is set again while they run is not due in the same run.
         let now = self.runtime.now();
         loop {
-            let more = self.ask(|state| batch(state, now, &mut due));
+            let more = self.with_state(|state| batch(state, now, &mut due));
             for asked in due.drain(..) {
                 self.act(asked);
             }

@@ -150,12 +150,12 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = Chain(&*self.source).to_string();
+        let text = Chain(&*self.source).to_string();
         // Some sources name the failure themselves.
-        if !told.starts_with(&format!("{}: ", self.failure)) {
+        if !text.starts_with(&format!("{}: ", self.failure)) {
             write!(f, "{}: ", self.failure)?;
         }
-        f.write_str(&told)
+        f.write_str(&text)
     }
 }
 
@@ -177,16 +177,16 @@ pub struct Chain<'a>(pub &'a (dyn std::error::Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = self.0.to_string();
-        let mut below = self.0.source();
-        while let Some(cause) = below {
-            let text = cause.to_string();
-            if !told.contains(&text) {
-                told = format!("{told}: {text}");
+        let mut text = self.0.to_string();
+        let mut next = self.0.source();
+        while let Some(cause) = next {
+            let message = cause.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
             }
-            below = cause.source();
+            next = cause.source();
         }
-        f.write_str(&told)
+        f.write_str(&text)
     }
 }
 

@@ -227,7 +227,7 @@ pub enum Event<'a> {
         remaining: Option<Duration>,
     },
     /// A connection could not be reset, or failed its health check.
-    CareFailed {
+    MaintenanceFailed {
         /// What the connector said.
         error: &'a BoxError,
     },

@@ -99,11 +99,11 @@ pub enum LeaseError {
 #[derive(Debug)]
 pub struct LocalLeases {
     limit: u64,
-    held: Mutex<Held>,
+    held: Mutex<LeaseSet>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct LeaseSet {
     ids: std::collections::BTreeSet<u64>,
     next: u64,
 }
@@ -177,7 +177,7 @@ impl LeaseClient {
         monitor: &ConnectionMonitor,
     ) -> Result<HeldLease, LeaseError> {
         let id = self.leases.acquire().await?;
-        let held = HeldLease { id: Some(id), desk: Arc::clone(self) };
+        let held = HeldLease { id: Some(id), client: Arc::clone(self) };
         self.leases.bind(held.id(), monitor.clone());
         Ok(held)
     }
@@ -212,7 +212,7 @@ impl LeaseClient {
 pub struct HeldLease {
     /// There until it is released.
     id: Option<LeaseId>,
-    desk: Arc<LeaseClient>,
+    client: Arc<LeaseClient>,
 }
 
 impl HeldLease {
@@ -233,7 +233,7 @@ impl HeldLease {
     /// Gives it back, and is done when the store has agreed. Cancel safe: it is still held then.
     pub(crate) async fn released(&mut self) {
         if let Some(id) = &self.id {
-            self.desk.release(id).await;
+            self.client.release(id).await;
             self.id = None;
         }
     }
@@ -246,8 +246,8 @@ impl HeldLease {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            let desk = Arc::clone(&self.desk);
-            self.desk.runtime.spawn(Box::pin(async move { desk.release(&id).await }));
+            let client = Arc::clone(&self.client);
+            self.client.runtime.spawn(Box::pin(async move { client.release(&id).await }));
         }
     }
 }

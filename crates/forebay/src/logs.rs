@@ -30,13 +30,13 @@ macro_rules! log {
 #[derive(Debug, Default)]
 pub struct Logs {
     pool: Option<String>,
-    written: Mutex<Written>,
+    state: Mutex<LogState>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct LogState {
     /// What has been written since the last report, and how often more it happened.
-    lines: BTreeMap<Line, u64>,
+    repeats: BTreeMap<Message, u64>,
     lifetime: Option<Lifetime>,
     /// The first fill is over: opens are routine.
     filled: bool,
@@ -48,11 +48,11 @@ struct Written {
 
 /// Lines that are the same but for their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Line {
+enum Message {
     Created,
     Discarding(Discard),
     Failed(Failure),
-    CareFailed,
+    MaintenanceFailed,
     CloseTimedOut,
     ReleaseFailed,
 }
@@ -72,11 +72,11 @@ impl Logs {
     }
 
     /// Whether this line is to be written now, and not only counted.
-    fn first(&self, line: Line) -> bool {
-        let mut written = self.written.lock();
-        match written.lines.get_mut(&line) {
+    fn is_first(&self, message: Message) -> bool {
+        let mut state = self.state.lock();
+        match state.repeats.get_mut(&message) {
             None => {
-                written.lines.insert(line, 0);
+                state.repeats.insert(message, 0);
                 true
             }
             Some(more) => {
@@ -88,15 +88,15 @@ impl Logs {
 
     /// Writes what was counted since the last report.
     fn sum_up(&self) {
-        let lines = std::mem::take(&mut self.written.lock().lines);
+        let repeats = std::mem::take(&mut self.state.lock().repeats);
         let pool = self.pool.as_deref();
-        for (line, more) in lines.into_iter().filter(|(_, more)| *more > 0) {
-            log!(line.level(), pool, repeated = more, "{line}{}, and again", line.which());
+        for (message, more) in repeats.into_iter().filter(|(_, more)| *more > 0) {
+            log!(message.level(), pool, repeated = more, "{message}{}, and again", message.which());
         }
     }
 }
 
-impl Line {
+impl Message {
     /// What goes as planned is routine; what fails and is tried again is a warning; what keeps connections from
     /// coming is an error.
     fn level(self) -> Level {
@@ -107,7 +107,7 @@ impl Line {
             ) => Level::DEBUG,
             Self::Failed(Failure::RateLimit)
             | Self::Discarding(_)
-            | Self::CareFailed
+            | Self::MaintenanceFailed
             | Self::CloseTimedOut
             | Self::ReleaseFailed => Level::WARN,
             Self::Failed(_) => Level::ERROR,
@@ -123,7 +123,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Created => f.write_str("Reservoir refiller: created connection"),
@@ -136,7 +136,7 @@ impl fmt::Display for Line {
                 f.write_str("Reservoir refiller: failed to create connection")
             }
             Self::Failed(_) => f.write_str("Reservoir refiller: connection open failed"),
-            Self::CareFailed => f.write_str("Reservoir: reset or check failed"),
+            Self::MaintenanceFailed => f.write_str("Reservoir: reset or check failed"),
             Self::CloseTimedOut => f.write_str("Reservoir: close timed out"),
             Self::ReleaseFailed => f.write_str("Reservoir: lease release failed"),
         }
@@ -157,46 +157,46 @@ impl Observer for Logs {
                 info!(target: "forebay", pool, delay, "Reservoir refiller: start delayed, so that a fleet does not connect all at once");
             }
             Event::Started { target_ready, low_watermark, lifetime } => {
-                self.written.lock().lifetime = *lifetime;
+                self.state.lock().lifetime = *lifetime;
                 let base_lifetime = lifetime.map_or_else(|| "unlimited".to_owned(), |life| show(life.base));
                 info!(target: "forebay", pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
             }
             Event::Opened { size, target, took } => {
                 // Of the first fill, one line a second; later, opens are routine.
-                let filled = self.written.lock().filled;
-                if filled || self.first(Line::Created) {
+                let filled = self.state.lock().filled;
+                if filled || self.is_first(Message::Created) {
                     let level = if filled { Level::DEBUG } else { Level::INFO };
                     let took = show(*took);
-                    log!(level, pool, reservoir_size = size, target, took, "{}", Line::Created);
+                    log!(level, pool, reservoir_size = size, target, took, "{}", Message::Created);
                 }
             }
             Event::Filled { size, target, took } => {
-                self.written.lock().filled = true;
+                self.state.lock().filled = true;
                 let elapsed = show(*took);
                 info!(target: "forebay", pool, size, target, elapsed, "Reservoir initial fill complete");
             }
             Event::FillTimedOut { size, low_watermark, waited, last_open_error } => {
-                self.written.lock().filled = true;
+                self.state.lock().filled = true;
                 let waited = show(*waited);
                 let last_error = last_open_error.map(ToString::to_string);
                 warn!(target: "forebay", pool, current = size, target = low_watermark, waited, last_error, "Reservoir initial fill timeout");
             }
             Event::Discarded { reason, age, remaining } => self.discarded(*reason, *age, *remaining),
             Event::OpenFailed { error, attempt, pause } => {
-                let line = Line::Failed(error.failure());
-                if self.first(line) {
+                let message = Message::Failed(error.failure());
+                if self.is_first(message) {
                     let (error, retry_in) = (error.to_string(), show(*pause));
-                    log!(line.level(), pool, error, attempt, retry_in, "{line}");
+                    log!(message.level(), pool, error, attempt, retry_in, "{message}");
                 }
             }
-            Event::CareFailed { error } if self.first(Line::CareFailed) => {
-                warn!(target: "forebay", pool, error = error.to_string(), "{}", Line::CareFailed);
+            Event::MaintenanceFailed { error } if self.is_first(Message::MaintenanceFailed) => {
+                warn!(target: "forebay", pool, error = error.to_string(), "{}", Message::MaintenanceFailed);
             }
-            Event::CloseTimedOut if self.first(Line::CloseTimedOut) => {
-                warn!(target: "forebay", pool, "{}", Line::CloseTimedOut);
+            Event::CloseTimedOut if self.is_first(Message::CloseTimedOut) => {
+                warn!(target: "forebay", pool, "{}", Message::CloseTimedOut);
             }
-            Event::LeaseReleaseFailed { error, attempt } if self.first(Line::ReleaseFailed) => {
-                warn!(target: "forebay", pool, error = error.to_string(), attempt, "{}", Line::ReleaseFailed);
+            Event::LeaseReleaseFailed { error, attempt } if self.is_first(Message::ReleaseFailed) => {
+                warn!(target: "forebay", pool, error = error.to_string(), attempt, "{}", Message::ReleaseFailed);
             }
             Event::Closed => info!(target: "forebay", pool, "Reservoir closed"),
             _ => {}
@@ -213,16 +213,16 @@ impl Logs {
     fn compare_with_watermark(&self, status: &Status) {
         let (size, low_watermark) = (status.size(), status.low_watermark);
         let below = size < low_watermark && !status.closed;
-        let mut written = self.written.lock();
-        if !written.filled {
+        let mut state = self.state.lock();
+        if !state.filled {
             // A reservoir that was started empty: from now on opens are routine.
-            written.filled = !below;
+            state.filled = !below;
             return;
         }
-        if below == written.below {
+        if below == state.below {
             return;
         }
-        written.below = below;
+        state.below = below;
         let pool = self.pool.as_deref();
         if below {
             warn!(target: "forebay", pool, size, low_watermark, "Reservoir below low watermark");
@@ -234,7 +234,7 @@ impl Logs {
     /// One line a second at most, however many callers found nothing.
     fn compare_with_empty(&self, status: &Status) {
         let empty = status.counts.empty;
-        let callers = empty.saturating_sub(std::mem::replace(&mut self.written.lock().empty, empty));
+        let callers = empty.saturating_sub(std::mem::replace(&mut self.state.lock().empty, empty));
         if callers > 0 {
             let (pool, size) = (self.pool.as_deref(), status.size());
             let Status { opening, waiting, max_open, .. } = *status;
@@ -243,13 +243,13 @@ impl Logs {
     }
 
     fn discarded(&self, reason: Discard, age: std::time::Duration, remaining: Option<std::time::Duration>) {
-        let line = Line::Discarding(reason);
-        if line.level() == Level::WARN && !self.first(line) {
+        let message = Message::Discarding(reason);
+        if message.level() == Level::WARN && !self.is_first(message) {
             return;
         }
         let pool = self.pool.as_deref();
-        let guard_window = self.written.lock().lifetime.map(|life| show(life.guard));
+        let guard_window = self.state.lock().lifetime.map(|life| show(life.guard));
         let (reason, age, remaining) = (reason.label(), show(age), remaining.map(show));
-        log!(line.level(), pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
+        log!(message.level(), pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
     }
 }

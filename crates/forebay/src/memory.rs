@@ -166,7 +166,7 @@ impl Memory {
         }
     }
 
-    async fn tend(&self, answer: Answer) -> Result<(), BoxError> {
+    async fn maintain(&self, answer: Answer) -> Result<(), BoxError> {
         self.answer(answer).await.map_err(|failure| format!("told to fail: {failure}").into())
     }
 }
@@ -221,14 +221,14 @@ impl Connect for Memory {
 
     async fn reset(&self, connection: &mut MemoryConnection) -> Result<(), BoxError> {
         let answer = self.server.lock().on_reset;
-        self.tend(answer).await?;
+        self.maintain(answer).await?;
         connection.dirty = false;
         Ok(())
     }
 
     async fn check(&self, connection: &mut MemoryConnection) -> Result<(), BoxError> {
         let answer = self.server.lock().on_check;
-        self.tend(answer).await?;
+        self.maintain(answer).await?;
         if connection.is_alive() { Ok(()) } else { Err("the connection is dead".into()) }
     }
 

@@ -159,12 +159,12 @@ struct Handles {
     checkout_latency: Histogram,
     open_latency: Histogram,
     age: Histogram,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
 }
 
-/// What has been told so far: counters take differences, so that a restarted reservoir adds to them.
+/// What has been reported so far: counters take differences, so that a restarted reservoir adds to them.
 #[derive(Default)]
-struct Told {
+struct Reported {
     counts: Counts,
     /// Checkouts recorded one by one, since they waited, and not yet part of a report.
     waited: u64,
@@ -233,7 +233,7 @@ impl Metrics {
             checkout_latency: histogram(CHECKOUT_LATENCY),
             open_latency: histogram(OPEN_LATENCY),
             age: histogram(CONNECTION_AGE),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 }
@@ -249,9 +249,9 @@ impl Handles {
         self.in_use.set(number(status.in_use));
         self.opening.set(number(status.opening));
 
-        let mut told = self.told.lock();
+        let mut reported = self.reported.lock();
         // Reports of two tasks may come in the wrong order; a counter never goes back.
-        let before = told.counts;
+        let before = reported.counts;
         let now = status.counts.latest(&before);
         let checkouts = now.checkouts - before.checkouts;
         self.checkouts.increment(checkouts);
@@ -269,12 +269,12 @@ impl Handles {
             counter.increment(now.failures(failure) - before.failures(failure));
         }
         // Whoever waited has been recorded; all others got theirs at once.
-        let at_once = checkouts.saturating_sub(told.waited);
+        let at_once = checkouts.saturating_sub(reported.waited);
         if at_once > 0 {
             self.checkout_latency.record_many(AT_ONCE, usize::try_from(at_once).unwrap_or(usize::MAX));
         }
-        told.waited = told.waited.saturating_sub(checkouts);
-        told.counts = now;
+        reported.waited = reported.waited.saturating_sub(checkouts);
+        reported.counts = now;
     }
 }
 
@@ -285,7 +285,7 @@ impl Observer for Metrics {
             Event::Report { status } => self.handles().report(status),
             Event::Waited { waited } => {
                 let handles = self.handles();
-                handles.told.lock().waited += 1;
+                handles.reported.lock().waited += 1;
                 handles.checkout_latency.record(milliseconds(*waited));
             }
             Event::Opened { took, .. } => self.handles().open_latency.record(milliseconds(*took)),

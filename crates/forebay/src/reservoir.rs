@@ -15,7 +15,7 @@ use crate::core::{Core, CoreState};
 use crate::error::{CheckoutError, OpenError};
 use crate::event::Failure;
 use crate::race::{self, First};
-use crate::state::Taken;
+use crate::state::TakeOutcome;
 use crate::status::Status;
 use crate::sync::MutexGuard;
 use crate::tasks::refill;
@@ -77,13 +77,16 @@ impl<C: Connect> Reservoir<C> {
     ) -> Result<Checkout<'a, C>, CheckoutError> {
         loop {
             let taken = state.take(now);
-            let shortage = matches!(taken, Taken::Nothing | Taken::Denied).then(|| state.refuse_at_once());
-            self.core.leave(state);
+            let shortage =
+                matches!(taken, TakeOutcome::Nothing | TakeOutcome::Denied).then(|| state.refuse_at_once());
+            self.core.unlock(state);
             match (taken, shortage) {
                 (_, Some(shortage)) => return Err(self.core.shortage(shortage, self.core.runtime.now())),
-                (Taken::Got(entry), _) => return Ok(Checkout::new(&self.core, entry)),
-                (Taken::Stale(discarded), _) => self.core.dispose(discarded),
-                (Taken::Closed | Taken::Nothing | Taken::Denied, _) => return Err(CheckoutError::Closed),
+                (TakeOutcome::Got(entry), _) => return Ok(Checkout::new(&self.core, entry)),
+                (TakeOutcome::Stale(discarded), _) => self.core.dispose(discarded),
+                (TakeOutcome::Closed | TakeOutcome::Nothing | TakeOutcome::Denied, _) => {
+                    return Err(CheckoutError::Closed);
+                }
             }
             now = self.core.runtime.coarse_now();
             state = self.core.lock();
@@ -139,7 +142,7 @@ impl<C: Connect> Reservoir<C> {
         &self,
     ) -> Option<impl Future<Output = Result<(), Arc<OpenError>>> + Send + Unpin + use<C>> {
         let now = self.core.runtime.now();
-        let key = self.core.ask(|state| state.open_one(now))?;
+        let key = self.core.with_state(|state| state.open_one(now))?;
         let (report, outcome) = oneshot::channel();
         refill::start(&self.core, key, Some(report));
         Some(Box::pin(async {
@@ -183,7 +186,7 @@ impl<C: Connect> Reservoir<C> {
         *config = resized;
         // Before leaving, which may call an observer.
         drop(config);
-        self.core.leave(state);
+        self.core.unlock(state);
         self.core.in_batches(|state, now, due| state.trim(now, due));
         Ok(())
     }

@@ -33,15 +33,15 @@ mod stack;
 mod wait_queue;
 mod waiter;
 
-pub(crate) use answers::{Discarded, Due, Effects, Placed, Refill, Shape, Shortage, Taken};
+pub(crate) use answers::{Condition, Discarded, Due, Effects, Placement, Refill, Shortage, TakeOutcome};
 use governor::Governor;
 pub(crate) use lives::Life;
 use lives::Lives;
 pub(crate) use slots::Key;
-use slots::{Mark, Phase, Slots};
+use slots::{Mark, SlotState, Slots};
 use stack::Stack;
 use wait_queue::{Queued, WaitQueue};
-pub(crate) use waiter::{Ending, Found, Limits, Looked, Ticket, Waiter, WaiterId, Waiters};
+pub(crate) use waiter::{Ending, Limits, PickUp, Ticket, WaitPoll, Waiter, WaiterId, Waiters};
 
 /// The queue begins on a cache line of its own, if the lock takes one word.
 const _: () =
@@ -67,13 +67,13 @@ pub(crate) struct State<E> {
 
     counts: Counts,
     /// How many are ready or lent. Taking and giving back leave it as it is.
-    held: usize,
+    ready_or_lent: usize,
     in_maintenance: usize,
     opening: usize,
     /// How many should be ready, as far as `max_open` leaves room.
     keep_ready: usize,
     /// The refill task has been told that there is work, and has not looked yet.
-    refill_told: bool,
+    refill_notified: bool,
     /// Idle times matter.
     tracks_idle: bool,
     closed: bool,
@@ -94,7 +94,7 @@ pub(crate) struct State<E> {
     /// The last open failed for a cause that waiting does not cure.
     denied: bool,
     /// Since then a caller was refused for it: reason enough to try again, also where nothing is kept ready.
-    refused_since: bool,
+    refused_since_denial: bool,
     /// When the task that ends waits looks next.
     waits_end_at: Instant,
     /// After the close: the slots below this have been looked at for waiters that did not pick up.
@@ -102,13 +102,13 @@ pub(crate) struct State<E> {
 }
 
 /// What the fast path needs to know of everything else. Taking and giving back do not change it, since they leave
-/// the number of usable connections as it is; whatever else happens, [`State::conclude`] makes it anew.
+/// the number of usable connections as it is; whatever else happens, [`State::take_effects`] makes it anew.
 #[derive(Debug, Default)]
 struct FastPathHints {
     /// A clean, unmarked connection that comes back goes to the ready list, and that is all.
-    calm: bool,
+    to_ready: bool,
     /// It goes to the first in the queue, and that is all.
-    hands_over: bool,
+    to_waiter: bool,
     /// With fewer ready than this, more are wanted.
     refill_below: u32,
 }
@@ -116,24 +116,24 @@ struct FastPathHints {
 impl FastPathHints {
     /// Somebody has joined the queue.
     fn someone_waits(&mut self) {
-        self.hands_over |= std::mem::take(&mut self.calm);
+        self.to_waiter |= std::mem::take(&mut self.to_ready);
     }
 
     /// The queue is empty.
     fn nobody_waits(&mut self) {
-        self.calm |= std::mem::take(&mut self.hands_over);
+        self.to_ready |= std::mem::take(&mut self.to_waiter);
     }
 }
 
 /// What the machine must know of a connection it hands around.
-pub(crate) trait Held {
+pub(crate) trait Lendable {
     /// Its name.
     fn key(&self) -> Key;
     /// From when on it is not handed out.
     fn stale_at(&self) -> Instant;
 }
 
-impl<E: Held> State<E> {
+impl<E: Lendable> State<E> {
     /// `wall` is the time of day at `now`.
     pub(crate) fn new(config: &Config, seed: Seed, now: Instant, wall: Duration) -> Self {
         let overlap = config.overlap_or_default();
@@ -144,7 +144,7 @@ impl<E: Held> State<E> {
             slots: Slots::with_capacity(config.max_open + overlap),
             ready: Stack::with_capacity(config.max_open + overlap),
             waiters: WaitQueue::default(),
-            held: 0,
+            ready_or_lent: 0,
             in_maintenance: 0,
             opening: 0,
             max_open: config.max_open,
@@ -153,7 +153,7 @@ impl<E: Held> State<E> {
             counts: Counts::default(),
             effects: Effects::default(),
             hints: FastPathHints::default(),
-            refill_told: false,
+            refill_notified: false,
             tracks_idle: config.idle_timeout.is_some() || config.check_after.is_some(),
             closed: false,
             overlap,
@@ -168,7 +168,7 @@ impl<E: Held> State<E> {
             governor: Governor::new(config.inflight_limit, config.max_backoff, seed.fork("backoff").rng()),
             short_since: Some(now),
             denied: false,
-            refused_since: false,
+            refused_since_denial: false,
             waits_end_at: Instant::NEVER,
             closed_below: 0,
         }
@@ -182,17 +182,17 @@ impl<E: Held> State<E> {
     }
 
     fn usable(&self) -> usize {
-        self.held + self.in_maintenance
+        self.ready_or_lent + self.in_maintenance
     }
 
     /// How many usable connections there may be at most: an overlap while replacements and what they replace are
     /// both there.
-    fn bound(&self) -> usize {
-        self.most().saturating_add(self.retiring.len().min(self.overlap))
+    fn capacity_with_overlap(&self) -> usize {
+        self.capacity().saturating_add(self.retiring.len().min(self.overlap))
     }
 
     /// How many connections may be owned, an overlap apart.
-    fn most(&self) -> usize {
+    fn capacity(&self) -> usize {
         if sabotage::is_on(Sabotage::Bound) { usize::MAX } else { self.max_open }
     }
 
@@ -207,8 +207,8 @@ impl<E: Held> State<E> {
     fn discard(&mut self, entry: E, reason: Discard, now: Instant) -> Discarded<E> {
         let key = entry.key();
         self.counts.discards[reason.index()] += 1;
-        self.forget(key.index, now);
-        self.slots[key.index].phase = Phase::Closing;
+        self.unregister(key.index, now);
+        self.slots[key.index].state = SlotState::Closing;
         Discarded { key, entry, reason }
     }
 
@@ -219,8 +219,8 @@ impl<E: Held> State<E> {
     }
 
     /// Removes every trace of a held connection but its slot.
-    fn forget(&mut self, index: u32, now: Instant) {
-        self.held -= 1;
+    fn unregister(&mut self, index: u32, now: Instant) {
+        self.ready_or_lent -= 1;
         let slot = &mut self.slots[index];
         self.alarms.remove(&(slot.alarm, index));
         if slot.marks.has(Mark::RETIRING) {
@@ -230,7 +230,7 @@ impl<E: Held> State<E> {
             lives.free(period);
         }
         self.recount(now);
-        self.want_refill();
+        self.refill_if_wanted();
     }
 
     fn vacate(&mut self, index: u32) {
@@ -270,17 +270,17 @@ impl<E: Held> State<E> {
         if let Some(lives) = &mut self.lives {
             // Retirements booked so far stay; only their periods are not known to the new schedule.
             lives.reschedule(self.max_open);
-            self.slots.forget_pages();
+            self.slots.clear_periods();
         }
         self.recount(now);
-        self.want_refill();
+        self.refill_if_wanted();
     }
 
     /// After `resize`: discards up to [`BATCH`] ready connections that are too many. Returns whether there may be
     /// more; what is lent goes when it comes back.
     pub(crate) fn trim(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
-            if self.usable() <= self.bound() {
+            if self.usable() <= self.capacity_with_overlap() {
                 return false;
             }
             let Some(entry) = self.ready.pop() else { return false };
@@ -303,7 +303,7 @@ impl<E: Held> State<E> {
 
     /// After `close`: discards a batch of connections that are ready, or that were served to callers who have not picked them up:
     /// those are told that the reservoir is closed. Returns whether there may be more.
-    pub(crate) fn empty(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+    pub(crate) fn discard_all(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
             let Some(entry) = self.ready.pop() else { break };
             due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
@@ -365,16 +365,16 @@ impl<E: Held> State<E> {
     }
 
     /// Ends a visit off the fast path: looks ahead for the fast path, and tells what the shell has to do.
-    pub(crate) fn conclude(&mut self) -> Effects {
+    pub(crate) fn take_effects(&mut self) -> Effects {
         let owned = self.usable() + self.opening;
-        let is_simple = !self.closed && !self.tracks_idle && self.usable() <= self.bound();
+        let is_simple = !self.closed && !self.tracks_idle && self.usable() <= self.capacity_with_overlap();
         self.hints = FastPathHints {
-            calm: is_simple && self.waiters.is_empty(),
-            hands_over: is_simple && !self.waiters.is_empty(),
+            to_ready: is_simple && self.waiters.is_empty(),
+            to_waiter: is_simple && !self.waiters.is_empty(),
             refill_below: if !self.retiring.is_empty() {
                 // What is wanted depends on who is lent: ask each time.
                 u32::MAX
-            } else if owned < self.most() {
+            } else if owned < self.capacity() {
                 u32::try_from(self.keep_ready.saturating_sub(self.opening)).unwrap_or(u32::MAX)
             } else {
                 0
@@ -385,7 +385,7 @@ impl<E: Held> State<E> {
 
     /// Whether the fast path left something for the shell to do.
     #[inline]
-    pub(crate) fn is_nudged(&self) -> bool {
+    pub(crate) fn has_effects(&self) -> bool {
         !self.effects.is_empty()
     }
 
@@ -393,7 +393,7 @@ impl<E: Held> State<E> {
         let owned = self.usable() + self.opening;
         Status {
             ready: self.ready.len(),
-            in_use: self.held - self.ready.len(),
+            in_use: self.ready_or_lent - self.ready.len(),
             in_maintenance: self.in_maintenance,
             opening: self.opening,
             closing: self.slots.occupied() - owned,

@@ -8,14 +8,14 @@ pub(crate) use parking_lot::{Mutex, MutexGuard};
 pub(crate) use shuttle_parking_lot::{Mutex, MutexGuard};
 
 /// How often a contended lock is looked at before the thread yields.
-const LOOKS: usize = 12;
+const SPINS: usize = 12;
 
 /// Takes a lock that others hold for tens of nanoseconds, for a caller with somebody waiting behind it.
 ///
 /// parking_lot soon yields the processor when a lock is taken, which costs more than the wait would have. The fast path
 /// is better off that way, since it leaves the other thread alone with the lock for a while; a hand-off is not.
-pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    for _ in 0..LOOKS {
+pub(crate) fn lock_spinning<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..SPINS {
         // A plain look first: trying takes the cache line from whoever holds the lock.
         if !mutex.is_locked()
             && let Some(guard) = mutex.try_lock()

@@ -24,10 +24,10 @@ impl<C: Connect> ManageConnection for ReservoirManager<C> {
 
     async fn is_valid(&self, connection: &mut OwnedCheckout<C>) -> Result<(), CheckoutError> {
         // Any error makes bb8 drop the connection and take another; nobody sees which.
-        if self.is_fit(connection) { Ok(()) } else { Err(CheckoutError::Closed) }
+        if self.is_reusable(connection) { Ok(()) } else { Err(CheckoutError::Closed) }
     }
 
     fn has_broken(&self, connection: &mut OwnedCheckout<C>) -> bool {
-        !self.is_fit(connection)
+        !self.is_reusable(connection)
     }
 }

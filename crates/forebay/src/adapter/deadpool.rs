@@ -18,7 +18,7 @@ impl<C: Connect> Manager for ReservoirManager<C> {
 
     async fn recycle(&self, connection: &mut OwnedCheckout<C>, _: &Metrics) -> RecycleResult<CheckoutError> {
         // A dirty one is not reset here: the reservoir does that in the background, while the caller gets another.
-        if self.is_fit(connection) {
+        if self.is_reusable(connection) {
             Ok(())
         } else {
             Err(RecycleError::message("the connection is due, dead or dirty: the reservoir has a fresh one"))

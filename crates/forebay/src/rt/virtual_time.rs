@@ -263,7 +263,7 @@ impl Future for VirtualSleep {
         let mut queue = this.time.0.queue.lock();
         match this.timer {
             None => this.timer = Some(queue.timers.set(this.at, context.waker().clone())),
-            Some(timer) => queue.timers.rewake(timer, context.waker()),
+            Some(timer) => queue.timers.set_waker(timer, context.waker()),
         }
         Poll::Pending
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::slots::{Mark, Phase};
-use super::{BATCH, Discarded, Due, Effects, Held, State};
+use super::slots::{Mark, SlotState};
+use super::{BATCH, Discarded, Due, Effects, Lendable, State};
 use crate::event::Discard;
 use crate::time::Instant;
 
-impl<E: Held> State<E> {
+impl<E: Lendable> State<E> {
     /// When the next alarm rings.
     pub(crate) fn next_alarm(&self) -> Instant {
         self.alarms.first().map_or(Instant::NEVER, |(at, _)| *at)
@@ -21,12 +21,12 @@ impl<E: Held> State<E> {
 
     /// Handles up to [`BATCH`] alarms that have rung, and puts what they ask for into `due`. Returns whether there
     /// may be more. A connection that stays ready is not touched, so a checkout finds it at any time.
-    pub(crate) fn ring(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+    pub(crate) fn fire_alarms(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
             match self.alarms.first() {
                 Some(&(at, index)) if at <= now => {
                     self.alarms.pop_first();
-                    if let Some(asked) = self.rung(index, now) {
+                    if let Some(asked) = self.fire_alarm(index, now) {
                         due.push(asked);
                     }
                 }
@@ -36,7 +36,7 @@ impl<E: Held> State<E> {
         true
     }
 
-    pub(super) fn rung(&mut self, index: u32, now: Instant) -> Option<Due<E>> {
+    pub(super) fn fire_alarm(&mut self, index: u32, now: Instant) -> Option<Due<E>> {
         let ready = self.ready.holds(&self.slots, index);
         if self.slots[index].stale_at <= now {
             let expired = self.slots[index].expires_at <= now;
@@ -59,16 +59,16 @@ impl<E: Held> State<E> {
             if ready && self.may_retire(self.busy()) {
                 return Some(Due::Discard(self.evict(index, Discard::Retired, now)));
             }
-            self.tell_refill();
+            self.notify_refill();
         }
         let slot = &mut self.slots[index];
         if ready && self.ready.len() > self.keep_ready && since(slot.idle_since, self.idle_timeout) <= now {
             return Some(Due::Discard(self.evict(index, Discard::Idle, now)));
         }
         if ready && since(slot.idle_since.max(slot.checked_at), self.check_after) <= now {
-            slot.phase = Phase::InMaintenance;
+            slot.state = SlotState::InMaintenance;
             let entry = self.ready.remove(&mut self.slots, index);
-            self.held -= 1;
+            self.ready_or_lent -= 1;
             self.in_maintenance += 1;
             self.arm(index, now);
             return Some(Due::Check(entry));

@@ -46,7 +46,7 @@ pub(crate) struct Discarded<E> {
 
 /// The answer to a caller who wants a connection at once.
 #[derive(Debug)]
-pub(crate) enum Taken<E> {
+pub(crate) enum TakeOutcome<E> {
     Got(E),
     /// This one was too old: close it, and ask again.
     Stale(Discarded<E>),
@@ -70,7 +70,7 @@ pub(crate) enum Shortage {
 
 /// The shape a connection comes back in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Condition {
     Clean,
     Dirty,
     Bad,
@@ -83,7 +83,7 @@ pub(crate) enum Shape {
 /// What becomes of a connection that was given back, opened or maintained for.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Placed<E> {
+pub(crate) enum Placement<E> {
     /// It is ready.
     Kept,
     /// It is a waiter's: wake that one, unless it is going to look anyway.

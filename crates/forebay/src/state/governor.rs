@@ -41,7 +41,7 @@ pub(super) struct Governor {
 
 /// What the governor says to another open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Go {
+pub(super) enum MayStart {
     Now,
     /// Not before then; at `NEVER`, not before one of those in flight is done.
     At(Instant),
@@ -64,14 +64,14 @@ impl Governor {
     }
 
     /// May one more open start, with `inflight` under way?
-    pub(super) fn may_start(&self, now: Instant, pace: Pace, inflight: usize) -> Go {
+    pub(super) fn may_start(&self, now: Instant, pace: Pace, inflight: usize) -> MayStart {
         if now < self.resume_at {
-            return Go::At(self.resume_at);
+            return MayStart::At(self.resume_at);
         }
         if inflight >= self.allowance(pace) {
-            return Go::At(Instant::NEVER);
+            return MayStart::At(Instant::NEVER);
         }
-        Go::Now
+        MayStart::Now
     }
 
     /// An open starts. After pushback, the next one keeps its distance.
@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn a_full_flight_waits_for_a_landing() {
         let governor = governor();
-        assert_eq!(governor.may_start(START, PACE, 14), Go::Now);
-        assert_eq!(governor.may_start(START, PACE, 15), Go::At(Instant::NEVER));
+        assert_eq!(governor.may_start(START, PACE, 14), MayStart::Now);
+        assert_eq!(governor.may_start(START, PACE, 15), MayStart::At(Instant::NEVER));
     }
 
     #[test]
@@ -216,13 +216,13 @@ mod tests {
         for attempt in 1..=12 {
             let (attempts, pause) = governor.failed(now, now, Failure::Open);
             assert_eq!(attempts, attempt);
-            assert_eq!(governor.may_start(now, PACE, 0), Go::At(now + pause));
+            assert_eq!(governor.may_start(now, PACE, 0), MayStart::At(now + pause));
             pauses.push(pause);
             now = now + pause;
-            assert_eq!(governor.may_start(now, PACE, 0), Go::Now);
+            assert_eq!(governor.may_start(now, PACE, 0), MayStart::Now);
             assert_eq!(
                 governor.may_start(now, PACE, 1),
-                Go::At(Instant::NEVER),
+                MayStart::At(Instant::NEVER),
                 "one at a time until one succeeds"
             );
         }
@@ -231,7 +231,7 @@ mod tests {
             "{pauses:?}"
         );
         governor.succeeded(now, millis(100));
-        assert_eq!(governor.may_start(now, PACE, 1), Go::Now);
+        assert_eq!(governor.may_start(now, PACE, 1), MayStart::Now);
         assert_eq!(governor.failed(now, now, Failure::Open).0, 1);
     }
 
@@ -265,7 +265,7 @@ mod tests {
         assert!(governor.share > 0.5 && governor.share < 0.6, "{}", governor.share);
         assert_eq!(governor.allowance(Pace { per_second: 1000.0, at_once: 0 }), 9, "fewer in flight, too");
         governor.started(now, PACE);
-        let Go::At(next) = governor.may_start(now, PACE, 0) else { panic!("no distance kept") };
+        let MayStart::At(next) = governor.may_start(now, PACE, 0) else { panic!("no distance kept") };
         assert!(next.since(now) > millis(15) && next.since(now) < millis(20), "{:?}", next.since(now));
         for _ in 0..100 {
             governor.succeeded(now, millis(10));
@@ -277,7 +277,7 @@ mod tests {
         }
         assert!((governor.share - 1.0).abs() < 1e-9);
         governor.started(now, PACE);
-        assert_eq!(governor.may_start(now, PACE, 0), Go::Now);
+        assert_eq!(governor.may_start(now, PACE, 0), MayStart::Now);
         for i in 0..20 {
             now = now + Duration::from_secs(i);
             governor.failed(now, now, Failure::TooManyConnections);
@@ -297,7 +297,7 @@ mod tests {
         assert!(pause > millis(2_000), "{pause:?}");
         let later = now + millis(1);
         assert_eq!(governor.made_room(later).1, pause - millis(1));
-        assert_eq!(governor.may_start(later, PACE, 0), Go::At(now + pause));
+        assert_eq!(governor.may_start(later, PACE, 0), MayStart::At(now + pause));
     }
 
     #[test]

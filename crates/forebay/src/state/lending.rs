@@ -2,40 +2,40 @@
 
 use std::task::Waker;
 
-use super::slots::{Mark, Phase};
+use super::slots::{Mark, SlotState};
 use super::wait_queue::Queued;
-use super::waiter::{Ending, Found, Limits, Looked, Ticket, WaiterId};
-use super::{Discarded, Effects, Held, Key, Placed, Shape, Shortage, State, Taken};
+use super::waiter::{Ending, Limits, PickUp, Ticket, WaitPoll, WaiterId};
+use super::{Condition, Discarded, Effects, Key, Lendable, Placement, Shortage, State, TakeOutcome};
 use crate::event::Discard;
 use crate::status::CheckoutFailure;
 use crate::time::Instant;
 
-impl<E: Held> State<E> {
+impl<E: Lendable> State<E> {
     /// A caller wants a connection, and the next one is good: the fast path.
     #[inline]
     pub(crate) fn take_fresh(&mut self, now: Instant) -> Option<E> {
         let entry = self.ready.pop_fresh(now)?;
         self.checkouts += 1;
         if self.ready.len() < self.hints.refill_below as usize {
-            self.want_refill();
+            self.refill_if_wanted();
         }
         Some(entry)
     }
 
     /// A caller wants a connection, at once or not at all.
-    pub(crate) fn take(&mut self, now: Instant) -> Taken<E> {
+    pub(crate) fn take(&mut self, now: Instant) -> TakeOutcome<E> {
         if let Some(entry) = self.take_fresh(now) {
-            return Taken::Got(entry);
+            return TakeOutcome::Got(entry);
         }
         match self.ready.pop() {
-            None if self.closed => Taken::Closed,
-            None if self.is_denied() => Taken::Denied,
-            None => Taken::Nothing,
+            None if self.closed => TakeOutcome::Closed,
+            None if self.is_denied() => TakeOutcome::Denied,
+            None => TakeOutcome::Nothing,
             Some(entry) => {
                 let index = entry.key().index;
                 let expired = self.slots[index].expires_at <= now;
                 let reason = if expired { Discard::ExpiredOnCheckout } else { Discard::GuardWindow };
-                Taken::Stale(self.discard(entry, reason, now))
+                TakeOutcome::Stale(self.discard(entry, reason, now))
             }
         }
     }
@@ -49,31 +49,31 @@ impl<E: Held> State<E> {
     /// A caller found nothing and joins the queue. It is woken by `waker`.
     #[inline]
     pub(crate) fn join(&mut self, limits: Limits, waker: Waker) -> (Ticket, WaiterId) {
-        self.found_nothing();
+        self.count_empty();
         let joined = self.waiters.join(limits, waker);
         self.hints.someone_waits();
-        self.watch(limits);
-        self.want_refill();
+        self.schedule_wait_end(limits);
+        self.refill_if_wanted();
         joined
     }
 
     /// A caller that waits found nothing. It leaves the queue if its time is up; otherwise it is woken by `waker` from now on.
-    pub(crate) fn look(&mut self, ticket: Ticket, waker: &Waker, now: Instant) -> Looked {
+    pub(crate) fn poll_wait(&mut self, ticket: Ticket, waker: &Waker, now: Instant) -> WaitPoll {
         let short_since = self.short_since;
         // One that is not queued has been served or told meanwhile.
-        let Some(queued) = self.waiters.find(ticket) else { return Looked::LookAgain };
+        let Some(queued) = self.waiters.find(ticket) else { return WaitPoll::Retry };
         let (limits, waiter, present) = (queued.limits, queued.waiter, &mut queued.waker);
         if now < limits.end(short_since) {
             let is_known = present.as_ref().is_some_and(|present| present.will_wake(waker));
             let before = if is_known { None } else { present.replace(waker.clone()) };
             // Why it waits may have changed since it was watched last, and with it for how long.
-            self.watch(limits);
-            return Looked::Wait(before);
+            self.schedule_wait_end(limits);
+            return WaitPoll::Wait(before);
         }
-        let Some(before) = self.waiters.remove(ticket) else { return Looked::LookAgain };
+        let Some(before) = self.waiters.remove(ticket) else { return WaitPoll::Retry };
         let ending = Ending::GaveUp(self.refuse());
         self.waiters.get(waiter).end(ending);
-        Looked::GaveUp(before)
+        WaitPoll::GaveUp(before)
     }
 
     /// A caller picked up a connection that has become too old: back to its position in the queue, or to another connection.
@@ -112,7 +112,7 @@ impl<E: Held> State<E> {
         if let Some(entry) = self.ready.pop() {
             return self.serve(waiter, ticket, &limits, entry);
         }
-        self.watch(limits);
+        self.schedule_wait_end(limits);
         self.waiters.rejoin(waiter, waker.cloned());
         self.hints.someone_waits();
         self.end_waits_if_denied();
@@ -149,34 +149,34 @@ impl<E: Held> State<E> {
         ticket: Ticket,
         waiter: WaiterId,
         now: Instant,
-    ) -> (Option<Placed<E>>, Option<Waker>) {
+    ) -> (Option<Placement<E>>, Option<Waker>) {
         if let Some(waker) = self.waiters.remove(ticket) {
             self.waiters.recycle(waiter);
             return (None, waker);
         }
-        let Found::Connection(entry) = self.waiters.get(waiter).look() else {
-            self.saw_ending(waiter);
+        let PickUp::Connection(entry) = self.waiters.get(waiter).pick_up() else {
+            self.ending_seen(waiter);
             return (None, None);
         };
         // The waiter itself is recycled when its connection is served to somebody else.
         self.checkouts -= 1;
-        (Some(self.place(entry, Shape::Clean, now)), None)
+        (Some(self.place(entry, Condition::Clean, now)), None)
     }
 
     /// A caller has seen why it gets nothing, and is gone.
-    pub(crate) fn saw_ending(&mut self, waiter: WaiterId) {
+    pub(crate) fn ending_seen(&mut self, waiter: WaiterId) {
         self.waiters.get(waiter).clear();
         self.waiters.recycle(waiter);
     }
 
     /// A caller finds nothing ready. Each one is counted once, whether or not it gets a connection later.
-    fn found_nothing(&mut self) {
+    fn count_empty(&mut self) {
         self.counts.empty += u64::from(self.short_since.is_some());
     }
 
     /// A caller that does not wait gets nothing: why?
     pub(crate) fn refuse_at_once(&mut self) -> Shortage {
-        self.found_nothing();
+        self.count_empty();
         self.refuse()
     }
 
@@ -191,8 +191,8 @@ impl<E: Held> State<E> {
         };
         self.counts.refused[CheckoutFailure::from(shortage).index()] += 1;
         if shortage == Shortage::Denied {
-            self.refused_since = true;
-            self.want_refill();
+            self.refused_since_denial = true;
+            self.refill_if_wanted();
         }
         shortage
     }
@@ -211,7 +211,7 @@ impl<E: Held> State<E> {
     }
 
     /// Sees to it that a wait is ended in time.
-    fn watch(&mut self, limits: Limits) {
+    fn schedule_wait_end(&mut self, limits: Limits) {
         let end = limits.shared_end(self.short_since);
         if end < self.waits_end_at {
             self.waits_end_at = end;
@@ -248,16 +248,16 @@ impl<E: Held> State<E> {
         if !self.slots[index].marks.is_empty() {
             return Err(entry);
         }
-        if self.hints.calm && !self.ready.is_full() {
+        if self.hints.to_ready && !self.ready.is_full() {
             self.ready.push(&mut self.slots, entry);
             return Ok(None);
         }
-        if self.hints.hands_over { self.serve_first(entry) } else { Err(entry) }
+        if self.hints.to_waiter { self.serve_first(entry) } else { Err(entry) }
     }
 
     /// A caller is done with a connection.
-    pub(crate) fn give_back(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
-        self.place(entry, shape, now)
+    pub(crate) fn give_back(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
+        self.place(entry, condition, now)
     }
 
     /// Whether something must be seen to when this lent connection comes back.
@@ -268,23 +268,23 @@ impl<E: Held> State<E> {
     /// A caller keeps a connection for good: it is no longer the reservoir's.
     pub(crate) fn detach(&mut self, key: Key, now: Instant) {
         self.counts.detached += 1;
-        self.forget(key.index, now);
+        self.unregister(key.index, now);
         self.vacate(key.index);
     }
 
     /// Finds the place of a held connection that is in nobody's hands: with a waiter, among the ready, or none.
-    pub(super) fn place(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
+    pub(super) fn place(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         let index = entry.key().index;
         let slot = &self.slots[index];
         let reason = if self.closed {
             Some(Discard::Draining)
         } else if let Some(loss) = slot.marks.loss() {
             Some(loss)
-        } else if shape == Shape::Dead {
+        } else if condition == Condition::Dead {
             Some(Discard::Died)
-        } else if shape == Shape::Bad {
+        } else if condition == Condition::Bad {
             Some(Discard::Bad)
-        } else if shape == Shape::Broken {
+        } else if condition == Condition::Broken {
             Some(Discard::ResetFailed)
         } else if slot.expires_at <= now {
             Some(Discard::ExpiredOnReturn)
@@ -295,42 +295,42 @@ impl<E: Held> State<E> {
             && self.may_retire(self.busy() - 1)
         {
             Some(Discard::Retired)
-        } else if self.usable() > self.bound() {
+        } else if self.usable() > self.capacity_with_overlap() {
             Some(Discard::Full)
         } else {
             None
         };
         if let Some(reason) = reason {
-            return Placed::Discarded(self.discard(entry, reason, now));
+            return Placement::Discarded(self.discard(entry, reason, now));
         }
         let slot = &mut self.slots[index];
-        if shape == Shape::Dirty {
-            slot.phase = Phase::InMaintenance;
-            self.held -= 1;
+        if condition == Condition::Dirty {
+            slot.state = SlotState::InMaintenance;
+            self.ready_or_lent -= 1;
             self.in_maintenance += 1;
-            return Placed::Reset(entry);
+            return Placement::Reset(entry);
         }
         slot.idle_since = now;
         match self.serve_first(entry) {
-            Ok(waker) => Placed::Served(waker),
+            Ok(waker) => Placement::Served(waker),
             Err(entry) => {
                 self.ready.push(&mut self.slots, entry);
-                Placed::Kept
+                Placement::Kept
             }
         }
     }
 
     /// A reset or a health check is over.
-    pub(crate) fn maintained(&mut self, entry: E, shape: Shape, now: Instant) -> Placed<E> {
+    pub(crate) fn maintained(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         let index = entry.key().index;
         self.in_maintenance -= 1;
-        self.held += 1;
+        self.ready_or_lent += 1;
         let slot = &mut self.slots[index];
-        slot.phase = Phase::Held;
+        slot.state = SlotState::ReadyOrLent;
         slot.checked_at = now;
         let idle_since = slot.idle_since;
-        let placed = self.place(entry, shape, now);
-        if matches!(placed, Placed::Kept) {
+        let placed = self.place(entry, condition, now);
+        if matches!(placed, Placement::Kept) {
             // Care is no use of it: the idle time goes on.
             self.slots[index].idle_since = idle_since;
         }
@@ -339,25 +339,25 @@ impl<E: Held> State<E> {
 
     /// Word of a connection's death. One in somebody's hands goes when it comes back.
     pub(crate) fn died(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
-        self.lose(key, Mark::DEAD, now)
+        self.mark_lost(key, Mark::DEAD, now)
     }
 
     /// A connection's lease is taken back. One in somebody's hands goes when it comes back.
     pub(crate) fn recalled(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
-        self.lose(key, Mark::RECALLED, now)
+        self.mark_lost(key, Mark::RECALLED, now)
     }
 
     /// A connection is of no use any more.
-    fn lose(&mut self, key: Key, mark: Mark, now: Instant) -> Option<Discarded<E>> {
+    fn mark_lost(&mut self, key: Key, mark: Mark, now: Instant) -> Option<Discarded<E>> {
         let index = self.slots.resolve(key)?;
-        let phase = self.slots[index].phase;
-        if matches!(phase, Phase::Closing | Phase::Vacant) {
+        let state = self.slots[index].state;
+        if matches!(state, SlotState::Closing | SlotState::Vacant) {
             return None;
         }
         let marks = &mut self.slots[index].marks;
         marks.set(mark);
         let reason = marks.loss()?;
-        if phase != Phase::Held {
+        if state != SlotState::ReadyOrLent {
             return None;
         }
         if self.ready.holds(&self.slots, index) {

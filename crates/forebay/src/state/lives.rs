@@ -16,14 +16,14 @@ pub(super) struct Lives {
     /// None where connections live to their end.
     schedule: Option<RetirementSchedule>,
     pub(super) rng: Rng,
-    turn: Turn,
+    fleet_phase: FleetPhase,
 }
 
-/// When within a period this reservoir has its turn.
+/// When within a period this reservoir has its phase.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
-    /// The number of this process in its fleet. None: the turn is drawn by lot.
-    place: Option<u64>,
+struct FleetPhase {
+    /// The number of this process in its fleet. None: the phase is drawn by fraction.
+    instance_index: Option<u64>,
     /// The configuration says so, and nothing else matters.
     fixed: bool,
     /// How far the time of day is ahead of the reservoir's own time. Both run alike, and never mind if not quite.
@@ -40,13 +40,14 @@ impl Lives {
         wall: Duration,
     ) -> Self {
         let lead = config.open_timeout.min(lifetime.shortest().saturating_sub(lifetime.guard) / 10);
-        let turn = Turn {
-            place: config.instance_index,
+        let fleet_phase = FleetPhase {
+            instance_index: config.instance_index,
             fixed: config.instance_index.is_some(),
             wall_ahead: nanos(wall).saturating_sub(now.as_nanos()),
         };
-        let schedule = config.replace_ahead.then(|| turn.schedule(lifetime, lead, config.max_open, &mut rng));
-        Self { lifetime, lead, schedule, rng, turn }
+        let schedule =
+            config.replace_ahead.then(|| fleet_phase.schedule(lifetime, lead, config.max_open, &mut rng));
+        Self { lifetime, lead, schedule, rng, fleet_phase }
     }
 
     /// When a connection that is opened `now` and becomes useless at `stale_at` is to be retired, and the period taken for it.
@@ -64,13 +65,13 @@ impl Lives {
         }
     }
 
-    /// Takes the turn of process `number`, unless the configuration has said which. Whether that is another one: then the schedule
+    /// Takes the phase of process `number`, unless the configuration has said which. Whether that is another one: then the schedule
     /// is new.
-    pub(super) fn take_turn(&mut self, number: u64, connections: usize) -> bool {
-        if self.turn.fixed || self.turn.place == Some(number) {
+    pub(super) fn set_instance_index(&mut self, number: u64, connections: usize) -> bool {
+        if self.fleet_phase.fixed || self.fleet_phase.instance_index == Some(number) {
             return false;
         }
-        self.turn.place = Some(number);
+        self.fleet_phase.instance_index = Some(number);
         self.reschedule(connections);
         true
     }
@@ -78,12 +79,12 @@ impl Lives {
     /// Begins a new schedule, for so many connections.
     pub(super) fn reschedule(&mut self, connections: usize) {
         if let Some(schedule) = &mut self.schedule {
-            *schedule = self.turn.schedule(self.lifetime, self.lead, connections, &mut self.rng);
+            *schedule = self.fleet_phase.schedule(self.lifetime, self.lead, connections, &mut self.rng);
         }
     }
 }
 
-impl Turn {
+impl FleetPhase {
     fn schedule(
         self,
         lifetime: Lifetime,
@@ -93,9 +94,10 @@ impl Turn {
     ) -> RetirementSchedule {
         let shortest = lifetime.shortest().saturating_sub(lifetime.guard).saturating_sub(lead);
         // Multiples of the golden ratio: however many places are taken, their turns lie apart.
-        let lot = self.place.map_or(rng.bits(), |place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let wall_ahead = if self.place.is_some() { self.wall_ahead } else { 0 };
-        RetirementSchedule::new(connections, shortest, lifetime.longest(), lot, wall_ahead)
+        let fraction =
+            self.instance_index.map_or(rng.bits(), |index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let wall_ahead = if self.instance_index.is_some() { self.wall_ahead } else { 0 };
+        RetirementSchedule::new(connections, shortest, lifetime.longest(), fraction, wall_ahead)
     }
 }
 

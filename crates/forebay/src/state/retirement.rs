@@ -29,13 +29,13 @@ pub(super) struct RetirementSchedule {
 
 impl RetirementSchedule {
     /// A schedule for `connections`, each of which is retired at most `longest` after its birth and would be,
-    /// undisturbed, at least `shortest` after it. `lot` picks the phase: how far into a period's length, in fractions of
+    /// undisturbed, at least `shortest` after it. `fraction` picks the phase: how far into a period's length, in fractions of
     /// 2^64, our periods begin, by a clock that is `ahead` of ours by so many nanoseconds.
     pub(super) fn new(
         connections: usize,
         shortest: Duration,
         longest: Duration,
-        lot: u64,
+        fraction: u64,
         ahead: u64,
     ) -> Self {
         // A tenth more periods than connections: there is a free one within the life even when all are booked.
@@ -45,7 +45,7 @@ impl RetirementSchedule {
         // Two words of slack, so that a period just past is never mistaken for the farthest one ahead.
         let words = (nanos(longest) / width) / 64 + 3;
         let taken = vec![0; usize::try_from(words).unwrap_or(usize::MAX)];
-        let within = u64::try_from((u128::from(lot) * u128::from(width)) >> 64).unwrap_or(0);
+        let within = u64::try_from((u128::from(fraction) * u128::from(width)) >> 64).unwrap_or(0);
         let phase = (within + width - ahead % width) % width;
         Self { width, phase, taken }
     }
@@ -56,7 +56,7 @@ impl RetirementSchedule {
         if sabotage::is_on(Sabotage::RetirementSchedule) {
             return (latest, None);
         }
-        let (first, last) = (self.page_at(now) + 1, self.page_at(latest));
+        let (first, last) = (self.period_at(now) + 1, self.period_at(latest));
         let mut period = last;
         while period >= first {
             let (word, bit) = self.place(period);
@@ -90,7 +90,7 @@ impl RetirementSchedule {
     }
 
     /// The number of the period that `at` lies on, counted from the origin of time.
-    fn page_at(&self, at: Instant) -> u64 {
+    fn period_at(&self, at: Instant) -> u64 {
         at.as_nanos().saturating_sub(self.phase) / self.width
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_free_page_the_draw_holds() {
+    fn without_a_free_period_the_drawn_life_holds() {
         let mut schedule = RetirementSchedule::new(1, minutes(1), minutes(1), 0, 0);
         let latest = START + minutes(1);
         let periods = std::iter::from_fn(|| schedule.book(START, latest).1).count();
@@ -180,7 +180,7 @@ mod tests {
     proptest! {
         /// Against a plain set of period numbers: always the latest free one.
         #[test]
-        fn books_the_latest_free_page(
+        fn books_the_latest_free_period(
             connections in 1usize..200,
             steps in prop::collection::vec((0u64..5_000, 0u64..60_000, any::<bool>()), 1..300),
         ) {

@@ -1,4 +1,4 @@
-//! A numbered place for every connection the reservoir owns.
+//! A set_instance_index place for every connection the reservoir owns.
 
 use super::retirement::Period;
 use super::waiter::WaiterId;
@@ -15,13 +15,13 @@ pub(crate) struct Key {
 
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SlotState {
     /// Nowhere: the slot is free.
     Vacant,
     /// On its way.
     Opening,
     /// Ready, with a caller, or with a waiter who has not picked it up yet. Which of them, the ready stack tells.
-    Held,
+    ReadyOrLent,
     /// Being reset or checked.
     InMaintenance,
     /// Discarded; closing, then releasing its lease.
@@ -76,7 +76,7 @@ impl Marks {
 #[repr(C, align(64))]
 pub(super) struct Slot {
     pub(super) marks: Marks,
-    pub(super) phase: Phase,
+    pub(super) state: SlotState,
     generation: u32,
     /// Its place in the ready stack, if it is there.
     pub(super) place: u32,
@@ -144,7 +144,7 @@ impl Slots {
                 stale_at: Instant::NEVER,
                 place: 0,
                 generation: 0,
-                phase: Phase::Vacant,
+                state: SlotState::Vacant,
                 marks: Marks::default(),
                 served: None,
                 is_extra: false,
@@ -159,7 +159,7 @@ impl Slots {
             u32::try_from(self.slots.len() - 1).expect("a reservoir owns at most a million connections")
         });
         let slot = &mut self[index];
-        slot.phase = Phase::Opening;
+        slot.state = SlotState::Opening;
         slot.is_extra = false;
         slot.began_at = now;
         self.key(index)
@@ -168,7 +168,7 @@ impl Slots {
     /// Frees a slot. Its key is no longer good for anything.
     pub(super) fn vacate(&mut self, index: u32) {
         let slot = &mut self[index];
-        slot.phase = Phase::Vacant;
+        slot.state = SlotState::Vacant;
         slot.marks = Marks::default();
         slot.stale_at = Instant::NEVER;
         slot.generation = slot.generation.wrapping_add(1);
@@ -176,7 +176,7 @@ impl Slots {
     }
 
     /// A new schedule begins: the old one's periods mean nothing in it.
-    pub(super) fn forget_pages(&mut self) {
+    pub(super) fn clear_periods(&mut self) {
         for slot in &mut self.slots {
             slot.period = None;
         }
@@ -190,6 +190,6 @@ impl Slots {
     /// The slot that `key` names, if it still does.
     pub(super) fn resolve(&self, key: Key) -> Option<u32> {
         let slot = self.slots.get(key.index as usize)?;
-        (slot.generation == key.generation && slot.phase != Phase::Vacant).then_some(key.index)
+        (slot.generation == key.generation && slot.state != SlotState::Vacant).then_some(key.index)
     }
 }

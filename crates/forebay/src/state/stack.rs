@@ -1,6 +1,6 @@
 //! Connections that are ready: a stack, from whose middle one can be taken too.
 
-use super::Held;
+use super::Lendable;
 use super::slots::Slots;
 use crate::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(super) struct Stack<E>(Vec<E>);
 
-impl<E: Held> Stack<E> {
+impl<E: Lendable> Stack<E> {
     /// Room for `capacity` before it must grow.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self(Vec::with_capacity(capacity))
@@ -75,7 +75,7 @@ mod tests {
 
     struct Plain(Key, Instant);
 
-    impl Held for Plain {
+    impl Lendable for Plain {
         fn key(&self) -> Key {
             self.0
         }

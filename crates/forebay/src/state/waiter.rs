@@ -97,7 +97,7 @@ pub(crate) enum Ending {
 
 /// What a caller finds when it looks.
 #[derive(Debug)]
-pub(crate) enum Found<E> {
+pub(crate) enum PickUp<E> {
     /// Nothing yet.
     Nothing,
     /// A connection. The caller still has to look at the time.
@@ -107,9 +107,9 @@ pub(crate) enum Found<E> {
 
 /// The answer to a caller that found nothing.
 #[derive(Debug)]
-pub(crate) enum Looked {
+pub(crate) enum WaitPoll {
     /// There is something by now.
-    LookAgain,
+    Retry,
     /// It goes on waiting. Its waker before this one is to be dropped outside the lock: dropping it may run anything.
     Wait(Option<Waker>),
     /// Its time is up. It finds why, once its waker has been dropped.
@@ -156,11 +156,11 @@ impl<E> Default for Waiter<E> {
 impl<E> Waiter<E> {
     /// The caller looks what there is for it, and takes it.
     #[inline]
-    pub(crate) fn look(&self) -> Found<E> {
+    pub(crate) fn pick_up(&self) -> PickUp<E> {
         if let Some(entry) = self.connection.take() {
-            return Found::Connection(entry);
+            return PickUp::Connection(entry);
         }
-        self.ending().map_or(Found::Nothing, Found::Ending)
+        self.ending().map_or(PickUp::Nothing, PickUp::Ending)
     }
 
     /// Why the caller gets nothing, if it is told so already.

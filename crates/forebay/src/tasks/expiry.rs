@@ -8,9 +8,9 @@ use crate::race;
 
 /// Runs until the reservoir is closed. It sleeps until the next alarm, so its work is only what is due.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
-    while !core.ask(|state| state.is_closed()) {
-        core.in_batches(|state, now, due| state.ring(now, due));
-        let next = core.ask(|state| state.next_alarm());
+    while !core.with_state(|state| state.is_closed()) {
+        core.in_batches(|state, now, due| state.fire_alarms(now, due));
+        let next = core.with_state(|state| state.next_alarm());
         race::first(core.expiry.notified(), core.runtime.sleep_until(next)).await;
     }
 }

@@ -6,7 +6,7 @@ use crate::connect::Connect;
 use crate::core::{BoxedEntry, Core};
 use crate::error::BoxError;
 use crate::event::Event;
-use crate::state::Shape;
+use crate::state::Condition;
 
 /// Resets a connection that came back dirty.
 pub(crate) fn reset<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
@@ -26,17 +26,17 @@ enum Kind {
 
 impl Kind {
     /// The shape of a connection for which it fails.
-    fn failed(self) -> Shape {
+    fn failed(self) -> Condition {
         match self {
-            Self::Reset => Shape::Broken,
-            Self::Check => Shape::Dead,
+            Self::Reset => Condition::Broken,
+            Self::Check => Condition::Dead,
         }
     }
 }
 
 fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
-    let patient = InMaintenance { core: Arc::clone(core), entry: Some(entry), shape: kind.failed() };
-    core.runtime.spawn(Box::pin(patient.maintain(kind)));
+    let task = InMaintenance { core: Arc::clone(core), entry: Some(entry), condition: kind.failed() };
+    core.runtime.spawn(Box::pin(task.maintain(kind)));
 }
 
 /// A connection in maintenance. It is given back whatever happens, also if the connector panics: as one for which the treatment failed,
@@ -44,7 +44,7 @@ fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
 struct InMaintenance<C: Connect> {
     core: Arc<Core<C>>,
     entry: Option<BoxedEntry<C>>,
-    shape: Shape,
+    condition: Condition,
 }
 
 impl<C: Connect> InMaintenance<C> {
@@ -59,8 +59,8 @@ impl<C: Connect> InMaintenance<C> {
         };
         let outcome = outcome.unwrap_or_else(|| Err(BoxError::from(format!("no answer within {limit:?}"))));
         match outcome {
-            Ok(()) => self.shape = Shape::Clean,
-            Err(error) => core.observe(&Event::CareFailed { error: &error }),
+            Ok(()) => self.condition = Condition::Clean,
+            Err(error) => core.observe(&Event::MaintenanceFailed { error: &error }),
         }
     }
 }
@@ -68,9 +68,9 @@ impl<C: Connect> InMaintenance<C> {
 impl<C: Connect> Drop for InMaintenance<C> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
-            let (shape, now) = (self.shape, self.core.runtime.now());
-            let placed = self.core.ask(|state| state.maintained(entry, shape, now));
-            self.core.settle(placed);
+            let (condition, now) = (self.condition, self.core.runtime.now());
+            let placed = self.core.with_state(|state| state.maintained(entry, condition, now));
+            self.core.carry_out(placed);
         }
     }
 }

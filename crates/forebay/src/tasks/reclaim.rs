@@ -53,6 +53,6 @@ impl<C: Connect> Drop for Occupied<C> {
             return close(again, None);
         }
         drop(lease);
-        self.core.ask(|state| state.reclaimed(self.key));
+        self.core.with_state(|state| state.reclaimed(self.key));
     }
 }

@@ -18,7 +18,7 @@ use crate::tasks::reclaim;
 /// Runs until the reservoir is closed. It is told when there is something to do, and never polls.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     // Whatever ends this task ends the reservoir: callers should not wait for connections that nobody opens.
-    let _end = CloseAtEnd(Arc::clone(&core));
+    let _close = CloseOnDrop(Arc::clone(&core));
     let startup_jitter = core.config.lock().startup_jitter;
     let delay = core.seed.fork("stagger").rng().up_to(startup_jitter);
     if !delay.is_zero() {
@@ -33,7 +33,7 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     });
     loop {
         let (now, pace) = (core.runtime.now(), core.limit.pace());
-        match core.ask(|state| state.next_open(now, pace)) {
+        match core.with_state(|state| state.next_open(now, pace)) {
             Refill::Open(key) => start(&core, key, None),
             Refill::Wait(until) => {
                 race::first(core.refill.notified(), core.runtime.sleep_until(until)).await;
@@ -53,9 +53,9 @@ pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, key: Key, report: Option<Re
 }
 
 /// Closes the reservoir when the refill ends for another reason than that it was closed: its runtime is gone.
-struct CloseAtEnd<C: Connect>(Arc<Core<C>>);
+struct CloseOnDrop<C: Connect>(Arc<Core<C>>);
 
-impl<C: Connect> Drop for CloseAtEnd<C> {
+impl<C: Connect> Drop for CloseOnDrop<C> {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -80,7 +80,7 @@ impl<C: Connect> Opening<C> {
 
     async fn run(mut self) {
         let core = Arc::clone(&self.core);
-        let monitor = ConnectionMonitor::new(Owned { core: Arc::downgrade(&core), key: self.key });
+        let monitor = ConnectionMonitor::new(SlotOwner { core: Arc::downgrade(&core), key: self.key });
         let attempt = race::first(monitor.recalled(), self.attempt(&monitor));
         match race::first(core.closed(), attempt).await {
             // Dropping ourselves gives everything back.
@@ -112,9 +112,9 @@ impl<C: Connect> Opening<C> {
         let prepared = core.within(limit, core.connector.prepare()).await;
         prepared.ok_or_else(|| late(Failure::Token, "preparing"))??;
         drop(waiting);
-        if let Some(desk) = &core.leases {
+        if let Some(leases) = &core.leases {
             let _waiting = Waiting::for_step(&core, Step::Lease);
-            let lease = core.within(limit, desk.acquire(monitor)).await;
+            let lease = core.within(limit, leases.acquire(monitor)).await;
             let lease = lease.unwrap_or_else(|| {
                 Err(LeaseError::Unavailable(format!("no answer within {limit:?}").into()))
             });
@@ -144,17 +144,17 @@ impl<C: Connect> Opening<C> {
         core.opens().succeeded(core.runtime.now());
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
         // A lease is held, so the store knows us by now, if it ever does.
-        let number = core.leases.as_ref().and_then(|desk| desk.instance_index());
-        let (placed, replaced) = core.ask(|state| {
+        let number = core.leases.as_ref().and_then(|leases| leases.instance_index());
+        let (placed, replaced) = core.with_state(|state| {
             if let Some(number) = number {
-                state.numbered(number);
+                state.set_instance_index(number);
             }
             let life = state.draw_life(now);
             state.opened(Box::new(Entry { connection, lease, life, key, bad: false }), life, busy, now)
         });
         let status = core.status();
         core.observe(&Event::Opened { took, size: status.size(), target: status.target_ready });
-        core.settle(placed);
+        core.carry_out(placed);
         if let Some(replaced) = replaced {
             core.dispose(replaced);
         }
@@ -169,7 +169,7 @@ impl<C: Connect> Opening<C> {
         let error = Arc::new(error);
         core.opens().failed(now, Arc::clone(&error));
         let (attempt, pause, closed_first) =
-            core.ask(|state| state.open_failed(key, failure, permanent, releasing, now));
+            core.with_state(|state| state.open_failed(key, failure, permanent, releasing, now));
         core.observe(&Event::OpenFailed { error: &error, attempt, pause });
         if releasing {
             reclaim::start(core, key, None, lease);
@@ -201,12 +201,12 @@ impl<C: Connect> Drop for Waiting<'_, C> {
 }
 
 /// The reservoir's end of a monitor.
-struct Owned<C: Connect> {
+struct SlotOwner<C: Connect> {
     core: Weak<Core<C>>,
     key: Key,
 }
 
-impl<C: Connect> Owner for Owned<C> {
+impl<C: Connect> Owner for SlotOwner<C> {
     fn died(&self) {
         if let Some(core) = self.core.upgrade() {
             core.died(self.key);
@@ -228,7 +228,7 @@ impl<C: Connect> Drop for Opening<C> {
         }
         let (lease, key) = (self.lease.take(), self.key);
         let releasing = lease.is_some();
-        self.core.ask(|state| state.open_abandoned(key, releasing));
+        self.core.with_state(|state| state.open_abandoned(key, releasing));
         if releasing {
             reclaim::start(&self.core, key, None, lease);
         }

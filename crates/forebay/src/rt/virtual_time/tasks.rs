@@ -37,7 +37,7 @@ impl Running {
 
 #[derive(Default)]
 pub(super) struct Tasks {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     vacant: Vec<u32>,
     runnable: VecDeque<TaskId>,
     processes: u32,
@@ -47,7 +47,7 @@ pub(super) struct Tasks {
     closed: bool,
 }
 
-struct Place {
+struct Slot {
     generation: u32,
     process: ProcessId,
     occupied: bool,
@@ -73,7 +73,7 @@ impl Tasks {
             return Some(task);
         }
         let place = self.vacant.pop().unwrap_or_else(|| {
-            let vacant = Place { generation: 0, process, occupied: false, queued: false, running: None };
+            let vacant = Slot { generation: 0, process, occupied: false, queued: false, running: None };
             self.places.push(vacant);
             u32::try_from(self.places.len() - 1).expect("fewer than four billion tasks")
         });
@@ -162,7 +162,7 @@ impl Tasks {
         taken
     }
 
-    fn resolve(&mut self, id: TaskId) -> Option<&mut Place> {
+    fn resolve(&mut self, id: TaskId) -> Option<&mut Slot> {
         let slot = &mut self.places[id.place as usize];
         (slot.occupied && slot.generation == id.generation).then_some(slot)
     }

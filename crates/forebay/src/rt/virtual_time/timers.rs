@@ -17,12 +17,12 @@ pub(super) struct Timer {
 pub(super) struct Timers {
     /// A cancelled timer leaves its entry here until its time comes; its place has another sequence number by then.
     heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
-    places: Vec<Place>,
+    places: Vec<Slot>,
     vacant: Vec<u32>,
     next: u64,
 }
 
-struct Place {
+struct Slot {
     sequence: u64,
     waker: Option<Waker>,
 }
@@ -34,11 +34,11 @@ impl Timers {
         let waker = Some(waker);
         let place = match self.vacant.pop() {
             Some(place) => {
-                self.places[place as usize] = Place { sequence, waker };
+                self.places[place as usize] = Slot { sequence, waker };
                 place
             }
             None => {
-                self.places.push(Place { sequence, waker });
+                self.places.push(Slot { sequence, waker });
                 u32::try_from(self.places.len() - 1).expect("fewer than four billion timers")
             }
         };
@@ -47,7 +47,7 @@ impl Timers {
     }
 
     /// From now on wakes another waker, if it has not fired.
-    pub(super) fn rewake(&mut self, timer: Timer, waker: &Waker) {
+    pub(super) fn set_waker(&mut self, timer: Timer, waker: &Waker) {
         let place = &mut self.places[timer.place as usize];
         if place.sequence == timer.sequence
             && let Some(present) = &mut place.waker
