@@ -1,4 +1,4 @@
-//! What a benchmark cannot reach from outside. Not part of the API: it may change in any release.
+//! Access for benchmarks to internals. Not part of the API: it may change in any release.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::state::{BATCH, Due, Placement, Refill, State};
 use crate::sync::Mutex;
 use crate::time::Instant;
 
-/// What one scan took.
+/// The result of one scan.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan {
-    /// From the first lock to the last unlock.
+    /// Time from the first lock to the last unlock.
     pub total_ns: u64,
-    /// The longest time the lock was held at a stretch.
+    /// The longest time for which the lock was held without a break.
     pub longest_hold_ns: u64,
-    /// How many connections were found due, and taken out.
+    /// How many connections were due, and were taken out.
     pub found: usize,
 }
 
-/// Fills a machine with `connections` idle ones, lets time pass until `due` of them are to go, and times the scan that
-/// takes them out, as the expiry task does it. `timer` tells nanoseconds.
+/// Fills a state with `connections` idle connections, advances the time until `due` of them are due, and
+/// times the scan that takes them out. The scan is the one of the expiry task. `timer` returns nanoseconds.
 #[must_use]
 pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> Scan {
     let life = Lifetime::new(Duration::from_secs(3300)).guard_window(Duration::from_secs(45));
@@ -37,7 +37,7 @@ pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> S
             break;
         };
     }
-    // With none to be kept ready, whatever is due goes at once, without waiting for a replacement.
+    // With a target of zero, a due connection does not wait for its replacement.
     machine.resize(&config.on_demand(0), now);
     machine.take_effects();
     let mut rung: Vec<Instant> = machine.alarms().collect();

@@ -1,4 +1,4 @@
-//! What happened, told to an observer outside the lock.
+//! Events, which observers receive outside the lock.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,36 +12,36 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Discard {
-    /// Inside its guard window when a caller asked for it or gave it back.
+    /// It was in its guard window at a checkout or a return.
     GuardWindow,
-    /// Past its life when a caller asked for it.
+    /// It had expired at a checkout.
     ExpiredOnCheckout,
-    /// Past its life when it was given back.
+    /// It had expired at a return.
     ExpiredOnReturn,
-    /// Past its life when the expiry task came by.
+    /// The expiry task found that it had expired.
     ExpiredOnScan,
-    /// Inside its guard window when the expiry task came by.
+    /// The expiry task found it in its guard window.
     ExpiringOnScan,
-    /// Given back while the reservoir owned more than it may.
+    /// It was returned while there were more connections than allowed.
     Full,
-    /// Marked bad by its user, or found unusable by the connector.
+    /// The caller marked it bad, or the connector found it unusable.
     Bad,
-    /// Could not be made clean.
+    /// It could not be reset.
     ResetFailed,
-    /// Reported dead, or failed its health check.
+    /// It was reported dead, or failed its health check.
     Died,
-    /// Idle for longer than the idle time-to-live.
+    /// It was idle for longer than `idle_timeout`.
     Idle,
-    /// Retired on schedule; its replacement was there already.
+    /// It was retired on schedule; its replacement was ready.
     Retired,
-    /// The reservoir is closing.
+    /// The reservoir is closed.
     Draining,
-    /// Its lease was taken back: the shared store is away, and others could be given its place.
+    /// Its lease was recalled: the lease store is unreachable, and may give the lease to another process.
     Recalled,
 }
 
 impl Discard {
-    /// Every reason, in the order of [`index`](Self::index).
+    /// All reasons, in the order of [`index`](Self::index).
     pub const ALL: [Self; 13] = [
         Self::GuardWindow,
         Self::ExpiredOnCheckout,
@@ -58,13 +58,13 @@ impl Discard {
         Self::Recalled,
     ];
 
-    /// Its place in a table of counts.
+    /// The index of this reason in tables of counts.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The label metrics carry.
+    /// The value of the label `reason` in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -95,28 +95,28 @@ impl fmt::Display for Discard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The lease store could not be asked.
+    /// The lease store did not answer.
     Lease,
-    /// The lease store said that the fleet has no connection left.
+    /// The lease store has no free lease for this process.
     LeaseLimit,
-    /// The limiter gave no permit in its time.
+    /// The limiter granted no permit in time.
     RateLimit,
-    /// No token could be had.
+    /// No token was available.
     Token,
-    /// The connection could not be opened: refused, unreachable, broken off.
+    /// The connection failed: refused, unreachable or interrupted.
     Open,
     /// The open took longer than its timeout.
     Timeout,
-    /// The server refused the credentials.
+    /// The server rejected the credentials.
     Auth,
-    /// The server said that connections come too fast.
+    /// The server reported that connections are opened too fast.
     Throttled,
-    /// The server said that it has too many connections.
+    /// The server reported that there are too many connections.
     TooManyConnections,
 }
 
 impl Failure {
-    /// Every reason, in the order of [`index`](Self::index).
+    /// All reasons, in the order of [`index`](Self::index).
     pub const ALL: [Self; 9] = [
         Self::Lease,
         Self::LeaseLimit,
@@ -129,13 +129,13 @@ impl Failure {
         Self::TooManyConnections,
     ];
 
-    /// Its place in a table of counts.
+    /// The index of this reason in tables of counts.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The label metrics carry. Both failures of the lease store share one.
+    /// The value of the label `reason` in metrics. Both failures of the lease store share one.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -150,18 +150,18 @@ impl Failure {
         }
     }
 
-    /// The longest pause between two attempts that fail for this reason.
+    /// The longest pause between attempts that fail for this reason.
     pub(crate) const fn max_backoff(self) -> Duration {
         match self {
-            // Nothing scarce is spent on finding out whether there are tokens again.
+            // Trying again to get a token uses no scarce resource.
             Self::Token => Duration::from_secs(1),
-            // Long enough for a fleet of hundreds to stay within its rate while it finds out, and short enough for
-            // callers to be served soon after.
+            // Long enough for a fleet of hundreds to stay within its rate while it retries, and short enough
+            // to serve callers soon after the recovery.
             _ => Duration::from_secs(10),
         }
     }
 
-    /// Whether the server itself asked for fewer or slower connections.
+    /// Whether the server itself requires fewer or slower connections.
     #[must_use]
     pub const fn is_pushback(self) -> bool {
         matches!(self, Self::Throttled | Self::TooManyConnections)
@@ -174,121 +174,124 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Something that happened in the background or at the end of a connection's life.
+/// Something that happened in the background, or at the end of a connection's life.
 ///
-/// Checkouts are not events: they are too many. [`Status`](crate::Status) counts them.
+/// A checkout is not an event, since there are too many of them. [`Status`](crate::Status) counts them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The first open is delayed by a random time: see [`Config::startup_jitter`](crate::Config::startup_jitter).
+    /// The first open waits for a random time; see [`Config::startup_jitter`](crate::Config::startup_jitter).
     StartDelayed {
-        /// How long.
+        /// How long it waits.
         delay: Duration,
     },
-    /// The refill begins.
+    /// The reservoir begins to open connections.
     Started {
-        /// How many connections are to be ready.
+        /// How many connections will be kept ready.
         target_ready: usize,
-        /// How many usable ones are enough.
+        /// How many usable connections are enough.
         low_watermark: usize,
-        /// How long they live, if that is limited.
+        /// How long connections live. `None`: without limit.
         lifetime: Option<Lifetime>,
     },
     /// A connection was opened and is usable.
     Opened {
-        /// How long the open itself took, without waiting for lease and permit.
+        /// How long the open took, without the wait for a lease and a permit.
         took: Duration,
-        /// Usable connections, this one included.
+        /// The number of usable connections, with this one.
         size: usize,
-        /// How many are to be ready.
+        /// How many connections are kept ready.
         target: usize,
     },
-    /// A caller who had to wait got a connection.
+    /// A caller that had to wait got a connection.
     Waited {
         /// How long it waited.
         waited: Duration,
     },
-    /// An attempt to open a connection failed; another follows.
+    /// An attempt to open a connection failed. Another one follows.
     OpenFailed {
-        /// Why.
+        /// The error.
         error: &'a OpenError,
-        /// How many attempts in a row have failed for this reason.
+        /// How many attempts in a row failed for this reason.
         attempt: u32,
-        /// How long no new attempt is made.
+        /// How long the reservoir waits before the next attempt.
         pause: Duration,
     },
-    /// A connection left the reservoir.
+    /// A connection was discarded.
     Discarded {
-        /// Why.
+        /// Why it was discarded.
         reason: Discard,
-        /// How old it was.
+        /// How old the connection was.
         age: Duration,
-        /// How much of its life was left; none if lives are not limited.
+        /// How long it would have lived. `None` if lifetimes are not limited.
         remaining: Option<Duration>,
     },
     /// A connection could not be reset, or failed its health check.
     MaintenanceFailed {
-        /// What the connector said.
+        /// The error of the connector.
         error: &'a BoxError,
     },
-    /// A connection did not close in time. It was dropped; its lease is released now.
+    /// A close took too long. The connection was dropped, and its lease is released next.
     CloseTimedOut,
-    /// A lease could not be released; it is tried again.
+    /// The release of a lease failed. It is retried.
     LeaseReleaseFailed {
-        /// What the store said.
+        /// The error of the lease store.
         error: &'a BoxError,
-        /// How often it has been tried.
+        /// How many attempts have failed.
         attempt: u32,
     },
     /// The first fill reached the low watermark.
     Filled {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
-        /// How many were to be ready.
+        /// How many connections are kept ready.
         target: usize,
         /// How long it took.
         took: Duration,
     },
-    /// The first fill did not reach the low watermark in time; the reservoir serves with what it has.
+    /// The first fill did not reach the low watermark in time. The reservoir serves with the connections it
+    /// has.
     FillTimedOut {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
-        /// How many it waited for.
+        /// How many usable connections it waited for.
         low_watermark: usize,
         /// How long it waited.
         waited: Duration,
-        /// Why the last open failed, if none has succeeded since.
+        /// The error of the last open, if none has succeeded since.
         last_open_error: Option<&'a OpenError>,
     },
-    /// Fewer usable connections than the low watermark.
+    /// The number of usable connections fell below the low watermark.
     BelowWatermark {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
-        /// How many would be enough.
+        /// How many usable connections are enough.
         low_watermark: usize,
     },
-    /// As many usable connections as the low watermark again.
+    /// The number of usable connections reached the low watermark again.
     AboveWatermark {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
     },
-    /// No more callers are served.
+    /// The reservoir was closed: it serves no more callers.
     Closed,
-    /// Once a second, if an observer [wants](Observer::wants_reports) it, and at the end of a drain: how things stand.
+    /// A status report: once a second if an observer [wants reports](Observer::wants_reports), and at the end
+    /// of a drain.
     Report {
-        /// How things stand.
+        /// The status.
         status: &'a Status,
     },
 }
 
-/// Hears of every [`Event`].
+/// Receives every [`Event`].
 ///
-/// Called outside the lock, on whatever thread the event happened: it must not block, and must not check out.
+/// It runs outside the lock, on the thread where the event happened. It must not block, and must not check
+/// out a connection.
 pub trait Observer: Send + Sync + 'static {
-    /// Something happened.
+    /// Receives an event.
     fn on(&self, event: &Event<'_>);
 
-    /// Whether to send [`Event::Report`] once a second.
+    /// Whether this observer needs an [`Event::Report`] every second. Default: no.
     fn wants_reports(&self) -> bool {
         false
     }
@@ -301,7 +304,7 @@ pub(crate) struct Observers(pub(crate) Vec<Box<dyn Observer>>);
 impl Observer for Observers {
     fn on(&self, event: &Event<'_>) {
         for observer in &self.0 {
-            // An observer that panics has printed why; it must not take the reservoir's own work with it.
+            // An observer that panics has printed why. It must not interrupt the work of the reservoir.
             drop(catch_unwind(AssertUnwindSafe(|| observer.on(event))));
         }
     }

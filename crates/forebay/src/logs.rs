@@ -1,4 +1,4 @@
-//! Log lines, worded as operators know them; a storm of the same line is summed up, not repeated.
+//! Log lines, with wordings that operators rely on. Repeated lines are counted and summed up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::event::{Discard, Event, Failure, Observer};
 use crate::status::Status;
 use crate::sync::Mutex;
 
-/// `tracing`'s macros need a level that is known when they are compiled.
+/// The macros of `tracing` need a constant level.
 macro_rules! log {
     ($level:expr, $($line:tt)+) => {
         match $level {
@@ -23,10 +23,10 @@ macro_rules! log {
     };
 }
 
-/// An observer that writes log lines, through `tracing`.
+/// An observer that writes log lines through `tracing`.
 ///
-/// Of lines that differ only in their numbers, one a second is written; the others of that second are counted, and the
-/// count is written at its end.
+/// Among lines that differ only in their numbers, it writes one per second. It counts the others, and writes
+/// the count at the end of the second.
 #[derive(Debug, Default)]
 pub struct Logs {
     pool: Option<String>,
@@ -35,18 +35,18 @@ pub struct Logs {
 
 #[derive(Debug, Default)]
 struct LogState {
-    /// What has been written since the last report, and how often more it happened.
+    /// The messages that were written since the last report, and how often each was repeated.
     repeats: BTreeMap<Message, u64>,
     lifetime: Option<Lifetime>,
-    /// The first fill is over: opens are routine.
+    /// The first fill is over. From then on, opens are routine.
     filled: bool,
-    /// Below the low watermark at the last report.
+    /// Whether the size was below the low watermark at the last report.
     below: bool,
-    /// Callers who had found the reservoir empty by the last report.
+    /// The number of callers that had found no connection ready, at the last report.
     empty: u64,
 }
 
-/// Lines that are the same but for their numbers.
+/// Lines that differ only in their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Message {
     Created,
@@ -58,20 +58,20 @@ enum Message {
 }
 
 impl Logs {
-    /// Logs of a reservoir that needs no name.
+    /// Logs without a pool name.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Logs with the field `pool`, for processes with several reservoirs.
+    /// Adds the field `pool`, for processes with several reservoirs. Default: no such field.
     #[must_use]
     pub fn pool(mut self, pool: impl Into<String>) -> Self {
         self.pool = Some(pool.into());
         self
     }
 
-    /// Whether this line is to be written now, and not only counted.
+    /// Whether this message must be written now, and not only counted.
     fn is_first(&self, message: Message) -> bool {
         let mut state = self.state.lock();
         match state.repeats.get_mut(&message) {
@@ -86,7 +86,7 @@ impl Logs {
         }
     }
 
-    /// Writes what was counted since the last report.
+    /// Writes the counts since the last report.
     fn sum_up(&self) {
         let repeats = std::mem::take(&mut self.state.lock().repeats);
         let pool = self.pool.as_deref();
@@ -97,8 +97,8 @@ impl Logs {
 }
 
 impl Message {
-    /// What goes as planned is routine; what fails and is tried again is a warning; what keeps connections from
-    /// coming is an error.
+    /// Planned events are routine. Failures that are retried are warnings. Failures that prevent opens are
+    /// errors.
     fn level(self) -> Level {
         match self {
             Self::Created => Level::INFO,
@@ -114,7 +114,7 @@ impl Message {
         }
     }
 
-    /// Which of several that read alike, where their first line says so in its fields.
+    /// Tells apart messages with the same text. Their first line does so with its fields.
     fn which(self) -> String {
         match self {
             Self::Failed(failure) => format!(" ({failure})"),
@@ -162,7 +162,7 @@ impl Observer for Logs {
                 info!(target: "forebay", pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
             }
             Event::Opened { size, target, took } => {
-                // Of the first fill, one line a second; later, opens are routine.
+                // During the first fill one line per second is written. Later, opens are routine.
                 let filled = self.state.lock().filled;
                 if filled || self.is_first(Message::Created) {
                     let level = if filled { Level::DEBUG } else { Level::INFO };
@@ -209,13 +209,14 @@ impl Observer for Logs {
 }
 
 impl Logs {
-    /// Once a second, and not at each crossing: a single discard crosses it for as long as an open takes.
+    /// Runs once per second and not at each crossing: a single discard crosses the watermark until its
+    /// replacement is open.
     fn compare_with_watermark(&self, status: &Status) {
         let (size, low_watermark) = (status.size(), status.low_watermark);
         let below = size < low_watermark && !status.closed;
         let mut state = self.state.lock();
         if !state.filled {
-            // A reservoir that was started empty: from now on opens are routine.
+            // The reservoir was started with `start_empty`: its first fill ends here.
             state.filled = !below;
             return;
         }
@@ -231,7 +232,7 @@ impl Logs {
         }
     }
 
-    /// One line a second at most, however many callers found nothing.
+    /// Writes at most one line per second, for any number of callers.
     fn compare_with_empty(&self, status: &Status) {
         let empty = status.counts.empty;
         let callers = empty.saturating_sub(std::mem::replace(&mut self.state.lock().empty, empty));

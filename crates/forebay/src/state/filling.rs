@@ -1,4 +1,4 @@
-//! Opens: how many are wanted, and what comes of each.
+//! Opens: how many are needed, and what follows from each outcome.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::time::Instant;
 
 impl<E: Lendable> State<E> {
-    /// The refill task looks for something to do. `Open` reserves the place of the connection to come.
+    /// Returns the next step of the refill task. `Open` reserves a slot.
     pub(crate) fn next_open(&mut self, now: Instant, pace: Pace) -> Refill {
         self.refill_notified = false;
         if self.closed {
@@ -31,8 +31,8 @@ impl<E: Lendable> State<E> {
         }
     }
 
-    /// How many more connections ought to be on their way: so many that enough are left when those past their retirement
-    /// are gone, as far as the overlap has room for both.
+    /// How many more opens are needed. Enough connections must be left when the retiring ones are gone, as
+    /// far as the overlap has room for both.
     pub(super) fn wanted(&self) -> usize {
         let retiring = self.retiring.len();
         let left = self.usable() - retiring;
@@ -40,8 +40,8 @@ impl<E: Lendable> State<E> {
         wanted.min(self.capacity_with_overlap().saturating_sub(self.usable() + self.opening))
     }
 
-    /// How many of those past their retirement are in use: nothing need take their place but what callers ask for. Looks at
-    /// the first few only, since the answer matters only where few are kept ready.
+    /// How many retiring connections are in use. They need no replacement unless callers wait. It examines
+    /// only the first few, since the number matters only if few connections are kept ready.
     fn retiring_in_use(&self) -> usize {
         if self.keep_ready >= self.max_open {
             return 0;
@@ -49,13 +49,13 @@ impl<E: Lendable> State<E> {
         self.retiring.iter().take(BATCH).filter(|(_, index)| !self.ready.holds(&self.slots, *index)).count()
     }
 
-    /// How many connections ought to be usable with `busy` in use, replacements of retiring ones apart.
+    /// How many connections should be usable while `busy` are in use, without replacements for retiring ones.
     pub(super) fn goal(&self, busy: usize) -> usize {
         let asked = self.waiters.len().max(usize::from(self.refused_since_denial));
         (busy + self.keep_ready.max(asked)).min(self.capacity())
     }
 
-    /// Tells the refill task if it is wanted and does not know yet.
+    /// Notifies the refill task if it is needed and was not notified yet.
     pub(super) fn refill_if_wanted(&mut self) {
         let has_room = self.usable() + self.opening < self.capacity_with_overlap();
         if has_room && !self.refill_notified && !self.closed && self.wanted() > 0 {
@@ -68,7 +68,7 @@ impl<E: Lendable> State<E> {
         self.effects.add(Effects::REFILL);
     }
 
-    /// Draws the life of a connection that has just been opened.
+    /// Draws the lifetime of a connection that was just opened.
     pub(crate) fn draw_life(&mut self, now: Instant) -> Life {
         let Some(Lives { lifetime, rng, .. }) = &mut self.lives else {
             return Life { born_at: now, stale_at: Instant::NEVER, expires_at: Instant::NEVER };
@@ -78,16 +78,17 @@ impl<E: Lendable> State<E> {
         Life { born_at: now, stale_at: expires_at - guard, expires_at }
     }
 
-    /// The number of this process in its fleet is known, or another one now: later retirements are booked in its turn.
+    /// Sets the number of this process in its fleet. Later retirements use its phase.
     pub(crate) fn set_instance_index(&mut self, number: u64) {
         let connections = self.max_open;
         if self.lives.as_mut().is_some_and(|lives| lives.set_instance_index(number, connections)) {
-            // As when it is resized: retirements booked so far stay, and the new schedule does not know their periods.
+            // As after a resize: booked retirements stay, and their periods do not exist in the new schedule.
             self.slots.clear_periods();
         }
     }
 
-    /// Reserves the place of a connection that nobody waits for. None if there is no room, or the reservoir is closed.
+    /// Reserves a slot for a connection that no caller waits for. `None` if there is no room, or if the
+    /// reservoir is closed.
     pub(crate) fn open_one(&mut self, now: Instant) -> Option<Key> {
         let has_room = self.usable() + self.opening < self.capacity();
         (has_room && !self.closed).then(|| {
@@ -98,7 +99,7 @@ impl<E: Lendable> State<E> {
         })
     }
 
-    /// A connection has been opened. Also returns one that it replaces, if it does.
+    /// A connection was opened. Also returns a connection that it replaces, if there is one.
     pub(crate) fn opened(
         &mut self,
         entry: E,
@@ -130,14 +131,14 @@ impl<E: Lendable> State<E> {
         let placed = self.place(entry, Condition::Clean, now);
         let replaced = self.retire_one(now);
         self.recount(now);
-        // Another may be wanted, and fewer are in flight now.
+        // Fewer opens are in flight, so another one may start.
         self.notify_refill();
         (placed, replaced)
     }
 
-    /// A connection could not be opened, for a cause that waiting may not cure (`permanent`). Its slot stays, as closing, if a
-    /// lease is still to be released (`releasing`). Returns how often this has failed in a row, the pause that follows, and a connection to close
-    /// so that its lease can serve its replacement.
+    /// An open failed; `permanent` means that waiting does not fix it. If a lease must still be released
+    /// (`releasing`), the slot remains occupied until then. Returns the number of failures in a row, the
+    /// pause that follows, and a connection to close so that its lease becomes free.
     pub(crate) fn open_failed(
         &mut self,
         key: Key,
@@ -153,7 +154,8 @@ impl<E: Lendable> State<E> {
         self.end_waits_if_denied();
         let (began, is_extra) = (self.slots[key.index].began_at, self.slots[key.index].is_extra);
         self.set_aside(key.index, releasing);
-        // The fleet's limit leaves no room for an overlap: close first, then open, one at a time.
+        // The limit of the fleet leaves no room for an overlap: close one connection first, then open its
+        // replacement.
         let first = failure == Failure::LeaseLimit && self.opening == 0;
         let closed_first = if first { self.discard_retiring(now) } else { None };
         let (attempt, pause) = match closed_first {
@@ -165,7 +167,7 @@ impl<E: Lendable> State<E> {
         (attempt, pause, closed_first)
     }
 
-    /// An open was given up because the reservoir closes.
+    /// An open was abandoned because the reservoir was closed.
     pub(crate) fn open_abandoned(&mut self, key: Key, releasing: bool) {
         self.opening -= 1;
         self.set_aside(key.index, releasing);

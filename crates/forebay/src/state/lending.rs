@@ -1,4 +1,4 @@
-//! Callers: who gets a connection, who waits for one, where one goes that comes back.
+//! Callers: checkout, wait, return and loss of connections.
 
 use std::task::Waker;
 
@@ -11,7 +11,7 @@ use crate::status::CheckoutFailure;
 use crate::time::Instant;
 
 impl<E: Lendable> State<E> {
-    /// A caller wants a connection, and the next one is good: the fast path.
+    /// The fast path: takes the first ready connection, if it is fresh.
     #[inline]
     pub(crate) fn take_fresh(&mut self, now: Instant) -> Option<E> {
         let entry = self.ready.pop_fresh(now)?;
@@ -22,7 +22,7 @@ impl<E: Lendable> State<E> {
         Some(entry)
     }
 
-    /// A caller wants a connection, at once or not at all.
+    /// Takes a connection without a wait.
     pub(crate) fn take(&mut self, now: Instant) -> TakeOutcome<E> {
         if let Some(entry) = self.take_fresh(now) {
             return TakeOutcome::Got(entry);
@@ -40,13 +40,13 @@ impl<E: Lendable> State<E> {
         }
     }
 
-    /// Whether there is nothing to take, and a caller that waits will get something.
+    /// Whether no connection is ready, and waiting may help.
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         self.ready.len() == 0 && !self.closed && !self.denied
     }
 
-    /// A caller found nothing and joins the queue. It is woken by `waker`.
+    /// A caller found no connection and joins the queue. `waker` wakes it.
     #[inline]
     pub(crate) fn join(&mut self, limits: Limits, waker: Waker) -> (Ticket, WaiterId) {
         self.count_empty();
@@ -57,16 +57,17 @@ impl<E: Lendable> State<E> {
         joined
     }
 
-    /// A caller that waits found nothing. It leaves the queue if its time is up; otherwise it is woken by `waker` from now on.
+    /// A waiting caller has no connection yet. If its time is over, it leaves the queue. Otherwise `waker`
+    /// wakes it from now on.
     pub(crate) fn poll_wait(&mut self, ticket: Ticket, waker: &Waker, now: Instant) -> WaitPoll {
         let short_since = self.short_since;
-        // One that is not queued has been served or told meanwhile.
+        // A caller that is not queued has been served, or its wait has ended.
         let Some(queued) = self.waiters.find(ticket) else { return WaitPoll::Retry };
         let (limits, waiter, present) = (queued.limits, queued.waiter, &mut queued.waker);
         if now < limits.end(short_since) {
             let is_known = present.as_ref().is_some_and(|present| present.will_wake(waker));
             let before = if is_known { None } else { present.replace(waker.clone()) };
-            // Why it waits may have changed since it was watched last, and with it for how long.
+            // The reason for the wait may have changed, and with it the end.
             self.schedule_wait_end(limits);
             return WaitPoll::Wait(before);
         }
@@ -76,7 +77,8 @@ impl<E: Lendable> State<E> {
         WaitPoll::GaveUp(before)
     }
 
-    /// A caller picked up a connection that has become too old: back to its position in the queue, or to another connection.
+    /// A caller picked up a connection that has become stale. It returns to its position in the queue, or
+    /// gets another connection.
     pub(crate) fn picked_up_stale(&mut self, entry: E, waker: &Waker, now: Instant) -> Discarded<E> {
         let index = entry.key().index;
         if let Some(waiter) = self.slots[index].served.take() {
@@ -91,8 +93,8 @@ impl<E: Lendable> State<E> {
         self.discard(entry, reason, now)
     }
 
-    /// Takes back a connection that was served and not picked up yet, if this is one. Its caller returns to its position in the
-    /// queue. It was woken when it was served, so it is going to look.
+    /// Takes back a connection that was served and not picked up yet, if this is one. Its caller returns to
+    /// its position in the queue. It was woken when it was served, so it will poll.
     pub(super) fn take_back(&mut self, index: u32) -> Option<E> {
         let waiter = self.slots[index].served?;
         let entry = self.waiters.get(waiter).take_back()?;
@@ -101,13 +103,13 @@ impl<E: Lendable> State<E> {
         Some(entry)
     }
 
-    /// A caller lost its connection before it could use it. `waker` is for one that is being polled.
+    /// A caller lost its connection before it used it. `waker` is set if it is being polled.
     fn return_to_queue(&mut self, waiter: WaiterId, waker: Option<&Waker>) {
         self.checkouts -= 1;
         if self.closed {
             return self.waiters.get(waiter).end(Ending::Closed);
         }
-        // If another connection came back meanwhile and found nobody waiting, it is ready.
+        // A connection that was returned while nobody was queued is ready.
         let (ticket, limits) = self.waiters.get(waiter).served();
         if let Some(entry) = self.ready.pop() {
             return self.serve(waiter, ticket, &limits, entry);
@@ -118,19 +120,19 @@ impl<E: Lendable> State<E> {
         self.end_waits_if_denied();
     }
 
-    /// Hands a connection to a caller that is out of the queue.
+    /// Delivers a connection to a caller that has left the queue.
     #[inline]
     fn serve(&mut self, waiter: WaiterId, ticket: Ticket, limits: &Limits, entry: E) {
         let index = entry.key().index;
         self.checkouts += 1;
         self.waiters.get(waiter).serve(ticket, limits, entry);
-        // The one before has picked this connection up, or else nobody else could have it.
+        // The previous waiter has picked this connection up; otherwise nobody else could have it.
         if let Some(before) = self.slots[index].served.replace(waiter) {
             self.waiters.recycle(before);
         }
     }
 
-    /// Hands a connection to the first in the queue, if there is one. Returns how to wake it, if it has to be woken.
+    /// Delivers a connection to the first caller in the queue. Returns its waker, if it must be woken.
     #[inline]
     fn serve_first(&mut self, entry: E) -> Result<Option<Waker>, E> {
         let Some(Queued { ticket, limits, waker, waiter, .. }) = self.waiters.pop() else {
@@ -143,7 +145,8 @@ impl<E: Lendable> State<E> {
         Ok(waker)
     }
 
-    /// A waiting caller goes away. What it was served goes to the next. Also returns its waker, to be dropped outside the lock.
+    /// A waiting caller is cancelled. A connection that it was served goes to the next. Also returns its
+    /// waker, which must be dropped outside the lock.
     pub(crate) fn cancel(
         &mut self,
         ticket: Ticket,
@@ -158,29 +161,30 @@ impl<E: Lendable> State<E> {
             self.ending_seen(waiter);
             return (None, None);
         };
-        // The waiter itself is recycled when its connection is served to somebody else.
+        // The waiter is recycled when its connection is served to somebody else.
         self.checkouts -= 1;
         (Some(self.place(entry, Condition::Clean, now)), None)
     }
 
-    /// A caller has seen why it gets nothing, and is gone.
+    /// A caller has read why its wait ended.
     pub(crate) fn ending_seen(&mut self, waiter: WaiterId) {
         self.waiters.get(waiter).clear();
         self.waiters.recycle(waiter);
     }
 
-    /// A caller finds nothing ready. Each one is counted once, whether or not it gets a connection later.
+    /// Counts a caller that finds no connection ready while the reservoir is short: once, even if it gets one
+    /// later.
     fn count_empty(&mut self) {
         self.counts.empty += u64::from(self.short_since.is_some());
     }
 
-    /// A caller that does not wait gets nothing: why?
+    /// Refuses a caller that does not wait, and returns the reason.
     pub(crate) fn refuse_at_once(&mut self) -> Shortage {
         self.count_empty();
         self.refuse()
     }
 
-    /// A caller gets nothing: why?
+    /// Refuses a caller, and returns the reason.
     fn refuse(&mut self) -> Shortage {
         let shortage = if self.is_denied() {
             Shortage::Denied
@@ -197,12 +201,13 @@ impl<E: Lendable> State<E> {
         shortage
     }
 
-    /// Whether waiting is of no use: nothing is usable, and what keeps connections from opening does not pass.
+    /// Whether waiting does not help: no connection is usable, and opens fail for a reason that waiting does
+    /// not fix.
     pub(super) fn is_denied(&self) -> bool {
         self.denied && self.usable() == 0
     }
 
-    /// Has the waits of all callers ended if waiting is of no use any more.
+    /// Ends all waits if waiting does not help any more.
     pub(super) fn end_waits_if_denied(&mut self) {
         if self.is_denied() && !self.waiters.is_empty() {
             self.waits_end_at = Instant::ZERO;
@@ -210,7 +215,7 @@ impl<E: Lendable> State<E> {
         }
     }
 
-    /// Sees to it that a wait is ended in time.
+    /// Makes sure that the wait ends in time.
     fn schedule_wait_end(&mut self, limits: Limits) {
         let end = limits.shared_end(self.short_since);
         if end < self.waits_end_at {
@@ -219,8 +224,8 @@ impl<E: Lendable> State<E> {
         }
     }
 
-    /// Looks whose time is up. Returns how to wake them, so that they look themselves whether it still is, and when to do so again.
-    /// If waiting is of no use, all waits end here and now.
+    /// Finds the waits that are over. Returns the wakers of their callers, who check the time themselves, and
+    /// when to run next. If waiting does not help, it ends all waits.
     pub(crate) fn end_waits(&mut self, now: Instant) -> (Vec<Waker>, Instant) {
         let (wakers, next) = if self.is_denied() {
             let mut wakers = Vec::new();
@@ -237,11 +242,11 @@ impl<E: Lendable> State<E> {
         (wakers, next)
     }
 
-    /// A caller is done with a connection, and it can be kept as it is, or handed to the first in the queue: the fast path. Returns
-    /// how to wake that one. Hands the connection back otherwise.
+    /// The fast path of a return: keeps the connection, or delivers it to the first caller in the queue and
+    /// returns its waker. Otherwise it returns the connection as the error.
     ///
-    /// No clock is read here: a connection that came of age while it was lent has been [marked](Mark::STALE) by its
-    /// alarm, and every caller that takes one looks at the time.
+    /// It reads no clock. If the connection became stale while it was lent, its alarm has
+    /// [marked](Mark::STALE) it, and every caller that takes a connection checks the time.
     #[inline]
     pub(crate) fn keep(&mut self, entry: E) -> Result<Option<Waker>, E> {
         let index = entry.key().index;
@@ -255,24 +260,24 @@ impl<E: Lendable> State<E> {
         if self.hints.to_waiter { self.serve_first(entry) } else { Err(entry) }
     }
 
-    /// A caller is done with a connection.
+    /// A caller returns a connection.
     pub(crate) fn give_back(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         self.place(entry, condition, now)
     }
 
-    /// Whether something must be seen to when this lent connection comes back.
+    /// Whether a lent connection needs attention when it is returned.
     pub(crate) fn is_marked(&self, key: Key) -> bool {
         self.closed || !self.slots[key.index].marks.is_empty()
     }
 
-    /// A caller keeps a connection for good: it is no longer the reservoir's.
+    /// A caller takes a connection out of the reservoir for good.
     pub(crate) fn detach(&mut self, key: Key, now: Instant) {
         self.counts.detached += 1;
         self.unregister(key.index, now);
         self.vacate(key.index);
     }
 
-    /// Finds the place of a held connection that is in nobody's hands: with a waiter, among the ready, or none.
+    /// Decides where a connection goes that nobody uses: to a waiting caller, to the ready stack, or away.
     pub(super) fn place(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         let index = entry.key().index;
         let slot = &self.slots[index];
@@ -320,7 +325,7 @@ impl<E: Lendable> State<E> {
         }
     }
 
-    /// A reset or a health check is over.
+    /// A reset or a health check has ended.
     pub(crate) fn maintained(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         let index = entry.key().index;
         self.in_maintenance -= 1;
@@ -331,23 +336,23 @@ impl<E: Lendable> State<E> {
         let idle_since = slot.idle_since;
         let placed = self.place(entry, condition, now);
         if matches!(placed, Placement::Kept) {
-            // Care is no use of it: the idle time goes on.
+            // Maintenance is not use: the idle time continues.
             self.slots[index].idle_since = idle_since;
         }
         placed
     }
 
-    /// Word of a connection's death. One in somebody's hands goes when it comes back.
+    /// A connection has died. If somebody uses it, it is discarded when it is returned.
     pub(crate) fn died(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
         self.mark_lost(key, Mark::DEAD, now)
     }
 
-    /// A connection's lease is taken back. One in somebody's hands goes when it comes back.
+    /// The lease of a connection was recalled. If somebody uses it, it is discarded when it is returned.
     pub(crate) fn recalled(&mut self, key: Key, now: Instant) -> Option<Discarded<E>> {
         self.mark_lost(key, Mark::RECALLED, now)
     }
 
-    /// A connection is of no use any more.
+    /// Marks a connection as lost, and discards it if nobody uses it.
     fn mark_lost(&mut self, key: Key, mark: Mark, now: Instant) -> Option<Discarded<E>> {
         let index = self.slots.resolve(key)?;
         let state = self.slots[index].state;
@@ -363,7 +368,7 @@ impl<E: Lendable> State<E> {
         if self.ready.holds(&self.slots, index) {
             return Some(self.evict(index, reason, now));
         }
-        // Nobody uses it yet that was served and not picked up.
+        // A connection that was served and not picked up is not in use yet.
         self.take_back(index).map(|entry| self.discard(entry, reason, now))
     }
 }

@@ -1,4 +1,4 @@
-//! Makes connections clean again, and checks idle ones, off the callers' path.
+//! Resets dirty connections and checks idle ones in the background.
 
 use std::sync::Arc;
 
@@ -8,12 +8,10 @@ use crate::error::BoxError;
 use crate::event::Event;
 use crate::state::Condition;
 
-/// Resets a connection that came back dirty.
 pub(crate) fn reset<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
     start(core, entry, Kind::Reset);
 }
 
-/// Checks a connection that has been idle for long.
 pub(crate) fn check<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
     start(core, entry, Kind::Check);
 }
@@ -25,7 +23,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The shape of a connection for which it fails.
+    /// The condition of a connection for which this fails.
     fn failed(self) -> Condition {
         match self {
             Self::Reset => Condition::Broken,
@@ -39,8 +37,8 @@ fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
     core.runtime.spawn(Box::pin(task.maintain(kind)));
 }
 
-/// A connection in maintenance. It is given back whatever happens, also if the connector panics: as one for which the treatment failed,
-/// unless that says otherwise.
+/// A connection in maintenance. It is always returned, even if the connector panics. Its condition is that of
+/// a failure until the maintenance has succeeded.
 struct InMaintenance<C: Connect> {
     core: Arc<Core<C>>,
     entry: Option<BoxedEntry<C>>,

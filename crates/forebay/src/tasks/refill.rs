@@ -1,4 +1,4 @@
-//! Keeps connections coming: as many at a time as the limiter has permits for, and none while they fail.
+//! Opens connections, as many at a time as the limiter permits, and pauses while opens fail.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,9 +15,10 @@ use crate::race::{self, First};
 use crate::state::{Key, Refill};
 use crate::tasks::reclaim;
 
-/// Runs until the reservoir is closed. It is told when there is something to do, and never polls.
+/// Runs until the reservoir is closed. It waits for notifications and does not poll.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
-    // Whatever ends this task ends the reservoir: callers should not wait for connections that nobody opens.
+    // If this task ends, for whatever reason, the reservoir closes: callers must not wait for connections
+    // that nobody opens.
     let _close = CloseOnDrop(Arc::clone(&core));
     let startup_jitter = core.config.lock().startup_jitter;
     let delay = core.seed.fork("stagger").rng().up_to(startup_jitter);
@@ -43,7 +44,7 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     }
 }
 
-/// Who is told what came of an open.
+/// Receives the outcome of an open.
 pub(crate) type Report = oneshot::Sender<Result<(), Arc<OpenError>>>;
 
 /// Opens a connection for the slot `key`, in the background.
@@ -52,7 +53,7 @@ pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, key: Key, report: Option<Re
     core.runtime.spawn(Box::pin(opening.run()));
 }
 
-/// Closes the reservoir when the refill ends for another reason than that it was closed: its runtime is gone.
+/// Closes the reservoir when the refill task is dropped, because its runtime is gone.
 struct CloseOnDrop<C: Connect>(Arc<Core<C>>);
 
 impl<C: Connect> Drop for CloseOnDrop<C> {
@@ -61,7 +62,7 @@ impl<C: Connect> Drop for CloseOnDrop<C> {
     }
 }
 
-/// One connection on its way. Whatever ends this ahead of time, its slot and its lease are given back.
+/// A connection that is being opened. If this is dropped early, its slot and its lease are given back.
 struct Opening<C: Connect> {
     core: Arc<Core<C>>,
     key: Key,
@@ -73,7 +74,7 @@ struct Opening<C: Connect> {
 impl<C: Connect> Opening<C> {
     fn report(&mut self, outcome: Result<(), Arc<OpenError>>) {
         if let Some(report) = self.report.take() {
-            // Nobody has to listen.
+            // The receiver may be gone.
             drop(report.send(outcome));
         }
     }
@@ -83,7 +84,7 @@ impl<C: Connect> Opening<C> {
         let monitor = ConnectionMonitor::new(SlotOwner { core: Arc::downgrade(&core), key: self.key });
         let attempt = race::first(monitor.recalled(), self.attempt(&monitor));
         match race::first(core.closed(), attempt).await {
-            // Dropping ourselves gives everything back.
+            // Dropping `self` gives the slot and the lease back.
             First::Left(()) => {}
             First::Right(First::Left(())) => {
                 self.fail(OpenError::new(Failure::Lease, "its lease was taken back"));
@@ -93,9 +94,9 @@ impl<C: Connect> Opening<C> {
         }
     }
 
-    /// Token, then lease, then permit, then open: each is had before the next is asked for, so that what fails
-    /// early costs nothing that is scarce. Returns the connection, how long the open took, and how long all took
-    /// that was not waiting for the permit.
+    /// Gets a token, a lease and a permit, and then opens, in this order: a step that fails early uses
+    /// nothing scarce. Returns the connection, the duration of the open, and the duration of everything
+    /// except the wait for the permit.
     async fn attempt(
         &mut self,
         monitor: &ConnectionMonitor,
@@ -108,7 +109,7 @@ impl<C: Connect> Opening<C> {
         let began = core.runtime.now();
 
         let waiting = Waiting::for_step(&core, Step::Prepare);
-        // What an open needs beforehand costs nothing scarce: a provider that hangs is asked again as soon as one that fails.
+        // Getting a token uses nothing scarce, so a provider that hangs is retried like one that fails.
         let prepared = core.within(limit, core.connector.prepare()).await;
         prepared.ok_or_else(|| late(Failure::Token, "preparing"))??;
         drop(waiting);
@@ -143,7 +144,7 @@ impl<C: Connect> Opening<C> {
         let core = &self.core;
         core.opens().succeeded(core.runtime.now());
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
-        // A lease is held, so the store knows us by now, if it ever does.
+        // A lease was granted, so the store knows the number of this process, if it ever does.
         let number = core.leases.as_ref().and_then(|leases| leases.instance_index());
         let (placed, replaced) = core.with_state(|state| {
             if let Some(number) = number {
@@ -181,7 +182,7 @@ impl<C: Connect> Opening<C> {
     }
 }
 
-/// An attempt that waits for one step of its way. It is counted, so that callers can be told what keeps the reservoir short.
+/// An attempt that waits for a step. It is counted, so that errors can say why connections are missing.
 struct Waiting<'a, C: Connect> {
     core: &'a Core<C>,
     step: Step,
@@ -200,7 +201,7 @@ impl<C: Connect> Drop for Waiting<'_, C> {
     }
 }
 
-/// The reservoir's end of a monitor.
+/// The reservoir as the owner of a monitored connection.
 struct SlotOwner<C: Connect> {
     core: Weak<Core<C>>,
     key: Key,

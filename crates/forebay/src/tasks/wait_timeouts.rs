@@ -1,4 +1,4 @@
-//! Ends waits whose time is up: one timer for the whole queue.
+//! Ends waits after their timeout, with one timer for the whole queue.
 
 use crate::connect::Connect;
 use crate::core::{Core, wake_all};

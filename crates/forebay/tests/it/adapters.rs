@@ -40,7 +40,7 @@ fn a_deadpool_reuses_what_is_good_and_refuses_what_is_due() {
 fn a_bb8_pool_reuses_what_is_good_and_refuses_what_is_due() {
     let world = World::new();
     let reservoir = world.filled(config(1).lifetime(short_lives()).overlap(0));
-    // bb8 spawns on tokio; nothing of it has to run, since a connection is there at once.
+    // bb8 spawns on tokio. No spawned task has to run, since a connection is ready.
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _context = tokio.enter();
     let pool = world
@@ -111,7 +111,7 @@ fn an_empty_reservoir_is_the_pools_error() {
     assert_eq!(shared.status().size, 0);
 }
 
-/// The specification's `Open()`: bb8 tries again by itself, until a timeout of its own.
+/// The `Open()` of the specification: bb8 retries until its own timeout.
 #[test]
 fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
     for (config, limit) in [(config(1), millis(100)), (config(1).empty_wait(millis(300)), millis(300))] {
@@ -129,7 +129,7 @@ fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
     }
 }
 
-/// It hands the first error to its caller.
+/// deadpool returns the first error to its caller.
 #[test]
 fn a_deadpool_waits_for_an_empty_reservoir_for_the_acquire_timeout() {
     let world = World::new();

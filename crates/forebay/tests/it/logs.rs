@@ -1,4 +1,4 @@
-//! What an operator reads: the documented words and fields, and no flood.
+//! Log lines: the documented messages and fields, at a limited rate.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -175,7 +175,7 @@ fn callers_who_find_it_empty_are_counted_in_one_warning_a_second() {
 }
 
 #[test]
-fn callers_who_wait_because_all_are_in_use_are_no_warning() {
+fn waits_while_all_are_in_use_are_not_warnings() {
     let lines = run(config(1).acquire_timeout(millis(100)), |world, reservoir| {
         let _guard = reservoir.try_checkout().unwrap();
         world.time.run(reservoir.checkout()).unwrap_err();

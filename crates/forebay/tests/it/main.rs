@@ -1,4 +1,4 @@
-//! The reservoir as its users see it, under virtual time: one binary, a module for each behaviour.
+//! Tests through the public API, mostly under virtual time: one module for each behaviour.
 
 mod support;
 

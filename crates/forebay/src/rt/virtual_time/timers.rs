@@ -1,4 +1,4 @@
-//! Timers in the order of their time, and of asking among those of one time.
+//! Timers, ordered by time, and by creation among those of the same time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use crate::time::Instant;
 
-/// Names a timer that was set.
+/// The id of a timer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timer {
     place: u32,
@@ -15,7 +15,7 @@ pub(super) struct Timer {
 
 #[derive(Default)]
 pub(super) struct Timers {
-    /// A cancelled timer leaves its entry here until its time comes; its place has another sequence number by then.
+    /// The entry of a cancelled timer stays here until its time. Its slot then has another sequence number.
     heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     places: Vec<Slot>,
     vacant: Vec<u32>,
@@ -46,7 +46,7 @@ impl Timers {
         Timer { place, sequence }
     }
 
-    /// From now on wakes another waker, if it has not fired.
+    /// Replaces the waker of a timer, unless it has fired.
     pub(super) fn set_waker(&mut self, timer: Timer, waker: &Waker) {
         let place = &mut self.places[timer.place as usize];
         if place.sequence == timer.sequence
@@ -56,7 +56,7 @@ impl Timers {
         }
     }
 
-    /// Cancels a timer, and hands out its waker if it had not fired.
+    /// Cancels a timer. Returns its waker, unless it has fired.
     pub(super) fn cancel(&mut self, timer: Timer) -> Option<Waker> {
         let place = &mut self.places[timer.place as usize];
         if place.sequence != timer.sequence {
@@ -67,7 +67,7 @@ impl Timers {
         Some(waker)
     }
 
-    /// The next timer that is not after `limit`.
+    /// Removes the next timer, if it is not after `limit`.
     pub(super) fn pop(&mut self, limit: Instant) -> Option<(Instant, Waker)> {
         while let Some(&Reverse((at, sequence, index))) = self.heap.peek() {
             let place = &mut self.places[index as usize];
