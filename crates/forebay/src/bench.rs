@@ -28,31 +28,31 @@ pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> S
     let life = Lifetime::new(Duration::from_secs(3300)).guard_window(Duration::from_secs(45));
     let config = Config::default().max_open(connections).lifetime(life).inflight_limit(connections);
     let mut now = Instant::from_nanos(1_000_000_000_000);
-    let mut machine: State<Box<Entry<u64>>> = State::new(&config, Seed::new(42), now, Duration::ZERO);
+    let mut state: State<Box<Entry<u64>>> = State::new(&config, Seed::new(42), now, Duration::ZERO);
     let pace = Pace { per_second: 1.0, at_once: u32::MAX };
-    while let Refill::Open(key) = machine.next_open(now, pace) {
-        let life = machine.draw_life(now);
+    while let Refill::Open(key) = state.next_open(now, pace) {
+        let life = state.draw_life(now);
         let entry = Entry { connection: 0, lease: None, life, key, bad: false };
-        let (Placement::Kept, None) = machine.opened(Box::new(entry), life, Duration::ZERO, now) else {
+        let (Placement::Kept, None) = state.opened(Box::new(entry), life, Duration::ZERO, now) else {
             break;
         };
     }
     // With a target of zero, a due connection does not wait for its replacement.
-    machine.resize(&config.on_demand(0), now);
-    machine.take_effects();
-    let mut rung: Vec<Instant> = machine.alarms().collect();
-    rung.truncate(due);
-    now = rung.last().copied().unwrap_or(now);
+    state.resize(&config.on_demand(0), now);
+    state.take_effects();
+    let mut alarms: Vec<Instant> = state.alarms().collect();
+    alarms.truncate(due);
+    now = alarms.last().copied().unwrap_or(now);
 
-    let machine = Mutex::new(machine);
+    let state = Mutex::new(state);
     let mut gone: Vec<Due<Box<Entry<u64>>>> = Vec::with_capacity(due + BATCH);
     let (start, mut longest) = (timer(), 0);
     let mut end = start;
     loop {
-        let mut state = machine.lock();
-        let more = state.fire_alarms(now, &mut gone);
-        state.take_effects();
-        drop(state);
+        let mut locked = state.lock();
+        let more = locked.fire_alarms(now, &mut gone);
+        locked.take_effects();
+        drop(locked);
         let released = timer();
         longest = longest.max(released - end);
         end = released;

@@ -118,23 +118,88 @@ impl Default for Config {
     }
 }
 
+/// Methods that set one field each.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident($argument:ident: $type:ty) => $value:expr;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub const fn $field(mut self, $argument: $type) -> Self {
+            self.$field = $value;
+            self
+        }
+    )*};
+}
+
 impl Config {
     /// The largest allowed [`max_open`](Self::max_open). Slots have 32-bit numbers, and a typo must not
     /// allocate memory for billions of them.
     pub const MAX_OPEN_LIMIT: usize = 1_000_000;
 
-    /// How many connections callers can have: ready, lent and opening together. Default: 100.
-    ///
-    /// A replacement is opened before the old connection is closed, so that this number is always available.
-    /// For that moment up to [`overlap`](Self::overlap) more connections exist, 5 % by default.
-    /// [`max_connections`](Self::max_connections) is the sum. Connections that are being closed come on top,
-    /// each for the duration of [`Connect::close`](crate::Connect::close), which is limited by
-    /// [`close_timeout`](Self::close_timeout). The leases of a fleet count every connection until it is
-    /// closed.
-    #[must_use]
-    pub const fn max_open(mut self, connections: usize) -> Self {
-        self.max_open = connections;
-        self
+    setters! {
+        /// How many connections callers can have: ready, lent and opening together. Default: 100.
+        ///
+        /// A replacement is opened before the old connection is closed, so that this number is always
+        /// available. For that moment up to [`overlap`](Self::overlap) more connections exist, 5 % by
+        /// default. [`max_connections`](Self::max_connections) is the sum. Connections that are being closed
+        /// come on top, each for the duration of [`Connect::close`](crate::Connect::close), which is limited
+        /// by [`close_timeout`](Self::close_timeout). The leases of a fleet count every connection until it
+        /// is closed.
+        max_open(connections: usize) => connections;
+        /// How long connections live. Default: 11 min, with a jitter of 2 min and a guard window of 45 s. See
+        /// [`Lifetime`].
+        lifetime(lifetime: Lifetime) => Some(lifetime);
+        /// How long a session can last before the server ends it. Validation rejects longer lifetimes.
+        /// Default: not known. Aurora DSQL ends sessions after 60 min.
+        server_limit(limit: Duration) => Some(limit);
+        /// Retires connections one by one before they expire, on a schedule that spreads the retirements over
+        /// a whole lifetime. Default: `true`. With `false`, each connection lives until it expires, as with
+        /// the maximum lifetime of other pools: connections that were opened together expire together, and
+        /// replacements are opened only afterwards.
+        replace_ahead(ahead: bool) => ahead;
+        /// How many connections may exist beyond `max_open`, while a replacement is ready and the old
+        /// connection is not yet retired. Default: 5 % of `max_open`, rounded up. With 0, the old connection
+        /// is closed first, and callers have one connection less until the replacement is open.
+        overlap(connections: usize) => Some(connections);
+        /// Closes connections that were idle for this long, but keeps the target number ready. Default:
+        /// never. At least 1 ms.
+        idle_timeout(ttl: Duration) => Some(ttl);
+        /// Checks connections that were idle for this long with [`Connect::check`](crate::Connect::check), in
+        /// the background, and repeats the check after the same time. Default: never. At least 1 ms.
+        check_after(idle: Duration) => Some(idle);
+        /// Lets callers give up sooner while connections are missing: once fewer than `max_open` have been
+        /// usable for this long. It does not apply while all connections are in use. Default: not set, so
+        /// callers wait for `acquire_timeout`. [`Acquire::empty_wait`](crate::Acquire::empty_wait) sets it
+        /// for one call.
+        empty_wait(wait: Duration) => Some(wait);
+        /// How long callers wait for a connection, for any reason. Default: 30 s.
+        /// [`Acquire::within`](crate::Acquire::within) sets it for one call.
+        acquire_timeout(timeout: Duration) => timeout;
+        /// How long one open may take. Getting a token and a lease have the same limit, each. Default: 10 s.
+        open_timeout(timeout: Duration) => timeout;
+        /// How long a reset or a health check may take. Default: 5 s.
+        maintenance_timeout(timeout: Duration) => timeout;
+        /// How long a close may take. Afterwards the connection is dropped and its lease is released.
+        /// Default: 5 s.
+        close_timeout(timeout: Duration) => timeout;
+        /// How many opens may be in flight. The reservoir starts only as many as it needs to use the
+        /// permitted rate, given how long opens take. Default: 64.
+        inflight_limit(opens: usize) => opens;
+        /// The longest pause between failed attempts to open. Default: 10 s, or 1 s if getting a token
+        /// failed. The default suits fleets and servers that ration connections. A single pool recovers
+        /// sooner with a shorter pause.
+        max_backoff(pause: Duration) => Some(pause);
+        /// The first open waits for a random time of up to this, so that a fleet that starts at once does not
+        /// connect at once. Default: 5 s. Zero turns it off.
+        startup_jitter(longest: Duration) => longest;
+        /// How long [`start`](crate::Builder::start) waits for the low watermark. Afterwards it returns, and
+        /// the reservoir serves with the connections it has. Default: 30 s.
+        fill_timeout(timeout: Duration) => timeout;
+        /// The seed of lifetimes, jitter and backoff. Default: a random seed.
+        seed(seed: Seed) => Some(seed);
+        /// The number of this process in its fleet: 0, 1, 2 and so on, each used by one process only.
+        /// Processes with different numbers retire their connections at different times of day. Default: the
+        /// number from the [lease store](crate::Leases::instance_index); without one, the times are random.
+        instance_index(number: u64) => Some(number);
     }
 
     /// How many connections are kept ready. Default: `max_open`, which is also the upper limit: a larger
@@ -170,117 +235,10 @@ impl Config {
         self
     }
 
-    /// How long connections live. Default: 11 min, with a jitter of 2 min and a guard window of 45 s. See
-    /// [`Lifetime`].
-    #[must_use]
-    pub const fn lifetime(mut self, lifetime: Lifetime) -> Self {
-        self.lifetime = Some(lifetime);
-        self
-    }
-
     /// Keeps connections until they fail.
     #[must_use]
     pub const fn unlimited_lifetime(mut self) -> Self {
         self.lifetime = None;
-        self
-    }
-
-    /// How long a session can last before the server ends it. Validation rejects longer lifetimes. Default:
-    /// not known. Aurora DSQL ends sessions after 60 min.
-    #[must_use]
-    pub const fn server_limit(mut self, limit: Duration) -> Self {
-        self.server_limit = Some(limit);
-        self
-    }
-
-    /// Retires connections one by one before they expire, on a schedule that spreads the retirements over a
-    /// whole lifetime. Default: `true`. With `false`, each connection lives until it expires, as with the
-    /// maximum lifetime of other pools: connections that were opened together expire together, and
-    /// replacements are opened only afterwards.
-    #[must_use]
-    pub const fn replace_ahead(mut self, ahead: bool) -> Self {
-        self.replace_ahead = ahead;
-        self
-    }
-
-    /// How many connections may exist beyond `max_open`, while a replacement is ready and the old connection
-    /// is not yet retired. Default: 5 % of `max_open`, rounded up. With 0, the old connection is closed
-    /// first, and callers have one connection less until the replacement is open.
-    #[must_use]
-    pub const fn overlap(mut self, connections: usize) -> Self {
-        self.overlap = Some(connections);
-        self
-    }
-
-    /// Closes connections that were idle for this long, but keeps the target number ready. Default: never. At
-    /// least 1 ms.
-    #[must_use]
-    pub const fn idle_timeout(mut self, ttl: Duration) -> Self {
-        self.idle_timeout = Some(ttl);
-        self
-    }
-
-    /// Checks connections that were idle for this long with [`Connect::check`](crate::Connect::check), in the
-    /// background, and repeats the check after the same time. Default: never. At least 1 ms.
-    #[must_use]
-    pub const fn check_after(mut self, idle: Duration) -> Self {
-        self.check_after = Some(idle);
-        self
-    }
-
-    /// Lets callers give up sooner while connections are missing: once fewer than `max_open` have been usable
-    /// for this long. It does not apply while all connections are in use. Default: not set, so callers wait
-    /// for `acquire_timeout`. [`Acquire::empty_wait`](crate::Acquire::empty_wait) sets it for one call.
-    #[must_use]
-    pub const fn empty_wait(mut self, wait: Duration) -> Self {
-        self.empty_wait = Some(wait);
-        self
-    }
-
-    /// How long callers wait for a connection, for any reason. Default: 30 s.
-    /// [`Acquire::within`](crate::Acquire::within) sets it for one call.
-    #[must_use]
-    pub const fn acquire_timeout(mut self, timeout: Duration) -> Self {
-        self.acquire_timeout = timeout;
-        self
-    }
-
-    /// How long one open may take. Getting a token and a lease have the same limit, each. Default: 10 s.
-    #[must_use]
-    pub const fn open_timeout(mut self, timeout: Duration) -> Self {
-        self.open_timeout = timeout;
-        self
-    }
-
-    /// How long a reset or a health check may take. Default: 5 s.
-    #[must_use]
-    pub const fn maintenance_timeout(mut self, timeout: Duration) -> Self {
-        self.maintenance_timeout = timeout;
-        self
-    }
-
-    /// How long a close may take. Afterwards the connection is dropped and its lease is released. Default: 5
-    /// s.
-    #[must_use]
-    pub const fn close_timeout(mut self, timeout: Duration) -> Self {
-        self.close_timeout = timeout;
-        self
-    }
-
-    /// How many opens may be in flight. The reservoir starts only as many as it needs to use the permitted
-    /// rate, given how long opens take. Default: 64.
-    #[must_use]
-    pub const fn inflight_limit(mut self, opens: usize) -> Self {
-        self.inflight_limit = opens;
-        self
-    }
-
-    /// The longest pause between failed attempts to open. Default: 10 s, or 1 s if getting a token failed.
-    /// The default suits fleets and servers that ration connections. A single pool recovers sooner with a
-    /// shorter pause.
-    #[must_use]
-    pub const fn max_backoff(mut self, pause: Duration) -> Self {
-        self.max_backoff = Some(pause);
         self
     }
 
@@ -291,38 +249,6 @@ impl Config {
     pub const fn rate(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = per_second;
         self.burst = burst;
-        self
-    }
-
-    /// The first open waits for a random time of up to this, so that a fleet that starts at once does not
-    /// connect at once. Default: 5 s. Zero turns it off.
-    #[must_use]
-    pub const fn startup_jitter(mut self, longest: Duration) -> Self {
-        self.startup_jitter = longest;
-        self
-    }
-
-    /// How long [`start`](crate::Builder::start) waits for the low watermark. Afterwards it returns, and the
-    /// reservoir serves with the connections it has. Default: 30 s.
-    #[must_use]
-    pub const fn fill_timeout(mut self, timeout: Duration) -> Self {
-        self.fill_timeout = timeout;
-        self
-    }
-
-    /// The seed of lifetimes, jitter and backoff. Default: a random seed.
-    #[must_use]
-    pub const fn seed(mut self, seed: Seed) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// The number of this process in its fleet: 0, 1, 2 and so on, each used by one process only. Processes
-    /// with different numbers retire their connections at different times of day. Default: the number from
-    /// the [lease store](crate::Leases::instance_index); without one, the times are random.
-    #[must_use]
-    pub const fn instance_index(mut self, number: u64) -> Self {
-        self.instance_index = Some(number);
         self
     }
 

@@ -92,7 +92,7 @@ pub async fn limit(limit: &dyn Limit, runtime: &dyn Runtime, per_second: f64, bu
     );
     assert!(
         took < interval * (rounds + 1) || took < interval * rounds + Duration::from_millis(100),
-        "{rounds} permits took {took:?}: the abandoned turn was lost"
+        "{rounds} permits took {took:?}: the abandoned reservation was lost"
     );
 }
 

@@ -24,7 +24,7 @@ use crate::state::{
 };
 use crate::status::Status;
 use crate::sync::{Mutex, MutexGuard, lock_spinning};
-use crate::tasks;
+use crate::tasks::{maintenance, reclaim};
 use crate::time::{Instant, nanos};
 
 /// A connection with its bookkeeping. It is boxed, so that a checkout moves one pointer. It has cache lines
@@ -235,7 +235,7 @@ impl<C: Connect> Core<C> {
         match placed {
             Placement::Kept | Placement::Served(None) => {}
             Placement::Served(Some(waker)) => waker.wake(),
-            Placement::Reset(entry) => tasks::maintenance::reset(self, entry),
+            Placement::Reset(entry) => maintenance::start(self, entry, maintenance::Kind::Reset),
             Placement::Discarded(discarded) => self.dispose(discarded),
         }
     }
@@ -244,7 +244,7 @@ impl<C: Connect> Core<C> {
     pub(crate) fn act(self: &Arc<Self>, due: Due<BoxedEntry<C>>) {
         match due {
             Due::Discard(discarded) => self.dispose(discarded),
-            Due::Check(entry) => tasks::maintenance::check(self, entry),
+            Due::Check(entry) => maintenance::start(self, entry, maintenance::Kind::Check),
         }
     }
 
@@ -254,7 +254,7 @@ impl<C: Connect> Core<C> {
         let Discarded { key, entry, reason } = discarded;
         let Entry { connection, lease, life, .. } = *entry;
         let now = self.runtime.now();
-        tasks::reclaim::start(self, key, Some(connection), lease);
+        reclaim::start(self, key, Some(connection), lease);
         self.observe(&Event::Discarded {
             reason,
             age: now.since(life.born_at),

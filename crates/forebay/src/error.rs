@@ -222,8 +222,8 @@ mod tests {
     fn a_message_that_is_shown_already_is_not_repeated() {
         #[derive(Debug, thiserror::Error)]
         #[error("auth: {0} (check the role)")]
-        struct Told(#[source] std::io::Error);
-        let error = OpenError::new(Failure::Auth, Told(std::io::Error::other("access denied")));
+        struct Complete(#[source] std::io::Error);
+        let error = OpenError::new(Failure::Auth, Complete(std::io::Error::other("access denied")));
         assert_eq!(error.to_string(), "auth: access denied (check the role)");
         let error = CheckoutError::Empty { waited: Duration::ZERO, last_open_error: Some(Arc::new(error)) };
         let source = std::error::Error::source(&error).map(ToString::to_string);

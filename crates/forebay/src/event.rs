@@ -1,6 +1,5 @@
 //! Events, which observers receive outside the lock.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -8,148 +7,101 @@ use crate::config::Lifetime;
 use crate::error::{BoxError, OpenError};
 use crate::status::Status;
 
-/// Why a connection was discarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Discard {
-    /// It was in its guard window at a checkout or a return.
-    GuardWindow,
-    /// It had expired at a checkout.
-    ExpiredOnCheckout,
-    /// It had expired at a return.
-    ExpiredOnReturn,
-    /// The expiry task found that it had expired.
-    ExpiredOnScan,
-    /// The expiry task found it in its guard window.
-    ExpiringOnScan,
-    /// It was returned while there were more connections than allowed.
-    Full,
-    /// The caller marked it bad, or the connector found it unusable.
-    Bad,
-    /// It could not be reset.
-    ResetFailed,
-    /// It was reported dead, or failed its health check.
-    Died,
-    /// It was idle for longer than `idle_timeout`.
-    Idle,
-    /// It was retired on schedule; its replacement was ready.
-    Retired,
-    /// The reservoir is closed.
-    Draining,
-    /// Its lease was recalled: the lease store is unreachable, and may give the lease to another process.
-    Recalled,
-}
-
-impl Discard {
-    /// All reasons, in the order of [`index`](Self::index).
-    pub const ALL: [Self; 13] = [
-        Self::GuardWindow,
-        Self::ExpiredOnCheckout,
-        Self::ExpiredOnReturn,
-        Self::ExpiredOnScan,
-        Self::ExpiringOnScan,
-        Self::Full,
-        Self::Bad,
-        Self::ResetFailed,
-        Self::Died,
-        Self::Idle,
-        Self::Retired,
-        Self::Draining,
-        Self::Recalled,
-    ];
-
-    /// The index of this reason in tables of counts.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The value of the label `reason` in metrics.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::GuardWindow => "insufficient_remaining_lifetime",
-            Self::ExpiredOnCheckout => "expired_on_checkout",
-            Self::ExpiredOnReturn => "expired_on_return",
-            Self::ExpiredOnScan => "expired_on_scan",
-            Self::ExpiringOnScan => "expiring_soon_on_scan",
-            Self::Full => "reservoir_full",
-            Self::Bad => "bad",
-            Self::ResetFailed => "reset_failed",
-            Self::Died => "died",
-            Self::Idle => "idle",
-            Self::Retired => "retired",
-            Self::Draining => "draining",
-            Self::Recalled => "recalled",
+/// Defines an enum of reasons, each with its label in metrics.
+macro_rules! reasons {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $reason:ident $label:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$doc])* $reason,)*
         }
+
+        impl $name {
+            /// All reasons, in the order of [`index`](Self::index).
+            pub const ALL: [Self; [$($label),*].len()] = [$(Self::$reason),*];
+
+            /// The index of this reason in tables of counts.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+
+            /// The value of the label `reason` in metrics.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $label,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.label())
+            }
+        }
+    };
+}
+pub(crate) use reasons;
+
+reasons! {
+    /// Why a connection was discarded.
+    Discard {
+        /// It was in its guard window at a checkout or a return.
+        GuardWindow "insufficient_remaining_lifetime",
+        /// It had expired at a checkout.
+        ExpiredOnCheckout "expired_on_checkout",
+        /// It had expired at a return.
+        ExpiredOnReturn "expired_on_return",
+        /// The expiry task found that it had expired.
+        ExpiredOnScan "expired_on_scan",
+        /// The expiry task found it in its guard window.
+        ExpiringOnScan "expiring_soon_on_scan",
+        /// It was returned while there were more connections than allowed.
+        Full "reservoir_full",
+        /// The caller marked it bad, or the connector found it unusable.
+        Bad "bad",
+        /// It could not be reset.
+        ResetFailed "reset_failed",
+        /// It was reported dead, or failed its health check.
+        Died "died",
+        /// It was idle for longer than `idle_timeout`.
+        Idle "idle",
+        /// It was retired on schedule; its replacement was ready.
+        Retired "retired",
+        /// The reservoir is closed.
+        Draining "draining",
+        /// Its lease was recalled: the lease store is unreachable, and may give the lease to another process.
+        Recalled "recalled",
     }
 }
 
-impl fmt::Display for Discard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
+reasons! {
+    /// Why an attempt to open a connection failed.
+    Failure {
+        /// The lease store did not answer.
+        Lease "lease_acquire",
+        /// The lease store has no free lease for this process.
+        LeaseLimit "lease_acquire",
+        /// The limiter granted no permit in time.
+        RateLimit "rate_limit",
+        /// No token was available.
+        Token "token_provider",
+        /// The connection failed: refused, unreachable or interrupted.
+        Open "connection_open",
+        /// The open took longer than its timeout.
+        Timeout "connect_timeout",
+        /// The server rejected the credentials.
+        Auth "auth",
+        /// The server reported that connections are opened too fast.
+        Throttled "throttled",
+        /// The server reported that there are too many connections.
+        TooManyConnections "too_many_connections",
     }
-}
-
-/// Why an attempt to open a connection failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The lease store did not answer.
-    Lease,
-    /// The lease store has no free lease for this process.
-    LeaseLimit,
-    /// The limiter granted no permit in time.
-    RateLimit,
-    /// No token was available.
-    Token,
-    /// The connection failed: refused, unreachable or interrupted.
-    Open,
-    /// The open took longer than its timeout.
-    Timeout,
-    /// The server rejected the credentials.
-    Auth,
-    /// The server reported that connections are opened too fast.
-    Throttled,
-    /// The server reported that there are too many connections.
-    TooManyConnections,
 }
 
 impl Failure {
-    /// All reasons, in the order of [`index`](Self::index).
-    pub const ALL: [Self; 9] = [
-        Self::Lease,
-        Self::LeaseLimit,
-        Self::RateLimit,
-        Self::Token,
-        Self::Open,
-        Self::Timeout,
-        Self::Auth,
-        Self::Throttled,
-        Self::TooManyConnections,
-    ];
-
-    /// The index of this reason in tables of counts.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The value of the label `reason` in metrics. Both failures of the lease store share one.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Lease | Self::LeaseLimit => "lease_acquire",
-            Self::RateLimit => "rate_limit",
-            Self::Token => "token_provider",
-            Self::Open => "connection_open",
-            Self::Timeout => "connect_timeout",
-            Self::Auth => "auth",
-            Self::Throttled => "throttled",
-            Self::TooManyConnections => "too_many_connections",
-        }
-    }
-
     /// The longest pause between attempts that fail for this reason.
     pub(crate) const fn max_backoff(self) -> Duration {
         match self {
@@ -165,12 +117,6 @@ impl Failure {
     #[must_use]
     pub const fn is_pushback(self) -> bool {
         matches!(self, Self::Throttled | Self::TooManyConnections)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
     }
 }
 

@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn a_burst_then_the_rate() {
         let mut gcra = Gcra::new(10.0, 3);
-        let turns: Vec<_> = (0..5).map(|_| gcra.reserve(START).since(START).as_millis()).collect();
-        assert_eq!(turns, [0, 0, 0, 100, 200]);
+        let times: Vec<_> = (0..5).map(|_| gcra.reserve(START).since(START).as_millis()).collect();
+        assert_eq!(times, [0, 0, 0, 100, 200]);
     }
 
     #[test]

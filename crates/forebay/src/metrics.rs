@@ -144,34 +144,46 @@ pub struct Metrics {
     handles: Mutex<Option<Arc<Handles>>>,
 }
 
+type ReadGauge = fn(&Status) -> usize;
+
 /// The registered metrics of one reservoir.
 struct Handles {
-    size: Gauge,
-    target: Gauge,
-    ready: Gauge,
-    in_use: Gauge,
-    opening: Gauge,
-    checkouts: Counter,
-    empty: Counter,
-    exhausted: Counter,
-    checkout_failures: [Counter; CheckoutFailure::ALL.len()],
-    waits: Counter,
-    refills: Counter,
-    discards: [Counter; Discard::ALL.len()],
-    failures: [Counter; Failure::ALL.len()],
+    gauges: [(Gauge, ReadGauge); 5],
     checkout_latency: Histogram,
     open_latency: Histogram,
     age: Histogram,
-    reported: Mutex<Reported>,
+    counters: Mutex<Counters>,
 }
 
-/// What has been reported so far. Counters add the difference, so that they continue when a reservoir is
-/// restarted.
-#[derive(Default)]
-struct Reported {
-    counts: Counts,
+struct Counters {
+    checkouts: ReportedCounter,
+    others: Vec<ReportedCounter>,
     /// Checkouts that waited, and were recorded one by one since the last report.
     waited: u64,
+}
+
+/// A counter with the value that was reported last. It adds the difference, so that it continues when a
+/// reservoir is restarted.
+struct ReportedCounter {
+    counter: Counter,
+    read: Box<dyn Fn(&Counts) -> u64 + Send>,
+    reported: u64,
+}
+
+impl ReportedCounter {
+    fn new(counter: Counter, read: impl Fn(&Counts) -> u64 + Send + 'static) -> Self {
+        Self { counter, read: Box::new(read), reported: 0 }
+    }
+
+    /// Returns by how much the counter has grown.
+    fn report(&mut self, counts: &Counts) -> u64 {
+        // Reports from two tasks can arrive in the wrong order. Counters must not decrease.
+        let value = (self.read)(counts).max(self.reported);
+        let growth = value - self.reported;
+        self.counter.increment(growth);
+        self.reported = value;
+        growth
+    }
 }
 
 impl Metrics {
@@ -217,69 +229,64 @@ impl Metrics {
             labels
         };
         let gauge = |metric| gauge!(name(metric), labels(None));
-        let counter = |metric| counter!(name(metric), labels(None));
         let histogram = |metric| histogram!(name(metric), labels(None));
+        let counter = |metric, read: fn(&Counts) -> u64| {
+            ReportedCounter::new(counter!(name(metric), labels(None)), read)
+        };
+        let by_reason = |metric, reason| counter!(name(metric), labels(Some(reason)));
+        let mut others = vec![
+            counter(EMPTY, |counts| counts.empty),
+            counter(EXHAUSTED, |counts| counts.exhausted),
+            counter(WAITS, |counts| counts.waits),
+            counter(REFILLS, |counts| counts.refills),
+        ];
+        others.extend(CheckoutFailure::ALL.map(|reason| {
+            let counter = by_reason(CHECKOUT_FAILURES, reason.label());
+            ReportedCounter::new(counter, move |counts| counts.checkout_failures(reason))
+        }));
+        others.extend(Discard::ALL.map(|reason| {
+            let counter = by_reason(DISCARDS, reason.label());
+            ReportedCounter::new(counter, move |counts| counts.discards(reason))
+        }));
+        others.extend(Failure::ALL.map(|reason| {
+            let counter = by_reason(REFILL_FAILURES, reason.label());
+            ReportedCounter::new(counter, move |counts| counts.failures(reason))
+        }));
+        let checkouts = counter(CHECKOUTS, |counts| counts.checkouts);
         Handles {
-            size: gauge(SIZE),
-            target: gauge(TARGET),
-            ready: gauge(READY),
-            in_use: gauge(IN_USE),
-            opening: gauge(OPENING),
-            checkouts: counter(CHECKOUTS),
-            empty: counter(EMPTY),
-            exhausted: counter(EXHAUSTED),
-            checkout_failures: CheckoutFailure::ALL
-                .map(|reason| counter!(name(CHECKOUT_FAILURES), labels(Some(reason.label())))),
-            waits: counter(WAITS),
-            refills: counter(REFILLS),
-            discards: Discard::ALL.map(|reason| counter!(name(DISCARDS), labels(Some(reason.label())))),
-            failures: Failure::ALL
-                .map(|reason| counter!(name(REFILL_FAILURES), labels(Some(reason.label())))),
+            gauges: [
+                (gauge(SIZE), Status::size),
+                // A closed reservoir has no target, and an alert on the fill ratio must not fire.
+                (gauge(TARGET), |status| if status.closed { 0 } else { status.target_ready }),
+                (gauge(READY), |status| status.ready),
+                (gauge(IN_USE), |status| status.in_use),
+                (gauge(OPENING), |status| status.opening),
+            ],
             checkout_latency: histogram(CHECKOUT_LATENCY),
             open_latency: histogram(OPEN_LATENCY),
             age: histogram(CONNECTION_AGE),
-            reported: Mutex::default(),
+            counters: Mutex::new(Counters { checkouts, others, waited: 0 }),
         }
     }
 }
 
 impl Handles {
     fn report(&self, status: &Status) {
-        #[allow(clippy::cast_precision_loss, reason = "a million connections fit")]
-        let number = |count: usize| count as f64;
-        self.size.set(number(status.size()));
-        // A closed reservoir has no target, and an alert on the fill ratio must not fire.
-        self.target.set(if status.closed { 0.0 } else { number(status.target_ready) });
-        self.ready.set(number(status.ready));
-        self.in_use.set(number(status.in_use));
-        self.opening.set(number(status.opening));
-
-        let mut reported = self.reported.lock();
-        // Reports from two tasks can arrive in the wrong order. Counters must not decrease.
-        let before = reported.counts;
-        let now = status.counts.latest(&before);
-        let checkouts = now.checkouts - before.checkouts;
-        self.checkouts.increment(checkouts);
-        self.empty.increment(now.empty - before.empty);
-        self.exhausted.increment(now.exhausted - before.exhausted);
-        for (counter, reason) in self.checkout_failures.iter().zip(CheckoutFailure::ALL) {
-            counter.increment(now.checkout_failures(reason) - before.checkout_failures(reason));
+        for (gauge, read) in &self.gauges {
+            #[allow(clippy::cast_precision_loss, reason = "a million connections fit")]
+            gauge.set(read(status) as f64);
         }
-        self.waits.increment(now.waits - before.waits);
-        self.refills.increment(now.refills - before.refills);
-        for (counter, reason) in self.discards.iter().zip(Discard::ALL) {
-            counter.increment(now.discards(reason) - before.discards(reason));
+        let mut counters = self.counters.lock();
+        for counter in &mut counters.others {
+            counter.report(&status.counts);
         }
-        for (counter, failure) in self.failures.iter().zip(Failure::ALL) {
-            counter.increment(now.failures(failure) - before.failures(failure));
-        }
+        let checkouts = counters.checkouts.report(&status.counts);
         // Callers that waited were recorded one by one. All others got a connection at once.
-        let at_once = checkouts.saturating_sub(reported.waited);
+        let at_once = checkouts.saturating_sub(counters.waited);
         if at_once > 0 {
             self.checkout_latency.record_many(AT_ONCE, usize::try_from(at_once).unwrap_or(usize::MAX));
         }
-        reported.waited = reported.waited.saturating_sub(checkouts);
-        reported.counts = now;
+        counters.waited = counters.waited.saturating_sub(checkouts);
     }
 }
 
@@ -290,7 +297,7 @@ impl Observer for Metrics {
             Event::Report { status } => self.handles().report(status),
             Event::Waited { waited } => {
                 let handles = self.handles();
-                handles.reported.lock().waited += 1;
+                handles.counters.lock().waited += 1;
                 handles.checkout_latency.record(milliseconds(*waited));
             }
             Event::Opened { took, .. } => self.handles().open_latency.record(milliseconds(*took)),
@@ -323,20 +330,25 @@ pub fn table(metrics: &[Metric], prefix: &str) -> String {
         let label = metric.label.map(|label| format!("`{label}`")).unwrap_or_default();
         format!("| `{}` | {} | {label} | {} |\n", metric.full_name(prefix), metric.kind, metric.help)
     });
-    format!("| metric | kind | more labels | what it tells |\n|---|---|---|---|\n{}", rows.collect::<String>())
+    format!(
+        "| metric | kind | more labels | what it tells |\n|---|---|---|---|\n{}",
+        rows.collect::<String>()
+    )
 }
 
 /// The table of reasons in the manual, in Markdown.
 #[must_use]
 pub fn manual_reasons() -> String {
-    let mut table = "| metric | `reason` |\n|---|---|\n".to_owned();
-    let mut row = |metric: Metric, reasons: Vec<&'static str>| {
-        let reasons: std::collections::BTreeSet<&str> = reasons.into_iter().collect();
-        let reasons: Vec<String> = reasons.iter().map(|reason| format!("`{reason}`")).collect();
-        table.push_str(&format!("| `{}` | {} |\n", metric.name, reasons.join(", ")));
+    let row = |metric: Metric, mut reasons: Vec<&'static str>| {
+        reasons.sort_unstable();
+        reasons.dedup();
+        format!("| `{}` | `{}` |\n", metric.name, reasons.join("`, `"))
     };
-    row(CHECKOUT_FAILURES, CheckoutFailure::ALL.iter().map(|reason| reason.label()).collect());
-    row(DISCARDS, Discard::ALL.iter().map(|reason| reason.label()).collect());
-    row(REFILL_FAILURES, Failure::ALL.iter().map(|reason| reason.label()).collect());
-    table
+    [
+        "| metric | `reason` |\n|---|---|\n".to_owned(),
+        row(CHECKOUT_FAILURES, CheckoutFailure::ALL.map(CheckoutFailure::label).to_vec()),
+        row(DISCARDS, Discard::ALL.map(Discard::label).to_vec()),
+        row(REFILL_FAILURES, Failure::ALL.map(Failure::label).to_vec()),
+    ]
+    .concat()
 }

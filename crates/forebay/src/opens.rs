@@ -124,12 +124,12 @@ mod tests {
         assert!(opens.pending(pace).is_none());
         opens.begins(Step::Prepare);
         opens.begins(Step::Permit);
-        let told = |opens: &Opens| opens.pending(pace).map(|error| error.to_string());
+        let text = |opens: &Opens| opens.pending(pace).map(|error| error.to_string());
         assert_eq!(
-            told(&opens).as_deref(),
+            text(&opens).as_deref(),
             Some("rate_limit: 1 open waits for a permit: 10 per second are allowed")
         );
         opens.ends(Step::Permit);
-        assert_eq!(told(&opens).as_deref(), Some("token_provider: 1 open waits for a token"));
+        assert_eq!(text(&opens).as_deref(), Some("token_provider: 1 open waits for a token"));
     }
 }

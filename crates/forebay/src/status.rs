@@ -1,6 +1,6 @@
 //! Snapshots of a reservoir.
 
-use crate::event::{Discard, Failure};
+use crate::event::{Discard, Failure, reasons};
 use crate::state::Shortage;
 
 /// A consistent snapshot of a reservoir: all numbers belong to the same moment.
@@ -47,36 +47,15 @@ impl Status {
     }
 }
 
-/// Why a caller got no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum CheckoutFailure {
-    /// No connection became ready in time, and fewer than `max_open` were usable.
-    Empty,
-    /// All connections stayed in use.
-    Exhausted,
-    /// No connection was usable, and the last open failed for a reason that waiting does not fix.
-    Denied,
-}
-
-impl CheckoutFailure {
-    /// All reasons, in the order of [`index`](Self::index).
-    pub const ALL: [Self; 3] = [Self::Empty, Self::Exhausted, Self::Denied];
-
-    /// The index of this reason in tables of counts.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The value of the label `reason` in metrics.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Empty => "empty",
-            Self::Exhausted => "exhausted",
-            Self::Denied => "denied",
-        }
+reasons! {
+    /// Why a caller got no connection.
+    CheckoutFailure {
+        /// No connection became ready in time, and fewer than `max_open` were usable.
+        Empty "empty",
+        /// All connections stayed in use.
+        Exhausted "exhausted",
+        /// No connection was usable, and the last open failed for a reason that waiting does not fix.
+        Denied "denied",
     }
 }
 
@@ -114,27 +93,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    #[cfg(feature = "metrics")]
-    /// The larger value of each counter.
-    pub(crate) fn latest(mut self, other: &Self) -> Self {
-        self.checkouts = self.checkouts.max(other.checkouts);
-        self.waits = self.waits.max(other.waits);
-        self.empty = self.empty.max(other.empty);
-        self.exhausted = self.exhausted.max(other.exhausted);
-        for (mine, theirs) in self.refused.iter_mut().zip(other.refused) {
-            *mine = (*mine).max(theirs);
-        }
-        self.refills = self.refills.max(other.refills);
-        self.detached = self.detached.max(other.detached);
-        for (mine, theirs) in self.discards.iter_mut().zip(other.discards) {
-            *mine = (*mine).max(theirs);
-        }
-        for (mine, theirs) in self.failures.iter_mut().zip(other.failures) {
-            *mine = (*mine).max(theirs);
-        }
-        self
-    }
-
     /// Callers that got no connection for this reason.
     #[must_use]
     pub fn checkout_failures(&self, reason: CheckoutFailure) -> u64 {

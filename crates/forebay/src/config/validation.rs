@@ -23,29 +23,15 @@ impl Config {
         demand(max_open >= 1, "max_open", &max_open, "at least 1".into());
         let most = Self::MAX_OPEN_LIMIT;
         demand(max_open <= most, "max_open", &max_open, format!("at most {most}"));
+        let at_most_open = || format!("at most max_open, which is {max_open}");
         let overlap = self.overlap_or_default();
-        demand(
-            overlap <= max_open.max(1),
-            "overlap",
-            &overlap,
-            format!("at most max_open, which is {max_open}"),
-        );
+        demand(overlap <= max_open.max(1), "overlap", &overlap, at_most_open());
         match self.fill {
             Fill::ToTarget { low_watermark: Some(mark), .. } => {
-                demand(
-                    mark <= max_open,
-                    "low_watermark",
-                    &mark,
-                    format!("at most max_open, which is {max_open}"),
-                );
+                demand(mark <= max_open, "low_watermark", &mark, at_most_open());
             }
             Fill::OnDemand { min_idle } => {
-                demand(
-                    min_idle <= max_open,
-                    "min_idle",
-                    &min_idle,
-                    format!("at most max_open, which is {max_open}"),
-                );
+                demand(min_idle <= max_open, "min_idle", &min_idle, at_most_open())
             }
             Fill::ToTarget { .. } => {}
         }

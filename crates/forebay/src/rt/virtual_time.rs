@@ -149,7 +149,7 @@ impl VirtualTime {
             (queue.tasks.next(), queue.steps)
         };
         let Some((id, mut running)) = next else { return false };
-        assert!(steps < LIVELOCK, "livelock: tasks wake each other for ever, at {:?}", self.now());
+        assert!(steps < LIVELOCK, "livelock: tasks wake each other forever, at {:?}", self.now());
         // The task is taken out while it runs, so that it can wake and spawn without a deadlock.
         let pending = running.poll().is_pending();
         if pending {

@@ -8,16 +8,8 @@ use crate::error::BoxError;
 use crate::event::Event;
 use crate::state::Condition;
 
-pub(crate) fn reset<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
-    start(core, entry, Kind::Reset);
-}
-
-pub(crate) fn check<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
-    start(core, entry, Kind::Check);
-}
-
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     Reset,
     Check,
 }
@@ -32,7 +24,7 @@ impl Kind {
     }
 }
 
-fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
+pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
     let task = InMaintenance { core: Arc::clone(core), entry: Some(entry), condition: kind.failed() };
     core.runtime.spawn(Box::pin(task.maintain(kind)));
 }

@@ -102,9 +102,10 @@ fn an_empty_reservoir_is_the_pools_error() {
     let world = World::new();
     world.server.on_open(Answer::Fail(Failure::Auth));
     let reservoir = world.start(config(1));
-    let tap = ReservoirManager::new(reservoir);
-    assert_eq!(tap.clone().reservoir().status().size(), 0);
-    let pool: deadpool::managed::Pool<_> = deadpool::managed::Pool::builder(tap).max_size(1).build().unwrap();
+    let manager = ReservoirManager::new(reservoir);
+    assert_eq!(manager.clone().reservoir().status().size(), 0);
+    let pool: deadpool::managed::Pool<_> =
+        deadpool::managed::Pool::builder(manager).max_size(1).build().unwrap();
     let error = world.time.run(pool.get()).unwrap_err();
     assert!(error.to_string().contains("auth: told to fail"), "{error}");
     let shared = Arc::new(pool);
@@ -117,15 +118,15 @@ fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
     for (config, limit) in [(config(1), millis(100)), (config(1).empty_wait(millis(300)), millis(300))] {
         let world = World::new();
         world.server.on_open(Answer::Fail(Failure::Open));
-        let tap = ReservoirManager::new(world.start(config));
+        let manager = ReservoirManager::new(world.start(config));
         let began = world.time.now();
-        let error = world.time.run(tap.connect()).unwrap_err();
+        let error = world.time.run(manager.connect()).unwrap_err();
         assert!(matches!(error, CheckoutError::Empty { waited, .. } if waited == limit), "{error:?}");
         assert!(error.is_transient());
         assert_eq!(world.time.now().since(began), limit);
         world.server.on_open(Answer::Well);
         world.time.advance(seconds(20));
-        assert!(world.time.run(tap.connect()).is_ok());
+        assert!(world.time.run(manager.connect()).is_ok());
     }
 }
 
@@ -134,8 +135,9 @@ fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
 fn a_deadpool_waits_for_an_empty_reservoir_for_the_acquire_timeout() {
     let world = World::new();
     world.server.on_open(Answer::Fail(Failure::Open));
-    let tap = ReservoirManager::new(world.start(config(1).acquire_timeout(seconds(7))));
-    let pool: deadpool::managed::Pool<_> = deadpool::managed::Pool::builder(tap).max_size(1).build().unwrap();
+    let manager = ReservoirManager::new(world.start(config(1).acquire_timeout(seconds(7))));
+    let pool: deadpool::managed::Pool<_> =
+        deadpool::managed::Pool::builder(manager).max_size(1).build().unwrap();
     let began = world.time.now();
     let error = world.time.run(pool.get()).unwrap_err();
     assert!(error.to_string().contains("connection_open: told to fail"), "{error}");

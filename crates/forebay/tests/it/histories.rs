@@ -175,9 +175,9 @@ impl Model {
             (self.checkouts + served as u64, self.waits, self.found_empty, self.detached),
         );
         for failure in CheckoutFailure::ALL {
-            let told = self.refused.get(&failure).copied().unwrap_or(0);
+            let refused = self.refused.get(&failure).copied().unwrap_or(0);
             let ended = count(&format!("Ended(GaveUp({failure:?}))")) as u64;
-            assert_eq!(counts.checkout_failures(failure), told + ended, "{failure:?}");
+            assert_eq!(counts.checkout_failures(failure), refused + ended, "{failure:?}");
         }
         for waiter in waiters {
             waiter.check(world, self.closed);
@@ -230,8 +230,8 @@ impl<'a> Waiter<'a> {
     }
 
     fn state(&self) -> String {
-        let told = format!("{:?}", self.acquire);
-        told.trim_start_matches("Acquire { state: ").trim_end_matches(", .. }").to_owned()
+        let state = format!("{:?}", self.acquire);
+        state.trim_start_matches("Acquire { state: ").trim_end_matches(", .. }").to_owned()
     }
 
     /// It must have been woken if it can make progress, and at its deadline at the latest.
@@ -431,7 +431,7 @@ fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[St
     }
     if model.closed {
         for waiter in &mut waiters {
-            assert!(matches!(waiter.poll(), Poll::Ready(Err(_))), "a caller waits for ever");
+            assert!(matches!(waiter.poll(), Poll::Ready(Err(_))), "a caller waits forever");
         }
     }
     drop((waiters, guards, detached));

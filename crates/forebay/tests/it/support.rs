@@ -205,7 +205,7 @@ impl Leases for LeaseLog {
             Ok(number) if inner.held.contains(&number) && !inner.bound.contains_key(&number) => {
                 inner.bound.insert(number, monitor);
             }
-            _ => inner.mistakes.push(format!("lease {} was bound out of turn", id.as_str())),
+            _ => inner.mistakes.push(format!("lease {} was bound twice or too late", id.as_str())),
         }
     }
 }

@@ -242,7 +242,7 @@ fn a_connection_that_goes_stale_or_dies_before_it_is_picked_up_is_not_handed_out
         }
         assert!(poll(&mut waiters[0]).is_pending(), "back to the head of the line");
         world.time.settle();
-        assert!(poll(&mut waiters[1]).is_pending(), "its turn is not lost to the one behind");
+        assert!(poll(&mut waiters[1]).is_pending(), "it is not overtaken by the one behind");
         let guard = world.time.run(&mut waiters[0]).unwrap();
         assert_ne!(guard.id(), id);
         let reason = if death { Discard::Died } else { Discard::GuardWindow };
@@ -482,7 +482,7 @@ struct Panicking;
 
 impl Wake for Panicking {
     fn wake(self: Arc<Self>) {
-        panic!("told to panic");
+        panic!("this waker panics");
     }
 }
 
