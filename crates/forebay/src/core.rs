@@ -98,7 +98,7 @@ pub(crate) struct Core<C: Connect> {
     /// The same, while connections are missing.
     pub(crate) empty_wait: Option<Duration>,
     pub(crate) seed: Seed,
-    opens: Mutex<Opens>,
+    pub(crate) opens: Mutex<Opens>,
     /// Notified when there may be something to open.
     pub(crate) refill: Notify,
     /// Notified when the next alarm may have moved forward.
@@ -305,7 +305,7 @@ impl<C: Connect> Core<C> {
         entry: BoxedEntry<C>,
         condition: Condition,
     ) {
-        let placed = state.give_back(entry, condition, self.runtime.coarse_now());
+        let placed = state.place(entry, condition, self.runtime.coarse_now());
         self.unlock(state);
         self.carry_out(placed);
     }
@@ -335,7 +335,7 @@ impl<C: Connect> Core<C> {
     #[cold]
     pub(crate) fn shortage(&self, shortage: Shortage, since: Instant) -> CheckoutError {
         let waited = self.runtime.now().since(since);
-        let denial = if shortage == Shortage::Denied { self.opens().last_denial() } else { None };
+        let denial = if shortage == Shortage::Denied { self.opens.lock().last_denial() } else { None };
         match (shortage, denial) {
             (Shortage::Exhausted, _) => {
                 CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open }
@@ -352,7 +352,7 @@ impl<C: Connect> Core<C> {
     fn what_keeps_it_short(&self, since: Instant) -> Option<Arc<OpenError>> {
         self.last_failure(since).or_else(|| {
             let pace = self.limit.pace();
-            self.opens().pending(pace)
+            self.opens.lock().pending(pace)
         })
     }
 
@@ -363,11 +363,7 @@ impl<C: Connect> Core<C> {
             let state = self.state.0.lock();
             (state.short_since()?, state.is_slowed())
         };
-        self.opens().failure_since(short_since, since, is_slowed)
-    }
-
-    pub(crate) fn opens(&self) -> MutexGuard<'_, Opens> {
-        self.opens.lock()
+        self.opens.lock().failure_since(short_since, since, is_slowed)
     }
 
     /// Stops serving callers and discards the ready connections. Lent connections are discarded when they are

@@ -86,18 +86,12 @@ fn milliseconds(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
-    struct Because(Option<Arc<OpenError>>);
-    impl fmt::Display for Because {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match &self.0 {
-                Some(error) if error.pending => write!(f, "; {error}"),
-                Some(error) => write!(f, "; the last open failed: {error}"),
-                None => f.write_str("; the pool is still filling"),
-            }
-        }
+fn because(error: &Option<Arc<OpenError>>) -> String {
+    match error {
+        Some(error) if error.pending => format!("; {error}"),
+        Some(error) => format!("; the last open failed: {error}"),
+        None => "; the pool is still filling".into(),
     }
-    Because(error.clone())
 }
 
 /// Why a connection could not be opened.

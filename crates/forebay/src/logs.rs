@@ -73,17 +73,7 @@ impl Logs {
 
     /// Whether this message must be written now, and not only counted.
     fn is_first(&self, message: Message) -> bool {
-        let mut state = self.state.lock();
-        match state.repeats.get_mut(&message) {
-            None => {
-                state.repeats.insert(message, 0);
-                true
-            }
-            Some(more) => {
-                *more += 1;
-                false
-            }
-        }
+        *self.state.lock().repeats.entry(message).and_modify(|more| *more += 1).or_insert(0) == 0
     }
 
     /// Writes the counts since the last report.
@@ -125,21 +115,19 @@ impl Message {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Created => f.write_str("Reservoir refiller: created connection"),
-            Self::Discarding(reason) => write!(f, "Reservoir: discarding connection ({reason})"),
-            Self::Failed(Failure::Lease | Failure::LeaseLimit) => {
-                f.write_str("Reservoir refiller: lease acquire failed")
+        f.write_str(match self {
+            Self::Created => "Reservoir refiller: created connection",
+            Self::Discarding(reason) => {
+                return write!(f, "Reservoir: discarding connection ({reason})");
             }
-            Self::Failed(Failure::Token) => f.write_str("Reservoir refiller: token provider failed"),
-            Self::Failed(Failure::RateLimit) => {
-                f.write_str("Reservoir refiller: failed to create connection")
-            }
-            Self::Failed(_) => f.write_str("Reservoir refiller: connection open failed"),
-            Self::MaintenanceFailed => f.write_str("Reservoir: reset or check failed"),
-            Self::CloseTimedOut => f.write_str("Reservoir: close timed out"),
-            Self::ReleaseFailed => f.write_str("Reservoir: lease release failed"),
-        }
+            Self::Failed(Failure::Lease | Failure::LeaseLimit) => "Reservoir refiller: lease acquire failed",
+            Self::Failed(Failure::Token) => "Reservoir refiller: token provider failed",
+            Self::Failed(Failure::RateLimit) => "Reservoir refiller: failed to create connection",
+            Self::Failed(_) => "Reservoir refiller: connection open failed",
+            Self::MaintenanceFailed => "Reservoir: reset or check failed",
+            Self::CloseTimedOut => "Reservoir: close timed out",
+            Self::ReleaseFailed => "Reservoir: lease release failed",
+        })
     }
 }
 

@@ -120,13 +120,8 @@ impl Governor {
 
     /// There was no free lease, and a connection was closed to free one. Its replacement follows soon.
     pub(super) fn made_room(&mut self, now: Instant) -> (u32, Duration) {
-        let attempts = &mut self.attempts[Failure::LeaseLimit.index()];
-        *attempts = 1;
-        let pause = self.pause(1, Failure::LeaseLimit);
-        // A longer pause for another reason remains.
-        self.resume_at = self.resume_at.max(now + pause);
-        self.paused_at = now;
-        self.proving = true;
+        self.attempts[Failure::LeaseLimit.index()] = 1;
+        self.pause(now, 1, Failure::LeaseLimit);
         (1, self.resume_at.since(now))
     }
 
@@ -140,8 +135,14 @@ impl Governor {
         self.share < 1.0
     }
 
-    fn pause(&mut self, attempts: u32, failure: Failure) -> Duration {
-        backoff::pause(attempts, backoff::FIRST, failure.max_backoff().min(self.max_backoff), &mut self.rng)
+    fn pause(&mut self, now: Instant, attempts: u32, failure: Failure) -> Duration {
+        let longest = failure.max_backoff().min(self.max_backoff);
+        let pause = backoff::pause(attempts, backoff::FIRST, longest, &mut self.rng);
+        // A longer pause for another reason remains.
+        self.resume_at = self.resume_at.max(now + pause);
+        self.paused_at = now;
+        self.proving = true;
+        pause
     }
 
     /// An open that started at `began` failed. Returns the number of failures in a row, and the pause that
@@ -154,10 +155,7 @@ impl Governor {
         }
         *attempts = attempts.saturating_add(1);
         let attempts = *attempts;
-        let pause = self.pause(attempts, failure);
-        self.resume_at = self.resume_at.max(now + pause);
-        self.paused_at = now;
-        self.proving = true;
+        let pause = self.pause(now, attempts, failure);
         if failure.is_pushback() {
             self.share = (self.share / 2.0).max(LEAST_SHARE);
             self.share_changed = now;

@@ -260,11 +260,6 @@ impl<E: Lendable> State<E> {
         if self.hints.to_waiter { self.serve_first(entry) } else { Err(entry) }
     }
 
-    /// A caller returns a connection.
-    pub(crate) fn give_back(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
-        self.place(entry, condition, now)
-    }
-
     /// Whether a lent connection needs attention when it is returned.
     pub(crate) fn is_marked(&self, key: Key) -> bool {
         self.closed || !self.slots[key.index].marks.is_empty()
@@ -278,7 +273,7 @@ impl<E: Lendable> State<E> {
     }
 
     /// Decides where a connection goes that nobody uses: to a waiting caller, to the ready stack, or away.
-    pub(super) fn place(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
+    pub(crate) fn place(&mut self, entry: E, condition: Condition, now: Instant) -> Placement<E> {
         let index = entry.key().index;
         let slot = &self.slots[index];
         let reason = if self.closed {

@@ -1,8 +1,10 @@
 //! One waiting caller: what it shares with the state.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+
+use crossbeam_utils::atomic::AtomicCell;
 
 use super::Shortage;
 use crate::sync::Handover;
@@ -83,8 +85,8 @@ pub(crate) struct Waiter<E> {
     deadline: AtomicU64,
     empty_wait: AtomicU64,
     has_timer: AtomicBool,
-    /// Why no connection will come: the code of an [`Ending`], or zero.
-    ending: AtomicU8,
+    /// Why no connection will come, once that is known.
+    ending: AtomicCell<Option<Ending>>,
 }
 
 /// Why a wait ended without a connection.
@@ -117,29 +119,6 @@ pub(crate) enum WaitPoll {
     GaveUp(Option<Waker>),
 }
 
-impl Ending {
-    const ALL: [Self; 4] = [
-        Self::Closed,
-        Self::GaveUp(Shortage::Empty),
-        Self::GaveUp(Shortage::Exhausted),
-        Self::GaveUp(Shortage::Denied),
-    ];
-
-    /// A number above zero.
-    fn code(self) -> u8 {
-        match self {
-            Self::Closed => 1,
-            Self::GaveUp(Shortage::Empty) => 2,
-            Self::GaveUp(Shortage::Exhausted) => 3,
-            Self::GaveUp(Shortage::Denied) => 4,
-        }
-    }
-
-    fn of_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-}
-
 impl<E> Default for Waiter<E> {
     fn default() -> Self {
         Self {
@@ -149,7 +128,7 @@ impl<E> Default for Waiter<E> {
             deadline: AtomicU64::new(0),
             empty_wait: AtomicU64::new(0),
             has_timer: AtomicBool::new(false),
-            ending: AtomicU8::new(0),
+            ending: AtomicCell::new(None),
         }
     }
 }
@@ -166,7 +145,7 @@ impl<E> Waiter<E> {
 
     /// Why the wait ended, if it has.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        Ending::of_code(self.ending.load(Ordering::Acquire))
+        self.ending.load()
     }
 
     // The following methods are for the state, under its lock.
@@ -195,12 +174,12 @@ impl<E> Waiter<E> {
 
     /// Clears the ending, for the next use.
     pub(super) fn clear(&self) {
-        self.ending.store(0, Ordering::Relaxed);
+        self.ending.store(None);
     }
 
     /// Ends the wait without a connection.
     pub(super) fn end(&self, ending: Ending) {
-        self.ending.store(ending.code(), Ordering::Release);
+        self.ending.store(Some(ending));
     }
 
     /// Takes back a connection that was not picked up. If the caller polls now, it finds nothing and locks
@@ -270,9 +249,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_and_their_codes_agree() {
-        assert!(Ending::ALL.iter().all(|ending| Ending::of_code(ending.code()) == Some(*ending)));
-        assert_eq!((Ending::of_code(0), Ending::of_code(5)), (None, None));
+    fn an_ending_is_stored_without_a_lock_and_can_be_cleared() {
+        assert!(AtomicCell::<Option<Ending>>::is_lock_free());
+        let waiter = Waiter::<u32>::default();
+        assert!(waiter.ending().is_none());
+        waiter.end(Ending::GaveUp(Shortage::Denied));
+        assert_eq!(waiter.ending(), Some(Ending::GaveUp(Shortage::Denied)));
+        waiter.clear();
+        assert!(waiter.ending().is_none());
     }
 
     #[test]

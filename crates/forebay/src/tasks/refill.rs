@@ -142,7 +142,7 @@ impl<C: Connect> Opening<C> {
     fn succeed(mut self, connection: C::Connection, took: Duration, busy: Duration) {
         self.settled = true;
         let core = &self.core;
-        core.opens().succeeded(core.runtime.now());
+        core.opens.lock().succeeded(core.runtime.now());
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
         // A lease was granted, so the store knows the number of this process, if it ever does.
         let number = core.leases.as_ref().and_then(|leases| leases.instance_index());
@@ -168,7 +168,7 @@ impl<C: Connect> Opening<C> {
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
         let (failure, permanent, releasing) = (error.failure(), error.is_permanent(), lease.is_some());
         let error = Arc::new(error);
-        core.opens().failed(now, Arc::clone(&error));
+        core.opens.lock().failed(now, Arc::clone(&error));
         let (attempt, pause, closed_first) =
             core.with_state(|state| state.open_failed(key, failure, permanent, releasing, now));
         core.observe(&Event::OpenFailed { error: &error, attempt, pause });
@@ -190,14 +190,14 @@ struct Waiting<'a, C: Connect> {
 
 impl<'a, C: Connect> Waiting<'a, C> {
     fn for_step(core: &'a Core<C>, step: Step) -> Self {
-        core.opens().begins(step);
+        core.opens.lock().begins(step);
         Self { core, step }
     }
 }
 
 impl<C: Connect> Drop for Waiting<'_, C> {
     fn drop(&mut self) {
-        self.core.opens().ends(self.step);
+        self.core.opens.lock().ends(self.step);
     }
 }
 
