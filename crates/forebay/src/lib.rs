@@ -124,6 +124,8 @@ pub use time::Instant;
 /// Pages of the manual, so that their examples are compiled and run.
 #[cfg(doctest)]
 mod manual {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
     #[doc = include_str!("../../../docs/first-hour.md")]
     mod first_hour {}
     #[doc = include_str!("../../../docs/metrics.md")]

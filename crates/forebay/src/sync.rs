@@ -18,9 +18,8 @@ const SPINS: usize = 12;
 pub(crate) fn lock_spinning<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..SPINS {
         // A read comes first: `try_lock` would take the cache line from the holder of the lock.
-        if !mutex.is_locked()
-            && let Some(guard) = mutex.try_lock()
-        {
+        let attempt = if mutex.is_locked() { None } else { mutex.try_lock() };
+        if let Some(guard) = attempt {
             return guard;
         }
         std::hint::spin_loop();

@@ -170,10 +170,12 @@ impl<E> WaitQueue<E> {
         self.gaps += 1;
         // Gaps at the ends are removed at once, and all gaps when they are the larger part. So the amortised
         // cost is constant.
-        while self.queue.pop_front_if(|queued| queued.is_gap).is_some() {
+        while self.queue.front().is_some_and(|queued| queued.is_gap) {
+            self.queue.pop_front();
             self.gaps -= 1;
         }
-        while self.queue.pop_back_if(|queued| queued.is_gap).is_some() {
+        while self.queue.back().is_some_and(|queued| queued.is_gap) {
+            self.queue.pop_back();
             self.gaps -= 1;
         }
         if self.queue.len() > 2 * self.len() + 16 {
