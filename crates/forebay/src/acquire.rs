@@ -14,20 +14,21 @@ use crate::core::{Core, CoreState};
 use crate::error::CheckoutError;
 use crate::event::Event;
 use crate::rt::Task;
-use crate::state::{Ending, Found, Limits, Looked, Taken, Ticket, WaiterId};
+use crate::state::{Ending, Limits, PickUp, TakeOutcome, Ticket, WaitPoll, WaiterId};
 use crate::sync::MutexGuard;
 use crate::time::{Instant, nanos};
 
-/// A future for the next connection, from [`Reservoir::checkout`](crate::Reservoir::checkout).
+/// The future of [`Reservoir::checkout`](crate::Reservoir::checkout): it resolves to a connection.
 ///
 /// # Cancel safety
-/// Dropping it loses nothing: a connection it was about to get goes to the next in the queue.
+/// Dropping the future loses nothing. A connection that was about to be delivered goes to the next caller in
+/// the queue.
 #[must_use = "a checkout does nothing until it is awaited"]
 pub struct Acquire<'a, C: Connect> {
     core: &'a Arc<Core<C>>,
     within: Option<Duration>,
     empty_wait: Option<Duration>,
-    /// Set while it waits.
+    /// Set while the caller waits.
     wait: Option<Wait>,
 }
 
@@ -35,9 +36,9 @@ struct Wait {
     ticket: Ticket,
     waiter: WaiterId,
     since: Instant,
-    /// A deadline of its own.
+    /// Set if this call has its own deadline.
     deadline: Option<Instant>,
-    /// The timer for it. A deadline that the configuration sets needs none: one task ends all such waits.
+    /// The timer for `deadline`. Waits with the configured deadline have no timer: one task ends all of them.
     timer: Option<Task>,
 }
 
@@ -48,22 +49,25 @@ impl<'a, C: Connect> Acquire<'a, C> {
         Self { core, within: None, empty_wait: None, wait: None }
     }
 
-    /// Waits at most this long, whatever the reason, instead of [`acquire_timeout`](crate::Config::acquire_timeout) and
-    /// [`empty_wait`](crate::Config::empty_wait) of the configuration.
+    /// Waits at most this long, for any reason. It replaces
+    /// [`acquire_timeout`](crate::Config::acquire_timeout) and [`empty_wait`](crate::Config::empty_wait) of
+    /// the configuration for this call.
     pub fn within(mut self, wait: Duration) -> Self {
         self.within = Some(wait);
         self
     }
 
-    /// Gives up sooner while the reservoir is short of connections: once it has been short for this long. While all
-    /// connections are in use, this does not apply.
+    /// Gives up sooner while connections are missing: once fewer than `max_open` have been usable for this
+    /// long. It does not apply while all connections are in use. Default:
+    /// [`empty_wait`](crate::Config::empty_wait) of the configuration.
     pub fn empty_wait(mut self, wait: Duration) -> Self {
         self.empty_wait = Some(wait);
         self
     }
 
-    /// The first ready connection was stale, or there was none: goes on until there is a good one, or joins the queue. Looking
-    /// and joining are one step, so that nothing can come back in between unseen.
+    /// Runs if no connection was ready, or if the first one was stale. It discards stale connections until it
+    /// finds a fresh one, or joins the queue. The check and the join happen under one lock, so that no
+    /// connection can return unnoticed in between.
     #[cold]
     #[inline(never)]
     fn take_or_join(
@@ -75,28 +79,28 @@ impl<'a, C: Connect> Acquire<'a, C> {
         let core = self.core;
         loop {
             match state.take(coarse) {
-                Taken::Got(entry) => {
-                    core.leave(state);
+                TakeOutcome::Got(entry) => {
+                    core.unlock(state);
                     return Poll::Ready(Ok(Checkout::new(core, entry)));
                 }
-                Taken::Stale(discarded) => {
-                    core.leave(state);
+                TakeOutcome::Stale(discarded) => {
+                    core.unlock(state);
                     core.dispose(discarded);
                     coarse = core.runtime.coarse_now();
                     state = core.lock();
                 }
-                Taken::Closed => return Poll::Ready(Err(CheckoutError::Closed)),
-                Taken::Denied => {
+                TakeOutcome::Closed => return Poll::Ready(Err(CheckoutError::Closed)),
+                TakeOutcome::Denied => {
                     let shortage = state.refuse_at_once();
-                    core.leave(state);
+                    core.unlock(state);
                     return Poll::Ready(Err(core.shortage(shortage, core.runtime.now())));
                 }
-                Taken::Nothing => return self.join(state, coarse, waker),
+                TakeOutcome::Nothing => return self.join(state, coarse, waker),
             }
         }
     }
 
-    /// Joins the queue. `coarse` is the time, to a few milliseconds.
+    /// Joins the queue. `coarse` is the time, precise to a few milliseconds.
     #[inline]
     fn join(
         &mut self,
@@ -105,10 +109,10 @@ impl<'a, C: Connect> Acquire<'a, C> {
         waker: &Waker,
     ) -> Poll<Outcome<'a, C>> {
         let core = self.core;
-        // A limit of its own holds whatever the reason, unless it has one for that, too.
+        // `within` replaces both configured limits; a call can set `empty_wait` as well.
         let configured = core.empty_wait.filter(|_| self.within.is_none());
         let empty_wait = self.empty_wait.or(configured);
-        // Precise where it matters: to an observer, and to a caller with limits of its own.
+        // A precise time is needed by observers and by calls with their own limits.
         let precise = core.is_observed || self.within.is_some() || empty_wait.is_some();
         let since = if precise { core.runtime.now() } else { coarse };
         let limits = Limits {
@@ -118,24 +122,25 @@ impl<'a, C: Connect> Acquire<'a, C> {
             empty_wait: empty_wait.map_or(Limits::PATIENT, nanos),
         };
         let (ticket, waiter) = state.join(limits, waker.clone());
-        core.leave_if_nudged(state);
+        core.unlock_fast(state);
         let deadline = limits.has_timer.then_some(limits.deadline);
         self.wait = Some(Wait { ticket, waiter, since, deadline, timer: None });
         Poll::Pending
     }
 
-    /// Sees how far it has come. A caller that was served picks up its connection without the lock of the reservoir.
-    fn look(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
+    /// Picks up the connection or the ending, if there is one. A served caller does not take the lock of the
+    /// state.
+    fn poll_pick_up(&mut self, waker: &Waker) -> Poll<Outcome<'a, C>> {
         let (core, Some(Wait { ticket, waiter, since, .. })) = (self.core, &self.wait) else {
             return Poll::Ready(Err(CheckoutError::Closed));
         };
         let runtime = &core.runtime;
         let outcome = loop {
-            match core.waiters.get(*waiter).look() {
-                Found::Connection(entry) => {
+            match core.waiters.get(*waiter).pick_up() {
+                PickUp::Connection(entry) => {
                     let now = runtime.coarse_now();
                     if entry.life.stale_at <= now {
-                        let discarded = core.ask(|state| state.picked_up_stale(entry, waker, now));
+                        let discarded = core.with_state(|state| state.picked_up_stale(entry, waker, now));
                         core.dispose(discarded);
                         continue;
                     }
@@ -144,30 +149,31 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     }
                     break Ok(Checkout::new(core, entry));
                 }
-                Found::Ending(ending) => {
-                    core.lock().saw_ending(*waiter);
+                PickUp::Ending(ending) => {
+                    core.lock().ending_seen(*waiter);
                     break Err(match ending {
                         Ending::GaveUp(shortage) => core.shortage(shortage, *since),
                         Ending::Closed => CheckoutError::Closed,
                     });
                 }
-                Found::Nothing => {
+                PickUp::Nothing => {
                     let now = runtime.now();
-                    // A waker that is dropped here may be the last hold on a task, and so run whatever that task runs then.
-                    match core.ask(|state| state.look(*ticket, waker, now)) {
-                        Looked::Wait(_before) => return Poll::Pending,
-                        Looked::GaveUp(_before) => {}
-                        Looked::LookAgain => {}
+                    // The old waker is dropped here, outside the lock: it may be the last reference to a
+                    // task, and its drop may run any code.
+                    match core.with_state(|state| state.poll_wait(*ticket, waker, now)) {
+                        WaitPoll::Wait(_before) => return Poll::Pending,
+                        WaitPoll::GaveUp(_before) => {}
+                        WaitPoll::Retry => {}
                     }
                 }
             }
         };
-        // It is out of the queue: there is nothing left to cancel.
+        // The caller has left the queue: there is nothing to cancel any more.
         self.wait = None;
         Poll::Ready(outcome)
     }
 
-    /// Waits on this thread. Such a wait has a limit of its own, and keeps the time itself.
+    /// Waits on this thread. Such a wait always has its own deadline, and keeps the time itself.
     pub(crate) fn block(mut self) -> Outcome<'a, C> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let core = self.core;
@@ -184,7 +190,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
             if core.runtime.block(&mut park).is_err() {
                 return Err(CheckoutError::WouldStarve);
             }
-            outcome = self.look(&waker);
+            outcome = self.poll_pick_up(&waker);
         }
     }
 
@@ -210,20 +216,20 @@ impl<'a, C: Connect> Acquire<'a, C> {
     #[cold]
     #[inline(never)]
     fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
-        match self.look(context.waker()) {
+        match self.poll_pick_up(context.waker()) {
             Poll::Pending => self.poll_timer(context),
             looked => looked,
         }
     }
 
-    /// Polls the timer of a caller with a deadline of its own, if it has one, and looks once more when it is up.
+    /// Polls the timer of a call with its own deadline, and looks once more when the deadline has passed.
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a, C>> {
         let Some(Wait { deadline: Some(deadline), timer, .. }) = &mut self.wait else { return Poll::Pending };
         let timer = timer.get_or_insert_with(|| self.core.runtime.sleep_until(*deadline));
         if timer.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
-        self.look(context.waker())
+        self.poll_pick_up(context.waker())
     }
 }
 
@@ -240,7 +246,7 @@ impl<'a, C: Connect> Future for Acquire<'a, C> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Spelled out: this way the guard is made where the caller wants it.
+        // Written out, so that the compiler builds the guard in the caller's place.
         let core = self.core;
         if self.wait.is_some() {
             return self.poll_waiting(context);
@@ -257,27 +263,27 @@ impl<C: Connect> Drop for Acquire<'_, C> {
     fn drop(&mut self) {
         if let Some(wait) = self.wait.take() {
             let now = self.core.runtime.now();
-            let (placed, waker) = self.core.ask(|state| state.cancel(wait.ticket, wait.waiter, now));
+            let (placed, waker) = self.core.with_state(|state| state.cancel(wait.ticket, wait.waiter, now));
             drop(waker);
             if let Some(placed) = placed {
-                self.core.settle(placed);
+                self.core.carry_out(placed);
             }
         }
     }
 }
 
-/// Tells how far it has come: new, queued, served or ended.
+/// Shows how far the call is: new, queued, served or ended.
 impl<C: Connect> fmt::Debug for Acquire<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("Acquire");
+        let mut debug = f.debug_struct("Acquire");
         match &self.wait {
-            None => told.field("state", &format_args!("New")),
-            Some(Wait { ticket, waiter, .. }) => told.field(
+            None => debug.field("state", &format_args!("New")),
+            Some(Wait { ticket, waiter, .. }) => debug.field(
                 "state",
                 &format_args!("{}", self.core.lock().progress(*ticket, self.core.waiters.get(*waiter))),
             ),
         };
-        told.finish_non_exhaustive()
+        debug.finish_non_exhaustive()
     }
 }
 
@@ -288,7 +294,8 @@ mod tests {
     use crate::rt::VirtualTime;
     use crate::{Config, Reservoir};
 
-    /// However a wait ends, its waiter is used again: so many waits one after the other need no more than two at a time do.
+    /// Every waiter is reused, however its wait ends. So many waits in a row need no more waiters than two
+    /// waits at a time.
     #[test]
     fn no_end_of_a_wait_loses_its_waiter() {
         let time = VirtualTime::new();
@@ -303,7 +310,7 @@ mod tests {
             assert!(first.as_mut().poll(&mut context).is_pending());
             assert!(second.as_mut().poll(&mut context).is_pending());
             match round % 5 {
-                // Both go away, the first with what it was served.
+                // Both are cancelled; the first one has been served.
                 0 => drop((second, lent, first)),
                 // Both are served.
                 1 => {
@@ -317,12 +324,12 @@ mod tests {
                     assert!(time.run(first).is_err() && time.run(second).is_err());
                     drop(lent);
                 }
-                // One gives up unseen.
+                // Both have timed out, and nobody looks at the result.
                 3 => {
                     time.advance(Duration::from_secs(31));
                     drop((first, second, lent));
                 }
-                // One loses what it was served, and gets another connection.
+                // The first one loses its connection before it picks it up, and gets another one.
                 _ => {
                     let id = lent.id();
                     drop(lent);

@@ -1,4 +1,4 @@
-//! For code that already has a pool: new connections come from a reservoir instead of from the server.
+//! For applications that already have a pool: the pool takes its connections from a reservoir.
 
 #[cfg(feature = "bb8")]
 mod bb8;
@@ -11,30 +11,31 @@ use crate::checkout::OwnedCheckout;
 use crate::connect::Connect;
 use crate::reservoir::Reservoir;
 
-/// What a deadpool or bb8 pool takes its connections from: a reservoir.
+/// A manager for deadpool and bb8 pools. It takes connections from a reservoir instead of opening them.
 ///
-/// The pool keeps its own idle connections, and so does not know when one is too old. Therefore the tap refuses to
-/// [reuse](OwnedCheckout::is_due) a connection in its guard window, due for retirement or dead: the pool drops it, which
-/// gives it back to the reservoir, and takes a fresh one, which costs nanoseconds and not an open.
+/// Such a pool keeps idle connections of its own, and cannot tell when one is too old. The manager therefore
+/// rejects a connection for [reuse](OwnedCheckout::is_due) that is in its guard window, due for retirement,
+/// or dead. The pool drops it, which returns it to the reservoir, and takes a fresh one. This costs
+/// nanoseconds, not an open.
 ///
-/// Let the reservoir own as many connections as the pool may hold, and a few more.
+/// Set the reservoir's [`max_open`](crate::Config::max_open) a little higher than the size of the pool.
 pub struct ReservoirManager<C: Connect>(Reservoir<C>);
 
 impl<C: Connect> ReservoirManager<C> {
-    /// A tap on `reservoir`.
+    /// A manager that takes connections from `reservoir`.
     #[must_use]
     pub fn new(reservoir: Reservoir<C>) -> Self {
         Self(reservoir)
     }
 
-    /// The reservoir behind it.
+    /// The reservoir that the connections come from.
     #[must_use]
     pub fn reservoir(&self) -> &Reservoir<C> {
         &self.0
     }
 
-    /// Whether the pool may hand `connection` to another caller as it is.
-    fn is_fit(&self, connection: &OwnedCheckout<C>) -> bool {
+    /// Whether the pool may lend `connection` again without a reset.
+    fn is_reusable(&self, connection: &OwnedCheckout<C>) -> bool {
         let connector = &self.0.core().connector;
         !connection.is_due() && connector.is_usable(connection) && connector.is_clean(connection)
     }

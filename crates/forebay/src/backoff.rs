@@ -1,15 +1,15 @@
-//! How long to pause after a failure.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
 use crate::seed::Rng;
 
-/// The first pause of a reservoir.
+/// The pause after the first failure.
 pub(crate) const FIRST: Duration = Duration::from_millis(250);
 
-/// The pause after the `failures`th failure in a row: `first`, doubled with each failure after the first, up to
-/// `longest`. The result is random between half and all of that, so that a fleet that failed together does not return
-/// together.
+/// The pause after `failures` failures in a row. It is `first`, doubled with each failure after the first, up
+/// to `longest`. The result is random between half of that and all of it, so that the processes of a fleet
+/// that failed together do not retry together.
 pub fn pause(failures: u32, first: Duration, longest: Duration, rng: &mut Rng) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     let full = first.saturating_mul(1 << doublings).min(longest);

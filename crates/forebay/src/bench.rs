@@ -1,4 +1,4 @@
-//! What a benchmark cannot reach from outside. Not part of the API: it may change in any release.
+//! Access for benchmarks to internals. Not part of the API: it may change in any release.
 
 use std::time::Duration;
 
@@ -6,51 +6,53 @@ use crate::config::{Config, Lifetime};
 use crate::core::Entry;
 use crate::limit::Pace;
 use crate::seed::Seed;
-use crate::state::{BATCH, Due, Placed, Refill, State};
+use crate::state::{BATCH, Due, Placement, Refill, State};
 use crate::sync::Mutex;
 use crate::time::Instant;
 
-/// What one scan took.
+/// The result of one scan.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan {
-    /// From the first lock to the last unlock.
+    /// Time from the first lock to the last unlock.
     pub total_ns: u64,
-    /// The longest time the lock was held at a stretch.
+    /// The longest time for which the lock was held without a break.
     pub longest_hold_ns: u64,
-    /// How many connections were found due, and taken out.
+    /// How many connections were due, and were taken out.
     pub found: usize,
 }
 
-/// Fills a machine with `connections` idle ones, lets time pass until `due` of them are to go, and times the scan that
-/// takes them out, as the expiry task does it. `timer` tells nanoseconds.
+/// Fills a state with `connections` idle connections, advances the time until `due` of them are due, and
+/// times the scan that takes them out. The scan is the one of the expiry task. `timer` returns nanoseconds.
 #[must_use]
 pub fn expiry_scan(connections: usize, due: usize, timer: &dyn Fn() -> u64) -> Scan {
     let life = Lifetime::new(Duration::from_secs(3300)).guard_window(Duration::from_secs(45));
     let config = Config::default().max_open(connections).lifetime(life).inflight_limit(connections);
     let mut now = Instant::from_nanos(1_000_000_000_000);
-    let mut machine: State<Box<Entry<u64>>> = State::new(&config, Seed::new(42), now, Duration::ZERO);
+    let mut state: State<Box<Entry<u64>>> = State::new(&config, Seed::new(42), now, Duration::ZERO);
     let pace = Pace { per_second: 1.0, at_once: u32::MAX };
-    while let Refill::Open(key) = machine.next_open(now, pace) {
-        let life = machine.draw_life(now);
+    while let Refill::Open(key) = state.next_open(now, pace) {
+        let life = state.draw_life(now);
         let entry = Entry { connection: 0, lease: None, life, key, bad: false };
-        let (Placed::Kept, None) = machine.opened(Box::new(entry), life, Duration::ZERO, now) else { break };
+        let (Placement::Kept, None) = state.opened(Box::new(entry), life, Duration::ZERO, now) else {
+            break;
+        };
     }
-    // With none to be kept ready, whatever is due goes at once, without waiting for a replacement.
-    machine.resize(&config.on_demand(0), now);
-    machine.conclude();
-    let mut rung: Vec<Instant> = machine.alarms().collect();
-    rung.truncate(due);
-    now = rung.last().copied().unwrap_or(now);
+    // With a target of zero, a due connection does not wait for its replacement.
+    state.resize(&config.on_demand(0), now);
+    state.take_effects();
+    let mut alarms: Vec<Instant> = state.alarms().collect();
+    alarms.truncate(due);
+    now = alarms.last().copied().unwrap_or(now);
 
-    let machine = Mutex::new(machine);
+    let state = Mutex::new(state);
     let mut gone: Vec<Due<Box<Entry<u64>>>> = Vec::with_capacity(due + BATCH);
     let (start, mut longest) = (timer(), 0);
     let mut end = start;
     loop {
-        let mut state = machine.lock();
-        let more = state.ring(now, &mut gone);
-        state.conclude();
-        drop(state);
+        let mut locked = state.lock();
+        let more = locked.fire_alarms(now, &mut gone);
+        locked.take_effects();
+        drop(locked);
         let released = timer();
         longest = longest.max(released - end);
         end = released;

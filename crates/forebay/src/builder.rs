@@ -1,4 +1,4 @@
-//! Puts a reservoir together and starts it.
+//! Builds a reservoir and starts it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::rt::{self, NoRuntime, Runtime};
 use crate::seed::Seed;
 use crate::tasks;
 
-/// Describes a reservoir. [`start`](Self::start) starts it.
+/// Builds a [`Reservoir`]. [`start`](Self::start) starts it.
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder<C> {
     connector: C,
@@ -43,39 +43,43 @@ impl<C: Connect> Builder<C> {
         self
     }
 
-    /// Where time and tasks come from. Default: the tokio runtime that [`start`](Self::start) is called in, with tokio's clock if
-    /// that is paused then: see [`rt::current`].
+    /// Provides time and tasks. Default: the tokio runtime that [`start`](Self::start) is called in. If
+    /// tokio's clock is paused there, the reservoir follows that clock; see [`rt::current`].
     pub fn runtime(mut self, runtime: impl Runtime) -> Self {
         self.runtime = Some(Arc::new(runtime));
         self
     }
 
-    /// Rations opens, instead of the local limit of the configuration. Share one among the pools of a process.
+    /// Limits the rate of opens, in place of the local limit of the configuration. Share one limiter among
+    /// all pools of a process that connect to the same server. Default: a [`LocalLimit`] with the configured
+    /// [`rate`](Config::rate).
     pub fn limit(mut self, limit: Arc<dyn Limit>) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Counts connections across processes. Default: no one does.
+    /// Counts connections across processes. Default: none, so only this process's `max_open` applies.
     pub fn leases(mut self, leases: Arc<dyn Leases>) -> Self {
         self.leases = Some(leases);
         self
     }
 
-    /// Hears of every event. There may be several: [`Metrics`](crate::Metrics), [`Logs`](crate::Logs) and your own.
+    /// Adds an observer, which receives every event. There can be several: [`Metrics`](crate::Metrics),
+    /// [`Logs`](crate::Logs) and your own. Default: none.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.0.push(Box::new(observer));
         self
     }
 
-    /// Starts the reservoir and waits until it is filled to its low watermark; if that takes longer than
-    /// `fill_timeout`, it serves with what it has, and says so to the observer.
+    /// Starts the reservoir and waits until [`low_watermark`](Config::low_watermark) connections are usable.
+    /// If that takes longer than [`fill_timeout`](Config::fill_timeout), it returns all the same: the
+    /// reservoir serves with the connections it has, and reports [`Event::FillTimedOut`].
     ///
     /// # Cancel safety
     /// Dropping the future closes the reservoir.
     ///
     /// # Errors
-    /// If the configuration makes no sense, or there is no runtime.
+    /// Returns an error if the configuration is invalid, or if there is no runtime.
     pub async fn start(self) -> Result<Reservoir<C>, StartError> {
         let (timeout, watermark) = (self.config.fill_timeout, self.config.watermark());
         let reservoir = self.start_empty()?;
@@ -97,10 +101,10 @@ impl<C: Connect> Builder<C> {
         Ok(reservoir)
     }
 
-    /// Starts the reservoir and returns at once, while it fills.
+    /// Starts the reservoir and returns at once. The reservoir fills in the background.
     ///
     /// # Errors
-    /// If the configuration makes no sense, or there is no runtime.
+    /// Returns an error if the configuration is invalid, or if there is no runtime.
     pub fn start_empty(self) -> Result<Reservoir<C>, StartError> {
         let Self { connector, config, runtime, limit, leases, observers } = self;
         config.validate()?;
@@ -132,14 +136,14 @@ impl<C> fmt::Debug for Builder<C> {
     }
 }
 
-/// Why a reservoir did not start. Nothing was opened.
+/// Why a reservoir did not start. No connection was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Settings that make no sense. Mend them.
+    /// The configuration is invalid. Fix the settings that it lists.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No runtime to run on. Start inside one, or name it with [`Builder::runtime`].
+    /// There is no runtime. Start inside a tokio runtime, or pass one with [`Builder::runtime`].
     #[error(transparent)]
     NoRuntime(#[from] NoRuntime),
 }

@@ -1,4 +1,4 @@
-//! A connection in a caller's hands.
+//! A connection that is lent to a caller.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +10,14 @@ use crate::connect::Connect;
 use crate::core::{BoxedEntry, Core, Entry};
 use crate::lease::HeldLease;
 
-/// A connection lent to a caller. It derefs to the connection, and returns it when it is dropped.
+/// A connection that is lent to a caller. It dereferences to the connection, and returns it when it is
+/// dropped.
 ///
-/// A return costs tens of nanoseconds: a dirty or dead connection is reset or closed in the background.
+/// A return takes tens of nanoseconds. If the connection is dirty or dead, it is reset or closed in the
+/// background.
 ///
-/// The guard borrows the [`Reservoir`](crate::Reservoir) handle it came from, which saves two atomic operations.
-/// [`into_owned`](Self::into_owned) makes one that can be stored or sent anywhere.
+/// The guard borrows the [`Reservoir`](crate::Reservoir) handle it came from, which saves two atomic
+/// operations. [`into_owned`](Self::into_owned) makes a guard that can be stored or sent anywhere.
 pub struct Checkout<'a, C: Connect> {
     core: Cow<'a, Arc<Core<C>>>,
     /// Present until the guard is dropped or consumed.
@@ -25,7 +27,7 @@ pub struct Checkout<'a, C: Connect> {
 /// A [`Checkout`] that does not borrow the handle it came from.
 pub type OwnedCheckout<C> = Checkout<'static, C>;
 
-const HELD: &str = "a guard holds its connection until it is dropped or consumed";
+const PRESENT: &str = "a guard holds its connection until it is dropped or consumed";
 
 impl<'a, C: Connect> Checkout<'a, C> {
     #[inline]
@@ -33,43 +35,44 @@ impl<'a, C: Connect> Checkout<'a, C> {
         Self { core: Cow::Borrowed(core), entry: Some(entry) }
     }
 
-    /// The same connection, no longer tied to the handle it came from.
+    /// Converts the guard into one that does not borrow the handle.
     #[must_use]
     pub fn into_owned(mut self) -> OwnedCheckout<C> {
         Checkout { core: Cow::Owned(Arc::clone(&self.core)), entry: self.entry.take() }
     }
 
-    /// This connection failed: discard it when it comes back, instead of lending it again.
+    /// Marks the connection as failed: the reservoir discards it when it is returned, and does not lend it
+    /// again.
     pub fn mark_bad(&mut self) {
-        self.entry.as_mut().expect(HELD).bad = true;
+        self.entry.as_mut().expect(PRESENT).bad = true;
     }
 
-    /// How old the connection is.
+    /// The time since the connection was opened.
     #[must_use]
     pub fn age(&self) -> Duration {
-        self.core.runtime.now().since(self.entry.as_ref().expect(HELD).life.born_at)
+        self.core.runtime.now().since(self.entry.as_ref().expect(PRESENT).life.born_at)
     }
 
-    /// How much of its life is left; none if lives are not limited.
+    /// The time until the connection expires. `None` if lifetimes are not limited.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.entry.as_ref().expect(HELD).life.remaining(self.core.runtime.now())
+        self.entry.as_ref().expect(PRESENT).life.remaining(self.core.runtime.now())
     }
 
-    /// Whether a caller that holds connections for long should give this one back now: it has died, or its guard window
-    /// has begun, or its replacement has been ordered.
+    /// Whether the connection should be returned now, for callers that hold one for long. It is due once it
+    /// has died, once its guard window has begun, or once its retirement is due.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.core.is_due(self.entry.as_ref().expect(HELD))
+        self.core.is_due(self.entry.as_ref().expect(PRESENT))
     }
 
-    /// Takes the connection out of the reservoir for good, together with its lease. The reservoir opens another in
-    /// its place; the lease is released when the caller lets go of it.
+    /// Takes the connection out of the reservoir for good, together with its lease. The reservoir opens
+    /// another one in its place. The lease is released when the caller drops it.
     #[must_use]
     pub fn detach(mut self) -> Detached<C::Connection> {
-        let entry = self.entry.take().expect(HELD);
+        let entry = self.entry.take().expect(PRESENT);
         let now = self.core.runtime.now();
-        self.core.ask(|state| state.detach(entry.key, now));
+        self.core.with_state(|state| state.detach(entry.key, now));
         let Entry { connection, lease, .. } = *entry;
         Detached { connection, lease }
     }
@@ -88,14 +91,14 @@ impl<C: Connect> Deref for Checkout<'_, C> {
 
     #[inline]
     fn deref(&self) -> &C::Connection {
-        &self.entry.as_ref().expect(HELD).connection
+        &self.entry.as_ref().expect(PRESENT).connection
     }
 }
 
 impl<C: Connect> DerefMut for Checkout<'_, C> {
     #[inline]
     fn deref_mut(&mut self) -> &mut C::Connection {
-        &mut self.entry.as_mut().expect(HELD).connection
+        &mut self.entry.as_mut().expect(PRESENT).connection
     }
 }
 
@@ -105,12 +108,13 @@ impl<C: Connect<Connection: fmt::Debug>> fmt::Debug for Checkout<'_, C> {
     }
 }
 
-/// A connection that is no longer the reservoir's. The connection is dropped before the lease, which is then
-/// released in the background: the fleet's count never falls ahead of the sockets'.
+/// A connection that does not belong to the reservoir any more. Its lease is dropped after the connection and
+/// is then released in the background. So the fleet never counts fewer connections than there are sockets.
 #[derive(Debug)]
 pub struct Detached<T> {
     /// The connection.
     pub connection: T,
-    /// Its lease, if the reservoir has a lease store. Drop it only after the connection is closed.
+    /// The lease of the connection, if the reservoir has a lease store. Drop it only after the connection is
+    /// closed.
     pub lease: Option<HeldLease>,
 }

@@ -10,10 +10,11 @@ mod validation;
 pub use lifetime::Lifetime;
 pub use validation::{ConfigError, Problem};
 
-/// The settings of a reservoir. Every one has a default; [`Reservoir::builder`](crate::Reservoir::builder) checks them
-/// together when it starts, and reports all problems at once.
+/// The settings of a reservoir. Each has a default. [`Builder::start`](crate::Builder::start) validates all
+/// of them and reports all problems at once.
 ///
-/// Each setting is a field to read, and a method of the same name to set it. The method's documentation has the details.
+/// Each setting is a field to read, and a method of the same name that sets it. The methods document the
+/// details.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,23 +31,23 @@ pub use validation::{ConfigError, Problem};
 pub struct Config {
     /// How many connections callers can have.
     pub max_open: usize,
-    /// When connections are opened: set by `target_ready`, `low_watermark` and `on_demand`.
+    /// When connections are opened. Set by `target_ready`, `low_watermark` and `on_demand`.
     pub fill: Fill,
-    /// How long connections live; none: until they fail.
+    /// How long connections live. `None`: until they fail.
     pub lifetime: Option<Lifetime>,
-    /// When the server ends a session by itself, if that is known.
+    /// How long a session can last before the server ends it, if that is known.
     pub server_limit: Option<Duration>,
-    /// Whether connections are retired one by one ahead of their end.
+    /// Whether connections are retired one by one before they expire.
     pub replace_ahead: bool,
-    /// How many connections beyond `max_open` may exist; none: 5 % of it.
+    /// How many connections may exist beyond `max_open`. `None`: 5 % of `max_open`.
     pub overlap: Option<usize>,
-    /// After how long an unused connection is closed, if it is.
+    /// After which idle time a connection is closed. `None`: never.
     pub idle_timeout: Option<Duration>,
-    /// After how long an unused connection is checked, if it is.
+    /// After which idle time a connection is checked. `None`: never.
     pub check_after: Option<Duration>,
-    /// How long callers wait while connections are missing; none: for the acquire timeout.
+    /// How long callers wait while connections are missing. `None`: for `acquire_timeout`.
     pub empty_wait: Option<Duration>,
-    /// How long a caller waits for a connection, whatever the reason.
+    /// How long callers wait for a connection, for any reason.
     pub acquire_timeout: Duration,
     /// How long one open may take.
     pub open_timeout: Duration,
@@ -56,33 +57,33 @@ pub struct Config {
     pub close_timeout: Duration,
     /// How many opens may be in flight.
     pub inflight_limit: usize,
-    /// The longest pause between two attempts to open that fail; none: depends on the failure.
+    /// The longest pause between failed attempts to open. `None`: it depends on the failure.
     pub max_backoff: Option<Duration>,
-    /// Opens a second, in this process.
+    /// Opens per second, in this process.
     pub rate: f64,
-    /// Opens at once after a quiet time, in this process: set by `rate`.
+    /// Opens at once after a quiet time, in this process. Set by `rate`.
     pub burst: u32,
-    /// The longest wait before the first open.
+    /// The longest random delay before the first open.
     pub startup_jitter: Duration,
-    /// How long starting waits for the low watermark.
+    /// How long `start` waits for the low watermark.
     pub fill_timeout: Duration,
-    /// Where chance is drawn from, if it is set.
+    /// The seed of all random decisions. `None`: a random seed.
     pub seed: Option<Seed>,
-    /// The number of this process in its fleet, if it is set.
+    /// The number of this process in its fleet. `None`: the lease store provides it.
     pub instance_index: Option<u64>,
 }
 
 /// When connections are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// A number of connections is always kept ready.
+    /// A number of connections is always kept ready, ahead of demand.
     ToTarget {
         /// See [`Config::target_ready`].
         target_ready: Option<usize>,
         /// See [`Config::low_watermark`].
         low_watermark: Option<usize>,
     },
-    /// Connections are opened for callers who wait.
+    /// Connections are opened when callers wait for them.
     OnDemand {
         /// See [`Config::on_demand`].
         min_idle: usize,
@@ -117,24 +118,92 @@ impl Default for Config {
     }
 }
 
+/// Methods that set one field each.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident($argument:ident: $type:ty) => $value:expr;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub const fn $field(mut self, $argument: $type) -> Self {
+            self.$field = $value;
+            self
+        }
+    )*};
+}
+
 impl Config {
-    /// The most that [`max_open`](Self::max_open) can be: slots are numbered in 32 bits, and a typo should not allocate
-    /// memory for billions.
+    /// The largest allowed [`max_open`](Self::max_open). Slots have 32-bit numbers, and a typo must not
+    /// allocate memory for billions of them.
     pub const MAX_OPEN_LIMIT: usize = 1_000_000;
 
-    /// How many connections callers can have: ready, lent and opening together. Default 100.
-    ///
-    /// A replacement is opened before the old connection is closed, so that callers have all of these at any time. For that
-    /// moment up to [`overlap`](Self::overlap) more exist, 5 % by default. [`max_connections`](Self::max_connections) is the
-    /// sum. Connections that are being closed come on top: that takes as long as [`Connect::close`](crate::Connect::close), and
-    /// at most [`close_timeout`](Self::close_timeout). A fleet's leases count every connection until it is closed.
-    #[must_use]
-    pub const fn max_open(mut self, connections: usize) -> Self {
-        self.max_open = connections;
-        self
+    setters! {
+        /// How many connections callers can have: ready, lent and opening together. Default: 100.
+        ///
+        /// A replacement is opened before the old connection is closed, so that this number is always
+        /// available. For that moment up to [`overlap`](Self::overlap) more connections exist, 5 % by
+        /// default. [`max_connections`](Self::max_connections) is the sum. Connections that are being closed
+        /// come on top, each for the duration of [`Connect::close`](crate::Connect::close), which is limited
+        /// by [`close_timeout`](Self::close_timeout). The leases of a fleet count every connection until it
+        /// is closed.
+        max_open(connections: usize) => connections;
+        /// How long connections live. Default: 11 min, with a jitter of 2 min and a guard window of 45 s. See
+        /// [`Lifetime`].
+        lifetime(lifetime: Lifetime) => Some(lifetime);
+        /// How long a session can last before the server ends it. Validation rejects longer lifetimes.
+        /// Default: not known. Aurora DSQL ends sessions after 60 min.
+        server_limit(limit: Duration) => Some(limit);
+        /// Retires connections one by one before they expire, on a schedule that spreads the retirements over
+        /// a whole lifetime. Default: `true`. With `false`, each connection lives until it expires, as with
+        /// the maximum lifetime of other pools: connections that were opened together expire together, and
+        /// replacements are opened only afterwards.
+        replace_ahead(ahead: bool) => ahead;
+        /// How many connections may exist beyond `max_open`, while a replacement is ready and the old
+        /// connection is not yet retired. Default: 5 % of `max_open`, rounded up. With 0, the old connection
+        /// is closed first, and callers have one connection less until the replacement is open.
+        overlap(connections: usize) => Some(connections);
+        /// Closes connections that were idle for this long, but keeps the target number ready. Default:
+        /// never. At least 1 ms.
+        idle_timeout(ttl: Duration) => Some(ttl);
+        /// Checks connections that were idle for this long with [`Connect::check`](crate::Connect::check), in
+        /// the background, and repeats the check after the same time. Default: never. At least 1 ms.
+        check_after(idle: Duration) => Some(idle);
+        /// Lets callers give up sooner while connections are missing: once fewer than `max_open` have been
+        /// usable for this long. It does not apply while all connections are in use. Default: not set, so
+        /// callers wait for `acquire_timeout`. [`Acquire::empty_wait`](crate::Acquire::empty_wait) sets it
+        /// for one call.
+        empty_wait(wait: Duration) => Some(wait);
+        /// How long callers wait for a connection, for any reason. Default: 30 s.
+        /// [`Acquire::within`](crate::Acquire::within) sets it for one call.
+        acquire_timeout(timeout: Duration) => timeout;
+        /// How long one open may take. Getting a token and a lease have the same limit, each. Default: 10 s.
+        open_timeout(timeout: Duration) => timeout;
+        /// How long a reset or a health check may take. Default: 5 s.
+        maintenance_timeout(timeout: Duration) => timeout;
+        /// How long a close may take. Afterwards the connection is dropped and its lease is released.
+        /// Default: 5 s.
+        close_timeout(timeout: Duration) => timeout;
+        /// How many opens may be in flight. The reservoir starts only as many as it needs to use the
+        /// permitted rate, given how long opens take. Default: 64.
+        inflight_limit(opens: usize) => opens;
+        /// The longest pause between failed attempts to open. Default: 10 s, or 1 s if getting a token
+        /// failed. The default suits fleets and servers that ration connections. A single pool recovers
+        /// sooner with a shorter pause.
+        max_backoff(pause: Duration) => Some(pause);
+        /// The first open waits for a random time of up to this, so that a fleet that starts at once does not
+        /// connect at once. Default: 5 s. Zero turns it off.
+        startup_jitter(longest: Duration) => longest;
+        /// How long [`start`](crate::Builder::start) waits for the low watermark. Afterwards it returns, and
+        /// the reservoir serves with the connections it has. Default: 30 s.
+        fill_timeout(timeout: Duration) => timeout;
+        /// The seed of lifetimes, jitter and backoff. Default: a random seed.
+        seed(seed: Seed) => Some(seed);
+        /// The number of this process in its fleet: 0, 1, 2 and so on, each used by one process only.
+        /// Processes with different numbers retire their connections at different times of day. Default: the
+        /// number from the [lease store](crate::Leases::instance_index); without one, the times are random.
+        instance_index(number: u64) => Some(number);
     }
 
-    /// How many connections are kept ready at all times. Default: `max_open`, and never more than that.
+    /// How many connections are kept ready. Default: `max_open`, which is also the upper limit: a larger
+    /// target is lowered to it.
     #[must_use]
     pub const fn target_ready(mut self, connections: usize) -> Self {
         let low_watermark = match self.fill {
@@ -145,8 +214,9 @@ impl Config {
         self
     }
 
-    /// How many usable connections the first fill waits for. Fewer than that later on are logged as a warning.
-    /// Default: the smaller of target and `max_open`. A target below it is raised to it.
+    /// How many usable connections [`start`](crate::Builder::start) waits for. Later, [`Logs`](crate::Logs)
+    /// warns while fewer are usable. A target below the watermark is raised to it. Default: the target, at
+    /// most `max_open`.
     #[must_use]
     pub const fn low_watermark(mut self, connections: usize) -> Self {
         let target_ready = match self.fill {
@@ -157,123 +227,24 @@ impl Config {
         self
     }
 
-    /// Keeps `min_idle` connections ready, and opens others only for callers who wait, instead of filling to a target.
+    /// Keeps `min_idle` connections ready and opens more only when callers wait, instead of filling to a
+    /// target.
     #[must_use]
     pub const fn on_demand(mut self, min_idle: usize) -> Self {
         self.fill = Fill::OnDemand { min_idle };
         self
     }
 
-    /// How long connections live. Default: 11 min, jitter 2 min, guard window 45 s.
-    #[must_use]
-    pub const fn lifetime(mut self, lifetime: Lifetime) -> Self {
-        self.lifetime = Some(lifetime);
-        self
-    }
-
-    /// Lets connections live until they fail.
+    /// Keeps connections until they fail.
     #[must_use]
     pub const fn unlimited_lifetime(mut self) -> Self {
         self.lifetime = None;
         self
     }
 
-    /// When the server ends a session by itself; no life may be longer. Default: not known. Aurora DSQL: 60 min.
-    #[must_use]
-    pub const fn server_limit(mut self, limit: Duration) -> Self {
-        self.server_limit = Some(limit);
-        self
-    }
-
-    /// Retires connections one by one ahead of their end, on a schedule that spreads them over a life. Default: true. With
-    /// `false` each lives to its end, as with the maximum lifetime of other pools: those opened together expire together, and
-    /// nothing is opened in their place before.
-    #[must_use]
-    pub const fn replace_ahead(mut self, ahead: bool) -> Self {
-        self.replace_ahead = ahead;
-        self
-    }
-
-    /// How many connections beyond `max_open` may exist while a replacement is ready and the old one is not yet
-    /// retired. Default: 5 % of `max_open`, at least 1. With 0 the old one is closed first, and callers have one connection
-    /// less while it is replaced.
-    #[must_use]
-    pub const fn overlap(mut self, connections: usize) -> Self {
-        self.overlap = Some(connections);
-        self
-    }
-
-    /// Closes connections that were idle for this long, down to the number kept ready. Default: never.
-    #[must_use]
-    pub const fn idle_timeout(mut self, ttl: Duration) -> Self {
-        self.idle_timeout = Some(ttl);
-        self
-    }
-
-    /// Checks connections that were idle for this long, in the background, and again each time as much passes.
-    /// Default: never.
-    #[must_use]
-    pub const fn check_after(mut self, idle: Duration) -> Self {
-        self.check_after = Some(idle);
-        self
-    }
-
-    /// Callers give up sooner while the reservoir is short of connections: once it has been short for this long. While all
-    /// connections are in use, this does not apply. Default: not set, so callers wait for the acquire timeout, whatever the
-    /// reason. [`Acquire::empty_wait`](crate::Acquire::empty_wait) sets it for one call.
-    #[must_use]
-    pub const fn empty_wait(mut self, wait: Duration) -> Self {
-        self.empty_wait = Some(wait);
-        self
-    }
-
-    /// How long a caller waits for a connection, whatever the reason. Default 30 s.
-    /// [`Acquire::within`](crate::Acquire::within) sets it for one call.
-    #[must_use]
-    pub const fn acquire_timeout(mut self, timeout: Duration) -> Self {
-        self.acquire_timeout = timeout;
-        self
-    }
-
-    /// How long one open may take. Default 10 s.
-    #[must_use]
-    pub const fn open_timeout(mut self, timeout: Duration) -> Self {
-        self.open_timeout = timeout;
-        self
-    }
-
-    /// How long a reset or a health check may take. Default 5 s.
-    #[must_use]
-    pub const fn maintenance_timeout(mut self, timeout: Duration) -> Self {
-        self.maintenance_timeout = timeout;
-        self
-    }
-
-    /// How long a close may take before the connection is dropped and its lease released. Default 5 s.
-    #[must_use]
-    pub const fn close_timeout(mut self, timeout: Duration) -> Self {
-        self.close_timeout = timeout;
-        self
-    }
-
-    /// How many opens may be in flight. There are as many as the rate and the time of an open need. Default 64.
-    #[must_use]
-    pub const fn inflight_limit(mut self, opens: usize) -> Self {
-        self.inflight_limit = opens;
-        self
-    }
-
-    /// The longest pause between two attempts to open that fail. Default: 10 s, or 1 s if there was no token, which suits a
-    /// fleet and a server that rations connections. A single pool can recover sooner with a shorter one.
-    #[must_use]
-    pub const fn max_backoff(mut self, pause: Duration) -> Self {
-        self.max_backoff = Some(pause);
-        self
-    }
-
-    /// The local limit: opens a second, and opens at once after a quiet time. Default 10 and 100. Not used if the builder
-    /// has a limiter of its own. If the server has a limit too, stay a little below it: opens that take longer than others
-    /// arrive in bunches there.
+    /// The local rate limit: opens per second, and opens at once after a quiet time. Default: 10 and 100. It
+    /// is not used if the builder has its own [`limit`](crate::Builder::limit). If the server has a rate
+    /// limit too, stay a little below it: opens that take different times arrive there in bunches.
     #[must_use]
     pub const fn rate(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = per_second;
@@ -281,45 +252,13 @@ impl Config {
         self
     }
 
-    /// Waits a random time up to this before the first open, so that a fleet that is started at once does not connect all at
-    /// once. Default 5 s; zero turns it off.
-    #[must_use]
-    pub const fn startup_jitter(mut self, longest: Duration) -> Self {
-        self.startup_jitter = longest;
-        self
-    }
-
-    /// How long starting waits for the low watermark. Then the reservoir serves with what it has. Default 30 s.
-    #[must_use]
-    pub const fn fill_timeout(mut self, timeout: Duration) -> Self {
-        self.fill_timeout = timeout;
-        self
-    }
-
-    /// Where lifetimes, jitter and backoff are drawn from. Default: a random seed.
-    #[must_use]
-    pub const fn seed(mut self, seed: Seed) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// The number of this process in its fleet: 0, 1, 2 and so on, each used by one process only. The processes of a fleet
-    /// then retire their connections in turns, by the time of day, and not at the same time. Default: that of the
-    /// [leases](crate::Leases::instance_index); if they have none, turns are random.
-    #[must_use]
-    pub const fn instance_index(mut self, number: u64) -> Self {
-        self.instance_index = Some(number);
-        self
-    }
-
-    /// The most connections that are usable or opening at once, replacements included: the sum of `max_open` and the
+    /// The largest number of connections that can be usable or opening: the sum of `max_open` and the
     /// [overlap](Self::overlap). Connections that are being closed are not counted.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.max_open.saturating_add(self.overlap_or_default())
     }
 
-    /// How many connections are kept ready.
     pub(crate) fn keep_ready(&self) -> usize {
         match self.fill {
             Fill::ToTarget { target_ready, low_watermark } => {
@@ -329,7 +268,6 @@ impl Config {
         }
     }
 
-    /// How many usable connections the first fill waits for.
     pub(crate) fn watermark(&self) -> usize {
         match self.fill {
             Fill::ToTarget { low_watermark: Some(low_watermark), .. } => low_watermark,

@@ -1,6 +1,7 @@
-//! Suites that every connector, limiter and lease store must pass: call them from the tests of your own.
+//! Test suites for implementations of [`Connect`], [`Limit`] and [`Leases`]. Call them from your own tests.
 //!
-//! Each panics with what was expected and what was found. All run under virtual time and under a real runtime alike.
+//! Each suite panics with what it expected and what it found. All of them run under virtual time and on a
+//! real runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,14 +13,14 @@ use crate::lease::{LeaseError, Leases};
 use crate::limit::Limit;
 use crate::rt::Runtime;
 
-/// What a [`Connect`] promises: a new connection is usable and clean, stays so through reset and check, and closes;
-/// opens and their futures are independent of each other.
+/// Tests a [`Connect`]: a new connection is usable and clean, remains so after a reset and a check, and
+/// closes; opens do not affect each other.
 ///
 /// # Cancel safety
 /// Dropping the future drops the connections it has opened.
 ///
 /// # Panics
-/// If a promise is broken.
+/// Panics if the connector does not conform.
 pub async fn connect<C: Connect>(connector: &C) {
     connector.prepare().await.unwrap_or_else(|error| panic!("prepare failed: {error}"));
     let open = || async {
@@ -32,7 +33,7 @@ pub async fn connect<C: Connect>(connector: &C) {
         assert!(connector.is_usable(connection), "a new connection is not usable");
         assert!(connector.is_clean(connection), "a new connection is not clean");
     }
-    // A connector without a reset discards what is dirty; that is fair.
+    // A connector without a reset discards dirty connections. That is allowed.
     let reset = connector.reset(&mut first).await.is_ok();
     connector.check(&mut first).await.unwrap_or_else(|error| panic!("check of a live one failed: {error}"));
     assert!(connector.is_usable(&first), "a check left it unusable");
@@ -40,7 +41,7 @@ pub async fn connect<C: Connect>(connector: &C) {
     connector.close(first).await;
     assert!(connector.is_usable(&second), "closing one connection ended another");
 
-    // An open that is given up on the way must not keep the next from succeeding.
+    // An abandoned open must not prevent the next one.
     let mut abandoned = Box::pin(connector.open(ConnectionMonitor::unattached()));
     drop(poll_once(&mut abandoned));
     drop(abandoned);
@@ -50,14 +51,14 @@ pub async fn connect<C: Connect>(connector: &C) {
     connector.close(second).await;
 }
 
-/// What a [`Limit`] of `per_second` and `burst` promises: the burst at once, then the rate; what is not spent, and what
-/// a caller stopped waiting for, can be had by the next.
+/// Tests a [`Limit`] of `per_second` and `burst`: it grants the burst at once, and then the rate. Unspent
+/// permits and abandoned waits leave their permits to the next caller.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the limiter as it is.
+/// Dropping the future leaves the limiter in its present state.
 ///
 /// # Panics
-/// If a promise is broken.
+/// Panics if the limiter does not conform.
 pub async fn limit(limit: &dyn Limit, runtime: &dyn Runtime, per_second: f64, burst: u32) {
     let interval = Duration::from_secs_f64(1.0 / per_second);
     let take = || async {
@@ -91,18 +92,18 @@ pub async fn limit(limit: &dyn Limit, runtime: &dyn Runtime, per_second: f64, bu
     );
     assert!(
         took < interval * (rounds + 1) || took < interval * rounds + Duration::from_millis(100),
-        "{rounds} permits took {took:?}: the abandoned turn was lost"
+        "{rounds} permits took {took:?}: the abandoned reservation was lost"
     );
 }
 
-/// What [`Leases`] of `limit` promise: so many and no more, each with its own name; a release is idempotent and makes
-/// room for one.
+/// Tests [`Leases`] of `limit`: it grants this many and no more, each with its own name. A release is
+/// idempotent and frees one lease.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the leases taken so far held.
+/// Dropping the future leaves the acquired leases held.
 ///
 /// # Panics
-/// If a promise is broken.
+/// Panics if the store does not conform.
 pub async fn leases(leases: &dyn Leases, limit: u64) {
     let mut held = Vec::new();
     for number in 0..limit {
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "more than the burst came at once")]
-    fn a_limiter_that_is_too_generous_does_not() {
+    fn a_limiter_that_grants_too_much_fails() {
         let time = VirtualTime::new();
         let generous = LocalLimit::new(10.0, 5, Arc::new(time.clone()));
         time.run(limit(&generous, &time, 10.0, 1));
@@ -176,13 +177,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "lease 2 of 3 was refused")]
-    fn a_store_that_is_too_mean_does_not() {
+    fn a_store_that_grants_too_few_leases_fails() {
         VirtualTime::new().run(leases(&LocalLeases::new(2), 3));
     }
 
     #[test]
     #[should_panic(expected = "a new connection is not usable")]
-    fn a_connector_of_dead_connections_does_not() {
+    fn a_connector_with_dead_connections_fails() {
         let time = VirtualTime::new();
         let memory = Memory::new(time.clone());
         memory.on_open(Answer::Dead);

@@ -1,4 +1,4 @@
-//! How a reservoir makes, mends and unmakes connections.
+//! The connector: how a reservoir opens, checks, resets and closes connections.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -10,73 +10,81 @@ use tokio::sync::Notify;
 
 use crate::error::{BoxError, OpenError};
 
-/// Makes connections for a [`Reservoir`](crate::Reservoir), and knows what shape each is in.
+/// Opens connections for a [`Reservoir`](crate::Reservoir), and reports their condition.
 ///
-/// Only [`open`](Self::open) must be written. The other methods have defaults that suit a connection which never
-/// needs care: it is always usable, always clean, and closed by dropping it.
+/// Only [`open`](Self::open) must be written. The defaults of the other methods suit a connection that is
+/// always usable and clean, and that closes when it is dropped.
 ///
-/// Any of the futures may be dropped before it is done (a timeout, a drain); dropping must close what was half made.
+/// The reservoir may drop any of the futures before it completes, on a timeout or a drain. Dropping it must
+/// close a connection that is half open.
 pub trait Connect: Send + Sync + 'static {
-    /// What callers get to use.
+    /// The connection that callers use.
     type Connection: Send + 'static;
 
-    /// Makes ready whatever an open needs besides budget: a token, a certificate, a resolved name.
+    /// Gets what an open needs besides budget: a token, a certificate, a resolved name. Default: nothing.
     ///
-    /// It runs before a lease or a permit is taken, so that failing credentials burn no connection budget.
+    /// It runs before the reservoir takes a lease and a permit. So failing credentials use no connection
+    /// budget.
     fn prepare(&self) -> impl Future<Output = Result<(), OpenError>> + Send {
         ready(Ok(()))
     }
 
-    /// Opens one connection. `monitor` is for a connector that learns of a connection's death as it happens:
-    /// cut it then; and for one that can close a connection under its caller when it is
-    /// [recalled](ConnectionMonitor::recalled). One that does neither may ignore it.
+    /// Opens one connection. `monitor` serves two purposes. A connector that notices the death of a
+    /// connection calls [`mark_dead`](ConnectionMonitor::mark_dead), or keeps the
+    /// [`guard`](ConnectionMonitor::guard) in its driver task. A connector that can close a connection while
+    /// a caller uses it waits for [`recalled`](ConnectionMonitor::recalled). A connector that can do neither
+    /// ignores it.
     fn open(
         &self,
         monitor: ConnectionMonitor,
     ) -> impl Future<Output = Result<Self::Connection, OpenError>> + Send;
 
-    /// Whether a returned connection can be used again at all. Called on the caller's thread at each return:
-    /// look at a flag, do not ask the server.
+    /// Whether a returned connection can be used again. It runs on the caller's thread at every return, so it
+    /// should look at a flag and not ask the server. Default: yes.
     fn is_usable(&self, connection: &Self::Connection) -> bool {
         let _ = connection;
         true
     }
 
-    /// Whether a returned connection can go to the next caller as it is: no open transaction, no changed settings.
-    /// Called like [`is_usable`](Self::is_usable). One that is not clean is [`reset`](Self::reset) in the background.
+    /// Whether a returned connection can be lent again without a reset: no open transaction, no changed
+    /// settings. It runs like [`is_usable`](Self::is_usable). Connections that are not clean are
+    /// [`reset`](Self::reset) in the background. Default: yes.
     fn is_clean(&self, connection: &Self::Connection) -> bool {
         let _ = connection;
         true
     }
 
-    /// Makes a connection clean again. One that cannot be is discarded; so, by default, is every one that is not clean.
+    /// Makes a connection clean again. If it fails, the connection is discarded. Default: it fails.
     fn reset(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
-        ready(Err("the connector knows no reset".into()))
+        ready(Err("the connector has no reset".into()))
     }
 
-    /// Asks the server whether a connection still lives. Called in the background for connections idle for longer
-    /// than [`check_after`](crate::Config::check_after), if that is set.
+    /// Asks the server whether a connection is alive. It runs in the background for connections that were
+    /// idle for [`check_after`](crate::Config::check_after), if that is set. Default: it succeeds.
     fn check(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
         ready(Ok(()))
     }
 
-    /// Closes a connection. Its lease is released once this is done or has timed out, never before.
+    /// Closes a connection. Its lease is released after this has completed or timed out, never before.
+    /// Default: it drops the connection.
     fn close(&self, connection: Self::Connection) -> impl Future<Output = ()> + Send {
         drop(connection);
         ready(())
     }
 }
 
-/// The line between one connection and the reservoir that owns it.
+/// Connects one connection and the reservoir that owns it, in both directions.
 ///
-/// Word of the connection's death goes one way: a driver task that reads its socket should [mark it dead](Self::mark_dead)
-/// when it ends, or hold the [`guard`](Self::guard) that does so even on a panic. A ready connection is then replaced at once
-/// instead of failing the next caller; a lent one is discarded when it comes back.
+/// *To the reservoir: the connection is dead.* The driver task that reads the socket calls
+/// [`mark_dead`](Self::mark_dead) when it ends, or holds a [`guard`](Self::guard), which does so even on a
+/// panic. The reservoir then replaces a ready connection at once, before a caller fails on it. It discards a
+/// lent connection when it is returned.
 ///
-/// Word that the connection must go comes the other way: its lease can be [recalled](Self::recall), and then a lent one has
-/// to be closed under its caller. A connector that can do so waits for [`recalled`](Self::recalled) beside its driver.
+/// *To the connection: it must be closed.* A lease store can [`recall`](Self::recall) a lease. A lent
+/// connection must then be closed while its caller uses it. A connector that can do so waits for
+/// [`recalled`](Self::recalled) next to its driver.
 #[derive(Clone)]
 pub struct ConnectionMonitor(Arc<Shared<dyn Owner>>);
 
@@ -86,16 +94,15 @@ struct Shared<O: ?Sized> {
     owner: O,
 }
 
-/// Whoever owns the connection at the end of a monitor.
+/// The owner of a monitored connection.
 pub(crate) trait Owner: Send + Sync + 'static {
-    /// The connection has died.
     fn died(&self);
 
-    /// The connection must go. Whether it is on its way: nobody has it in hand.
+    /// The connection must be closed. Returns whether the owner closes it itself; otherwise somebody uses it.
     fn recalled(&self) -> bool;
 }
 
-/// Nobody.
+/// No owner.
 impl Owner for () {
     fn died(&self) {}
 
@@ -109,26 +116,29 @@ impl ConnectionMonitor {
         Self(Arc::new(Shared { recalled: AtomicBool::new(false), recall: Notify::new(), owner }))
     }
 
-    /// A monitor that leads nowhere, for opening a connection outside a reservoir.
+    /// A monitor without a reservoir, to open a connection outside of one.
     #[must_use]
     pub fn unattached() -> Self {
         Self::new(())
     }
 
-    /// Reports the death. Cheap, callable from any thread, and harmless if repeated or late.
+    /// Reports that the connection is dead. It is cheap, can be called from any thread, and has no effect if
+    /// it is repeated or late.
     pub fn mark_dead(&self) {
         self.0.owner.died();
     }
 
-    /// Marks the connection dead when it goes out of scope, even on a panic.
+    /// Returns a guard that marks the connection dead when it is dropped, even on a panic. Keep it in the
+    /// driver task.
     #[must_use = "dropping the guard reports the connection's death"]
     pub fn guard(self) -> MonitorGuard {
         MonitorGuard(self)
     }
 
-    /// The connection must be closed soon: its lease is about to end. A ready one is discarded, and closed in good order; one
-    /// in somebody's hands is [closed under them](Self::recalled), if its connector can do that, and not lent again. Cheap,
-    /// callable from any thread, and harmless if repeated or late.
+    /// Asks for the connection to be closed soon, because its lease is about to end. A ready connection is
+    /// discarded and closed normally. A connection that somebody uses is [closed at once](Self::recalled), if
+    /// its connector can do that, and is not lent again. The call is cheap, can be made from any thread, and
+    /// has no effect if it is repeated or late.
     pub fn recall(&self) {
         if !self.0.owner.recalled() {
             self.0.recalled.store(true, Ordering::Release);
@@ -136,18 +146,19 @@ impl ConnectionMonitor {
         }
     }
 
-    /// Whether the connection was recalled while somebody had it.
+    /// Whether the connection was recalled while somebody used it.
     #[must_use]
     pub fn is_recalled(&self) -> bool {
         self.0.recalled.load(Ordering::Acquire)
     }
 
-    /// Done once the connection was recalled while somebody had it: close its socket then, whatever it is doing.
+    /// Completes once the connection is recalled while somebody uses it. Close its socket then, whatever it
+    /// is doing.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn recalled(&self) {
-        // Asked to be told before looking, so that no recall falls in between.
+        // Registered before the check, so that a recall in between is not missed.
         let mut recall = pin!(self.0.recall.notified());
         recall.as_mut().enable();
         if !self.is_recalled() {
@@ -162,7 +173,7 @@ impl fmt::Debug for ConnectionMonitor {
     }
 }
 
-/// A [`ConnectionMonitor`] that marks its connection dead on drop.
+/// Marks its connection dead when it is dropped. See [`ConnectionMonitor::guard`].
 #[derive(Debug)]
 pub struct MonitorGuard(ConnectionMonitor);
 
@@ -181,13 +192,13 @@ mod tests {
 
     #[derive(Clone, Default)]
     struct Counting {
-        cuts: Arc<AtomicUsize>,
+        deaths: Arc<AtomicUsize>,
         idle: bool,
     }
 
     impl Owner for Counting {
         fn died(&self) {
-            self.cuts.fetch_add(1, Ordering::Relaxed);
+            self.deaths.fetch_add(1, Ordering::Relaxed);
         }
 
         fn recalled(&self) -> bool {
@@ -196,33 +207,33 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_cuts_the_line_even_on_a_panic() {
+    fn a_guard_marks_the_connection_dead_even_on_a_panic() {
         let owner = Counting::default();
-        let line = ConnectionMonitor::new(owner.clone());
-        let guard = line.clone().guard();
+        let monitor = ConnectionMonitor::new(owner.clone());
+        let guard = monitor.clone().guard();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _guard = guard;
             panic!("the driver fell over");
         }));
         assert!(panicked.is_err());
-        assert_eq!(owner.cuts.load(Ordering::Relaxed), 1);
-        line.mark_dead();
-        assert_eq!(owner.cuts.load(Ordering::Relaxed), 2);
+        assert_eq!(owner.deaths.load(Ordering::Relaxed), 1);
+        monitor.mark_dead();
+        assert_eq!(owner.deaths.load(Ordering::Relaxed), 2);
         ConnectionMonitor::unattached().mark_dead();
     }
 
     #[test]
-    fn a_recall_reaches_whoever_waits_for_it_before_or_after() {
-        let line = ConnectionMonitor::new(Counting::default());
+    fn a_recall_is_seen_by_waits_that_began_before_and_after() {
+        let monitor = ConnectionMonitor::new(Counting::default());
         let mut context = Context::from_waker(Waker::noop());
-        let (mut waiting, mut dropped) = (Box::pin(line.recalled()), Box::pin(line.recalled()));
+        let (mut waiting, mut dropped) = (Box::pin(monitor.recalled()), Box::pin(monitor.recalled()));
         assert_eq!(dropped.as_mut().poll(&mut context), Poll::Pending);
         drop(dropped);
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
-        line.recall();
+        monitor.recall();
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));
-        assert_eq!(Box::pin(line.recalled()).as_mut().poll(&mut context), Poll::Ready(()));
-        assert!(line.is_recalled());
+        assert_eq!(Box::pin(monitor.recalled()).as_mut().poll(&mut context), Poll::Ready(()));
+        assert!(monitor.is_recalled());
         let idle = ConnectionMonitor::new(Counting { idle: true, ..Counting::default() });
         idle.recall();
         assert!(!idle.is_recalled(), "its owner closes it in good order");

@@ -1,4 +1,4 @@
-//! The shell around the machine: the lock, and what is done after letting go of it.
+//! The shell around the pure [`State`]: it holds the lock, and performs the effects after it has unlocked.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,25 +19,27 @@ use crate::limit::Limit;
 use crate::opens::Opens;
 use crate::rt::{self, Runtime};
 use crate::seed::Seed;
-use crate::state::{Discarded, Due, Effects, Held, Key, Life, Placed, Shape, Shortage, State, Waiters};
+use crate::state::{
+    Condition, Discarded, Due, Effects, Key, Lendable, Life, Placement, Shortage, State, Waiters,
+};
 use crate::status::Status;
-use crate::sync::{Mutex, MutexGuard, lock_soon};
-use crate::tasks;
+use crate::sync::{Mutex, MutexGuard, lock_spinning};
+use crate::tasks::{maintenance, reclaim};
 use crate::time::{Instant, nanos};
 
-/// A connection with all that belongs to it. Boxed, so that a checkout moves one pointer; on cache lines of its own, so that
-/// another connection's user does not take them away.
+/// A connection with its bookkeeping. It is boxed, so that a checkout moves one pointer. It has cache lines
+/// of its own, so that users of other connections do not invalidate them.
 #[repr(align(64))]
 pub(crate) struct Entry<T> {
     pub(crate) connection: T,
     pub(crate) lease: Option<HeldLease>,
     pub(crate) life: Life,
     pub(crate) key: Key,
-    /// Its user said that it failed.
+    /// The caller marked it as failed.
     pub(crate) bad: bool,
 }
 
-impl<T> Held for Box<Entry<T>> {
+impl<T> Lendable for Box<Entry<T>> {
     #[inline]
     fn key(&self) -> Key {
         self.key
@@ -52,7 +54,8 @@ impl<T> Held for Box<Entry<T>> {
 pub(crate) type BoxedEntry<C> = Box<Entry<<C as Connect>::Connection>>;
 pub(crate) type CoreState<C> = State<BoxedEntry<C>>;
 
-/// A connection on its way back while the connector looks at it. Should the connector panic, it comes back as bad.
+/// A connection that is being returned, while the connector inspects it. If the connector panics, it is
+/// returned as bad.
 struct Returning<'a, C: Connect> {
     core: &'a Arc<Core<C>>,
     entry: Option<BoxedEntry<C>>,
@@ -61,51 +64,51 @@ struct Returning<'a, C: Connect> {
 impl<C: Connect> Drop for Returning<'_, C> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
-            self.core.give_back_slowly(self.core.lock(), entry, Shape::Bad);
+            self.core.give_back_slowly(self.core.lock(), entry, Condition::Bad);
         }
     }
 }
 
-/// Wakes all of them. One that panics has printed why; it must not keep the others from being woken.
+/// Wakes all of them. A waker that panics has printed why. It must not prevent the others from being woken.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
         drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
     }
 }
 
-/// Begins on a cache line of its own.
+/// Starts on its own cache line.
 #[repr(align(64))]
-struct OwnLine<T>(T);
+struct CacheAligned<T>(T);
 
-/// What all handles, guards and tasks of a reservoir share.
+/// What the handles, guards and tasks of a reservoir share.
 pub(crate) struct Core<C: Connect> {
-    state: OwnLine<Mutex<CoreState<C>>>,
-    /// The state's, for callers that look without the lock.
+    state: CacheAligned<Mutex<CoreState<C>>>,
+    /// The waiters of the state, which callers read without the lock.
     pub(crate) waiters: Arc<Waiters<BoxedEntry<C>>>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) connector: C,
     pub(crate) limit: Arc<dyn Limit>,
     pub(crate) leases: Option<Arc<LeaseClient>>,
     pub(crate) observer: Arc<Observers>,
-    /// Somebody listens; otherwise a wait need not be timed to the nanosecond.
+    /// Whether there are observers. Without them, waits need no precise clock.
     pub(crate) is_observed: bool,
     pub(crate) config: Mutex<Config>,
-    /// How long a caller waits that sets no limit of its own, in nanoseconds.
+    /// How long a call without its own limit waits, in nanoseconds.
     pub(crate) acquire_timeout: u64,
-    /// How long of that while the reservoir is short.
+    /// The same, while connections are missing.
     pub(crate) empty_wait: Option<Duration>,
     pub(crate) seed: Seed,
-    opens: Mutex<Opens>,
-    /// There may be something to open.
+    pub(crate) opens: Mutex<Opens>,
+    /// Notified when there may be something to open.
     pub(crate) refill: Notify,
-    /// The next alarm may be sooner than thought.
+    /// Notified when the next alarm may have moved forward.
     pub(crate) expiry: Notify,
-    /// Somebody's wait may end sooner than thought.
+    /// Notified when a wait may end sooner than the task expects.
     pub(crate) waits: Notify,
-    /// A connection came or went.
+    /// Notified when a connection is added or removed.
     pub(crate) progress: Notify,
     is_closed: AtomicBool,
-    /// It was closed. Not a `watch`, which wakes in an order of its own choosing.
+    /// Notified when the reservoir closes. Not a `watch`, which wakes in an order of its own.
     closing: Notify,
 }
 
@@ -123,7 +126,7 @@ impl<C: Connect> Core<C> {
         let state = State::new(&config, seed, runtime.now(), runtime.wall());
         Self {
             waiters: state.waiters(),
-            state: OwnLine(Mutex::new(state)),
+            state: CacheAligned(Mutex::new(state)),
             runtime,
             connector,
             limit,
@@ -144,8 +147,8 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Takes a connection that is ready and good, if the first one is: the fast path. `otherwise` goes on under the same
-    /// hold of the lock.
+    /// The fast path: takes the first ready connection, if it is fresh. `otherwise` continues under the same
+    /// lock.
     #[inline(always)]
     pub(crate) fn take_fresh<'a, R>(
         &'a self,
@@ -154,36 +157,36 @@ impl<C: Connect> Core<C> {
         let now = self.runtime.coarse_now();
         let mut state = self.state.0.lock();
         let Some(entry) = state.take_fresh(now) else { return Err(otherwise(state, now)) };
-        self.leave_if_nudged(state);
+        self.unlock_fast(state);
         Ok(entry)
     }
 
-    /// Asks the machine, and then does what it wants done outside the lock.
-    pub(crate) fn ask<R>(&self, question: impl FnOnce(&mut CoreState<C>) -> R) -> R {
-        let mut state = lock_soon(&self.state.0);
-        let answer = question(&mut state);
-        self.leave(state);
-        answer
+    /// Changes the state under the lock, and then performs the effects.
+    pub(crate) fn with_state<R>(&self, change: impl FnOnce(&mut CoreState<C>) -> R) -> R {
+        let mut state = lock_spinning(&self.state.0);
+        let output = change(&mut state);
+        self.unlock(state);
+        output
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, CoreState<C>> {
         self.state.0.lock()
     }
 
-    /// Lets go of the machine, and then does what it wants done outside the lock.
-    pub(crate) fn leave(&self, mut state: MutexGuard<'_, CoreState<C>>) {
-        let effects = state.conclude();
+    /// Releases the lock, and then performs the effects.
+    pub(crate) fn unlock(&self, mut state: MutexGuard<'_, CoreState<C>>) {
+        let effects = state.take_effects();
         drop(state);
         if !effects.is_empty() {
             self.deliver(effects);
         }
     }
 
-    /// Lets go of the machine after a visit that leaves the hints as it is.
+    /// Releases the lock after a change that leaves the [`FastPathHints`](crate::state) as they are.
     #[inline]
-    pub(crate) fn leave_if_nudged(&self, state: MutexGuard<'_, CoreState<C>>) {
-        if state.is_nudged() {
-            self.leave(state);
+    pub(crate) fn unlock_fast(&self, state: MutexGuard<'_, CoreState<C>>) {
+        if state.has_effects() {
+            self.unlock(state);
         }
     }
 
@@ -216,7 +219,7 @@ impl<C: Connect> Core<C> {
         self.observer.on(event);
     }
 
-    /// Tells the observers how things stand, if they want to know.
+    /// Sends a status report to the observers that want one.
     pub(crate) fn report(&self) {
         if self.observer.wants_reports() {
             self.observe(&Event::Report { status: &self.status() });
@@ -228,20 +231,20 @@ impl<C: Connect> Core<C> {
     }
 
     /// Carries out the decision about a connection.
-    pub(crate) fn settle(self: &Arc<Self>, placed: Placed<BoxedEntry<C>>) {
+    pub(crate) fn carry_out(self: &Arc<Self>, placed: Placement<BoxedEntry<C>>) {
         match placed {
-            Placed::Kept | Placed::Served(None) => {}
-            Placed::Served(Some(waker)) => waker.wake(),
-            Placed::Reset(entry) => tasks::maintenance::reset(self, entry),
-            Placed::Discarded(discarded) => self.dispose(discarded),
+            Placement::Kept | Placement::Served(None) => {}
+            Placement::Served(Some(waker)) => waker.wake(),
+            Placement::Reset(entry) => maintenance::start(self, entry, maintenance::Kind::Reset),
+            Placement::Discarded(discarded) => self.dispose(discarded),
         }
     }
 
-    /// Does what an alarm asks for.
+    /// Carries out what an alarm requires.
     pub(crate) fn act(self: &Arc<Self>, due: Due<BoxedEntry<C>>) {
         match due {
             Due::Discard(discarded) => self.dispose(discarded),
-            Due::Check(entry) => tasks::maintenance::check(self, entry),
+            Due::Check(entry) => maintenance::start(self, entry, maintenance::Kind::Check),
         }
     }
 
@@ -251,7 +254,7 @@ impl<C: Connect> Core<C> {
         let Discarded { key, entry, reason } = discarded;
         let Entry { connection, lease, life, .. } = *entry;
         let now = self.runtime.now();
-        tasks::reclaim::start(self, key, Some(connection), lease);
+        reclaim::start(self, key, Some(connection), lease);
         self.observe(&Event::Discarded {
             reason,
             age: now.since(life.born_at),
@@ -259,79 +262,80 @@ impl<C: Connect> Core<C> {
         });
     }
 
-    /// Asks the connector what shape a returned connection is in. Its answer is the connector's code: should that panic, the
-    /// connection comes back as bad.
+    /// Determines the condition of a returned connection. This runs code of the connector. If it panics, the
+    /// connection is returned as bad.
     #[inline(always)]
-    fn look_over(self: &Arc<Self>, entry: BoxedEntry<C>) -> (BoxedEntry<C>, Shape) {
+    fn inspect(self: &Arc<Self>, entry: BoxedEntry<C>) -> (BoxedEntry<C>, Condition) {
         if entry.bad {
-            return (entry, Shape::Bad);
+            return (entry, Condition::Bad);
         }
         let mut returning = Returning { core: self, entry: Some(entry) };
         let connection = &returning.entry.as_ref().expect("put in just now").connection;
-        let shape = if !self.connector.is_usable(connection) {
-            Shape::Bad
+        let condition = if !self.connector.is_usable(connection) {
+            Condition::Bad
         } else if self.connector.is_clean(connection) {
-            Shape::Clean
+            Condition::Clean
         } else {
-            Shape::Dirty
+            Condition::Dirty
         };
-        (returning.entry.take().expect("put in just now"), shape)
+        (returning.entry.take().expect("put in just now"), condition)
     }
 
-    /// Gives back a connection a caller has used.
+    /// Returns a connection from a caller.
     #[inline]
     pub(crate) fn give_back(self: &Arc<Self>, entry: BoxedEntry<C>) {
-        let (entry, shape) = self.look_over(entry);
+        let (entry, condition) = self.inspect(entry);
         let mut state = self.state.0.lock();
-        match if shape == Shape::Clean { state.keep(entry) } else { Err(entry) } {
+        match if condition == Condition::Clean { state.keep(entry) } else { Err(entry) } {
             Ok(None) => {}
             Ok(Some(waker)) => {
                 drop(state);
                 waker.wake();
             }
-            Err(entry) => self.give_back_slowly(state, entry, shape),
+            Err(entry) => self.give_back_slowly(state, entry, condition),
         }
     }
 
-    /// Goes on under the same hold of the lock where the fast path ends.
+    /// Continues under the same lock where the fast path ends.
     #[cold]
     #[inline(never)]
     fn give_back_slowly(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, CoreState<C>>,
         entry: BoxedEntry<C>,
-        shape: Shape,
+        condition: Condition,
     ) {
-        let placed = state.give_back(entry, shape, self.runtime.coarse_now());
-        self.leave(state);
-        self.settle(placed);
+        let placed = state.place(entry, condition, self.runtime.coarse_now());
+        self.unlock(state);
+        self.carry_out(placed);
     }
 
-    /// Whether a lent connection would not be lent again.
+    /// Whether a lent connection will not be lent again.
     pub(crate) fn is_due(&self, entry: &BoxedEntry<C>) -> bool {
         entry.life.stale_at <= self.runtime.now() || self.state.0.lock().is_marked(entry.key)
     }
 
-    /// Word of a connection's death.
+    /// A monitor reports that a connection is dead.
     pub(crate) fn died(self: &Arc<Self>, key: Key) {
         let now = self.runtime.now();
-        if let Some(discarded) = self.ask(|state| state.died(key, now)) {
+        if let Some(discarded) = self.with_state(|state| state.died(key, now)) {
             self.dispose(discarded);
         }
     }
 
-    /// A connection's lease is taken back. Whether the connection is on its way out: otherwise somebody has it.
+    /// A monitor reports that a connection must be closed. Returns whether the reservoir closes it itself;
+    /// otherwise somebody uses it.
     pub(crate) fn recalled(self: &Arc<Self>, key: Key) -> bool {
         let now = self.runtime.now();
-        let discarded = self.ask(|state| state.recalled(key, now));
+        let discarded = self.with_state(|state| state.recalled(key, now));
         discarded.map(|discarded| self.dispose(discarded)).is_some()
     }
 
-    /// The error of a caller that waited since `since` and gets nothing.
+    /// The error for a caller that has waited since `since` and gets no connection.
     #[cold]
     pub(crate) fn shortage(&self, shortage: Shortage, since: Instant) -> CheckoutError {
         let waited = self.runtime.now().since(since);
-        let denial = if shortage == Shortage::Denied { self.opens().last_denial() } else { None };
+        let denial = if shortage == Shortage::Denied { self.opens.lock().last_denial() } else { None };
         match (shortage, denial) {
             (Shortage::Exhausted, _) => {
                 CheckoutError::Exhausted { waited, max_open: self.config.lock().max_open }
@@ -343,53 +347,51 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// What keeps the reservoir short, for a caller that waits since `since`: the last failure that explains it, or what opens
-    /// under way wait for.
+    /// Why connections are missing, for a caller that has waited since `since`: the last failure that
+    /// explains it, or what the opens in flight wait for.
     fn what_keeps_it_short(&self, since: Instant) -> Option<Arc<OpenError>> {
         self.last_failure(since).or_else(|| {
             let pace = self.limit.pace();
-            self.opens().pending(pace)
+            self.opens.lock().pending(pace)
         })
     }
 
-    /// The last failed open that explains why the reservoir is short, for a caller that waits since `since`.
+    /// The last failed open that explains why connections are missing, for a caller that has waited since
+    /// `since`.
     pub(crate) fn last_failure(&self, since: Instant) -> Option<Arc<OpenError>> {
         let (short_since, is_slowed) = {
             let state = self.state.0.lock();
             (state.short_since()?, state.is_slowed())
         };
-        self.opens().failure_since(short_since, since, is_slowed)
+        self.opens.lock().failure_since(short_since, since, is_slowed)
     }
 
-    pub(crate) fn opens(&self) -> MutexGuard<'_, Opens> {
-        self.opens.lock()
-    }
-
-    /// Serves no more callers and discards what is ready. What is lent goes when it comes back.
+    /// Stops serving callers and discards the ready connections. Lent connections are discarded when they are
+    /// returned.
     pub(crate) fn close(self: &Arc<Self>) {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return;
         }
         self.closing.notify_waiters();
-        let wakers = self.ask(State::close);
+        let wakers = self.with_state(State::close);
         wake_all(wakers);
         self.observe(&Event::Closed);
-        self.in_batches(|state, now, due| state.empty(now, due));
+        self.in_batches(|state, now, due| state.discard_all(now, due));
         self.refill.notify_one();
         self.expiry.notify_one();
         self.waits.notify_one();
     }
 
-    /// Does work of the machine that comes in batches, letting go of the lock between them.
+    /// Repeats `batch` while it returns `true`, and releases the lock after each batch.
     pub(crate) fn in_batches(
         self: &Arc<Self>,
         mut batch: impl FnMut(&mut CoreState<C>, Instant, &mut Vec<Due<BoxedEntry<C>>>) -> bool,
     ) {
         let mut due = Vec::with_capacity(crate::state::BATCH);
-        // One time for all batches: what is set again while they run is not due in the same run.
+        // All batches use one time. So an alarm that is set again by a batch is not due in the same run.
         let now = self.runtime.now();
         loop {
-            let more = self.ask(|state| batch(state, now, &mut due));
+            let more = self.with_state(|state| batch(state, now, &mut due));
             for asked in due.drain(..) {
                 self.act(asked);
             }
@@ -399,10 +401,10 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Done once `condition` holds. Cancel safe.
+    /// Completes once `condition` holds. Cancel safe.
     pub(crate) async fn reached(&self, condition: impl Fn(&CoreState<C>) -> bool) {
         loop {
-            // Asked to be told before looking, so that no change falls in between.
+            // Registered before the check, so that a change in between is not missed.
             let mut progress = pin!(self.progress.notified());
             progress.as_mut().enable();
             if condition(&self.state.0.lock()) {
@@ -412,9 +414,9 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Done once the reservoir is closed. Cancel safe.
+    /// Completes once the reservoir is closed. Cancel safe.
     pub(crate) async fn closed(&self) {
-        // Asked to be told before looking, so that it cannot be closed in between.
+        // Registered before the check, so that a close in between is not missed.
         let mut closing = pin!(self.closing.notified());
         closing.as_mut().enable();
         if !self.is_closed.load(Ordering::Acquire) {

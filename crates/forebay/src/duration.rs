@@ -19,7 +19,7 @@ impl Signed {
     }
 }
 
-/// Reads what Go's `time.ParseDuration` reads and is not negative, or nothing.
+/// Parses a duration that Go's `time.ParseDuration` accepts and that is not negative.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     parse_signed(text).filter(|signed| !signed.negative).map(|signed| signed.magnitude)
 }
 
-/// Reads what Go's `time.ParseDuration` reads, or nothing.
+/// Parses a duration that Go's `time.ParseDuration` accepts.
 #[must_use]
 pub fn parse_signed(text: &str) -> Option<Signed> {
     let (negative, mut rest) = match text.as_bytes().first()? {
@@ -57,7 +57,7 @@ pub fn parse_signed(text: &str) -> Option<Signed> {
         }
         let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
         let unit = unit(&after[..end])?;
-        // As many digits as count: a nanosecond is the smallest there is.
+        // More digits are below a nanosecond.
         let fraction = &fraction[..fraction.len().min(18)];
         let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
         let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
@@ -65,7 +65,7 @@ pub fn parse_signed(text: &str) -> Option<Signed> {
         nanos = nanos.checked_add(whole.checked_mul(unit)?)?.checked_add(part * unit / scale)?;
         rest = &after[end..];
     }
-    // Go counts in 63 bits of nanoseconds.
+    // Go uses 63 bits of nanoseconds.
     let nanos = u64::try_from(nanos).ok().filter(|nanos| i64::try_from(*nanos).is_ok())?;
     Some(Signed { negative: negative && nanos > 0, magnitude: Duration::from_nanos(nanos) })
 }
@@ -86,7 +86,7 @@ fn unit(name: &str) -> Option<u128> {
     })
 }
 
-/// A duration as Go prints it: `11m0s`, `1h30m0s`, `1.5s`, `100ms`.
+/// Formats a duration as Go does: `11m0s`, `1h30m0s`, `1.5s`, `100ms`.
 #[must_use]
 pub fn show(duration: Duration) -> String {
     let nanos = duration.as_nanos();

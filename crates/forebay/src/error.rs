@@ -1,4 +1,4 @@
-//! What can go wrong, split by what the caller does next.
+//! Errors, divided by what the caller does next.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,54 +7,54 @@ use std::time::Duration;
 use crate::duration::show;
 use crate::event::Failure;
 
-/// Any error of a connector, a limiter or a lease store.
+/// Any error from a connector, a limiter or a lease store.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why there is no connection for a caller.
+/// Why a caller gets no connection.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckoutError {
-    /// The reservoir owns fewer connections than it may, and none became ready in time. Try again, with a pause: it is
-    /// refilling. `last_open_error` says what keeps it short.
+    /// Fewer connections than `max_open` are usable, and none became ready in time. Retry after a pause: the
+    /// reservoir is refilling. `last_open_error` says what delays it.
     #[error("no connection {}{}", became_ready(*.waited), because(.last_open_error))]
     Empty {
         /// How long the caller waited.
         waited: Duration,
-        /// What keeps the reservoir short: why the last attempt to open a connection failed, or what those under way wait for.
-        /// None if they are simply under way.
+        /// Why connections are missing: the error of the last attempt to open one, or what the attempts in
+        /// flight wait for. `None` if they are in flight and do not wait.
         #[source]
         last_open_error: Option<Arc<OpenError>>,
     },
 
-    /// No connection is usable, and the last open failed for a cause that waiting does not cure: the server denies access, say.
-    /// Do not try again before it is removed. The reservoir goes on trying, and serves again once an open succeeds.
+    /// No connection is usable, and the last open failed for a reason that waiting does not fix. For example,
+    /// the server denies access. Retry only after the reason is fixed. The reservoir keeps trying, and serves
+    /// again once an open succeeds.
     #[error("no connection can be opened; {last_open_error}")]
     Denied {
         /// How long the caller waited.
         waited: Duration,
-        /// Why the last attempt to open a connection failed.
+        /// The error of the last attempt that failed for such a reason.
         #[source]
         last_open_error: Arc<OpenError>,
     },
 
-    /// Every connection the reservoir may own was in use. Use fewer at a time, hold them for less long, or raise
-    /// `max_open`.
-    #[error("{}all {max_open} connections are in use: hold them for less long, or raise max_open", none_free(*.waited))]
+    /// All connections are in use. Use fewer at a time, hold them for a shorter time, or raise `max_open`.
+    #[error("{}all {max_open} connections are in use: hold them for a shorter time, or raise max_open", none_free(*.waited))]
     Exhausted {
         /// How long the caller waited.
         waited: Duration,
-        /// How many connections the reservoir may own.
+        /// The configured `max_open`.
         max_open: usize,
     },
 
-    /// The reservoir was drained or dropped. Do not try again.
+    /// The reservoir was drained or dropped. Do not retry.
     #[error("the pool is closed")]
     Closed,
 
-    /// A blocking checkout had to wait on the thread that would have to open the connection. Use `checkout().await`,
-    /// or call it from `spawn_blocking`.
+    /// A blocking checkout would wait on the only thread that can open the connection. Use
+    /// `checkout().await`, or call it from `spawn_blocking`.
     #[error(
-        "checkout_blocking would wait for ever here: this thread runs the reservoir's own single-threaded \
+        "checkout_blocking would wait forever here: this thread runs the reservoir's own single-threaded \
          runtime; use checkout().await, or call it from spawn_blocking"
     )]
     WouldStarve,
@@ -86,18 +86,12 @@ fn milliseconds(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
-    struct Because(Option<Arc<OpenError>>);
-    impl fmt::Display for Because {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match &self.0 {
-                Some(error) if error.pending => write!(f, "; {error}"),
-                Some(error) => write!(f, "; the last open failed: {error}"),
-                None => f.write_str("; the pool is still filling"),
-            }
-        }
+fn because(error: &Option<Arc<OpenError>>) -> String {
+    match error {
+        Some(error) if error.pending => format!("; {error}"),
+        Some(error) => format!("; the last open failed: {error}"),
+        None => "; the pool is still filling".into(),
     }
-    Because(error.clone())
 }
 
 /// Why a connection could not be opened.
@@ -105,43 +99,44 @@ fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
 pub struct OpenError {
     failure: Failure,
     permanent: bool,
-    /// It has not failed: this is what it waits for.
+    /// The attempt has not failed; this describes what it waits for.
     pending: bool,
     source: BoxError,
 }
 
 impl OpenError {
-    /// An attempt that failed for the reason `failure`, because of `source`.
+    /// An attempt that failed for the reason `failure`, with the error `source`.
     pub fn new(failure: Failure, source: impl Into<BoxError>) -> Self {
         Self { failure, permanent: false, pending: false, source: source.into() }
     }
 
-    /// What attempts under way wait for, which would fail for the reason `failure`.
+    /// Describes what attempts in flight wait for. If that fails, the reason will be `failure`.
     pub(crate) fn pending(failure: Failure, what: String) -> Self {
         Self { failure, permanent: false, pending: true, source: what.into() }
     }
 
-    /// Waiting does not cure the cause: the server denies access to this role, say. While no connection is usable, callers then
-    /// get [`Denied`](CheckoutError::Denied) at once instead of waiting. The reservoir goes on trying.
+    /// Marks a failure that waiting does not fix, such as a role to which the server denies access. While no
+    /// connection is usable, callers get [`Denied`](CheckoutError::Denied) at once instead of waiting. The
+    /// reservoir keeps trying.
     #[must_use]
     pub fn permanent(mut self) -> Self {
         self.permanent = true;
         self
     }
 
-    /// Whether no attempt has failed, and this is what those under way wait for.
+    /// Whether this describes attempts in flight, and not a failure.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.pending
     }
 
-    /// Whether waiting does not cure the cause.
+    /// Whether waiting does not fix the failure.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
 
-    /// What kept it from opening: it decides how the refill goes on.
+    /// The reason for the failure. It determines how long the reservoir pauses.
     #[must_use]
     pub fn failure(&self) -> Failure {
         self.failure
@@ -150,12 +145,12 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = Chain(&*self.source).to_string();
-        // Some sources name the failure themselves.
-        if !told.starts_with(&format!("{}: ", self.failure)) {
+        let text = Chain(&*self.source).to_string();
+        // Some sources begin with the reason themselves.
+        if !text.starts_with(&format!("{}: ", self.failure)) {
             write!(f, "{}: ", self.failure)?;
         }
-        f.write_str(&told)
+        f.write_str(&text)
     }
 }
 
@@ -165,8 +160,8 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// Prints an error and its causes in one line, each said once: many drivers say "error connecting" on top and the reason
-/// two levels down, and others repeat on top what is below.
+/// Displays an error and its sources in one line, each message once. Many drivers say "error connecting" on
+/// top and give the reason two levels below. Others repeat the message of the source on top.
 ///
 /// ```
 /// let error = std::io::Error::other("connection refused");
@@ -177,16 +172,16 @@ pub struct Chain<'a>(pub &'a (dyn std::error::Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = self.0.to_string();
-        let mut below = self.0.source();
-        while let Some(cause) = below {
-            let text = cause.to_string();
-            if !told.contains(&text) {
-                told = format!("{told}: {text}");
+        let mut text = self.0.to_string();
+        let mut next = self.0.source();
+        while let Some(cause) = next {
+            let message = cause.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
             }
-            below = cause.source();
+            next = cause.source();
         }
-        f.write_str(&told)
+        f.write_str(&text)
     }
 }
 
@@ -209,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_open_tells_all_its_causes() {
+    fn a_failed_open_shows_all_its_causes() {
         #[derive(Debug, thiserror::Error)]
         #[error("error connecting to server")]
         struct Outer(#[source] std::io::Error);
@@ -218,11 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_has_told_is_not_told_again() {
+    fn a_message_that_is_shown_already_is_not_repeated() {
         #[derive(Debug, thiserror::Error)]
         #[error("auth: {0} (check the role)")]
-        struct Told(#[source] std::io::Error);
-        let error = OpenError::new(Failure::Auth, Told(std::io::Error::other("access denied")));
+        struct Complete(#[source] std::io::Error);
+        let error = OpenError::new(Failure::Auth, Complete(std::io::Error::other("access denied")));
         assert_eq!(error.to_string(), "auth: access denied (check the role)");
         let error = CheckoutError::Empty { waited: Duration::ZERO, last_open_error: Some(Arc::new(error)) };
         let source = std::error::Error::source(&error).map(ToString::to_string);
@@ -234,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_did_not_wait_is_not_told_of_waiting() {
+    fn an_error_without_a_wait_does_not_mention_one() {
         let exhausted = |waited| CheckoutError::Exhausted { waited, max_open: 3 }.to_string();
         assert!(exhausted(Duration::ZERO).starts_with("all 3 connections are in use: "));
         assert!(

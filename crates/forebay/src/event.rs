@@ -1,6 +1,5 @@
-//! What happened, told to an observer outside the lock.
+//! Events, which observers receive outside the lock.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -8,287 +7,237 @@ use crate::config::Lifetime;
 use crate::error::{BoxError, OpenError};
 use crate::status::Status;
 
-/// Why a connection was discarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Discard {
-    /// Inside its guard window when a caller asked for it or gave it back.
-    GuardWindow,
-    /// Past its life when a caller asked for it.
-    ExpiredOnCheckout,
-    /// Past its life when it was given back.
-    ExpiredOnReturn,
-    /// Past its life when the expiry task came by.
-    ExpiredOnScan,
-    /// Inside its guard window when the expiry task came by.
-    ExpiringOnScan,
-    /// Given back while the reservoir owned more than it may.
-    Full,
-    /// Marked bad by its user, or found unusable by the connector.
-    Bad,
-    /// Could not be made clean.
-    ResetFailed,
-    /// Reported dead, or failed its health check.
-    Died,
-    /// Idle for longer than the idle time-to-live.
-    Idle,
-    /// Retired on schedule; its replacement was there already.
-    Retired,
-    /// The reservoir is closing.
-    Draining,
-    /// Its lease was taken back: the shared store is away, and others could be given its place.
-    Recalled,
-}
-
-impl Discard {
-    /// Every reason, in the order of [`index`](Self::index).
-    pub const ALL: [Self; 13] = [
-        Self::GuardWindow,
-        Self::ExpiredOnCheckout,
-        Self::ExpiredOnReturn,
-        Self::ExpiredOnScan,
-        Self::ExpiringOnScan,
-        Self::Full,
-        Self::Bad,
-        Self::ResetFailed,
-        Self::Died,
-        Self::Idle,
-        Self::Retired,
-        Self::Draining,
-        Self::Recalled,
-    ];
-
-    /// Its place in a table of counts.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The label metrics carry.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::GuardWindow => "insufficient_remaining_lifetime",
-            Self::ExpiredOnCheckout => "expired_on_checkout",
-            Self::ExpiredOnReturn => "expired_on_return",
-            Self::ExpiredOnScan => "expired_on_scan",
-            Self::ExpiringOnScan => "expiring_soon_on_scan",
-            Self::Full => "reservoir_full",
-            Self::Bad => "bad",
-            Self::ResetFailed => "reset_failed",
-            Self::Died => "died",
-            Self::Idle => "idle",
-            Self::Retired => "retired",
-            Self::Draining => "draining",
-            Self::Recalled => "recalled",
+/// Defines an enum of reasons, each with its label in metrics.
+macro_rules! reasons {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $reason:ident $label:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$doc])* $reason,)*
         }
+
+        impl $name {
+            /// All reasons, in the order of [`index`](Self::index).
+            pub const ALL: [Self; [$($label),*].len()] = [$(Self::$reason),*];
+
+            /// The index of this reason in tables of counts.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+
+            /// The value of the label `reason` in metrics.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $label,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.label())
+            }
+        }
+    };
+}
+pub(crate) use reasons;
+
+reasons! {
+    /// Why a connection was discarded.
+    Discard {
+        /// It was in its guard window at a checkout or a return.
+        GuardWindow "insufficient_remaining_lifetime",
+        /// It had expired at a checkout.
+        ExpiredOnCheckout "expired_on_checkout",
+        /// It had expired at a return.
+        ExpiredOnReturn "expired_on_return",
+        /// The expiry task found that it had expired.
+        ExpiredOnScan "expired_on_scan",
+        /// The expiry task found it in its guard window.
+        ExpiringOnScan "expiring_soon_on_scan",
+        /// It was returned while there were more connections than allowed.
+        Full "reservoir_full",
+        /// The caller marked it bad, or the connector found it unusable.
+        Bad "bad",
+        /// It could not be reset.
+        ResetFailed "reset_failed",
+        /// It was reported dead, or failed its health check.
+        Died "died",
+        /// It was idle for longer than `idle_timeout`.
+        Idle "idle",
+        /// It was retired on schedule; its replacement was ready.
+        Retired "retired",
+        /// The reservoir is closed.
+        Draining "draining",
+        /// Its lease was recalled: the lease store is unreachable, and may give the lease to another process.
+        Recalled "recalled",
     }
 }
 
-impl fmt::Display for Discard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
+reasons! {
+    /// Why an attempt to open a connection failed.
+    Failure {
+        /// The lease store did not answer.
+        Lease "lease_acquire",
+        /// The lease store has no free lease for this process.
+        LeaseLimit "lease_acquire",
+        /// The limiter granted no permit in time.
+        RateLimit "rate_limit",
+        /// No token was available.
+        Token "token_provider",
+        /// The connection failed: refused, unreachable or interrupted.
+        Open "connection_open",
+        /// The open took longer than its timeout.
+        Timeout "connect_timeout",
+        /// The server rejected the credentials.
+        Auth "auth",
+        /// The server reported that connections are opened too fast.
+        Throttled "throttled",
+        /// The server reported that there are too many connections.
+        TooManyConnections "too_many_connections",
     }
-}
-
-/// Why an attempt to open a connection failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The lease store could not be asked.
-    Lease,
-    /// The lease store said that the fleet has no connection left.
-    LeaseLimit,
-    /// The limiter gave no permit in its time.
-    RateLimit,
-    /// No token could be had.
-    Token,
-    /// The connection could not be opened: refused, unreachable, broken off.
-    Open,
-    /// The open took longer than its timeout.
-    Timeout,
-    /// The server refused the credentials.
-    Auth,
-    /// The server said that connections come too fast.
-    Throttled,
-    /// The server said that it has too many connections.
-    TooManyConnections,
 }
 
 impl Failure {
-    /// Every reason, in the order of [`index`](Self::index).
-    pub const ALL: [Self; 9] = [
-        Self::Lease,
-        Self::LeaseLimit,
-        Self::RateLimit,
-        Self::Token,
-        Self::Open,
-        Self::Timeout,
-        Self::Auth,
-        Self::Throttled,
-        Self::TooManyConnections,
-    ];
-
-    /// Its place in a table of counts.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The label metrics carry. Both failures of the lease store share one.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Lease | Self::LeaseLimit => "lease_acquire",
-            Self::RateLimit => "rate_limit",
-            Self::Token => "token_provider",
-            Self::Open => "connection_open",
-            Self::Timeout => "connect_timeout",
-            Self::Auth => "auth",
-            Self::Throttled => "throttled",
-            Self::TooManyConnections => "too_many_connections",
-        }
-    }
-
-    /// The longest pause between two attempts that fail for this reason.
+    /// The longest pause between attempts that fail for this reason.
     pub(crate) const fn max_backoff(self) -> Duration {
         match self {
-            // Nothing scarce is spent on finding out whether there are tokens again.
+            // Trying again to get a token uses no scarce resource.
             Self::Token => Duration::from_secs(1),
-            // Long enough for a fleet of hundreds to stay within its rate while it finds out, and short enough for
-            // callers to be served soon after.
+            // Long enough for a fleet of hundreds to stay within its rate while it retries, and short enough
+            // to serve callers soon after the recovery.
             _ => Duration::from_secs(10),
         }
     }
 
-    /// Whether the server itself asked for fewer or slower connections.
+    /// Whether the server itself requires fewer or slower connections.
     #[must_use]
     pub const fn is_pushback(self) -> bool {
         matches!(self, Self::Throttled | Self::TooManyConnections)
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
-    }
-}
-
-/// Something that happened in the background or at the end of a connection's life.
+/// Something that happened in the background, or at the end of a connection's life.
 ///
-/// Checkouts are not events: they are too many. [`Status`](crate::Status) counts them.
+/// A checkout is not an event, since there are too many of them. [`Status`](crate::Status) counts them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The first open is delayed by a random time: see [`Config::startup_jitter`](crate::Config::startup_jitter).
+    /// The first open waits for a random time; see [`Config::startup_jitter`](crate::Config::startup_jitter).
     StartDelayed {
-        /// How long.
+        /// How long it waits.
         delay: Duration,
     },
-    /// The refill begins.
+    /// The reservoir begins to open connections.
     Started {
-        /// How many connections are to be ready.
+        /// How many connections will be kept ready.
         target_ready: usize,
-        /// How many usable ones are enough.
+        /// How many usable connections are enough.
         low_watermark: usize,
-        /// How long they live, if that is limited.
+        /// How long connections live. `None`: without limit.
         lifetime: Option<Lifetime>,
     },
     /// A connection was opened and is usable.
     Opened {
-        /// How long the open itself took, without waiting for lease and permit.
+        /// How long the open took, without the wait for a lease and a permit.
         took: Duration,
-        /// Usable connections, this one included.
+        /// The number of usable connections, with this one.
         size: usize,
-        /// How many are to be ready.
+        /// How many connections are kept ready.
         target: usize,
     },
-    /// A caller who had to wait got a connection.
+    /// A caller that had to wait got a connection.
     Waited {
         /// How long it waited.
         waited: Duration,
     },
-    /// An attempt to open a connection failed; another follows.
+    /// An attempt to open a connection failed. Another one follows.
     OpenFailed {
-        /// Why.
+        /// The error.
         error: &'a OpenError,
-        /// How many attempts in a row have failed for this reason.
+        /// How many attempts in a row failed for this reason.
         attempt: u32,
-        /// How long no new attempt is made.
+        /// How long the reservoir waits before the next attempt.
         pause: Duration,
     },
-    /// A connection left the reservoir.
+    /// A connection was discarded.
     Discarded {
-        /// Why.
+        /// Why it was discarded.
         reason: Discard,
-        /// How old it was.
+        /// How old the connection was.
         age: Duration,
-        /// How much of its life was left; none if lives are not limited.
+        /// How long it would have lived. `None` if lifetimes are not limited.
         remaining: Option<Duration>,
     },
     /// A connection could not be reset, or failed its health check.
-    CareFailed {
-        /// What the connector said.
+    MaintenanceFailed {
+        /// The error of the connector.
         error: &'a BoxError,
     },
-    /// A connection did not close in time. It was dropped; its lease is released now.
+    /// A close took too long. The connection was dropped, and its lease is released next.
     CloseTimedOut,
-    /// A lease could not be released; it is tried again.
+    /// The release of a lease failed. It is retried.
     LeaseReleaseFailed {
-        /// What the store said.
+        /// The error of the lease store.
         error: &'a BoxError,
-        /// How often it has been tried.
+        /// How many attempts have failed.
         attempt: u32,
     },
     /// The first fill reached the low watermark.
     Filled {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
-        /// How many were to be ready.
+        /// How many connections are kept ready.
         target: usize,
         /// How long it took.
         took: Duration,
     },
-    /// The first fill did not reach the low watermark in time; the reservoir serves with what it has.
+    /// The first fill did not reach the low watermark in time. The reservoir serves with the connections it
+    /// has.
     FillTimedOut {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
-        /// How many it waited for.
+        /// How many usable connections it waited for.
         low_watermark: usize,
         /// How long it waited.
         waited: Duration,
-        /// Why the last open failed, if none has succeeded since.
+        /// The error of the last open, if none has succeeded since.
         last_open_error: Option<&'a OpenError>,
     },
-    /// Fewer usable connections than the low watermark.
+    /// The number of usable connections fell below the low watermark.
     BelowWatermark {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
-        /// How many would be enough.
+        /// How many usable connections are enough.
         low_watermark: usize,
     },
-    /// As many usable connections as the low watermark again.
+    /// The number of usable connections reached the low watermark again.
     AboveWatermark {
-        /// Usable connections.
+        /// The number of usable connections.
         size: usize,
     },
-    /// No more callers are served.
+    /// The reservoir was closed: it serves no more callers.
     Closed,
-    /// Once a second, if an observer [wants](Observer::wants_reports) it, and at the end of a drain: how things stand.
+    /// A status report: once a second if an observer [wants reports](Observer::wants_reports), and at the end
+    /// of a drain.
     Report {
-        /// How things stand.
+        /// The status.
         status: &'a Status,
     },
 }
 
-/// Hears of every [`Event`].
+/// Receives every [`Event`].
 ///
-/// Called outside the lock, on whatever thread the event happened: it must not block, and must not check out.
+/// It runs outside the lock, on the thread where the event happened. It must not block, and must not check
+/// out a connection.
 pub trait Observer: Send + Sync + 'static {
-    /// Something happened.
+    /// Receives an event.
     fn on(&self, event: &Event<'_>);
 
-    /// Whether to send [`Event::Report`] once a second.
+    /// Whether this observer needs an [`Event::Report`] every second. Default: no.
     fn wants_reports(&self) -> bool {
         false
     }
@@ -301,7 +250,7 @@ pub(crate) struct Observers(pub(crate) Vec<Box<dyn Observer>>);
 impl Observer for Observers {
     fn on(&self, event: &Event<'_>) {
         for observer in &self.0 {
-            // An observer that panics has printed why; it must not take the reservoir's own work with it.
+            // An observer that panics has printed why. It must not interrupt the work of the reservoir.
             drop(catch_unwind(AssertUnwindSafe(|| observer.on(event))));
         }
     }

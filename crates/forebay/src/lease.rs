@@ -1,4 +1,4 @@
-//! A place among the connections that may be held: by a whole fleet, or by whoever else counts them together.
+//! Leases: slots of a connection limit that several processes share.
 
 use std::fmt;
 use std::future::Future;
@@ -15,50 +15,51 @@ use crate::sabotage::{self, Sabotage};
 use crate::seed::{Rng, Seed};
 use crate::sync::Mutex;
 
-/// A future of a shared store, boxed so that stores can be trait objects.
+/// A boxed future, so that stores can be trait objects.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Counts connections across processes. One is held for each connection, from before it is opened until after it
-/// is closed.
+/// A store that limits the number of connections across processes. The reservoir holds one lease for each
+/// connection, from before it is opened until after it is closed.
 pub trait Leases: Send + Sync + 'static {
-    /// Takes a lease.
+    /// Acquires a lease.
     ///
     /// # Cancel safety
-    /// If the future is dropped, an implementation must give back what it may have taken.
+    /// If the future is dropped, the implementation must release a lease that it may have acquired.
     fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>>;
 
-    /// Gives a lease back. Called until it succeeds, so it must be idempotent.
+    /// Releases a lease. It is called until it succeeds, so it must be idempotent.
     fn release<'a>(&'a self, id: &'a LeaseId) -> StoreFuture<'a, Result<(), BoxError>>;
 
-    /// The lease is for the connection at the end of this monitor. A store that has to take a lease back ahead of its release
-    /// [recalls](ConnectionMonitor::recall) the connection, and forgets the line with the release. Called once for each lease that was
-    /// taken. Default: no lease is taken back.
+    /// Tells the store which connection uses the lease. A store that must end a lease before its release
+    /// [recalls](ConnectionMonitor::recall) the connection. It drops the monitor at the release. It is called
+    /// once for each acquired lease. Default: does nothing; leases are never recalled.
     fn bind(&self, id: &LeaseId, monitor: ConnectionMonitor) {
         let _ = (id, monitor);
     }
 
-    /// The number of this process among those who share the leases: small, unique while it is in use, and dense, which is to say that those
-    /// in use are about 0, 1, 2 and so on. Asked each time that a connection has been opened, so that a store may know it only once it has
-    /// given a lease.
+    /// The number of this process among those that share the leases. Numbers are small, unique while they are
+    /// in use, and dense: those in use are about 0, 1, 2 and so on. It is called after each open, since a
+    /// store may not know the number before it has granted a lease.
     ///
-    /// Processes with numbers retire their connections in turns: the one with number `n` at the fraction `n / φ` of each period of the
-    /// schedule, by the time of day, where `1 / φ` is `0x9e37_79b9_7f4a_7c15 / 2^64`. Default: none; turns are drawn by lot.
+    /// Processes with numbers retire their connections at different times. In each period of the retirement
+    /// schedule, the process with number `n` has the offset `n / φ`, modulo one period, by the time of day.
+    /// `1 / φ` is `0x9e37_79b9_7f4a_7c15 / 2^64`. Default: `None`; offsets are random.
     fn instance_index(&self) -> Option<u64> {
         None
     }
 }
 
-/// What a store calls a lease.
+/// The name of a lease in its store.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(Arc<str>);
 
 impl LeaseId {
-    /// A lease by its name in the store.
+    /// A lease with this name in the store.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
 
-    /// Its name in the store.
+    /// The name in the store.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -71,51 +72,54 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-/// Why there is no lease.
+/// Why no lease was granted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// Those who share the leases hold as many as they may, together. Somebody must close a connection first.
+    /// All leases are held. Some process must close a connection first.
     #[error("all {limit} leases are held; a connection must be closed first, or the limit raised")]
     Limit {
-        /// How many may be held.
+        /// How many leases there are.
         limit: u64,
     },
-    /// This process holds its fair part of what the fleet may hold, and others lack some. It may have more when they do not.
-    #[error("this process has its share, {share}, of the fleet's {limit} connections, and others lack some")]
+    /// This process has its fair share of the limit, and other processes have less than theirs. It can get
+    /// more when they have enough.
+    #[error(
+        "this process has its share, {share} of the fleet's {limit} connections, and other processes need more"
+    )]
     Share {
-        /// How many it may hold.
+        /// The share of this process.
         share: u64,
-        /// How many the fleet may hold.
+        /// The limit of the whole fleet.
         limit: u64,
     },
-    /// The store did not answer, or not sensibly. Try again later.
+    /// The store did not answer, or its answer was invalid. Retry later.
     #[error("the lease store is unavailable: {0}")]
     Unavailable(#[source] BoxError),
 }
 
-/// Leases counted in this process alone: for one process with several pools, for tests, and as the model of what
-/// a shared store does.
+/// Leases that are counted in this process only: for several pools in one process, for tests, and as a model
+/// for shared stores.
 #[derive(Debug)]
 pub struct LocalLeases {
     limit: u64,
-    held: Mutex<Held>,
+    held: Mutex<LeaseSet>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct LeaseSet {
     ids: std::collections::BTreeSet<u64>,
     next: u64,
 }
 
 impl LocalLeases {
-    /// At most `limit` leases at a time.
+    /// A store of `limit` leases.
     #[must_use]
     pub fn new(limit: u64) -> Self {
         Self { limit, held: Mutex::default() }
     }
 
-    /// How many are held.
+    /// How many leases are held.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.lock().ids.len()
@@ -135,7 +139,8 @@ impl LocalLeases {
 
 impl Leases for LocalLeases {
     fn acquire(&self) -> StoreFuture<'_, Result<LeaseId, LeaseError>> {
-        // Taken when first polled, and done in that poll: a future that is dropped unpolled has taken nothing.
+        // The lease is taken in the first poll, which also completes. So a future that is dropped before has
+        // taken nothing.
         Box::pin(async { self.take() })
     }
 
@@ -148,7 +153,7 @@ impl Leases for LocalLeases {
     }
 }
 
-/// Takes and gives back leases for one reservoir.
+/// Acquires and releases leases for one reservoir.
 pub(crate) struct LeaseClient {
     leases: Arc<dyn Leases>,
     runtime: Arc<dyn Runtime>,
@@ -158,7 +163,7 @@ pub(crate) struct LeaseClient {
 
 /// How long one release may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait between two tries at most.
+/// The longest pause between attempts to release a lease.
 const RELEASE_PAUSE: Duration = Duration::from_secs(10);
 
 impl LeaseClient {
@@ -171,23 +176,22 @@ impl LeaseClient {
         Self { leases, runtime, observer, rng: Mutex::new(seed.fork("release").rng()) }
     }
 
-    /// For the connection at the end of `monitor`. Cancel safe if the store is.
+    /// Acquires a lease for the connection of `monitor`. Cancel safe if the store is.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         monitor: &ConnectionMonitor,
     ) -> Result<HeldLease, LeaseError> {
         let id = self.leases.acquire().await?;
-        let held = HeldLease { id: Some(id), desk: Arc::clone(self) };
+        let held = HeldLease { id: Some(id), client: Arc::clone(self) };
         self.leases.bind(held.id(), monitor.clone());
         Ok(held)
     }
 
-    /// The number of this process among those who share the leases.
     pub(crate) fn instance_index(&self) -> Option<u64> {
         self.leases.instance_index()
     }
 
-    /// Releases a lease, trying until the store agrees. Cancel safe: a release is idempotent.
+    /// Releases a lease, and retries until the store confirms it. Cancel safe: a release is idempotent.
     async fn release(&self, id: &LeaseId) {
         if sabotage::is_on(Sabotage::LeaseRelease) {
             return;
@@ -207,33 +211,33 @@ impl LeaseClient {
     }
 }
 
-/// A lease that is held. It is released exactly once: by [`release`](Self::release), or in the background when it is
-/// dropped.
+/// An acquired lease. It is released exactly once: by [`release`](Self::release), or in the background when
+/// it is dropped.
 pub struct HeldLease {
-    /// There until it is released.
+    /// `None` once it is released.
     id: Option<LeaseId>,
-    desk: Arc<LeaseClient>,
+    client: Arc<LeaseClient>,
 }
 
 impl HeldLease {
-    /// What the store calls it.
+    /// The name of the lease in its store.
     #[must_use]
     pub fn id(&self) -> &LeaseId {
         self.id.as_ref().expect("a lease has its id until it is released, which consumes it")
     }
 
-    /// Gives it back, trying until the store agrees.
+    /// Releases the lease, and retries until the store confirms it.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the release goes on in the background.
+    /// If the future is dropped, the release continues in the background.
     pub async fn release(mut self) {
         self.released().await;
     }
 
-    /// Gives it back, and is done when the store has agreed. Cancel safe: it is still held then.
+    /// Completes once the store has confirmed the release. Cancel safe: the lease is then still held.
     pub(crate) async fn released(&mut self) {
         if let Some(id) = &self.id {
-            self.desk.release(id).await;
+            self.client.release(id).await;
             self.id = None;
         }
     }
@@ -246,8 +250,8 @@ impl HeldLease {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            let desk = Arc::clone(&self.desk);
-            self.desk.runtime.spawn(Box::pin(async move { desk.release(&id).await }));
+            let client = Arc::clone(&self.client);
+            self.client.runtime.spawn(Box::pin(async move { client.release(&id).await }));
         }
     }
 }

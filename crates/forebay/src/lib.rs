@@ -1,9 +1,9 @@
 //! A reservoir of ready connections, for databases that ration them.
 //!
-//! Some databases let a client open only so many connections a second, and end each after a while. A pool that opens
-//! a connection when a caller wants one makes the caller wait for that ration; one whose connections were all opened
-//! together loses them all together. A [`Reservoir`] opens ahead of need, at the pace the ration allows, and hands out
-//! what is ready:
+//! Some databases limit how many connections a client may open per second, and end each connection after some
+//! time. A pool that opens connections on demand makes callers wait for that limit. A pool that opened all
+//! its connections together loses them together. A [`Reservoir`] opens connections ahead of demand, at the
+//! rate that is allowed, and lends those that are ready:
 //!
 //! ```text
 //!   limiter, leases            the reservoir                      callers
@@ -13,16 +13,19 @@
 //!                         └──── retired, one at a time, each after its replacement is there
 //! ```
 //!
-//! - [`try_checkout`](Reservoir::try_checkout) takes some ten nanoseconds, never waits and never allocates.
-//! - [`checkout`](Reservoir::checkout) waits in a queue: strictly first come, first served. Dropping it loses nothing.
-//! - A connection is replaced before it gets too old. Retirements are spread over a whole life: each connection has a time slot
-//!   of its own, as long as there is a free one.
-//! - [`max_open`](Config::max_open) bounds what is ready, lent and opening, taken together. While connections are replaced, a
-//!   few more exist: [`max_connections`](Config::max_connections) counts those, too. What is being closed is not counted.
+//! - [`try_checkout`](Reservoir::try_checkout) takes about ten nanoseconds. It never waits and never
+//!   allocates.
+//! - [`checkout`](Reservoir::checkout) waits in a queue, strictly first come, first served. Dropping its
+//!   future loses nothing.
+//! - Each connection is replaced before it gets too old. Retirements are spread over a whole lifetime: each
+//!   connection gets its own time slot, as long as one is free.
+//! - [`max_open`](Config::max_open) limits the connections that are ready, lent and opening, together. While
+//!   connections are replaced, a few more exist: [`max_connections`](Config::max_connections) includes those.
+//!   Connections that are being closed are not counted.
 //!
 //! # Example
 //!
-//! A connector says how to open a connection; everything else has a default.
+//! A connector opens connections. Everything else has a default.
 //!
 //! ```
 //! use forebay::{Config, Connect, ConnectionMonitor, OpenError, Reservoir};
@@ -52,8 +55,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The feature `test-util` adds `memory`, a server that misbehaves on request, and `rt::VirtualTime`, a runtime in which an
-//! hour passes in microseconds. With both, applications test their own use of connections.
+//! The feature `test-util` adds `memory`, a server in memory that fails on request, and `rt::VirtualTime`, a
+//! runtime in which an hour passes in microseconds. Use both to test your own code.
 
 pub mod backoff;
 #[cfg(feature = "test-util")]
@@ -118,7 +121,7 @@ pub use seed::{Rng, Seed};
 pub use status::{CheckoutFailure, Counts, Status};
 pub use time::Instant;
 
-/// The pages of the manual, so that what they show is compiled and run.
+/// Pages of the manual, so that their examples are compiled and run.
 #[cfg(doctest)]
 mod manual {
     #[doc = include_str!("../README.md")]

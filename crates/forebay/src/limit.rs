@@ -1,4 +1,4 @@
-//! How fast connections may be opened.
+//! Rate limits: how fast connections may be opened.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,60 +11,62 @@ use crate::rt::Runtime;
 use crate::sync::Mutex;
 use crate::time::Instant;
 
-/// Rations opens. A refill takes a [`Permit`] for each, right before it opens.
+/// Limits the rate of opens. The reservoir acquires a [`Permit`] right before each open.
 pub trait Limit: Send + Sync + 'static {
-    /// Waits for a permit, for as long as there is a line: the reservoir sets no limit of its own. An implementation that
-    /// asks a store must therefore give up on one that does not answer, or no connection is ever opened again.
+    /// Waits for a permit, for as long as necessary: the reservoir sets no timeout. An implementation that
+    /// uses a store must therefore have a timeout of its own for a store that does not answer. Otherwise no
+    /// connection is ever opened again.
     ///
     /// # Cancel safety
-    /// If the future is dropped, an implementation must not have spent a permit.
+    /// If the future is dropped, the implementation must not have spent a permit.
     fn acquire(&self) -> StoreFuture<'_, Result<Permit, LimitError>>;
 
-    /// How fast permits come at present, so that enough opens are kept in flight to use them all.
+    /// The present rate of permits. The reservoir uses it to keep enough opens in flight.
     fn pace(&self) -> Pace;
 }
 
-/// How fast permits come.
+/// The rate of permits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Permits a second in the long run.
+    /// Permits per second in the long run.
     pub per_second: f64,
-    /// Permits to be had without waiting.
+    /// Permits that are available without a wait.
     pub at_once: u32,
 }
 
-/// Why there is no permit.
+/// Why no permit was granted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// None came in the longest time the limiter waits.
+    /// No permit was granted within the limiter's own timeout.
     #[error("no permit within {waited:?}")]
     Timeout {
         /// How long it waited.
         waited: Duration,
     },
-    /// A shared limiter's store did not answer.
+    /// The store of a shared limiter did not answer.
     #[error("the rate limiter's store is unavailable: {0}")]
     Unavailable(#[source] BoxError),
 }
 
-/// The right to open one connection. One that is dropped without being [spent](Self::spend) goes back.
+/// The permission to open one connection. A permit that is dropped before it is [spent](Self::spend) is given
+/// back.
 pub struct Permit(Option<Box<dyn FnOnce() + Send>>);
 
 impl Permit {
-    /// A permit that needs no giving back.
+    /// A permit that is not given back.
     #[must_use]
     pub fn unlimited() -> Self {
         Self(None)
     }
 
-    /// A permit that calls `give_back` if it is not spent.
+    /// A permit that calls `give_back` if it is dropped unspent.
     #[must_use]
     pub fn new(give_back: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(give_back)))
     }
 
-    /// The open starts: the permit is used up whatever comes of it.
+    /// Uses the permit up. It is called when the open starts, whatever its outcome.
     pub fn spend(mut self) {
         self.0 = None;
     }
@@ -84,9 +86,10 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// A limit for this process alone: so many opens a second, and so many at once after a quiet time.
+/// A rate limit within this process: a number of opens per second, and a number of opens at once after a
+/// quiet time.
 ///
-/// Clones share one budget, so that several pools of a process to one endpoint can.
+/// Clones share one budget. Use a clone for each pool of a process that connects to the same server.
 #[derive(Clone)]
 pub struct LocalLimit {
     gcra: Arc<Mutex<Gcra>>,
@@ -94,7 +97,8 @@ pub struct LocalLimit {
 }
 
 impl LocalLimit {
-    /// `per_second` opens a second (at least one in an hour), of which `burst` (at least one) may come at once.
+    /// `per_second` opens per second (at least one per hour), of which `burst` (at least one) can start at
+    /// once.
     #[must_use]
     pub fn new(per_second: f64, burst: u32, runtime: Arc<dyn Runtime>) -> Self {
         Self { gcra: Arc::new(Mutex::new(Gcra::new(per_second, burst))), runtime }
@@ -111,7 +115,8 @@ impl Limit for LocalLimit {
     fn acquire(&self) -> StoreFuture<'_, Result<Permit, LimitError>> {
         Box::pin(async {
             let at = self.gcra.lock().reserve(self.runtime.now());
-            // Made before the wait: dropping this future drops the permit, which gives the place back.
+            // Created before the wait: if this future is dropped, the permit is dropped too, which gives the
+            // reservation back.
             let this = self.clone();
             let permit = Permit::new(move || this.gcra.lock().give_back(at, this.runtime.now()));
             if at > self.runtime.now() {
@@ -126,32 +131,33 @@ impl Limit for LocalLimit {
     }
 }
 
-/// The generic cell rate algorithm, by reservation: each caller is told when its turn is, and none polls.
+/// The generic cell rate algorithm, with reservations: each caller gets the time of its permit, and does not
+/// poll.
 #[derive(Debug)]
 struct Gcra {
     /// Time between two permits.
     interval: Duration,
-    /// How far ahead of its schedule a burst may run.
+    /// How far a burst may run ahead of the rate.
     tolerance: Duration,
-    /// When the next permit would be due if there were no burst.
+    /// When the next permit would be due without a burst.
     due: Instant,
-    /// Turns in the future that were given back: the next callers take them.
+    /// Future reservations that were given back. The next callers take them.
     returned: BTreeSet<Instant>,
 }
 
 impl Gcra {
     fn new(per_second: f64, burst: u32) -> Self {
-        // A rate that is no number or not above zero would never give a permit; one in an hour is as good as none.
+        // A rate of zero or NaN would never grant a permit. One per hour is practically the same.
         let per_second = if per_second > 0.0 { per_second.max(1.0 / 3600.0) } else { 1.0 / 3600.0 };
         let interval = Duration::from_secs_f64(1.0 / per_second).max(Duration::from_nanos(1));
         let tolerance = interval.saturating_mul(burst.max(1) - 1);
         Self { interval, tolerance, due: Instant::ZERO, returned: BTreeSet::new() }
     }
 
-    /// Books the next turn and tells when it is.
+    /// Reserves the next permit, and returns its time.
     fn reserve(&mut self, now: Instant) -> Instant {
         while let Some(at) = self.returned.pop_first() {
-            // A turn whose time has passed is lost: taken late it could double up with a burst.
+            // A reservation whose time has passed is lost: if it were used late, it could add to a burst.
             if at >= now {
                 return at;
             }
@@ -161,15 +167,15 @@ impl Gcra {
         at
     }
 
-    /// Gives back the turn at `at`, unused.
+    /// Gives back the reservation at `at`.
     fn give_back(&mut self, at: Instant, now: Instant) {
         if at + self.tolerance + self.interval <= now {
-            // Too late: by now it would have been refilled anyway.
+            // Too late: the budget would have refilled by now.
         } else if self.due - self.tolerance - self.interval <= now {
-            // Nobody queues: the permit goes back to the burst.
+            // Nobody waits: the permit goes back to the burst.
             self.due = self.due - self.interval;
         } else if at > now {
-            // Two turns are never at one instant: while callers queue, turns are an interval apart.
+            // Reservations never share an instant: while callers wait, they are one interval apart.
             self.returned.insert(at);
         }
     }
@@ -196,8 +202,8 @@ mod tests {
     #[test]
     fn a_burst_then_the_rate() {
         let mut gcra = Gcra::new(10.0, 3);
-        let turns: Vec<_> = (0..5).map(|_| gcra.reserve(START).since(START).as_millis()).collect();
-        assert_eq!(turns, [0, 0, 0, 100, 200]);
+        let times: Vec<_> = (0..5).map(|_| gcra.reserve(START).since(START).as_millis()).collect();
+        assert_eq!(times, [0, 0, 0, 100, 200]);
     }
 
     #[test]
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_rates_still_give_a_permit_an_hour() {
+    fn invalid_rates_still_give_one_permit_per_hour() {
         for rate in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
             let mut gcra = Gcra::new(rate, 0);
             gcra.reserve(START);
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_wait_gives_its_turn_to_the_next() {
+    fn a_cancelled_wait_gives_its_reservation_to_the_next() {
         let time = VirtualTime::new();
         let limit = LocalLimit::new(1.0, 1, Arc::new(time.clone()));
         let start = time.now();
@@ -259,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// In any window: at most the burst, and one for each interval that passed.
+        /// In every time window, at most the burst plus one permit per interval are granted.
         #[test]
         fn never_more_than_the_budget(
             burst in 1u32..5,

@@ -1,4 +1,4 @@
-//! Log lines, worded as operators know them; a storm of the same line is summed up, not repeated.
+//! Log lines, with wordings that operators rely on. Repeated lines are counted and summed up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::event::{Discard, Event, Failure, Observer};
 use crate::status::Status;
 use crate::sync::Mutex;
 
-/// `tracing`'s macros need a level that is known when they are compiled.
+/// The macros of `tracing` need a constant level.
 macro_rules! log {
     ($level:expr, $($line:tt)+) => {
         match $level {
@@ -23,82 +23,72 @@ macro_rules! log {
     };
 }
 
-/// An observer that writes log lines, through `tracing`.
+/// An observer that writes log lines through `tracing`.
 ///
-/// Of lines that differ only in their numbers, one a second is written; the others of that second are counted, and the
-/// count is written at its end.
+/// Among lines that differ only in their numbers, it writes one per second. It counts the others, and writes
+/// the count at the end of the second.
 #[derive(Debug, Default)]
 pub struct Logs {
     pool: Option<String>,
-    written: Mutex<Written>,
+    state: Mutex<LogState>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
-    /// What has been written since the last report, and how often more it happened.
-    lines: BTreeMap<Line, u64>,
+struct LogState {
+    /// The messages that were written since the last report, and how often each was repeated.
+    repeats: BTreeMap<Message, u64>,
     lifetime: Option<Lifetime>,
-    /// The first fill is over: opens are routine.
+    /// The first fill is over. From then on, opens are routine.
     filled: bool,
-    /// Below the low watermark at the last report.
+    /// Whether the size was below the low watermark at the last report.
     below: bool,
-    /// Callers who had found the reservoir empty by the last report.
+    /// The number of callers that had found no connection ready, at the last report.
     empty: u64,
 }
 
-/// Lines that are the same but for their numbers.
+/// Lines that differ only in their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Line {
+enum Message {
     Created,
     Discarding(Discard),
     Failed(Failure),
-    CareFailed,
+    MaintenanceFailed,
     CloseTimedOut,
     ReleaseFailed,
 }
 
 impl Logs {
-    /// Logs of a reservoir that needs no name.
+    /// Logs without a pool name.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Logs with the field `pool`, for processes with several reservoirs.
+    /// Adds the field `pool`, for processes with several reservoirs. Default: no such field.
     #[must_use]
     pub fn pool(mut self, pool: impl Into<String>) -> Self {
         self.pool = Some(pool.into());
         self
     }
 
-    /// Whether this line is to be written now, and not only counted.
-    fn first(&self, line: Line) -> bool {
-        let mut written = self.written.lock();
-        match written.lines.get_mut(&line) {
-            None => {
-                written.lines.insert(line, 0);
-                true
-            }
-            Some(more) => {
-                *more += 1;
-                false
-            }
-        }
+    /// Whether this message must be written now, and not only counted.
+    fn is_first(&self, message: Message) -> bool {
+        *self.state.lock().repeats.entry(message).and_modify(|more| *more += 1).or_insert(0) == 0
     }
 
-    /// Writes what was counted since the last report.
+    /// Writes the counts since the last report.
     fn sum_up(&self) {
-        let lines = std::mem::take(&mut self.written.lock().lines);
+        let repeats = std::mem::take(&mut self.state.lock().repeats);
         let pool = self.pool.as_deref();
-        for (line, more) in lines.into_iter().filter(|(_, more)| *more > 0) {
-            log!(line.level(), pool, repeated = more, "{line}{}, and again", line.which());
+        for (message, more) in repeats.into_iter().filter(|(_, more)| *more > 0) {
+            log!(message.level(), pool, repeated = more, "{message}{}, and again", message.which());
         }
     }
 }
 
-impl Line {
-    /// What goes as planned is routine; what fails and is tried again is a warning; what keeps connections from
-    /// coming is an error.
+impl Message {
+    /// Planned events are routine. Failures that are retried are warnings. Failures that prevent opens are
+    /// errors.
     fn level(self) -> Level {
         match self {
             Self::Created => Level::INFO,
@@ -107,14 +97,14 @@ impl Line {
             ) => Level::DEBUG,
             Self::Failed(Failure::RateLimit)
             | Self::Discarding(_)
-            | Self::CareFailed
+            | Self::MaintenanceFailed
             | Self::CloseTimedOut
             | Self::ReleaseFailed => Level::WARN,
             Self::Failed(_) => Level::ERROR,
         }
     }
 
-    /// Which of several that read alike, where their first line says so in its fields.
+    /// Tells apart messages with the same text. Their first line does so with its fields.
     fn which(self) -> String {
         match self {
             Self::Failed(failure) => format!(" ({failure})"),
@@ -123,23 +113,21 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Created => f.write_str("Reservoir refiller: created connection"),
-            Self::Discarding(reason) => write!(f, "Reservoir: discarding connection ({reason})"),
-            Self::Failed(Failure::Lease | Failure::LeaseLimit) => {
-                f.write_str("Reservoir refiller: lease acquire failed")
+        f.write_str(match self {
+            Self::Created => "Reservoir refiller: created connection",
+            Self::Discarding(reason) => {
+                return write!(f, "Reservoir: discarding connection ({reason})");
             }
-            Self::Failed(Failure::Token) => f.write_str("Reservoir refiller: token provider failed"),
-            Self::Failed(Failure::RateLimit) => {
-                f.write_str("Reservoir refiller: failed to create connection")
-            }
-            Self::Failed(_) => f.write_str("Reservoir refiller: connection open failed"),
-            Self::CareFailed => f.write_str("Reservoir: reset or check failed"),
-            Self::CloseTimedOut => f.write_str("Reservoir: close timed out"),
-            Self::ReleaseFailed => f.write_str("Reservoir: lease release failed"),
-        }
+            Self::Failed(Failure::Lease | Failure::LeaseLimit) => "Reservoir refiller: lease acquire failed",
+            Self::Failed(Failure::Token) => "Reservoir refiller: token provider failed",
+            Self::Failed(Failure::RateLimit) => "Reservoir refiller: failed to create connection",
+            Self::Failed(_) => "Reservoir refiller: connection open failed",
+            Self::MaintenanceFailed => "Reservoir: reset or check failed",
+            Self::CloseTimedOut => "Reservoir: close timed out",
+            Self::ReleaseFailed => "Reservoir: lease release failed",
+        })
     }
 }
 
@@ -157,46 +145,46 @@ impl Observer for Logs {
                 info!(target: "forebay", pool, delay, "Reservoir refiller: start delayed, so that a fleet does not connect all at once");
             }
             Event::Started { target_ready, low_watermark, lifetime } => {
-                self.written.lock().lifetime = *lifetime;
+                self.state.lock().lifetime = *lifetime;
                 let base_lifetime = lifetime.map_or_else(|| "unlimited".to_owned(), |life| show(life.base));
                 info!(target: "forebay", pool, target_ready, low_watermark, base_lifetime, "Reservoir refiller started");
             }
             Event::Opened { size, target, took } => {
-                // Of the first fill, one line a second; later, opens are routine.
-                let filled = self.written.lock().filled;
-                if filled || self.first(Line::Created) {
+                // During the first fill one line per second is written. Later, opens are routine.
+                let filled = self.state.lock().filled;
+                if filled || self.is_first(Message::Created) {
                     let level = if filled { Level::DEBUG } else { Level::INFO };
                     let took = show(*took);
-                    log!(level, pool, reservoir_size = size, target, took, "{}", Line::Created);
+                    log!(level, pool, reservoir_size = size, target, took, "{}", Message::Created);
                 }
             }
             Event::Filled { size, target, took } => {
-                self.written.lock().filled = true;
+                self.state.lock().filled = true;
                 let elapsed = show(*took);
                 info!(target: "forebay", pool, size, target, elapsed, "Reservoir initial fill complete");
             }
             Event::FillTimedOut { size, low_watermark, waited, last_open_error } => {
-                self.written.lock().filled = true;
+                self.state.lock().filled = true;
                 let waited = show(*waited);
                 let last_error = last_open_error.map(ToString::to_string);
                 warn!(target: "forebay", pool, current = size, target = low_watermark, waited, last_error, "Reservoir initial fill timeout");
             }
             Event::Discarded { reason, age, remaining } => self.discarded(*reason, *age, *remaining),
             Event::OpenFailed { error, attempt, pause } => {
-                let line = Line::Failed(error.failure());
-                if self.first(line) {
+                let message = Message::Failed(error.failure());
+                if self.is_first(message) {
                     let (error, retry_in) = (error.to_string(), show(*pause));
-                    log!(line.level(), pool, error, attempt, retry_in, "{line}");
+                    log!(message.level(), pool, error, attempt, retry_in, "{message}");
                 }
             }
-            Event::CareFailed { error } if self.first(Line::CareFailed) => {
-                warn!(target: "forebay", pool, error = error.to_string(), "{}", Line::CareFailed);
+            Event::MaintenanceFailed { error } if self.is_first(Message::MaintenanceFailed) => {
+                warn!(target: "forebay", pool, error = error.to_string(), "{}", Message::MaintenanceFailed);
             }
-            Event::CloseTimedOut if self.first(Line::CloseTimedOut) => {
-                warn!(target: "forebay", pool, "{}", Line::CloseTimedOut);
+            Event::CloseTimedOut if self.is_first(Message::CloseTimedOut) => {
+                warn!(target: "forebay", pool, "{}", Message::CloseTimedOut);
             }
-            Event::LeaseReleaseFailed { error, attempt } if self.first(Line::ReleaseFailed) => {
-                warn!(target: "forebay", pool, error = error.to_string(), attempt, "{}", Line::ReleaseFailed);
+            Event::LeaseReleaseFailed { error, attempt } if self.is_first(Message::ReleaseFailed) => {
+                warn!(target: "forebay", pool, error = error.to_string(), attempt, "{}", Message::ReleaseFailed);
             }
             Event::Closed => info!(target: "forebay", pool, "Reservoir closed"),
             _ => {}
@@ -209,20 +197,21 @@ impl Observer for Logs {
 }
 
 impl Logs {
-    /// Once a second, and not at each crossing: a single discard crosses it for as long as an open takes.
+    /// Runs once per second and not at each crossing: a single discard crosses the watermark until its
+    /// replacement is open.
     fn compare_with_watermark(&self, status: &Status) {
         let (size, low_watermark) = (status.size(), status.low_watermark);
         let below = size < low_watermark && !status.closed;
-        let mut written = self.written.lock();
-        if !written.filled {
-            // A reservoir that was started empty: from now on opens are routine.
-            written.filled = !below;
+        let mut state = self.state.lock();
+        if !state.filled {
+            // The reservoir was started with `start_empty`: its first fill ends here.
+            state.filled = !below;
             return;
         }
-        if below == written.below {
+        if below == state.below {
             return;
         }
-        written.below = below;
+        state.below = below;
         let pool = self.pool.as_deref();
         if below {
             warn!(target: "forebay", pool, size, low_watermark, "Reservoir below low watermark");
@@ -231,10 +220,10 @@ impl Logs {
         }
     }
 
-    /// One line a second at most, however many callers found nothing.
+    /// Writes at most one line per second, for any number of callers.
     fn compare_with_empty(&self, status: &Status) {
         let empty = status.counts.empty;
-        let callers = empty.saturating_sub(std::mem::replace(&mut self.written.lock().empty, empty));
+        let callers = empty.saturating_sub(std::mem::replace(&mut self.state.lock().empty, empty));
         if callers > 0 {
             let (pool, size) = (self.pool.as_deref(), status.size());
             let Status { opening, waiting, max_open, .. } = *status;
@@ -243,13 +232,13 @@ impl Logs {
     }
 
     fn discarded(&self, reason: Discard, age: std::time::Duration, remaining: Option<std::time::Duration>) {
-        let line = Line::Discarding(reason);
-        if line.level() == Level::WARN && !self.first(line) {
+        let message = Message::Discarding(reason);
+        if message.level() == Level::WARN && !self.is_first(message) {
             return;
         }
         let pool = self.pool.as_deref();
-        let guard_window = self.written.lock().lifetime.map(|life| show(life.guard));
+        let guard_window = self.state.lock().lifetime.map(|life| show(life.guard));
         let (reason, age, remaining) = (reason.label(), show(age), remaining.map(show));
-        log!(line.level(), pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
+        log!(message.level(), pool, reason, age, remaining, guard_window, "Reservoir: discarding connection");
     }
 }

@@ -1,4 +1,4 @@
-//! A database in memory that can be told to misbehave: for trying things out, for tests and for demonstrations.
+//! A server in memory that fails on request: for experiments, tests and demonstrations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,34 +12,33 @@ use crate::rt::Runtime;
 use crate::sync::Mutex;
 use crate::time::Instant;
 
-/// A server in memory, and the connector to it. Clones are the same server.
+/// A server in memory, and the connector for it. Clones share one server.
 ///
-/// It behaves until it is told otherwise: opens take [no time](Self::open_time) and succeed, connections live until
-/// they are closed or [killed](Self::kill_all).
+/// By default, opens succeed and take [no time](Self::open_time), and connections live until they are closed
+/// or [killed](Self::kill_all).
 #[derive(Clone)]
 pub struct Memory {
     server: Arc<Mutex<Server>>,
     runtime: Arc<dyn Runtime>,
 }
 
-/// How a server answers.
+/// How the server answers a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answer {
-    /// As it should.
+    /// It succeeds.
     #[default]
     Well,
-    /// With an error. An open fails for the given reason; anything else fails.
+    /// It fails. An open fails for the given reason.
     Fail(Failure),
-    /// With the word that access is denied, for good: an open fails with a [permanent](OpenError::permanent) error. Anything
-    /// else fails.
+    /// It denies access for good: an open fails with a [permanent](OpenError::permanent) error.
     Deny,
-    /// Well, and with an error, in turns.
+    /// It fails and succeeds by turns.
     FailEveryOther(Failure),
-    /// Not at all.
+    /// It never answers.
     Hang,
-    /// Well, but the connection is dead by then.
+    /// It succeeds, but the connection is dead.
     Dead,
-    /// By making the client panic.
+    /// The client panics.
     Panic,
 }
 
@@ -65,48 +64,48 @@ impl Server {
 }
 
 impl Memory {
-    /// A server that behaves.
+    /// A server whose requests all succeed.
     pub fn new(runtime: impl Runtime) -> Self {
         Self { server: Arc::default(), runtime: Arc::new(runtime) }
     }
 
-    /// From now on an open takes so long.
+    /// Sets how long opens take from now on. Default: zero.
     pub fn open_time(&self, time: Duration) {
         self.server.lock().open_time = time;
     }
 
-    /// From now on whatever an open needs beforehand, such as a token, is had so.
+    /// Sets the answer to [`prepare`](Connect::prepare) from now on.
     pub fn on_prepare(&self, answer: Answer) {
         self.server.lock().on_prepare = answer;
     }
 
-    /// From now on opens are answered so.
+    /// Sets the answer to opens from now on.
     pub fn on_open(&self, answer: Answer) {
         self.server.lock().on_open = answer;
     }
 
-    /// From now on resets are answered so.
+    /// Sets the answer to resets from now on.
     pub fn on_reset(&self, answer: Answer) {
         self.server.lock().on_reset = answer;
     }
 
-    /// From now on health checks are answered so.
+    /// Sets the answer to health checks from now on.
     pub fn on_check(&self, answer: Answer) {
         self.server.lock().on_check = answer;
     }
 
-    /// From now on closes are answered so.
+    /// Sets the answer to closes from now on.
     pub fn on_close(&self, answer: Answer) {
         self.server.lock().on_close = answer;
     }
 
-    /// How many connections are open. One that is recalled is closed at once, whoever has it.
+    /// How many connections are open. A recalled connection counts as closed.
     #[must_use]
     pub fn live(&self) -> usize {
         self.server.lock().live()
     }
 
-    /// How many connections were open at most.
+    /// The largest number of connections that were open together.
     #[must_use]
     pub fn peak(&self) -> usize {
         self.server.lock().peak
@@ -118,25 +117,25 @@ impl Memory {
         self.server.lock().next
     }
 
-    /// How many attempts to open have been made.
+    /// How many opens were attempted.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.server.lock().asked
     }
 
-    /// When a connection that is still there, dead or alive, was opened.
+    /// When the connection was opened. `None` once the client has dropped it.
     #[must_use]
     pub fn born_at(&self, id: u64) -> Option<Instant> {
         self.server.lock().births.get(&id).copied()
     }
 
-    /// Ends every connection, as a failing server does.
+    /// Ends all connections, and reports their deaths to the reservoir.
     pub fn kill_all(&self) {
         let killed = std::mem::take(&mut self.server.lock().live);
         killed.values().for_each(ConnectionMonitor::mark_dead);
     }
 
-    /// Ends one connection.
+    /// Ends one connection, and reports its death to the reservoir.
     pub fn kill(&self, id: u64) {
         let killed = self.server.lock().live.remove(&id);
         if let Some(monitor) = killed {
@@ -144,7 +143,7 @@ impl Memory {
         }
     }
 
-    /// Ends one connection without a word: its user finds out.
+    /// Ends one connection without a report: its user finds out.
     pub fn kill_silently(&self, id: u64) {
         self.server.lock().live.remove(&id);
     }
@@ -166,7 +165,7 @@ impl Memory {
         }
     }
 
-    async fn tend(&self, answer: Answer) -> Result<(), BoxError> {
+    async fn maintain(&self, answer: Answer) -> Result<(), BoxError> {
         self.answer(answer).await.map_err(|failure| format!("told to fail: {failure}").into())
     }
 }
@@ -199,7 +198,7 @@ impl Connect for Memory {
         server.births.insert(id, now);
         if answer != Answer::Dead {
             server.live.insert(id, monitor.clone());
-            // Counted only where it may matter.
+            // An exact count is expensive, and matters only for a new peak.
             if server.live.len() > server.peak {
                 server.peak = server.peak.max(server.live());
             }
@@ -221,20 +220,20 @@ impl Connect for Memory {
 
     async fn reset(&self, connection: &mut MemoryConnection) -> Result<(), BoxError> {
         let answer = self.server.lock().on_reset;
-        self.tend(answer).await?;
+        self.maintain(answer).await?;
         connection.dirty = false;
         Ok(())
     }
 
     async fn check(&self, connection: &mut MemoryConnection) -> Result<(), BoxError> {
         let answer = self.server.lock().on_check;
-        self.tend(answer).await?;
+        self.maintain(answer).await?;
         if connection.is_alive() { Ok(()) } else { Err("the connection is dead".into()) }
     }
 
     async fn close(&self, connection: MemoryConnection) {
         let answer = self.server.lock().on_close;
-        // A close that fails is a close.
+        // A failed close closes the connection, too.
         let (Ok(()) | Err(_)) = self.answer(answer).await;
         drop(connection);
     }
@@ -246,7 +245,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A connection to a server in memory. Dropping it closes it.
+/// A connection to a [`Memory`] server. Dropping it closes it.
 pub struct MemoryConnection {
     id: u64,
     dirty: bool,
@@ -254,19 +253,20 @@ pub struct MemoryConnection {
 }
 
 impl MemoryConnection {
-    /// Its number; no two connections of a server share one.
+    /// Its number, which is unique within the server.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether the server still knows it.
+    /// Whether the server has not ended the connection.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.server.server.lock().live.get(&self.id).is_some_and(|monitor| !monitor.is_recalled())
     }
 
-    /// Leaves something behind, such as an open transaction, that must be reset before the next user comes.
+    /// Makes the connection dirty, as an open transaction does. It must be reset before the next caller uses
+    /// it.
     pub fn make_dirty(&mut self) {
         self.dirty = true;
     }

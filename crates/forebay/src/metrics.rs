@@ -1,4 +1,4 @@
-//! Every metric, in one place: its name, its labels, and where its value comes from.
+//! All metrics: names, labels, and where the values come from.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,33 +12,34 @@ use crate::event::{Discard, Event, Failure, Observer};
 use crate::status::{CheckoutFailure, Counts, Status};
 use crate::sync::Mutex;
 
-/// Upper bounds for the latency histograms, in milliseconds: from 50 ns, which is more than a checkout of a ready
-/// connection takes, to 30 s. Give them to the exporter, whose own are made for requests.
+/// Bucket bounds for the latency histograms, in milliseconds: from 50 ns, which is longer than a checkout of
+/// a ready connection, to 30 s. Pass them to the exporter, whose defaults suit web requests.
 pub const LATENCY_BUCKETS: [f64; 19] = [
     0.000_05, 0.000_1, 0.000_25, 0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0,
     1_000.0, 5_000.0, 10_000.0, 30_000.0,
 ];
 
-/// Upper bounds for the age of connections, in seconds: from a second to an hour.
+/// Bucket bounds for the age of connections, in seconds: from 1 s to 1 h.
 pub const AGE_BUCKETS: [f64; 10] = [1.0, 10.0, 60.0, 300.0, 600.0, 660.0, 720.0, 1_800.0, 3_000.0, 3_600.0];
 
-/// What a checkout that did not wait is recorded as, in milliseconds: it is counted, not timed, since two looks at a
-/// clock would cost more than the checkout.
+/// The recorded latency of a checkout that did not wait, in milliseconds. Such checkouts are counted, not
+/// timed: reading a clock twice would take longer than the checkout.
 const AT_ONCE: f64 = 0.000_05;
 
-/// What kind of metric it is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up.
+    /// A number that only grows.
     Counter,
-    /// Goes up and down.
+    /// A number that grows and shrinks.
     Gauge,
-    /// Many values, counted by size.
+    /// A distribution of values.
     Histogram,
 }
 
 impl Kind {
-    /// Tells the exporter of a metric of this kind. A histogram is of milliseconds, unless its name says seconds.
+    /// Describes a metric of this kind to the exporter. Histograms are in milliseconds, unless the name ends
+    /// with seconds.
     pub fn describe(self, name: impl Into<SharedString>, help: &'static str) {
         let name = name.into();
         match self {
@@ -52,7 +53,7 @@ impl Kind {
     }
 }
 
-/// As the manual calls it.
+/// The name in the manual.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -66,20 +67,21 @@ impl fmt::Display for Kind {
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// The part of its name between the prefix and [`name`](Self::name): `reservoir` here, `distributed` for a fleet.
+    /// The middle part of its name, between the prefix and [`name`](Self::name): `reservoir` here,
+    /// `distributed` for a fleet.
     pub family: &'static str,
     /// The last part of its name.
     pub name: &'static str,
-    /// What kind it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Its label beside `service` (and `pool`, for a reservoir), if it has one.
+    /// Its label besides `service` (and `pool`, for a reservoir), if it has one.
     pub label: Option<&'static str>,
-    /// What it tells.
+    /// Its description.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// Its full name.
+    /// The full name, with `prefix`.
     #[must_use]
     pub fn full_name(&self, prefix: &str) -> String {
         format!("{prefix}_{}_{}", self.family, self.name)
@@ -99,34 +101,35 @@ macro_rules! metrics {
             help: $help,
         };)*
 
-        /// Every metric, in the order of the manual.
+        /// All metrics, in the order of the manual.
         pub const ALL: &[$crate::metrics::Metric] = &[$($constant),*];
     };
 }
 
 metrics! {
     "reservoir":
-    SIZE "size" Gauge None, "Connections owned and usable: ready, in use, or being reset or checked";
-    TARGET "target" Gauge None, "Connections to be kept ready";
-    READY "ready" Gauge None, "Connections to be had at once";
-    IN_USE "in_use" Gauge None, "Connections with callers";
-    OPENING "opening" Gauge None, "Connections on their way";
-    CHECKOUTS "checkouts_total" Counter None, "Connections handed to callers";
-    EMPTY "empty_total" Counter None, "Callers who found nothing ready while the reservoir was short of connections, served later or not";
-    EXHAUSTED "exhausted_total" Counter None, "Callers who got nothing because all connections were in use";
-    CHECKOUT_FAILURES "checkout_failures_total" Counter Some("reason"), "Callers who got nothing, by reason";
-    WAITS "waits_total" Counter None, "Callers who had to wait";
-    REFILLS "refills_total" Counter None, "Connections opened";
-    DISCARDS "discards_total" Counter Some("reason"), "Connections discarded, by reason";
+    SIZE "size" Gauge None, "Usable connections: ready, in use, or being reset or checked";
+    TARGET "target" Gauge None, "Connections that are kept ready";
+    READY "ready" Gauge None, "Connections that can be lent at once";
+    IN_USE "in_use" Gauge None, "Connections that are lent";
+    OPENING "opening" Gauge None, "Connections that are being opened";
+    CHECKOUTS "checkouts_total" Counter None, "Connections that were lent";
+    EMPTY "empty_total" Counter None, "Callers that found no connection ready while connections were missing, even if they got one later";
+    EXHAUSTED "exhausted_total" Counter None, "Callers that got no connection because all were in use";
+    CHECKOUT_FAILURES "checkout_failures_total" Counter Some("reason"), "Callers that got no connection, by reason";
+    WAITS "waits_total" Counter None, "Callers that had to wait";
+    REFILLS "refills_total" Counter None, "Connections that were opened";
+    DISCARDS "discards_total" Counter Some("reason"), "Connections that were discarded, by reason";
     REFILL_FAILURES "refill_failures_total" Counter Some("reason"), "Opens that failed, by reason";
     CHECKOUT_LATENCY "checkout_latency_milliseconds" Histogram None, "How long callers waited for a connection";
-    OPEN_LATENCY "open_latency_milliseconds" Histogram None, "How long opens took, without waiting for their budget";
-    CONNECTION_AGE "connection_age_seconds" Histogram None, "How old connections were when they were discarded";
+    OPEN_LATENCY "open_latency_milliseconds" Histogram None, "How long opens took, without the wait for a lease and a permit";
+    CONNECTION_AGE "connection_age_seconds" Histogram None, "The age of connections when they were discarded";
 }
 
-/// An observer that keeps metrics, through the `metrics` facade.
+/// An observer that updates metrics through the `metrics` facade.
 ///
-/// Install the exporter first: what is registered before goes nowhere. Values follow within a second.
+/// Install the exporter first: metrics that are registered before are lost. Values are at most one second
+/// old.
 ///
 /// ```
 /// use forebay::Metrics;
@@ -141,37 +144,50 @@ pub struct Metrics {
     handles: Mutex<Option<Arc<Handles>>>,
 }
 
-/// The metrics of one reservoir, registered.
+type ReadGauge = fn(&Status) -> usize;
+
+/// The registered metrics of one reservoir.
 struct Handles {
-    size: Gauge,
-    target: Gauge,
-    ready: Gauge,
-    in_use: Gauge,
-    opening: Gauge,
-    checkouts: Counter,
-    empty: Counter,
-    exhausted: Counter,
-    checkout_failures: [Counter; CheckoutFailure::ALL.len()],
-    waits: Counter,
-    refills: Counter,
-    discards: [Counter; Discard::ALL.len()],
-    failures: [Counter; Failure::ALL.len()],
+    gauges: [(Gauge, ReadGauge); 5],
     checkout_latency: Histogram,
     open_latency: Histogram,
     age: Histogram,
-    told: Mutex<Told>,
+    counters: Mutex<Counters>,
 }
 
-/// What has been told so far: counters take differences, so that a restarted reservoir adds to them.
-#[derive(Default)]
-struct Told {
-    counts: Counts,
-    /// Checkouts recorded one by one, since they waited, and not yet part of a report.
+struct Counters {
+    checkouts: ReportedCounter,
+    others: Vec<ReportedCounter>,
+    /// Checkouts that waited, and were recorded one by one since the last report.
     waited: u64,
 }
 
+/// A counter with the value that was reported last. It adds the difference, so that it continues when a
+/// reservoir is restarted.
+struct ReportedCounter {
+    counter: Counter,
+    read: Box<dyn Fn(&Counts) -> u64 + Send>,
+    reported: u64,
+}
+
+impl ReportedCounter {
+    fn new(counter: Counter, read: impl Fn(&Counts) -> u64 + Send + 'static) -> Self {
+        Self { counter, read: Box::new(read), reported: 0 }
+    }
+
+    /// Returns by how much the counter has grown.
+    fn report(&mut self, counts: &Counts) -> u64 {
+        // Reports from two tasks can arrive in the wrong order. Counters must not decrease.
+        let value = (self.read)(counts).max(self.reported);
+        let growth = value - self.reported;
+        self.counter.increment(growth);
+        self.reported = value;
+        growth
+    }
+}
+
 impl Metrics {
-    /// Metrics whose names begin with `prefix`, of service `unknown` and pool `default`.
+    /// Metrics whose names begin with `prefix`, with the labels `service="unknown"` and `pool="default"`.
     pub fn new(prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -181,21 +197,22 @@ impl Metrics {
         }
     }
 
-    /// The label `service`.
+    /// Sets the label `service`. Default: `unknown`.
     #[must_use]
     pub fn service(mut self, service: impl Into<String>) -> Self {
         self.service = service.into().into();
         self
     }
 
-    /// The label `pool`; each reservoir of a process needs its own.
+    /// Sets the label `pool`. Each reservoir of a process needs its own. Default: `default`.
     #[must_use]
     pub fn pool(mut self, pool: impl Into<String>) -> Self {
         self.pool = pool.into().into();
         self
     }
 
-    /// Registered with the first event, so that an exporter can be installed until the reservoir starts.
+    /// Registers the metrics at the first event, so that the exporter can be installed until the reservoir
+    /// starts.
     fn handles(&self) -> Arc<Handles> {
         Arc::clone(self.handles.lock().get_or_insert_with(|| Arc::new(self.register())))
     }
@@ -212,69 +229,64 @@ impl Metrics {
             labels
         };
         let gauge = |metric| gauge!(name(metric), labels(None));
-        let counter = |metric| counter!(name(metric), labels(None));
         let histogram = |metric| histogram!(name(metric), labels(None));
+        let counter = |metric, read: fn(&Counts) -> u64| {
+            ReportedCounter::new(counter!(name(metric), labels(None)), read)
+        };
+        let by_reason = |metric, reason| counter!(name(metric), labels(Some(reason)));
+        let mut others = vec![
+            counter(EMPTY, |counts| counts.empty),
+            counter(EXHAUSTED, |counts| counts.exhausted),
+            counter(WAITS, |counts| counts.waits),
+            counter(REFILLS, |counts| counts.refills),
+        ];
+        others.extend(CheckoutFailure::ALL.map(|reason| {
+            let counter = by_reason(CHECKOUT_FAILURES, reason.label());
+            ReportedCounter::new(counter, move |counts| counts.checkout_failures(reason))
+        }));
+        others.extend(Discard::ALL.map(|reason| {
+            let counter = by_reason(DISCARDS, reason.label());
+            ReportedCounter::new(counter, move |counts| counts.discards(reason))
+        }));
+        others.extend(Failure::ALL.map(|reason| {
+            let counter = by_reason(REFILL_FAILURES, reason.label());
+            ReportedCounter::new(counter, move |counts| counts.failures(reason))
+        }));
+        let checkouts = counter(CHECKOUTS, |counts| counts.checkouts);
         Handles {
-            size: gauge(SIZE),
-            target: gauge(TARGET),
-            ready: gauge(READY),
-            in_use: gauge(IN_USE),
-            opening: gauge(OPENING),
-            checkouts: counter(CHECKOUTS),
-            empty: counter(EMPTY),
-            exhausted: counter(EXHAUSTED),
-            checkout_failures: CheckoutFailure::ALL
-                .map(|reason| counter!(name(CHECKOUT_FAILURES), labels(Some(reason.label())))),
-            waits: counter(WAITS),
-            refills: counter(REFILLS),
-            discards: Discard::ALL.map(|reason| counter!(name(DISCARDS), labels(Some(reason.label())))),
-            failures: Failure::ALL
-                .map(|reason| counter!(name(REFILL_FAILURES), labels(Some(reason.label())))),
+            gauges: [
+                (gauge(SIZE), Status::size),
+                // A closed reservoir has no target, and an alert on the fill ratio must not fire.
+                (gauge(TARGET), |status| if status.closed { 0 } else { status.target_ready }),
+                (gauge(READY), |status| status.ready),
+                (gauge(IN_USE), |status| status.in_use),
+                (gauge(OPENING), |status| status.opening),
+            ],
             checkout_latency: histogram(CHECKOUT_LATENCY),
             open_latency: histogram(OPEN_LATENCY),
             age: histogram(CONNECTION_AGE),
-            told: Mutex::default(),
+            counters: Mutex::new(Counters { checkouts, others, waited: 0 }),
         }
     }
 }
 
 impl Handles {
     fn report(&self, status: &Status) {
-        #[allow(clippy::cast_precision_loss, reason = "a million connections fit")]
-        let number = |count: usize| count as f64;
-        self.size.set(number(status.size()));
-        // Nothing is to be ready after the end, and an alert on the fill ratio should not fire then.
-        self.target.set(if status.closed { 0.0 } else { number(status.target_ready) });
-        self.ready.set(number(status.ready));
-        self.in_use.set(number(status.in_use));
-        self.opening.set(number(status.opening));
-
-        let mut told = self.told.lock();
-        // Reports of two tasks may come in the wrong order; a counter never goes back.
-        let before = told.counts;
-        let now = status.counts.latest(&before);
-        let checkouts = now.checkouts - before.checkouts;
-        self.checkouts.increment(checkouts);
-        self.empty.increment(now.empty - before.empty);
-        self.exhausted.increment(now.exhausted - before.exhausted);
-        for (counter, reason) in self.checkout_failures.iter().zip(CheckoutFailure::ALL) {
-            counter.increment(now.checkout_failures(reason) - before.checkout_failures(reason));
+        for (gauge, read) in &self.gauges {
+            #[allow(clippy::cast_precision_loss, reason = "a million connections fit")]
+            gauge.set(read(status) as f64);
         }
-        self.waits.increment(now.waits - before.waits);
-        self.refills.increment(now.refills - before.refills);
-        for (counter, reason) in self.discards.iter().zip(Discard::ALL) {
-            counter.increment(now.discards(reason) - before.discards(reason));
+        let mut counters = self.counters.lock();
+        for counter in &mut counters.others {
+            counter.report(&status.counts);
         }
-        for (counter, failure) in self.failures.iter().zip(Failure::ALL) {
-            counter.increment(now.failures(failure) - before.failures(failure));
-        }
-        // Whoever waited has been recorded; all others got theirs at once.
-        let at_once = checkouts.saturating_sub(told.waited);
+        let checkouts = counters.checkouts.report(&status.counts);
+        // Callers that waited were recorded one by one. All others got a connection at once.
+        let at_once = checkouts.saturating_sub(counters.waited);
         if at_once > 0 {
             self.checkout_latency.record_many(AT_ONCE, usize::try_from(at_once).unwrap_or(usize::MAX));
         }
-        told.waited = told.waited.saturating_sub(checkouts);
-        told.counts = now;
+        counters.waited = counters.waited.saturating_sub(checkouts);
     }
 }
 
@@ -285,7 +297,7 @@ impl Observer for Metrics {
             Event::Report { status } => self.handles().report(status),
             Event::Waited { waited } => {
                 let handles = self.handles();
-                handles.told.lock().waited += 1;
+                handles.counters.lock().waited += 1;
                 handles.checkout_latency.record(milliseconds(*waited));
             }
             Event::Opened { took, .. } => self.handles().open_latency.record(milliseconds(*took)),
@@ -305,13 +317,13 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// The manual's table of metrics, in Markdown, for this prefix.
+/// The table of metrics in the manual, in Markdown, with this prefix.
 #[must_use]
 pub fn manual(prefix: &str) -> String {
     table(ALL, prefix)
 }
 
-/// A table of metrics, in Markdown, for this prefix.
+/// A table of metrics in Markdown, with this prefix.
 #[must_use]
 pub fn table(metrics: &[Metric], prefix: &str) -> String {
     let rows = metrics.iter().map(|metric| {
@@ -324,17 +336,19 @@ pub fn table(metrics: &[Metric], prefix: &str) -> String {
     )
 }
 
-/// The manual's table of reasons, in Markdown.
+/// The table of reasons in the manual, in Markdown.
 #[must_use]
 pub fn manual_reasons() -> String {
-    let mut table = "| metric | `reason` |\n|---|---|\n".to_owned();
-    let mut row = |metric: Metric, reasons: Vec<&'static str>| {
-        let reasons: std::collections::BTreeSet<&str> = reasons.into_iter().collect();
-        let reasons: Vec<String> = reasons.iter().map(|reason| format!("`{reason}`")).collect();
-        table.push_str(&format!("| `{}` | {} |\n", metric.name, reasons.join(", ")));
+    let row = |metric: Metric, mut reasons: Vec<&'static str>| {
+        reasons.sort_unstable();
+        reasons.dedup();
+        format!("| `{}` | `{}` |\n", metric.name, reasons.join("`, `"))
     };
-    row(CHECKOUT_FAILURES, CheckoutFailure::ALL.iter().map(|reason| reason.label()).collect());
-    row(DISCARDS, Discard::ALL.iter().map(|reason| reason.label()).collect());
-    row(REFILL_FAILURES, Failure::ALL.iter().map(|reason| reason.label()).collect());
-    table
+    [
+        "| metric | `reason` |\n|---|---|\n".to_owned(),
+        row(CHECKOUT_FAILURES, CheckoutFailure::ALL.map(CheckoutFailure::label).to_vec()),
+        row(DISCARDS, Discard::ALL.map(Discard::label).to_vec()),
+        row(REFILL_FAILURES, Failure::ALL.map(Failure::label).to_vec()),
+    ]
+    .concat()
 }

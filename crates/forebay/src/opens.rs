@@ -1,4 +1,5 @@
-//! What became of the last attempts to open a connection, and what those under way wait for: the cause that callers are told.
+//! The outcome of the last attempts to open, and what the attempts in flight wait for. Errors of callers
+//! include it.
 
 use std::sync::Arc;
 
@@ -7,18 +8,18 @@ use crate::event::Failure;
 use crate::limit::Pace;
 use crate::time::Instant;
 
-/// What is known of attempts to open.
+/// What is known about attempts to open.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
     failed: Option<(Instant, Arc<OpenError>)>,
-    /// The last failure for a cause that waiting does not cure. A caller may be told of it when others have followed.
+    /// The last failure that waiting does not fix. It is kept when other failures follow.
     denied: Option<Arc<OpenError>>,
     succeeded_at: Option<Instant>,
     /// How many attempts wait for each step.
     waiting: [usize; 3],
 }
 
-/// What an attempt has to wait for before it opens.
+/// What an attempt waits for before it opens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Prepare,
@@ -50,9 +51,10 @@ impl Opens {
         self.waiting[step as usize] -= 1;
     }
 
-    /// The last failure, if it explains why a reservoir that has been short since `short_since` has nothing for a caller who has
-    /// waited since `since`: no open has succeeded after it; or the reservoir has been short ever since, and it fell into the wait
-    /// or still slows opens down (`is_slowed`).
+    /// The last failure, if it explains why a reservoir that has been short since `short_since` has no
+    /// connection for a caller that has waited since `since`. It does if no open has succeeded since. It also
+    /// does if the reservoir has been short since the failure, and the failure happened during the wait or
+    /// still slows opens down (`is_slowed`).
     pub(crate) fn failure_since(
         &self,
         short_since: Instant,
@@ -65,7 +67,8 @@ impl Opens {
         (is_last || (*at >= short_since && matters_still)).then(|| Arc::clone(error))
     }
 
-    /// What attempts under way wait for, if they do. The last step is the likeliest to be slow.
+    /// What the attempts in flight wait for. If they wait for different steps, the last step is the most
+    /// likely to be slow.
     pub(crate) fn pending(&self, pace: Pace) -> Option<Arc<OpenError>> {
         let [prepare, lease, permit] = self.waiting;
         let (failure, what) = if permit > 0 {
@@ -121,12 +124,12 @@ mod tests {
         assert!(opens.pending(pace).is_none());
         opens.begins(Step::Prepare);
         opens.begins(Step::Permit);
-        let told = |opens: &Opens| opens.pending(pace).map(|error| error.to_string());
+        let text = |opens: &Opens| opens.pending(pace).map(|error| error.to_string());
         assert_eq!(
-            told(&opens).as_deref(),
+            text(&opens).as_deref(),
             Some("rate_limit: 1 open waits for a permit: 10 per second are allowed")
         );
         opens.ends(Step::Permit);
-        assert_eq!(told(&opens).as_deref(), Some("token_provider: 1 open waits for a token"));
+        assert_eq!(text(&opens).as_deref(), Some("token_provider: 1 open waits for a token"));
     }
 }

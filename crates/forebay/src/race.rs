@@ -1,17 +1,17 @@
-//! Two futures, and whichever is done first.
+//! A race of two futures, with a fixed order.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Who won.
+/// The future that completed first.
 pub(crate) enum First<A, B> {
     Left(A),
     Right(B),
 }
 
-/// Runs both until one is done, and drops the other. `left` is polled first each time, and so wins a tie: the
-/// order is fixed, where a `select!` would draw it at random.
+/// Runs both futures until one completes, and drops the other. `left` is polled first and wins a tie.
+/// `select!` would choose the order at random.
 ///
 /// Cancel safe if both futures are.
 pub(crate) async fn first<A, B>(

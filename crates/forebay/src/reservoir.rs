@@ -1,4 +1,4 @@
-//! The handle callers hold.
+//! The public handle.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -15,22 +15,23 @@ use crate::core::{Core, CoreState};
 use crate::error::{CheckoutError, OpenError};
 use crate::event::Failure;
 use crate::race::{self, First};
-use crate::state::Taken;
+use crate::state::TakeOutcome;
 use crate::status::Status;
 use crate::sync::MutexGuard;
 use crate::tasks::refill;
 use crate::time::Instant;
 
-/// Connections, ready before they are wanted.
+/// A pool that keeps connections ready ahead of demand.
 ///
-/// A clone is another handle to the same reservoir. When the last one is dropped the reservoir closes: what is ready
-/// is closed at once, what is lent when it comes back. [`drain`](Self::drain) does the same and waits for it.
+/// Clones are handles to the same reservoir. The reservoir closes when the last handle is dropped: ready
+/// connections are closed at once, lent ones when they are returned. [`drain`](Self::drain) does the same,
+/// and waits until it is done.
 pub struct Reservoir<C: Connect> {
     core: Arc<Core<C>>,
     alive: Arc<Alive<C>>,
 }
 
-/// Closes the reservoir with the last handle. Guards and tasks do not keep it open.
+/// Closes the reservoir when the last handle is dropped. Guards and tasks do not keep it open.
 struct Alive<C: Connect>(Arc<Core<C>>);
 
 impl<C: Connect> Drop for Alive<C> {
@@ -40,7 +41,7 @@ impl<C: Connect> Drop for Alive<C> {
 }
 
 impl<C: Connect> Reservoir<C> {
-    /// Starts to describe a reservoir of `connector`'s connections.
+    /// Returns a builder for a reservoir of connections from `connector`.
     pub fn builder(connector: C) -> Builder<C> {
         Builder::new(connector)
     }
@@ -53,12 +54,13 @@ impl<C: Connect> Reservoir<C> {
         &self.core
     }
 
-    /// Takes a connection that is ready. It never waits and never allocates. A caller that waits is not overtaken.
+    /// Takes a ready connection. It never waits and never allocates, and never overtakes a waiting caller.
     ///
     /// # Errors
-    /// [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or [`Denied`](CheckoutError::Denied) if none is
-    /// ready, [`Closed`](CheckoutError::Closed) if none will be.
-    // Always: returned through memory instead, the guard costs as much again.
+    /// Returns [`Empty`](CheckoutError::Empty), [`Exhausted`](CheckoutError::Exhausted) or
+    /// [`Denied`](CheckoutError::Denied) if no connection is ready, and [`Closed`](CheckoutError::Closed)
+    /// after a drain.
+    // Always inlined: returning the guard through memory would double the cost.
     #[inline(always)]
     pub fn try_checkout(&self) -> Result<Checkout<'_, C>, CheckoutError> {
         match self.core.take_fresh(|state, now| self.try_again(state, now)) {
@@ -67,7 +69,7 @@ impl<C: Connect> Reservoir<C> {
         }
     }
 
-    /// The first one was stale, or there was none.
+    /// The first ready connection was stale, or there was none.
     #[cold]
     #[inline(never)]
     fn try_again<'a>(
@@ -77,69 +79,77 @@ impl<C: Connect> Reservoir<C> {
     ) -> Result<Checkout<'a, C>, CheckoutError> {
         loop {
             let taken = state.take(now);
-            let shortage = matches!(taken, Taken::Nothing | Taken::Denied).then(|| state.refuse_at_once());
-            self.core.leave(state);
+            let shortage =
+                matches!(taken, TakeOutcome::Nothing | TakeOutcome::Denied).then(|| state.refuse_at_once());
+            self.core.unlock(state);
             match (taken, shortage) {
                 (_, Some(shortage)) => return Err(self.core.shortage(shortage, self.core.runtime.now())),
-                (Taken::Got(entry), _) => return Ok(Checkout::new(&self.core, entry)),
-                (Taken::Stale(discarded), _) => self.core.dispose(discarded),
-                (Taken::Closed | Taken::Nothing | Taken::Denied, _) => return Err(CheckoutError::Closed),
+                (TakeOutcome::Got(entry), _) => return Ok(Checkout::new(&self.core, entry)),
+                (TakeOutcome::Stale(discarded), _) => self.core.dispose(discarded),
+                (TakeOutcome::Closed | TakeOutcome::Nothing | TakeOutcome::Denied, _) => {
+                    return Err(CheckoutError::Closed);
+                }
             }
             now = self.core.runtime.coarse_now();
             state = self.core.lock();
         }
     }
 
-    /// Takes a connection. It waits for one in a queue if none is ready: strictly first come, first served.
+    /// Takes a connection. If none is ready, it waits in a queue, strictly first come, first served.
     ///
-    /// It waits for `acquire_timeout`, whatever the reason. [`within`](Acquire::within) sets another limit for this call, and
-    /// [`empty_wait`](Acquire::empty_wait) a shorter one for while the reservoir is short of connections.
+    /// It waits for [`acquire_timeout`](crate::Config::acquire_timeout), for any reason.
+    /// [`within`](Acquire::within) sets another limit for this call. [`empty_wait`](Acquire::empty_wait) sets
+    /// a shorter one for the time while connections are missing.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: what it was about to get goes to the next in the queue.
+    /// Dropping the future loses nothing. A connection that was about to be delivered goes to the next caller
+    /// in the queue.
     ///
     /// # Errors
-    /// The future yields [`Empty`](CheckoutError::Empty) or [`Exhausted`](CheckoutError::Exhausted) when its time is up,
-    /// [`Denied`](CheckoutError::Denied) at once if waiting is of no use, and [`Closed`](CheckoutError::Closed).
+    /// The future returns [`Empty`](CheckoutError::Empty) or [`Exhausted`](CheckoutError::Exhausted) after
+    /// its timeout, [`Denied`](CheckoutError::Denied) at once if waiting does not help, and
+    /// [`Closed`](CheckoutError::Closed) after a drain.
     #[inline]
     pub fn checkout(&self) -> Acquire<'_, C> {
         Acquire::new(&self.core)
     }
 
-    /// Takes a connection. It waits in the same queue, but on this thread and for at most `wait`.
+    /// Takes a connection. It waits in the same queue, but blocks this thread, for at most `wait`.
     ///
     /// # Errors
-    /// As [`checkout`](Self::checkout); and [`WouldStarve`](CheckoutError::WouldStarve) if it would have to wait on
-    /// the one thread that could open the connection.
+    /// Returns the errors of [`checkout`](Self::checkout), and [`WouldStarve`](CheckoutError::WouldStarve) if
+    /// this is the only thread that can open a connection.
     ///
     /// # Panics
-    /// If it has to wait inside a `LocalSet` on a multi-threaded runtime, where tokio does not allow blocking.
+    /// Panics if it has to wait inside a `LocalSet` on a multi-threaded runtime, where tokio does not allow
+    /// blocking.
     pub fn checkout_blocking(&self, wait: Duration) -> Result<Checkout<'_, C>, CheckoutError> {
         self.checkout().within(wait).block()
     }
 
-    /// What the reservoir looks like now.
+    /// The present status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.core.status()
     }
 
-    /// Opens one more connection, though nobody waits for one. `None` if `max_open` leaves no room, or the reservoir is closed.
+    /// Opens one more connection, though no caller waits for one. Returns `None` if `max_open` connections
+    /// exist, or if the reservoir is closed.
     ///
-    /// The open begins now, within the rate limit and the leases, whatever the configuration wants to be ready. It does not wait
-    /// for the end of a pause after failures, and its own failure begins none: the caller decides when to try again. What it
-    /// opens goes to the first in the queue, or is ready.
+    /// The open starts now, within the rate limit and the leases, whatever the target is. It does not wait
+    /// for the end of a backoff, and its failure does not start one: the caller decides when to retry. The
+    /// new connection goes to the first caller in the queue, or becomes ready.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, not the open.
+    /// Dropping the future does not stop the open.
     ///
     /// # Errors
-    /// The future yields why the open failed.
+    /// The future returns the error of the open.
     pub fn open_one(
         &self,
     ) -> Option<impl Future<Output = Result<(), Arc<OpenError>>> + Send + Unpin + use<C>> {
         let now = self.core.runtime.now();
-        let key = self.core.ask(|state| state.open_one(now))?;
+        let key = self.core.with_state(|state| state.open_one(now))?;
         let (report, outcome) = oneshot::channel();
         refill::start(&self.core, key, Some(report));
         Some(Box::pin(async {
@@ -148,15 +158,15 @@ impl<C: Connect> Reservoir<C> {
         }))
     }
 
-    /// A handle that does not keep the reservoir open.
+    /// Returns a handle that does not keep the reservoir open.
     #[must_use]
     pub fn downgrade(&self) -> WeakReservoir<C> {
         WeakReservoir(Arc::downgrade(&self.alive))
     }
 
-    /// Waits until as many connections are usable as the low watermark asks for.
+    /// Waits until [`low_watermark`](crate::Config::low_watermark) connections are usable.
     ///
-    /// Returns `false` if that did not happen within `wait`, or the reservoir was closed.
+    /// Returns `false` if that takes longer than `wait`, or if the reservoir is closed.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -166,35 +176,38 @@ impl<C: Connect> Reservoir<C> {
         matches!(reached, Some(First::Left(())))
     }
 
-    /// Lets the reservoir own another number of connections from now on. What is ready beyond that is closed at once,
-    /// what is lent when it comes back.
+    /// Changes `max_open`. Surplus connections are closed at once if they are ready, and when they are
+    /// returned if they are lent.
     ///
     /// # Errors
-    /// If `max_open` makes no sense with the other settings; nothing is changed then.
+    /// Returns an error, and changes nothing, if `max_open` does not fit the other settings.
     pub fn resize(&self, max_open: usize) -> Result<(), ConfigError> {
         let mut config = self.core.config.lock();
         let resized = config.clone().max_open(max_open);
-        // The overlap is a part of what may be owned: it comes back when that does.
+        // The configured overlap may be larger than the new `max_open`. It is limited for now, and applies
+        // again after the next resize.
         let held_to = resized.clone().overlap(resized.overlap_or_default().min(max_open));
         held_to.validate()?;
         let now = self.core.runtime.now();
         let mut state = self.core.lock();
         state.resize(&held_to, now);
         *config = resized;
-        // Before leaving, which may call an observer.
+        // Before the unlock, which may call an observer.
         drop(config);
-        self.core.leave(state);
+        self.core.unlock(state);
         self.core.in_batches(|state, now, due| state.trim(now, due));
         Ok(())
     }
 
-    /// Closes the reservoir and waits, for at most `wait`, until every connection is closed and every lease released.
+    /// Closes the reservoir, and waits for at most `wait` until all connections are closed and all leases
+    /// released.
     ///
-    /// No more callers are served from the first poll on. Those that wait get [`Closed`](CheckoutError::Closed), also those that
-    /// were served and have not been polled since. Opens under way are given up. Connections in use are closed when they come back.
+    /// From the first poll on, no caller is served. All waiting callers get
+    /// [`Closed`](CheckoutError::Closed), even those with a connection that they have not picked up. Opens in
+    /// flight are abandoned. Lent connections are closed when they are returned.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, not the closing. It can be called again.
+    /// Dropping the future stops the wait, not the close. It can be called again.
     pub async fn drain(&self, wait: Duration) -> Drained {
         self.core.close();
         let drained = self.core.reached(|state| state.is_drained());
@@ -216,20 +229,20 @@ impl<C: Connect> Reservoir<C> {
     }
 }
 
-/// What a drain could not finish in its time.
+/// What a drain could not finish in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Connections still in use.
+    /// Connections that are still lent.
     pub in_use: usize,
-    /// Connections not closed yet, or whose lease is not released yet.
+    /// Connections that are not closed yet, or whose lease is not released yet.
     pub closing: usize,
-    /// Connections being reset, checked or opened still.
+    /// Connections that are still being reset, checked or opened.
     pub other: usize,
 }
 
 impl Drained {
-    /// Whether everything is closed and released.
+    /// Whether all connections are closed and all leases released.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.in_use + self.closing + self.other == 0
@@ -242,11 +255,11 @@ impl<C: Connect> Clone for Reservoir<C> {
     }
 }
 
-/// A handle to a [`Reservoir`] that does not keep it open, for tasks that should end with it.
+/// A handle to a [`Reservoir`] that does not keep it open, for tasks that must end with it.
 pub struct WeakReservoir<C: Connect>(Weak<Alive<C>>);
 
 impl<C: Connect> WeakReservoir<C> {
-    /// A handle that keeps it open, unless the last one is gone.
+    /// Returns a handle that keeps the reservoir open. `None` if the last such handle is gone.
     #[must_use]
     pub fn upgrade(&self) -> Option<Reservoir<C>> {
         let alive = self.0.upgrade()?;

@@ -1,7 +1,9 @@
-//! Where time, tasks and randomness come from.
+//! Runtimes: the source of time, tasks and randomness.
 //!
-//! The reservoir never asks the operating system for any of them: it asks its [`Runtime`]. [`TokioRuntime`] is the
-//! one for production, [`PausedTokioRuntime`] the one for tests that pause tokio's clock; [`VirtualTime`] runs the same code as fast as the machine allows and the same way each time.
+//! The reservoir never gets these from the operating system. It gets them from its [`Runtime`].
+//! [`TokioRuntime`] is for production. [`PausedTokioRuntime`] is for tests that pause tokio's clock.
+//! `VirtualTime` (feature `test-util`) runs the same code as fast as the machine allows, and
+//! deterministically.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -21,45 +23,47 @@ pub use self::tokio::{NoRuntime, PausedTokioRuntime, TokioRuntime, current};
 #[cfg(feature = "test-util")]
 pub use self::virtual_time::{ProcessClock, VirtualProcess, VirtualSleep, VirtualTime};
 
-/// A future that can be handed to a runtime.
+/// A future that a runtime can spawn.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Time, tasks and the first random number.
+/// A source of time, tasks and initial randomness.
 pub trait Runtime: Send + Sync + fmt::Debug + 'static {
-    /// What time it is.
+    /// The present time.
     fn now(&self) -> Instant;
 
-    /// What time it is, cheaply: never behind [`now`](Self::now), and at most some milliseconds ahead of it.
+    /// The present time, read cheaply. It is never behind [`now`](Self::now), and at most some milliseconds
+    /// ahead of it.
     ///
-    /// Ahead and not behind, so that a connection compared with it is never handed out too late.
+    /// It runs ahead and not behind, so that no connection is lent too late.
     fn coarse_now(&self) -> Instant {
         self.now()
     }
 
-    /// The time of day, as the duration since 1970-01-01 00:00 UTC. For tokens and records, never for deadlines.
+    /// The time of day, as the duration since 1970-01-01 00:00 UTC. Use it for tokens and records, never for
+    /// deadlines.
     fn wall(&self) -> Duration;
 
-    /// A future that is ready once [`now`](Self::now) has reached `at`.
+    /// Returns a future that completes once [`now`](Self::now) has reached `at`.
     fn sleep_until(&self, at: Instant) -> Task;
 
-    /// Runs `task` in the background. May be called from any thread, inside or outside the runtime.
+    /// Runs `task` in the background. It can be called from any thread, inside and outside the runtime.
     fn spawn(&self, task: Task);
 
-    /// A number no one can guess, to seed a [`Seed`](crate::Seed) that was not given.
+    /// An unpredictable number. It becomes the [`Seed`](crate::Seed) if the configuration has none.
     fn entropy(&self) -> u64;
 
-    /// Runs `wait`, which parks this thread, unless that would keep this runtime's own tasks from running.
+    /// Runs `wait`, which parks this thread, unless this would prevent the tasks of this runtime from
+    /// running.
     ///
     /// # Errors
-    /// [`Starved`] if the tasks that `wait` waits for could only run on this very thread.
+    /// Returns [`Starved`] if the tasks that `wait` waits for can run on this thread only.
     fn block(&self, wait: &mut dyn FnMut()) -> Result<(), Starved>;
 }
 
-/// Blocking this thread would starve the runtime it was waiting for.
+/// Blocking this thread would starve the tasks that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Starved;
 
-/// A shared runtime is a runtime.
 impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     fn now(&self) -> Instant {
         (**self).now()
@@ -90,10 +94,11 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     }
 }
 
-/// Runs `future` for at most `limit`, in the runtime's time; none if it took longer. At a tie, the future wins.
+/// Runs `future` for at most `limit`, by the clock of `runtime`. Returns `None` if it takes longer. On a tie,
+/// the future wins.
 ///
 /// # Cancel safety
-/// As that of `future`, which is dropped when the time is up.
+/// The same as that of `future`, which is dropped after the timeout.
 pub async fn within<T>(runtime: &dyn Runtime, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let deadline = runtime.sleep_until(runtime.now() + limit);
     match race::first(future, deadline).await {
@@ -102,11 +107,11 @@ pub async fn within<T>(runtime: &dyn Runtime, limit: Duration, future: impl Futu
     }
 }
 
-/// Lets everyone else run first. It is woken through its context alone, by whichever executor: the one of a library may have its own
-/// idea of when a task that yields goes on, and a thread that blocks in a task keeps that from coming.
+/// Lets other tasks run first. It depends on no executor: it wakes the task through its context only. The
+/// yield of an executor may defer the wake-up, and a task that blocks its thread would then delay it.
 ///
 /// # Cancel safety
-/// Dropping it changes nothing.
+/// Dropping the future changes nothing.
 pub async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {

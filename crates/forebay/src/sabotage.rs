@@ -1,19 +1,19 @@
-//! Breaks the reservoir on purpose, so that a simulator can show that it would notice.
+//! Breaks the reservoir on purpose, to show that the simulator notices it.
 //!
-//! Without `--cfg forebay_sabotage`, which is for tests only, nothing here has an effect.
+//! It has no effect without `--cfg forebay_sabotage`, which only tests set.
 
-/// What can be broken.
+/// What to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// Connections are handed out to the very end of their lives.
+    /// Connections are lent until the end of their lifetimes.
     GuardWindow,
-    /// What is lent does not count towards what may be owned.
+    /// Lent connections do not count towards `max_open`.
     Bound,
-    /// The last to come is the first to be served.
+    /// The last caller is served first.
     FirstComeFirstServed,
     /// Retirements are not spread.
     RetirementSchedule,
-    /// Leases are not given back.
+    /// Leases are not released.
     LeaseRelease,
 }
 
@@ -22,7 +22,7 @@ thread_local! {
     static PRESENT: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
 }
 
-/// Breaks this, on this thread, while `run` runs.
+/// Runs `run` with one thing broken on this thread.
 #[cfg(forebay_sabotage)]
 pub fn during<R>(what: Sabotage, run: impl FnOnce() -> R) -> R {
     PRESENT.set(Some(what));

@@ -1,4 +1,4 @@
-//! One seed, named forks of it: every random draw comes from here.
+//! Seeds: all random decisions derive from one seed with named forks.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::time::nanos;
 
-/// Where randomness comes from. The same seed gives the same draws on every machine and in every release.
+/// A source of randomness. The same seed gives the same numbers on every machine and in every release.
 ///
-/// A component takes a [`fork`](Self::fork) under its own name, so that one more draw in one component does not
-/// change what another one draws.
+/// Each component uses a [`fork`](Self::fork) with its own name. So an additional draw in one component does
+/// not change the draws of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u64);
 
@@ -21,16 +21,17 @@ impl Seed {
         Self(number)
     }
 
-    /// The number to print, so that a run can be repeated.
+    /// Its number. Print it, so that a run can be repeated.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// The seed of the component called `name`.
+    /// The seed for the component `name`.
     #[must_use]
     pub fn fork(self, name: &str) -> Self {
-        // FNV-1a over the name, started from this seed: short, stable, and no two of our names collide.
+        // FNV-1a over the name, starting from this seed: it is short and stable, and our names do not
+        // collide.
         let mut hash = self.0 ^ 0xcbf2_9ce4_8422_2325;
         for byte in name.bytes() {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -38,30 +39,30 @@ impl Seed {
         Self(hash)
     }
 
-    /// A stream of draws.
+    /// A random number generator for this seed.
     #[must_use]
     pub fn rng(self) -> Rng {
         Rng(Xoshiro256PlusPlus::seed_from_u64(self.0))
     }
 }
 
-/// A stream of draws from a [`Seed`].
+/// A random number generator. It comes from a [`Seed`].
 #[derive(Clone, Debug)]
 pub struct Rng(Xoshiro256PlusPlus);
 
 impl Rng {
-    /// Any 64 bits.
+    /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A whole number below `bound`; zero if `bound` is zero.
+    /// A number below `bound`. Zero if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of a product: uniform to within bound / 2^64, without a loop.
+        // The high half of the product: uniform to within bound / 2^64, without a loop.
         u64::try_from((u128::from(self.bits()) * u128::from(bound)) >> 64).unwrap_or(0)
     }
 
-    /// A duration from zero to `bound`, both included.
+    /// A duration between zero and `bound`, inclusive.
     pub fn up_to(&mut self, bound: Duration) -> Duration {
         Duration::from_nanos(self.below(nanos(bound).saturating_add(1)))
     }
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_pinned() {
-        // Traces and lifetimes of a seed are a promise: a new generator is a breaking change.
+        // The traces and lifetimes of a seed are guaranteed. Another generator is a breaking change.
         let mut rng = Seed::new(42).fork("lifetime").rng();
         let seen: Vec<u64> = (0..3).map(|_| rng.below(1000)).collect();
         assert_eq!(seen, PINNED);

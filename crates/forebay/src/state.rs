@@ -1,8 +1,9 @@
-//! The machine: who owns which connection, who gets the next one, what is due.
+//! The pure state machine: it decides who gets a connection, what to open, and what to close.
 //!
-//! It is pure. Each method takes what happened and the time, and answers with what is to be done; it neither
-//! reads a clock, nor wakes, closes or waits for anything. Its shell, [`Core`](crate::core::Core), holds it under a
-//! lock and does those things after unlocking. `E` is a connection with all that belongs to it.
+//! Each method takes an event and the time, and returns what must be done. It does not read a clock, and does
+//! not wake, close or wait for anything. [`Core`](crate::core::Core) holds the state under a lock, and does
+//! these things after unlocking. `E` is a connection with its bookkeeping. A reservoir is *short* while fewer
+//! connections are usable than `max_open`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,15 +17,15 @@ use crate::seed::Seed;
 use crate::status::{CheckoutFailure, Counts, Status};
 use crate::time::Instant;
 
-// What it does.
+// Operations.
 mod ageing;
 mod filling;
 mod lending;
 
-// What it says.
+// Their results.
 mod answers;
 
-// What it is made of.
+// Parts.
 mod governor;
 mod lives;
 mod retirement;
@@ -33,31 +34,32 @@ mod stack;
 mod wait_queue;
 mod waiter;
 
-pub(crate) use answers::{Discarded, Due, Effects, Placed, Refill, Shape, Shortage, Taken};
+pub(crate) use answers::{Condition, Discarded, Due, Effects, Placement, Refill, Shortage, TakeOutcome};
 use governor::Governor;
 pub(crate) use lives::Life;
 use lives::Lives;
 pub(crate) use slots::Key;
-use slots::{Mark, Phase, Slots};
+use slots::{Mark, SlotState, Slots};
 use stack::Stack;
 use wait_queue::{Queued, WaitQueue};
-pub(crate) use waiter::{Ending, Found, Limits, Looked, Ticket, Waiter, WaiterId, Waiters};
+pub(crate) use waiter::{Ending, Limits, PickUp, Ticket, WaitPoll, Waiter, WaiterId, Waiters};
 
-/// The queue begins on a cache line of its own, if the lock takes one word.
+/// The queue starts on a cache line of its own, if the lock takes one word.
 const _: () =
     assert!(std::mem::offset_of!(State<u64>, waiters) == 64 - size_of::<usize>() || size_of::<usize>() != 8);
 
-/// How many alarms one hold of the lock handles, so that no checkout waits for a whole scan.
+/// How many alarms are handled under one lock, so that no checkout waits for a whole scan.
 pub(crate) const BATCH: usize = 16;
 
-/// What a checkout and a return touch comes first, and in this order: with the lock in front of it, it fills little more
-/// than one cache line, and that is what two threads pass to and fro. What a wait touches is in the line behind it.
+/// The fields that checkouts and returns use come first, in this order. With the lock in front of them they
+/// fill little more than one cache line, which threads pass to each other. The fields that waits use are in
+/// the next line.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct State<E> {
-    /// Connections to hand out. Whenever there are any, nobody waits.
+    /// The connections to lend. While there are any, no caller waits.
     ready: Stack<E>,
-    /// Connections handed to callers; the other counts are not touched as often.
+    /// The number of checkouts. It is apart from the other counts, which change less often.
     checkouts: u64,
     hints: FastPathHints,
     effects: Effects,
@@ -66,15 +68,15 @@ pub(crate) struct State<E> {
     slots: Slots,
 
     counts: Counts,
-    /// How many are ready or lent. Taking and giving back leave it as it is.
-    held: usize,
+    /// How many connections are ready or lent. Checkouts and returns do not change it.
+    ready_or_lent: usize,
     in_maintenance: usize,
     opening: usize,
-    /// How many should be ready, as far as `max_open` leaves room.
+    /// How many connections to keep ready, as far as `max_open` allows.
     keep_ready: usize,
-    /// The refill task has been told that there is work, and has not looked yet.
-    refill_told: bool,
-    /// Idle times matter.
+    /// The refill task has been notified, and has not run yet.
+    refill_notified: bool,
+    /// Whether idle times are needed.
     tracks_idle: bool,
     closed: bool,
 
@@ -84,56 +86,57 @@ pub(crate) struct State<E> {
     idle_timeout: Option<Duration>,
     check_after: Option<Duration>,
     lives: Option<Lives>,
-    /// When the expiry task is to look at which slot: exactly one entry for each usable connection.
+    /// When the expiry task looks at each slot. There is exactly one entry for each usable connection.
     alarms: BTreeSet<(Instant, u32)>,
-    /// Connections past their booked retirement, by the time they become useless.
+    /// Connections whose retirement is due, ordered by the time when they become stale.
     retiring: BTreeSet<(Instant, u32)>,
     governor: Governor,
-    /// Since when fewer connections are usable than may be owned.
+    /// Since when the reservoir has been short.
     short_since: Option<Instant>,
-    /// The last open failed for a cause that waiting does not cure.
+    /// The last open failed for a reason that waiting does not fix.
     denied: bool,
-    /// Since then a caller was refused for it: reason enough to try again, also where nothing is kept ready.
-    refused_since: bool,
-    /// When the task that ends waits looks next.
+    /// A caller was refused since that failure. This justifies another attempt, even if nothing is kept
+    /// ready.
+    refused_since_denial: bool,
+    /// When the task that ends waits runs next.
     waits_end_at: Instant,
-    /// After the close: the slots below this have been looked at for waiters that did not pick up.
+    /// After a close: the slots below this were searched for connections that were not picked up.
     closed_below: u32,
 }
 
-/// What the fast path needs to know of everything else. Taking and giving back do not change it, since they leave
-/// the number of usable connections as it is; whatever else happens, [`State::conclude`] makes it anew.
+/// What the fast path must know. Checkouts and returns do not change it, since they do not change the number
+/// of usable connections. [`State::take_effects`] recomputes it after any other change.
 #[derive(Debug, Default)]
 struct FastPathHints {
-    /// A clean, unmarked connection that comes back goes to the ready list, and that is all.
-    calm: bool,
-    /// It goes to the first in the queue, and that is all.
-    hands_over: bool,
-    /// With fewer ready than this, more are wanted.
+    /// A clean, unmarked connection that is returned becomes ready, without further work.
+    to_ready: bool,
+    /// It goes to the first waiting caller, without further work.
+    to_waiter: bool,
+    /// If fewer connections than this are ready, more may have to be opened.
     refill_below: u32,
 }
 
 impl FastPathHints {
-    /// Somebody has joined the queue.
+    /// A caller has joined the queue.
     fn someone_waits(&mut self) {
-        self.hands_over |= std::mem::take(&mut self.calm);
+        self.to_waiter |= std::mem::take(&mut self.to_ready);
     }
 
     /// The queue is empty.
     fn nobody_waits(&mut self) {
-        self.calm |= std::mem::take(&mut self.hands_over);
+        self.to_ready |= std::mem::take(&mut self.to_waiter);
     }
 }
 
-/// What the machine must know of a connection it hands around.
-pub(crate) trait Held {
-    /// Its name.
+/// A connection, as far as the state must know it.
+pub(crate) trait Lendable {
+    /// The slot of the connection.
     fn key(&self) -> Key;
-    /// From when on it is not handed out.
+    /// From this time on, it is not lent.
     fn stale_at(&self) -> Instant;
 }
 
-impl<E: Held> State<E> {
+impl<E: Lendable> State<E> {
     /// `wall` is the time of day at `now`.
     pub(crate) fn new(config: &Config, seed: Seed, now: Instant, wall: Duration) -> Self {
         let overlap = config.overlap_or_default();
@@ -144,7 +147,7 @@ impl<E: Held> State<E> {
             slots: Slots::with_capacity(config.max_open + overlap),
             ready: Stack::with_capacity(config.max_open + overlap),
             waiters: WaitQueue::default(),
-            held: 0,
+            ready_or_lent: 0,
             in_maintenance: 0,
             opening: 0,
             max_open: config.max_open,
@@ -153,12 +156,12 @@ impl<E: Held> State<E> {
             counts: Counts::default(),
             effects: Effects::default(),
             hints: FastPathHints::default(),
-            refill_told: false,
+            refill_notified: false,
             tracks_idle: config.idle_timeout.is_some() || config.check_after.is_some(),
             closed: false,
             overlap,
             low_watermark: config.watermark(),
-            // So that the first fill is not announced as a recovery, nor its beginning as a loss.
+            // Otherwise the first fill would be reported as a recovery.
             below_watermark: true,
             idle_timeout: config.idle_timeout,
             check_after: config.check_after,
@@ -168,47 +171,42 @@ impl<E: Held> State<E> {
             governor: Governor::new(config.inflight_limit, config.max_backoff, seed.fork("backoff").rng()),
             short_since: Some(now),
             denied: false,
-            refused_since: false,
+            refused_since_denial: false,
             waits_end_at: Instant::NEVER,
             closed_below: 0,
         }
     }
 
-    // The numbers.
-
-    /// In somebody's hands, a caller's or a connector's.
+    /// How many connections are lent or in maintenance.
     fn busy(&self) -> usize {
         self.usable() - self.ready.len()
     }
 
     fn usable(&self) -> usize {
-        self.held + self.in_maintenance
+        self.ready_or_lent + self.in_maintenance
     }
 
-    /// How many usable connections there may be at most: an overlap while replacements and what they replace are
-    /// both there.
-    fn bound(&self) -> usize {
-        self.most().saturating_add(self.retiring.len().min(self.overlap))
+    /// The largest number of usable connections. While some are being replaced, it includes the overlap.
+    fn capacity_with_overlap(&self) -> usize {
+        self.capacity().saturating_add(self.retiring.len().min(self.overlap))
     }
 
-    /// How many connections may be owned, an overlap apart.
-    fn most(&self) -> usize {
+    /// The largest number of usable connections without the overlap.
+    fn capacity(&self) -> usize {
         if sabotage::is_on(Sabotage::Bound) { usize::MAX } else { self.max_open }
     }
 
-    // The end of a connection.
-
-    /// A discarded connection has been closed and its lease released.
+    /// A discarded connection has been closed, and its lease released.
     pub(crate) fn reclaimed(&mut self, key: Key) {
         self.vacate(key.index);
     }
 
-    /// Discards a held connection that is neither ready nor in anybody's hands.
+    /// Discards a connection that is not in the ready stack, and that nobody uses.
     fn discard(&mut self, entry: E, reason: Discard, now: Instant) -> Discarded<E> {
         let key = entry.key();
         self.counts.discards[reason.index()] += 1;
-        self.forget(key.index, now);
-        self.slots[key.index].phase = Phase::Closing;
+        self.unregister(key.index, now);
+        self.slots[key.index].state = SlotState::Closing;
         Discarded { key, entry, reason }
     }
 
@@ -218,9 +216,9 @@ impl<E: Held> State<E> {
         self.discard(entry, reason, now)
     }
 
-    /// Removes every trace of a held connection but its slot.
-    fn forget(&mut self, index: u32, now: Instant) {
-        self.held -= 1;
+    /// Removes a connection from all bookkeeping except its slot.
+    fn unregister(&mut self, index: u32, now: Instant) {
+        self.ready_or_lent -= 1;
         let slot = &mut self.slots[index];
         self.alarms.remove(&(slot.alarm, index));
         if slot.marks.has(Mark::RETIRING) {
@@ -230,7 +228,7 @@ impl<E: Held> State<E> {
             lives.free(period);
         }
         self.recount(now);
-        self.want_refill();
+        self.refill_if_wanted();
     }
 
     fn vacate(&mut self, index: u32) {
@@ -238,14 +236,14 @@ impl<E: Held> State<E> {
         self.effects.add(Effects::PROGRESS);
     }
 
-    /// Notes what a changed number of usable connections means.
+    /// Updates what depends on the number of usable connections.
     fn recount(&mut self, now: Instant) {
         let usable = self.usable();
         let short = usable < self.max_open;
         if short != self.short_since.is_some() {
             self.short_since = short.then_some(now);
             if self.waiters.has_impatient() {
-                // They wait for another reason now, and for another time.
+                // They wait for another reason now, and so for another time.
                 self.effects.add(Effects::WAITS);
             }
         }
@@ -258,29 +256,26 @@ impl<E: Held> State<E> {
         self.effects.add(Effects::PROGRESS);
     }
 
-    // The whole.
-
-    /// The reservoir may own another number of connections from now on, as `config` says. [`trim`](Self::trim)
-    /// follows.
+    /// Applies a new `max_open` and what depends on it. The caller then calls [`trim`](Self::trim).
     pub(crate) fn resize(&mut self, config: &Config, now: Instant) {
         self.max_open = config.max_open;
         self.keep_ready = config.keep_ready();
         self.overlap = config.overlap_or_default();
         self.low_watermark = config.watermark();
         if let Some(lives) = &mut self.lives {
-            // Retirements booked so far stay; only their periods are not known to the new schedule.
+            // Booked retirements stay. Their periods do not exist in the new schedule.
             lives.reschedule(self.max_open);
-            self.slots.forget_pages();
+            self.slots.clear_periods();
         }
         self.recount(now);
-        self.want_refill();
+        self.refill_if_wanted();
     }
 
-    /// After `resize`: discards up to [`BATCH`] ready connections that are too many. Returns whether there may be
-    /// more; what is lent goes when it comes back.
+    /// After `resize`: discards up to [`BATCH`] surplus ready connections. Returns whether there may be more.
+    /// Lent connections are discarded when they are returned.
     pub(crate) fn trim(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
-            if self.usable() <= self.bound() {
+            if self.usable() <= self.capacity_with_overlap() {
                 return false;
             }
             let Some(entry) = self.ready.pop() else { return false };
@@ -289,7 +284,7 @@ impl<E: Held> State<E> {
         true
     }
 
-    /// No more callers are served. Returns how to wake those in the queue.
+    /// Stops serving callers. Returns the wakers of those in the queue.
     pub(crate) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
         self.effects.add(Effects::PROGRESS);
@@ -301,14 +296,15 @@ impl<E: Held> State<E> {
         wakers
     }
 
-    /// After `close`: discards a batch of connections that are ready, or that were served to callers who have not picked them up:
-    /// those are told that the reservoir is closed. Returns whether there may be more.
-    pub(crate) fn empty(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+    /// After `close`: discards a batch of ready connections, and of connections that were served but not
+    /// picked up. The callers of the latter get the error that the reservoir is closed. Returns whether there
+    /// may be more.
+    pub(crate) fn discard_all(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
             let Some(entry) = self.ready.pop() else { break };
             due.push(Due::Discard(self.discard(entry, Discard::Draining, now)));
         }
-        // Most of these are nothing but a look.
+        // Most slots need no work.
         for _ in 0..16 * BATCH {
             if self.closed_below as usize >= self.slots.len() {
                 return self.ready.len() > 0;
@@ -321,18 +317,18 @@ impl<E: Held> State<E> {
         true
     }
 
-    /// All waiters, for callers that look without the lock.
+    /// All waiters, which callers read without the lock.
     pub(crate) fn waiters(&self) -> Arc<Waiters<E>> {
         Arc::clone(self.waiters.all())
     }
 
-    /// How many waiters there have ever been at the same time.
+    /// The largest number of waiters that were in use together.
     #[cfg(test)]
     pub(crate) fn waiters_used(&self) -> usize {
         self.waiters.used()
     }
 
-    /// How far a waiting caller has come, for people.
+    /// The progress of a waiting caller, for `Debug`.
     pub(crate) fn progress(&self, ticket: Ticket, waiter: &Waiter<E>) -> String {
         match waiter.ending() {
             Some(ending) => format!("Ended({ending:?})"),
@@ -345,17 +341,16 @@ impl<E: Held> State<E> {
         self.closed
     }
 
-    /// Nothing is owned any more: nothing lent, nothing opening, nothing closing.
+    /// Whether the reservoir is closed, and owns no connection.
     pub(crate) fn is_drained(&self) -> bool {
         self.closed && self.slots.occupied() == 0
     }
 
-    /// Since when fewer connections are usable than may be owned.
     pub(crate) fn short_since(&self) -> Option<Instant> {
         self.short_since
     }
 
-    /// Whether opens are slower than the limiter allows, since the server pushed back.
+    /// Whether opens are slower than the limiter allows, because the server reported overload.
     pub(crate) fn is_slowed(&self) -> bool {
         self.governor.is_slowed()
     }
@@ -364,17 +359,18 @@ impl<E: Held> State<E> {
         self.usable() >= self.low_watermark
     }
 
-    /// Ends a visit off the fast path: looks ahead for the fast path, and tells what the shell has to do.
-    pub(crate) fn conclude(&mut self) -> Effects {
+    /// Ends a change: recomputes the hints for the fast path, and returns the effects.
+    pub(crate) fn take_effects(&mut self) -> Effects {
         let owned = self.usable() + self.opening;
-        let is_simple = !self.closed && !self.tracks_idle && self.usable() <= self.bound();
+        let is_simple = !self.closed && !self.tracks_idle && self.usable() <= self.capacity_with_overlap();
         self.hints = FastPathHints {
-            calm: is_simple && self.waiters.is_empty(),
-            hands_over: is_simple && !self.waiters.is_empty(),
+            to_ready: is_simple && self.waiters.is_empty(),
+            to_waiter: is_simple && !self.waiters.is_empty(),
             refill_below: if !self.retiring.is_empty() {
-                // What is wanted depends on who is lent: ask each time.
+                // The number that is needed depends on which connections are lent: it must be computed each
+                // time.
                 u32::MAX
-            } else if owned < self.most() {
+            } else if owned < self.capacity() {
                 u32::try_from(self.keep_ready.saturating_sub(self.opening)).unwrap_or(u32::MAX)
             } else {
                 0
@@ -383,9 +379,9 @@ impl<E: Held> State<E> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether the fast path left something for the shell to do.
+    /// Whether the fast path has left effects to perform.
     #[inline]
-    pub(crate) fn is_nudged(&self) -> bool {
+    pub(crate) fn has_effects(&self) -> bool {
         !self.effects.is_empty()
     }
 
@@ -393,7 +389,7 @@ impl<E: Held> State<E> {
         let owned = self.usable() + self.opening;
         Status {
             ready: self.ready.len(),
-            in_use: self.held - self.ready.len(),
+            in_use: self.ready_or_lent - self.ready.len(),
             in_maintenance: self.in_maintenance,
             opening: self.opening,
             closing: self.slots.occupied() - owned,

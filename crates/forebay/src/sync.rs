@@ -1,4 +1,4 @@
-//! The lock. Under `--cfg forebay_shuttle` it is shuttle's, so that every schedule around it can be explored.
+//! The lock. Under `--cfg forebay_shuttle` it is the one of shuttle, which explores schedules.
 
 use std::fmt;
 
@@ -7,16 +7,17 @@ pub(crate) use parking_lot::{Mutex, MutexGuard};
 #[cfg(forebay_shuttle)]
 pub(crate) use shuttle_parking_lot::{Mutex, MutexGuard};
 
-/// How often a contended lock is looked at before the thread yields.
-const LOOKS: usize = 12;
+/// How often a contended lock is tried before the thread yields.
+const SPINS: usize = 12;
 
-/// Takes a lock that others hold for tens of nanoseconds, for a caller with somebody waiting behind it.
+/// Takes a lock that is held for tens of nanoseconds, on behalf of a caller that others wait for.
 ///
-/// parking_lot soon yields the processor when a lock is taken, which costs more than the wait would have. The fast path
-/// is better off that way, since it leaves the other thread alone with the lock for a while; a hand-off is not.
-pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    for _ in 0..LOOKS {
-        // A plain look first: trying takes the cache line from whoever holds the lock.
+/// parking_lot soon yields the processor if a lock is taken, which costs more than the wait. For the fast
+/// path this is better, since the other thread has the lock to itself for a while. For a hand-off it is
+/// worse.
+pub(crate) fn lock_spinning<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..SPINS {
+        // A read comes first: `try_lock` would take the cache line from the holder of the lock.
         let attempt = if mutex.is_locked() { None } else { mutex.try_lock() };
         if let Some(guard) = attempt {
             return guard;
@@ -26,7 +27,7 @@ pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// What one thread puts down for another to pick up. Whichever of several comes first gets it.
+/// A value that one thread stores for another. The first one to take it gets it.
 pub(crate) struct Handover<T>(HandoverCell<T>);
 
 #[cfg(not(forebay_shuttle))]

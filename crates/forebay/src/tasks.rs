@@ -1,4 +1,4 @@
-//! What runs in the background: the only loops, and the errands they and callers send out.
+//! Background tasks: the permanent ones, and those for single connections.
 
 pub(crate) mod expiry;
 pub(crate) mod maintenance;

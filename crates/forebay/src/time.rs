@@ -1,20 +1,21 @@
-//! A point in time, as the [`Runtime`](crate::rt::Runtime) tells it.
+//! Points in time of a [`Runtime`](crate::rt::Runtime).
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Nanoseconds since an origin that the runtime chose. It never goes backwards.
+/// Nanoseconds since an origin that the runtime chooses. The clock never goes backwards.
 ///
-/// Plain data: only a [`Runtime`](crate::rt::Runtime) knows what time it is now. Arithmetic saturates, so that a
-/// deadline computed from "for ever" is "never" and not a panic.
+/// An instant is plain data: only a [`Runtime`](crate::rt::Runtime) knows the present time. Arithmetic
+/// saturates. So a deadline that is computed from an infinite duration is [`NEVER`](Self::NEVER), and not a
+/// panic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
 impl Instant {
     /// The origin.
     pub const ZERO: Self = Self(0);
-    /// Later than any time a runtime will tell.
+    /// Later than any time of a runtime.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The instant `nanos` nanoseconds after the origin.
@@ -29,19 +30,18 @@ impl Instant {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The duration since `earlier`. Zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// So many nanoseconds later.
     pub(crate) const fn plus_nanos(self, nanos: u64) -> Self {
         Self(self.0.saturating_add(nanos))
     }
 }
 
-/// A duration in whole nanoseconds, at most 584 years.
+/// A duration in nanoseconds, limited to 584 years.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The fast path allocates nothing. A binary of its own, since the counter is the global allocator.
+//! The fast path allocates nothing. This is a separate binary, since the counter is the global allocator.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn config() -> Config {
 }
 
 async fn allocations_of(turns: impl AsyncFn()) -> u64 {
-    // Once beforehand, so that nothing is set up while it counts.
+    // Runs once before, so that nothing is set up while it counts.
     turns().await;
     let info = allocation_counter::measure(|| {
         let mut turns = std::pin::pin!(turns());

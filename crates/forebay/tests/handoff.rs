@@ -1,4 +1,4 @@
-//! The hand-off between return, waiter and cancellation, under every schedule that shuttle finds.
+//! The hand-off between return, waiter and cancellation, under the schedules that shuttle explores.
 //!
 //! `RUSTFLAGS="--cfg forebay_shuttle" cargo test -p forebay --test handoff`
 
@@ -21,7 +21,7 @@ use shuttle::Runner;
 use shuttle::future::{JoinHandle, block_on, spawn};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 
-/// Time stands still: whatever happens, happens by the order of events alone.
+/// Time stands still: only the order of events matters.
 #[derive(Clone, Debug)]
 struct Still;
 
@@ -51,8 +51,8 @@ impl Runtime for Still {
     }
 }
 
-/// Runs `scenario` under many random schedules, and under many that favour rare orders of few preemptions. 2,000 of each, or as
-/// many as `FOREBAY_SCHEDULES` says.
+/// Runs `scenario` under 2,000 random schedules, and 2,000 that favour rare orders with few preemptions.
+/// `FOREBAY_SCHEDULES` sets another number.
 fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let rounds =
         std::env::var("FOREBAY_SCHEDULES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2000);
@@ -60,7 +60,7 @@ fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
     Runner::new(PctScheduler::new(3, rounds), roomy()).run(scenario);
 }
 
-/// Unoptimised futures need more stack than shuttle gives a task by default.
+/// Unoptimised futures need more stack than the default of shuttle.
 fn roomy() -> shuttle::Config {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
@@ -74,7 +74,7 @@ async fn reservoir(connections: usize) -> (Memory, Reservoir<Memory>) {
     (memory, reservoir)
 }
 
-/// Ends a scenario: everything is back, and everything closes.
+/// Ends a scenario: everything is returned and closed.
 async fn finish(memory: Memory, reservoir: Reservoir<Memory>, connections: usize) {
     let status = reservoir.status();
     assert_eq!((status.in_use, status.waiting), (0, 0), "{status:?}");
@@ -84,7 +84,7 @@ async fn finish(memory: Memory, reservoir: Reservoir<Memory>, connections: usize
 }
 
 #[test]
-fn every_caller_gets_its_turn_and_no_connection_is_in_two_hands() {
+fn every_caller_is_served_and_no_connection_is_lent_twice() {
     explore(|| {
         block_on(async {
             let (memory, reservoir) = reservoir(1).await;
@@ -121,7 +121,7 @@ fn what_a_cancelled_waiter_was_given_reaches_the_next() {
                 let reservoir = reservoir.clone();
                 spawn(async move {
                     let mut acquire = pin!(reservoir.checkout());
-                    // Looked at once and then given up, wherever it stands by then.
+                    // Polled once, and then cancelled in whichever state it is.
                     drop(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                     shuttle::future::yield_now().await;
                 })
@@ -230,7 +230,7 @@ fn a_close_during_the_hand_off_leaves_no_one_waiting() {
     });
 }
 
-/// A caller that waits, and what became of it: a connection that it held and gave back, or the end.
+/// A waiting caller. It gets a connection and returns it, or its wait ends.
 fn waiter(reservoir: &Reservoir<Memory>) -> JoinHandle<bool> {
     let reservoir = reservoir.clone();
     spawn(async move {
@@ -246,7 +246,7 @@ fn waiter(reservoir: &Reservoir<Memory>) -> JoinHandle<bool> {
     })
 }
 
-/// A caller that is polled once, and goes away wherever it stands by then.
+/// A caller that is polled once, and then cancelled in whichever state it is.
 fn fickle(reservoir: &Reservoir<Memory>) -> JoinHandle<()> {
     let reservoir = reservoir.clone();
     spawn(async move {
@@ -262,7 +262,7 @@ fn killer(memory: &Memory, id: u64) -> JoinHandle<()> {
     spawn(async move { memory.kill(id) })
 }
 
-/// Closes the reservoir, and is done when all of it is gone.
+/// Closes the reservoir, and waits until it owns nothing.
 fn closer(reservoir: &Reservoir<Memory>) -> JoinHandle<()> {
     let reservoir = reservoir.clone();
     spawn(async move {
@@ -321,7 +321,7 @@ fn two_serves_and_two_deaths_at_once() {
     });
 }
 
-/// Leases that can be taken back.
+/// Leases that can be recalled.
 #[derive(Clone, Default)]
 struct Recallable(Arc<std::sync::Mutex<Vec<ConnectionMonitor>>>);
 
@@ -384,7 +384,7 @@ fn a_serve_a_cancellation_and_a_resize_at_once() {
     });
 }
 
-/// So that a scenario that cannot fail is noticed: a waiter nobody serves is a deadlock, and shuttle says so.
+/// Shows that these scenarios can fail: a waiter that nobody serves is a deadlock, which shuttle reports.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_lost_connection_would_be_noticed() {

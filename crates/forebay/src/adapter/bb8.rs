@@ -1,4 +1,4 @@
-//! A bb8 pool over a reservoir.
+//! The manager as a bb8 `ManageConnection`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::checkout::OwnedCheckout;
 use crate::connect::Connect;
 use crate::error::CheckoutError;
 
-/// How long an attempt waits while the reservoir is short, unless the configuration says otherwise.
+/// How long one attempt waits while connections are missing, unless the configuration sets it.
 const EMPTY_WAIT: Duration = Duration::from_millis(100);
 
 impl<C: Connect> ManageConnection for ReservoirManager<C> {
@@ -17,17 +17,17 @@ impl<C: Connect> ManageConnection for ReservoirManager<C> {
     type Error = CheckoutError;
 
     async fn connect(&self) -> Result<OwnedCheckout<C>, CheckoutError> {
-        // bb8 tries again by itself until its own timeout, so a short wait is enough.
+        // bb8 retries until its own timeout, so a short wait is enough.
         let empty_wait = self.0.core().empty_wait.unwrap_or(EMPTY_WAIT);
         Ok(self.0.checkout().empty_wait(empty_wait).await?.into_owned())
     }
 
     async fn is_valid(&self, connection: &mut OwnedCheckout<C>) -> Result<(), CheckoutError> {
-        // Any error makes bb8 drop the connection and take another; nobody sees which.
-        if self.is_fit(connection) { Ok(()) } else { Err(CheckoutError::Closed) }
+        // bb8 drops the connection after any error, and shows the error to nobody.
+        if self.is_reusable(connection) { Ok(()) } else { Err(CheckoutError::Closed) }
     }
 
     fn has_broken(&self, connection: &mut OwnedCheckout<C>) -> bool {
-        !self.is_fit(connection)
+        !self.is_reusable(connection)
     }
 }

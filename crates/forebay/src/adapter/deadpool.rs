@@ -1,4 +1,4 @@
-//! A deadpool over a reservoir.
+//! The manager as a deadpool `Manager`.
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 
@@ -12,13 +12,14 @@ impl<C: Connect> Manager for ReservoirManager<C> {
     type Error = CheckoutError;
 
     async fn create(&self) -> Result<OwnedCheckout<C>, CheckoutError> {
-        // deadpool hands the first error to its caller, so this waits for as long as the reservoir's callers do.
+        // deadpool returns the first error to its caller. So this waits as long as a checkout does.
         Ok(self.0.checkout().await?.into_owned())
     }
 
     async fn recycle(&self, connection: &mut OwnedCheckout<C>, _: &Metrics) -> RecycleResult<CheckoutError> {
-        // A dirty one is not reset here: the reservoir does that in the background, while the caller gets another.
-        if self.is_fit(connection) {
+        // A dirty connection is not reset here: the reservoir resets it in the background, while the caller
+        // gets another one.
+        if self.is_reusable(connection) {
             Ok(())
         } else {
             Err(RecycleError::message("the connection is due, dead or dirty: the reservoir has a fresh one"))

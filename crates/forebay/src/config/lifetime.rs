@@ -1,33 +1,34 @@
-//! How long connections live.
+//! The lifetime of connections.
 
 use std::time::Duration;
 
-/// How long a connection lives, and when it is too old to be handed out.
+/// How long a connection lives, and when it becomes too old to be lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// The mean length of a life.
+    /// The mean lifetime.
     pub base: Duration,
-    /// How far lives differ: from `base - jitter/2` to `base + jitter/2`.
+    /// The width of the range that lifetimes are drawn from: `base - jitter/2` to `base + jitter/2`.
     pub jitter: Duration,
-    /// A connection with less than this left is not handed out.
+    /// The guard window: a connection with less time left than this is not lent.
     pub guard: Duration,
 }
 
 impl Lifetime {
-    /// Lives of length `base`, all alike, handed out to the end.
+    /// The same lifetime for all connections, without jitter and without a guard window.
     #[must_use]
     pub const fn new(base: Duration) -> Self {
         Self { base, jitter: Duration::ZERO, guard: Duration::ZERO }
     }
 
-    /// Draws each life from `base - jitter/2` to `base + jitter/2`.
+    /// Draws each lifetime from `base - jitter/2` to `base + jitter/2`. Default: zero.
     #[must_use]
     pub const fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Does not hand out a connection with less than this left: longer than the longest transaction.
+    /// Does not lend a connection with less time left than this. Choose it longer than the longest
+    /// transaction. Default: zero.
     #[must_use]
     pub const fn guard_window(mut self, guard: Duration) -> Self {
         self.guard = guard;
@@ -43,7 +44,7 @@ impl Lifetime {
     }
 }
 
-/// 11 minutes, give or take one, and 45 seconds of guard window.
+/// 11 min with a jitter of 2 min, and a guard window of 45 s.
 impl Default for Lifetime {
     fn default() -> Self {
         Self::new(Duration::from_secs(11 * 60))

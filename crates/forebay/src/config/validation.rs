@@ -1,4 +1,4 @@
-//! Checks settings together.
+//! Validation of the settings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,10 +8,10 @@ use super::{Config, Fill};
 use crate::duration::show;
 
 impl Config {
-    /// Checks the settings, each and together.
+    /// Checks each setting, and how the settings fit together.
     ///
     /// # Errors
-    /// All of them, not just the first.
+    /// Returns all problems, not just the first one.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut problems = Vec::new();
         let mut demand = |holds: bool, setting: &'static str, value: &dyn fmt::Display, allowed: String| {
@@ -23,29 +23,15 @@ impl Config {
         demand(max_open >= 1, "max_open", &max_open, "at least 1".into());
         let most = Self::MAX_OPEN_LIMIT;
         demand(max_open <= most, "max_open", &max_open, format!("at most {most}"));
+        let at_most_open = || format!("at most max_open, which is {max_open}");
         let overlap = self.overlap_or_default();
-        demand(
-            overlap <= max_open.max(1),
-            "overlap",
-            &overlap,
-            format!("at most max_open, which is {max_open}"),
-        );
+        demand(overlap <= max_open.max(1), "overlap", &overlap, at_most_open());
         match self.fill {
             Fill::ToTarget { low_watermark: Some(mark), .. } => {
-                demand(
-                    mark <= max_open,
-                    "low_watermark",
-                    &mark,
-                    format!("at most max_open, which is {max_open}"),
-                );
+                demand(mark <= max_open, "low_watermark", &mark, at_most_open());
             }
             Fill::OnDemand { min_idle } => {
-                demand(
-                    min_idle <= max_open,
-                    "min_idle",
-                    &min_idle,
-                    format!("at most max_open, which is {max_open}"),
-                );
+                demand(min_idle <= max_open, "min_idle", &min_idle, at_most_open())
             }
             Fill::ToTarget { .. } => {}
         }
@@ -94,14 +80,14 @@ impl Config {
     }
 }
 
-/// One setting with a value that is not allowed.
+/// A setting with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its name; in an environment, the variable's.
+    /// The name of the setting; the name of the variable, if it came from the environment.
     pub setting: Cow<'static, str>,
-    /// What it was set to.
+    /// The invalid value.
     pub value: String,
-    /// What is allowed.
+    /// What is allowed: the end of a sentence that begins with "must be".
     pub allowed: String,
 }
 
@@ -111,7 +97,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All settings with values that are not allowed.
+/// All settings with invalid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} in the configuration:{}", count(.problems.len()), list(.problems))]
 pub struct ConfigError {

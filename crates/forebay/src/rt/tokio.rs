@@ -1,6 +1,6 @@
-//! The production runtime: tokio's tasks and timers, the operating system's clocks.
+//! The production runtime: tasks and timers of tokio, clocks of the operating system.
 //!
-//! This is the one file that may read a clock, spawn or ask for entropy.
+//! This is the only file that may read a clock, spawn a task, or get entropy.
 #![allow(clippy::disallowed_methods, reason = "the one place where time, tasks and entropy enter")]
 
 use std::fmt;
@@ -14,26 +14,26 @@ use super::{Runtime, Starved, Task};
 use crate::sync::Mutex;
 use crate::time::Instant;
 
-/// Runs a reservoir's tasks on a tokio runtime, by the operating system's clocks. In a test that pauses tokio's clock, use
-/// [`PausedTokioRuntime`].
+/// Runs the tasks of a reservoir on a tokio runtime, with the clocks of the operating system. For tests that
+/// pause tokio's clock, use [`PausedTokioRuntime`].
 #[derive(Clone)]
 pub struct TokioRuntime {
     handle: Handle,
-    /// The thread that last ran one of our tasks, kept for single-threaded runtimes only: blocking that thread
-    /// would stop the very tasks the caller waits for.
+    /// The thread that last ran one of our tasks. It is kept for single-threaded runtimes only: if a caller
+    /// blocked that thread, the tasks that it waits for could not run.
     driver: Option<Arc<Mutex<Option<ThreadId>>>>,
 }
 
 impl TokioRuntime {
-    /// The runtime this is called in.
+    /// The runtime that this is called in.
     ///
     /// # Errors
-    /// If called outside a tokio runtime.
+    /// Returns an error outside a tokio runtime.
     pub fn current() -> Result<Self, NoRuntime> {
         Handle::try_current().map(Self::new).map_err(|_| NoRuntime)
     }
 
-    /// The runtime behind `handle`. Its time driver must be enabled.
+    /// The runtime of `handle`. Its time driver must be enabled.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
         let single = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
@@ -47,7 +47,7 @@ impl fmt::Debug for TokioRuntime {
     }
 }
 
-/// There is no tokio runtime here: call from inside one, or name it with [`TokioRuntime::new`].
+/// There is no tokio runtime. Call from inside one, or use [`TokioRuntime::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no tokio runtime here: start the reservoir inside one, or give the builder a runtime")]
 pub struct NoRuntime;
@@ -68,7 +68,7 @@ impl Runtime for TokioRuntime {
 
     fn sleep_until(&self, at: Instant) -> Task {
         let _context = self.handle.enter();
-        // tokio takes "for ever" for an overflow and sleeps thirty years, which will do.
+        // tokio limits the sleep to thirty years, which is long enough.
         Box::pin(tokio::time::sleep(at.since(self.now())))
     }
 
@@ -93,7 +93,7 @@ impl Runtime for TokioRuntime {
         let inside = Handle::try_current().is_ok_and(|handle| handle.id() == self.handle.id());
         let Some(driver) = &self.driver else {
             if inside {
-                // Hands this worker's other tasks to another thread while this one is parked.
+                // Moves the other tasks of this worker to another thread while this one is parked.
                 tokio::task::block_in_place(wait);
             } else {
                 wait();
@@ -101,7 +101,7 @@ impl Runtime for TokioRuntime {
             return Ok(());
         };
         let here = std::thread::current().id();
-        // A thread of the blocking pool is inside the runtime too, but does not drive it.
+        // Threads of the blocking pool are inside the runtime, but do not drive it.
         let drives = driver.lock().map_or(inside, |driver| driver == here);
         if inside && drives {
             return Err(Starved);
@@ -111,29 +111,30 @@ impl Runtime for TokioRuntime {
     }
 }
 
-/// The tokio runtime this is called in, with the clock that its timers go by: tokio's own if that is paused, as in a test under
-/// `start_paused`, and otherwise the operating system's.
+/// The tokio runtime that this is called in, with the clock of its timers: tokio's own clock if it is paused,
+/// as under `start_paused`, and otherwise the clock of the operating system.
 ///
 /// # Errors
-/// If called outside a tokio runtime.
+/// Returns an error outside a tokio runtime.
 pub fn current() -> Result<Arc<dyn Runtime>, NoRuntime> {
     let runtime = TokioRuntime::current()?;
     Ok(if is_paused() { Arc::new(PausedTokioRuntime::new(runtime)) } else { Arc::new(runtime) })
 }
 
-/// Whether tokio's clock stands still here while the operating system's goes on.
+/// Whether tokio's clock stands still while the clock of the operating system runs.
 fn is_paused() -> bool {
     let (tokios, systems) = (tokio::time::Instant::now(), std::time::Instant::now());
     while std::time::Instant::now() == systems {}
     tokio::time::Instant::now() == tokios
 }
 
-/// Runs a reservoir's tasks on a tokio runtime whose clock can be paused and advanced: for tests with `tokio::time::pause`.
+/// Runs the tasks of a reservoir on a tokio runtime whose clock can be paused and advanced, for tests with
+/// `tokio::time::pause`.
 ///
-/// [`TokioRuntime`] reads the operating system's clocks, which go on while tokio's stands still: deadlines and lifetimes would come
-/// too early or never. This one reads tokio's. A reservoir that is started without a runtime of its own takes it by itself where
-/// tokio's clock is paused already; name it where the clock is paused later. [`VirtualTime`](super::VirtualTime) needs no tokio
-/// at all, and makes the same run each time.
+/// [`TokioRuntime`] reads the clocks of the operating system, which run while tokio's clock stands still.
+/// Deadlines and lifetimes would come too early, or never. This runtime reads tokio's clock. A reservoir that
+/// starts while tokio's clock is paused uses it by default. Pass it to the builder if the test pauses the
+/// clock later. `VirtualTime` (feature `test-util`) needs no tokio, and is deterministic.
 #[derive(Clone, Debug)]
 pub struct PausedTokioRuntime {
     runtime: TokioRuntime,
@@ -142,10 +143,10 @@ pub struct PausedTokioRuntime {
 }
 
 impl PausedTokioRuntime {
-    /// On the runtime this is called in.
+    /// The runtime that this is called in.
     ///
     /// # Errors
-    /// If called outside a tokio runtime.
+    /// Returns an error outside a tokio runtime.
     pub fn current() -> Result<Self, NoRuntime> {
         TokioRuntime::current().map(Self::new)
     }
@@ -156,7 +157,7 @@ impl PausedTokioRuntime {
     }
 
     fn elapsed(&self) -> Duration {
-        // Outside the runtime, tokio's clock would be the operating system's.
+        // Outside the runtime, tokio's clock is the one of the operating system.
         let _context = self.runtime.handle.enter();
         self.origin.elapsed()
     }
@@ -164,7 +165,7 @@ impl PausedTokioRuntime {
 
 impl Runtime for PausedTokioRuntime {
     fn now(&self) -> Instant {
-        // Not at zero, so that what was before can be told.
+        // Not zero, so that earlier instants exist.
         Instant::from_nanos(u64::MAX / 4) + self.elapsed()
     }
 
@@ -196,7 +197,7 @@ mod clock {
 
     use crate::time::Instant;
 
-    /// How far `CLOCK_MONOTONIC_COARSE` may lag: a tick of the slowest kernel configuration, 100 Hz.
+    /// The largest lag of `CLOCK_MONOTONIC_COARSE`: one tick of the slowest kernel configuration, 100 Hz.
     const COARSE_LAG: u64 = 10_000_000;
 
     pub(super) fn now() -> Instant {
@@ -255,14 +256,14 @@ mod tests {
         runtime.sleep_until(now + Duration::from_secs(3600)).await;
         assert_eq!(runtime.now().since(now), Duration::from_secs(3600));
         assert_eq!(runtime.wall() - wall, Duration::from_secs(3600));
-        // Tokio's clock, also from a thread that is not in the runtime.
+        // Threads outside the runtime read tokio's clock as well.
         let asked = runtime.clone();
         let elsewhere = std::thread::spawn(move || asked.coarse_now()).join().unwrap();
         assert_eq!(elsewhere, runtime.now());
     }
 
     #[tokio::test]
-    async fn a_clock_that_runs_is_the_systems() {
+    async fn a_running_clock_is_the_one_of_the_system() {
         assert!(!is_paused());
         assert!(format!("{:?}", current().unwrap()).starts_with("TokioRuntime"));
     }

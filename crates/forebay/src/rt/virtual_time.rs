@@ -1,4 +1,4 @@
-//! A runtime whose time passes only when nothing else can happen.
+//! A runtime whose time passes only when no task can run.
 
 use std::fmt;
 use std::future::Future;
@@ -21,9 +21,9 @@ pub use process::{ProcessClock, VirtualProcess};
 use tasks::{Handle, ProcessId, Tasks};
 use timers::{Timer, Timers};
 
-/// A single-threaded executor over virtual time: tasks run in the order they were woken, and when none can run,
-/// the clock jumps to the next timer. An hour of a reservoir's life takes microseconds, and takes the same course
-/// every time.
+/// A single-threaded executor with a virtual clock. Tasks run in the order in which they were woken. When
+/// none can run, the clock jumps to the next timer. An hour of a reservoir takes microseconds, and is the
+/// same in every run.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,8 +35,8 @@ use timers::{Timer, Timers};
 /// assert_eq!(time.now().since(start), Duration::from_secs(3600));
 /// ```
 ///
-/// A clone is another handle to the same time. Tasks usually hold one, so a program that makes many should
-/// [shut each down](Self::shut_down) when it is done with it.
+/// Clones are handles to the same executor. Tasks usually hold one. So a program that creates many executors
+/// must [shut down](Self::shut_down) each of them.
 #[derive(Clone)]
 pub struct VirtualTime(Arc<Inner>);
 
@@ -51,14 +51,14 @@ struct Inner {
 struct Queue {
     tasks: Tasks,
     timers: Timers,
-    /// How often tasks have run since time last passed.
+    /// How many tasks have run since time last passed.
     steps: u64,
 }
 
-/// Nobody does so much in one instant, unless two tasks wake each other for ever.
+/// More steps than this in one instant mean that tasks wake each other forever.
 const LIVELOCK: u64 = 20_000_000;
 
-/// An hour past the origin, so that an instant "an hour ago" exists.
+/// One hour after the origin, so that "an hour ago" exists.
 const START: Instant = Instant::from_nanos(3_600_000_000_000);
 
 /// 2026-01-01 00:00 UTC.
@@ -78,17 +78,18 @@ impl VirtualTime {
         Self(Arc::new(Inner { now, seed, drawn: AtomicU64::new(0), queue: Mutex::default() }))
     }
 
-    /// A process on a machine of its own, whose clocks may go wrong and whose tasks can be killed.
+    /// Returns a runtime for a process on its own machine: its clocks can be wrong, and its tasks can be
+    /// killed.
     #[must_use]
     pub fn process(&self, clock: ProcessClock) -> VirtualProcess {
         let id = self.0.queue.lock().tasks.new_process();
         VirtualProcess::new(self.clone(), id, clock)
     }
 
-    /// Runs `future`, and every task meanwhile, until it is done. Time jumps whenever nothing can run.
+    /// Runs `future`, and all tasks, until `future` completes. Time jumps whenever no task can run.
     ///
     /// # Panics
-    /// If `future` waits for something that no task and no timer will ever bring about: a deadlock.
+    /// Panics if `future` waits for something that no task and no timer provides: a deadlock.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let woken = Arc::new(Woken(AtomicBool::new(true)));
@@ -106,10 +107,10 @@ impl VirtualTime {
         }
     }
 
-    /// Lets `duration` pass, running whatever becomes due, and leaves the clock there.
+    /// Lets `duration` pass, and runs everything that becomes due.
     ///
     /// # Panics
-    /// If tasks wake each other for ever, so that time cannot pass: a livelock.
+    /// Panics if tasks wake each other forever, so that time cannot pass: a livelock.
     pub fn advance(&self, duration: Duration) {
         let until = self.now() + duration;
         loop {
@@ -123,24 +124,24 @@ impl VirtualTime {
         self.settle();
     }
 
-    /// Runs every task that can run now, without letting time pass.
+    /// Runs all tasks that can run now, without letting time pass.
     pub fn settle(&self) {
         while self.step() {}
     }
 
-    /// Moves the clock without running anything: a suspended machine, a clock that jumps.
+    /// Moves the clock without running any task, as a suspended machine does.
     pub fn skip(&self, duration: Duration) {
         self.0.now.store((self.now() + duration).as_nanos(), Ordering::Relaxed);
     }
 
-    /// Drops every task, and those that dropping them spawns. Nothing runs any more.
+    /// Drops all tasks, and those that are spawned meanwhile. No task runs afterwards.
     pub fn shut_down(&self) {
         let killed = self.0.queue.lock().tasks.close();
-        // Outside the lock: a task may wake or spawn while it is dropped.
+        // Outside the lock: dropping a task can wake or spawn others.
         drop(killed);
     }
 
-    /// Runs one task, if one can run.
+    /// Runs one task, if any can run.
     fn step(&self) -> bool {
         let (next, steps) = {
             let mut queue = self.0.queue.lock();
@@ -148,8 +149,8 @@ impl VirtualTime {
             (queue.tasks.next(), queue.steps)
         };
         let Some((id, mut running)) = next else { return false };
-        assert!(steps < LIVELOCK, "livelock: tasks wake each other for ever, at {:?}", self.now());
-        // Taken out while it runs, so that a task which wakes or spawns finds no lock held.
+        assert!(steps < LIVELOCK, "livelock: tasks wake each other forever, at {:?}", self.now());
+        // The task is taken out while it runs, so that it can wake and spawn without a deadlock.
         let pending = running.poll().is_pending();
         if pending {
             let died_meanwhile = self.0.queue.lock().tasks.put_back(id, running);
@@ -160,7 +161,7 @@ impl VirtualTime {
         true
     }
 
-    /// Jumps to the next timer that is not after `limit` and wakes it.
+    /// Jumps to the next timer, if it is not after `limit`, and wakes its task.
     fn jump(&self, limit: Instant) -> bool {
         let Some((at, waker)) = self.0.queue.lock().timers.pop(limit) else { return false };
         if self.0.now.fetch_max(at.as_nanos(), Ordering::Relaxed) < at.as_nanos() {
@@ -173,7 +174,7 @@ impl VirtualTime {
     fn spawn_in(&self, process: ProcessId, task: Task) {
         let waker = |id| Waker::from(Arc::new(Handle::new(id, Arc::downgrade(&self.0))));
         let refused = self.0.queue.lock().tasks.spawn(process, task, waker);
-        // The process is dead. Dropped outside the lock, like everything that is not ours.
+        // The process is dead. The task is dropped outside the lock.
         drop(refused);
     }
 
@@ -182,7 +183,7 @@ impl VirtualTime {
         drop(killed);
     }
 
-    /// As [`sleep_until`](Runtime::sleep_until), for those who need no box.
+    /// The same as [`sleep_until`](Runtime::sleep_until), without a box.
     #[must_use = "a sleep does nothing until it is awaited"]
     pub fn sleep(&self, until: Instant) -> VirtualSleep {
         VirtualSleep { at: until, timer: None, time: self.clone() }
@@ -224,7 +225,7 @@ impl Runtime for VirtualTime {
     }
 
     fn block(&self, _wait: &mut dyn FnMut()) -> Result<(), Starved> {
-        // Whoever would park is the thread that makes time pass.
+        // This thread makes time pass, so it cannot park.
         Err(Starved)
     }
 }
@@ -237,10 +238,10 @@ impl Wake for Woken {
     }
 }
 
-/// A future that is done once virtual time has reached a point.
+/// A future that completes once virtual time has reached a point.
 ///
 /// # Cancel safety
-/// Dropping it takes its timer back.
+/// Dropping the future cancels its timer.
 #[derive(Debug)]
 pub struct VirtualSleep {
     at: Instant,
@@ -256,14 +257,14 @@ impl Future for VirtualSleep {
             return Poll::Ready(());
         }
         if self.at == Instant::NEVER {
-            // Not a timer: with nothing else to wait for, this is a deadlock, and to be named as one.
+            // No timer is set: if nothing else can happen, this is a deadlock and is reported as one.
             return Poll::Pending;
         }
         let this = &mut *self;
         let mut queue = this.time.0.queue.lock();
         match this.timer {
             None => this.timer = Some(queue.timers.set(this.at, context.waker().clone())),
-            Some(timer) => queue.timers.rewake(timer, context.waker()),
+            Some(timer) => queue.timers.set_waker(timer, context.waker()),
         }
         Poll::Pending
     }
@@ -273,7 +274,7 @@ impl Drop for VirtualSleep {
     fn drop(&mut self) {
         if let Some(timer) = self.timer {
             let waker = self.time.0.queue.lock().timers.cancel(timer);
-            // May be the last hold on a task's handle: dropped outside the lock.
+            // Outside the lock: this may be the last reference to a task.
             drop(waker);
         }
     }

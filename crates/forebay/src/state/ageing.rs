@@ -1,32 +1,32 @@
-//! Alarms: what becomes due as connections grow old or stay idle.
+//! Alarms: what becomes due as connections get old or stay idle.
 
 use std::time::Duration;
 
-use super::slots::{Mark, Phase};
-use super::{BATCH, Discarded, Due, Effects, Held, State};
+use super::slots::{Mark, SlotState};
+use super::{BATCH, Discarded, Due, Effects, Lendable, State};
 use crate::event::Discard;
 use crate::time::Instant;
 
-impl<E: Held> State<E> {
-    /// When the next alarm rings.
+impl<E: Lendable> State<E> {
+    /// When the next alarm is due.
     pub(crate) fn next_alarm(&self) -> Instant {
         self.alarms.first().map_or(Instant::NEVER, |(at, _)| *at)
     }
 
     #[cfg(feature = "test-util")]
-    /// When each alarm rings, in order.
+    /// When each alarm is due, in order.
     pub(crate) fn alarms(&self) -> impl Iterator<Item = Instant> {
         self.alarms.iter().map(|(at, _)| *at)
     }
 
-    /// Handles up to [`BATCH`] alarms that have rung, and puts what they ask for into `due`. Returns whether there
-    /// may be more. A connection that stays ready is not touched, so a checkout finds it at any time.
-    pub(crate) fn ring(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
+    /// Handles up to [`BATCH`] alarms that are due, and adds the required actions to `due`. Returns whether
+    /// there may be more. A connection that stays ready is not moved, so checkouts find it at any time.
+    pub(crate) fn fire_alarms(&mut self, now: Instant, due: &mut Vec<Due<E>>) -> bool {
         for _ in 0..BATCH {
             match self.alarms.first() {
                 Some(&(at, index)) if at <= now => {
                     self.alarms.pop_first();
-                    if let Some(asked) = self.rung(index, now) {
+                    if let Some(asked) = self.fire_alarm(index, now) {
                         due.push(asked);
                     }
                 }
@@ -36,7 +36,7 @@ impl<E: Held> State<E> {
         true
     }
 
-    pub(super) fn rung(&mut self, index: u32, now: Instant) -> Option<Due<E>> {
+    pub(super) fn fire_alarm(&mut self, index: u32, now: Instant) -> Option<Due<E>> {
         let ready = self.ready.holds(&self.slots, index);
         if self.slots[index].stale_at <= now {
             let expired = self.slots[index].expires_at <= now;
@@ -59,16 +59,16 @@ impl<E: Held> State<E> {
             if ready && self.may_retire(self.busy()) {
                 return Some(Due::Discard(self.evict(index, Discard::Retired, now)));
             }
-            self.tell_refill();
+            self.notify_refill();
         }
         let slot = &mut self.slots[index];
         if ready && self.ready.len() > self.keep_ready && since(slot.idle_since, self.idle_timeout) <= now {
             return Some(Due::Discard(self.evict(index, Discard::Idle, now)));
         }
         if ready && since(slot.idle_since.max(slot.checked_at), self.check_after) <= now {
-            slot.phase = Phase::InMaintenance;
+            slot.state = SlotState::InMaintenance;
             let entry = self.ready.remove(&mut self.slots, index);
-            self.held -= 1;
+            self.ready_or_lent -= 1;
             self.in_maintenance += 1;
             self.arm(index, now);
             return Some(Due::Check(entry));
@@ -77,8 +77,9 @@ impl<E: Held> State<E> {
         None
     }
 
-    /// Sets the alarm of a usable connection to the next time that anything can be due. Times that move while it is
-    /// lent or idle are looked at when they would have come at the earliest, and set again.
+    /// Sets the alarm of a usable connection to the next time at which something can be due. Idle times move
+    /// while a connection is used. They are checked at the earliest possible time, and the alarm is set
+    /// again.
     pub(super) fn arm(&mut self, index: u32, now: Instant) {
         let ready = self.ready.holds(&self.slots, index);
         let slot = &mut self.slots[index];
@@ -87,7 +88,7 @@ impl<E: Held> State<E> {
             if slot.marks.has(Mark::RETIRING) { slot.stale_at } else { slot.retire_at.min(slot.stale_at) };
         let idle = since(idle_since, self.idle_timeout);
         let check = since(idle_since.max(slot.checked_at), self.check_after);
-        // What could not be done now (too few are ready, or it is lent) is not due again at once.
+        // What is not possible now (too few are ready, or it is lent) must not be due again at once.
         let later = |at: Instant, again: Option<Duration>| if at <= now { since(now, again) } else { at };
         let retirement = if retirement <= now { Instant::NEVER } else { retirement };
         slot.alarm = retirement.min(later(idle, self.idle_timeout)).min(later(check, self.check_after));
@@ -98,14 +99,15 @@ impl<E: Held> State<E> {
         self.alarms.insert((alarm, index));
     }
 
-    /// Whether a retiring connection can go now: its replacement is there, or none is needed; or, without an
-    /// overlap, no other gap is open.
+    /// Whether a retiring connection can be discarded: its replacement is ready, or none is needed. Without
+    /// an overlap, it can be discarded if no other replacement is pending.
     pub(super) fn may_retire(&self, busy: usize) -> bool {
         let (usable, goal) = (self.usable(), self.goal(busy));
         usable > goal || (self.overlap == 0 && usable >= goal && self.opening == 0)
     }
 
-    /// Discards the ready connection that is closest to becoming useless, if one may be retired.
+    /// Discards the ready connection that becomes stale first among those that are retiring, if one may be
+    /// retired.
     pub(super) fn retire_one(&mut self, now: Instant) -> Option<Discarded<E>> {
         if self.retiring.is_empty() || !self.may_retire(self.busy()) {
             return None;
@@ -119,7 +121,7 @@ impl<E: Held> State<E> {
     }
 }
 
-/// `after` past `start`; never, if there is no such time.
+/// The time `after` past `start`. Never, if `after` is `None`.
 fn since(start: Instant, after: Option<Duration>) -> Instant {
     after.map_or(Instant::NEVER, |after| start + after)
 }

@@ -1,4 +1,4 @@
-//! What the machine says: plain data, for its shell to act on once the lock is released.
+//! The results of the state machine, as plain data. The shell acts on them after unlocking.
 
 use std::task::Waker;
 
@@ -6,18 +6,18 @@ use super::Key;
 use crate::event::Discard;
 use crate::time::Instant;
 
-/// What the shell has to do once it has let go of the lock.
+/// What the shell must do after unlocking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects(u8);
 
 impl Effects {
-    /// Tell the refill task that connections are wanted.
+    /// Notify the refill task: connections are needed.
     pub(crate) const REFILL: Self = Self(1);
-    /// Tell the expiry task that an alarm comes sooner than it knows.
+    /// Notify the expiry task: the next alarm has moved forward.
     pub(crate) const EXPIRY: Self = Self(2);
-    /// Tell the task that ends waits that somebody's ends sooner than it knows.
+    /// Notify the task that ends waits: the next end has moved forward.
     pub(crate) const WAITS: Self = Self(4);
-    /// Tell whoever waits for a fill or a drain that there is progress.
+    /// Notify tasks that wait for a fill or a drain.
     pub(crate) const PROGRESS: Self = Self(8);
     /// The number of usable connections crossed the low watermark.
     pub(crate) const WATERMARK: Self = Self(16);
@@ -44,56 +44,56 @@ pub(crate) struct Discarded<E> {
     pub(crate) reason: Discard,
 }
 
-/// The answer to a caller who wants a connection at once.
+/// The result of taking a connection without a wait.
 #[derive(Debug)]
-pub(crate) enum Taken<E> {
+pub(crate) enum TakeOutcome<E> {
     Got(E),
-    /// This one was too old: close it, and ask again.
+    /// The connection was too old. Close it, and try again.
     Stale(Discarded<E>),
-    /// There is none.
+    /// No connection is ready.
     Nothing,
-    /// There is none, and waiting for one is of no use.
+    /// No connection is ready, and waiting does not help.
     Denied,
     Closed,
 }
 
-/// Why there was no connection.
+/// Why no connection was available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Fewer are usable than may be owned.
+    /// The reservoir is short.
     Empty,
-    /// All are in use.
+    /// All connections are in use.
     Exhausted,
-    /// None is usable, and the last open failed for a cause that waiting does not cure.
+    /// None is usable, and the last open failed for a reason that waiting does not fix.
     Denied,
 }
 
-/// The shape a connection comes back in.
+/// The condition of a returned connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Condition {
     Clean,
     Dirty,
     Bad,
-    /// Could not be reset.
+    /// The reset failed.
     Broken,
-    /// Failed its health check.
+    /// The health check failed.
     Dead,
 }
 
-/// What becomes of a connection that was given back, opened or maintained for.
+/// Where a connection goes that was opened or returned, or whose maintenance ended.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Placed<E> {
+pub(crate) enum Placement<E> {
     /// It is ready.
     Kept,
-    /// It is a waiter's: wake that one, unless it is going to look anyway.
+    /// It was served to a waiter. Wake the waiter, unless it is about to poll anyway.
     Served(Option<Waker>),
     /// It must be reset first.
     Reset(E),
     Discarded(Discarded<E>),
 }
 
-/// What an alarm asks for.
+/// The action that an alarm requires.
 #[derive(Debug)]
 pub(crate) enum Due<E> {
     Discard(Discarded<E>),
@@ -103,9 +103,9 @@ pub(crate) enum Due<E> {
 /// What the refill task does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refill {
-    /// Open one for this slot.
+    /// Open a connection for this slot.
     Open(Key),
-    /// Nothing until told, or until then.
+    /// Wait for a notification, or until this time.
     Wait(Instant),
     Closed,
 }

@@ -1,7 +1,7 @@
-//! How many opens may be in flight, and when none may start.
+//! Controls how many opens are in flight, and pauses them after failures.
 //!
-//! The limiter is the only throttle while opens succeed. The governor keeps just enough of them in flight to use
-//! all that the limiter gives, and holds back while they fail.
+//! While opens succeed, the limiter alone sets the rate. The governor keeps just enough opens in flight to
+//! use that rate, and slows down while they fail.
 
 use std::time::Duration;
 
@@ -11,39 +11,39 @@ use crate::limit::Pace;
 use crate::seed::Rng;
 use crate::time::Instant;
 
-/// How long an open is taken to last before one has been seen.
+/// The assumed duration of an open before one has completed.
 const ASSUMED_OPEN_TIME: Duration = Duration::from_millis(100);
-/// The smallest share of the rate that pushback leaves.
+/// The smallest share of the rate that remains after reports of overload.
 const LEAST_SHARE: f64 = 1.0 / 64.0;
-/// How much of the rate comes back in a second without pushback.
+/// The share of the rate that returns per second without reports of overload.
 const RECOVERY_PER_SECOND: f64 = 0.05;
 
 #[derive(Debug)]
 pub(super) struct Governor {
     inflight_limit: usize,
-    /// No pause is longer, whatever the reason.
+    /// The longest pause, for any failure.
     max_backoff: Duration,
-    /// A moving average of what an open takes, without the wait for its permit.
+    /// The moving average of the duration of an open, without the wait for its permit.
     open_time: Option<Duration>,
     /// Failures in a row, for each reason.
     attempts: [u32; Failure::ALL.len()],
-    /// No open starts before this.
+    /// No open starts before this time.
     resume_at: Instant,
-    /// Opens that began by then failed together with the one that led to the present pause.
+    /// Opens that started before this time belong to the same outage as the failure that caused the pause.
     paused_at: Instant,
-    /// After a failure, one open at a time until one succeeds.
+    /// After a failure, one open at a time is allowed until one succeeds.
     proving: bool,
-    /// How much of the limiter's rate is used: less than one after the server pushed back.
+    /// The share of the limiter's rate that is used. It is below one after the server reported overload.
     share: f64,
     share_changed: Instant,
     rng: Rng,
 }
 
-/// What the governor says to another open.
+/// Whether another open may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Go {
+pub(super) enum MayStart {
     Now,
-    /// Not before then; at `NEVER`, not before one of those in flight is done.
+    /// Not before this time. `NEVER`: not before one of those in flight completes.
     At(Instant),
 }
 
@@ -63,34 +63,35 @@ impl Governor {
         }
     }
 
-    /// May one more open start, with `inflight` under way?
-    pub(super) fn may_start(&self, now: Instant, pace: Pace, inflight: usize) -> Go {
+    /// Whether another open may start while `inflight` are in flight.
+    pub(super) fn may_start(&self, now: Instant, pace: Pace, inflight: usize) -> MayStart {
         if now < self.resume_at {
-            return Go::At(self.resume_at);
+            return MayStart::At(self.resume_at);
         }
         if inflight >= self.allowance(pace) {
-            return Go::At(Instant::NEVER);
+            return MayStart::At(Instant::NEVER);
         }
-        Go::Now
+        MayStart::Now
     }
 
-    /// An open starts. After pushback, the next one keeps its distance.
+    /// An open starts. After a report of overload, the next one must keep a distance.
     pub(super) fn started(&mut self, now: Instant, pace: Pace) {
         if self.share < 1.0 {
             let rate = pace.per_second * self.share;
-            // A limiter whose pace is no number is taken for a slow one.
+            // A limiter whose rate is NaN counts as slow.
             let interval = 1.0 / if rate.is_nan() { 1.0 } else { rate.clamp(1e-3, 1e6) };
             self.resume_at = self.resume_at.max(now + Duration::from_secs_f64(interval));
         }
     }
 
-    /// As many as the limiter's rate asks for at the time an open takes, and those that need not wait for a permit.
+    /// How many opens may be in flight: as many as the rate needs for the duration of an open, plus those
+    /// that need no wait for a permit.
     fn allowance(&self, pace: Pace) -> usize {
         if self.proving {
             return 1;
         }
         let open_time = self.open_time.unwrap_or(ASSUMED_OPEN_TIME);
-        // A quarter more than the average, since opens vary, and two to queue for the next permits.
+        // A quarter more than the average, since durations vary, and two that wait for the next permits.
         let steady = 1.25 * pace.per_second * self.share * open_time.as_secs_f64() + 2.0;
         #[allow(
             clippy::cast_possible_truncation,
@@ -101,11 +102,12 @@ impl Governor {
         steady.saturating_add(pace.at_once as usize).clamp(1, self.inflight_limit)
     }
 
-    /// An open took `took`, not counting the wait for its permit.
+    /// An open succeeded. `took` does not include the wait for its permit.
     pub(super) fn succeeded(&mut self, now: Instant, took: Duration) {
         self.open_time = Some(match self.open_time {
             None => took,
-            // Up quickly, down slowly: too few in flight cost throughput, too many only wait.
+            // It grows fast and shrinks slowly: too few opens in flight reduce the rate, while too many only
+            // wait.
             Some(average) if took > average => average + (took - average) / 4,
             Some(average) => average - (average - took) / 16,
         });
@@ -116,45 +118,44 @@ impl Governor {
         self.share_changed = now;
     }
 
-    /// There was no lease left, and a connection has been closed so that there is one: its replacement follows soon.
+    /// There was no free lease, and a connection was closed to free one. Its replacement follows soon.
     pub(super) fn made_room(&mut self, now: Instant) -> (u32, Duration) {
-        let attempts = &mut self.attempts[Failure::LeaseLimit.index()];
-        *attempts = 1;
-        let pause = self.pause(1, Failure::LeaseLimit);
-        // A pause for another reason may be longer, and stays.
-        self.resume_at = self.resume_at.max(now + pause);
-        self.paused_at = now;
-        self.proving = true;
+        self.attempts[Failure::LeaseLimit.index()] = 1;
+        self.pause(now, 1, Failure::LeaseLimit);
         (1, self.resume_at.since(now))
     }
 
-    /// An open that did not wait for the end of the pause has succeeded: nobody else need wait for it.
+    /// An open that ignored the pause has succeeded. So the pause ends.
     pub(super) fn end_pause(&mut self, now: Instant) {
         self.resume_at = self.resume_at.min(now);
     }
 
-    /// Whether opens are slower than the limiter allows, since the server pushed back.
+    /// Whether opens are slower than the limiter allows, because the server reported overload.
     pub(super) fn is_slowed(&self) -> bool {
         self.share < 1.0
     }
 
-    fn pause(&mut self, attempts: u32, failure: Failure) -> Duration {
-        backoff::pause(attempts, backoff::FIRST, failure.max_backoff().min(self.max_backoff), &mut self.rng)
+    fn pause(&mut self, now: Instant, attempts: u32, failure: Failure) -> Duration {
+        let longest = failure.max_backoff().min(self.max_backoff);
+        let pause = backoff::pause(attempts, backoff::FIRST, longest, &mut self.rng);
+        // A longer pause for another reason remains.
+        self.resume_at = self.resume_at.max(now + pause);
+        self.paused_at = now;
+        self.proving = true;
+        pause
     }
 
-    /// An open that began at `began` failed. Returns how many have in a row, and the pause that follows.
+    /// An open that started at `began` failed. Returns the number of failures in a row, and the pause that
+    /// follows.
     pub(super) fn failed(&mut self, now: Instant, began: Instant, failure: Failure) -> (u32, Duration) {
         let attempts = &mut self.attempts[failure.index()];
         if began <= self.paused_at {
-            // One of many that were in flight when the first of them failed: one outage, one step.
+            // Many opens that were in flight together fail in one outage. They count as one failure.
             return ((*attempts).max(1), self.resume_at.since(now));
         }
         *attempts = attempts.saturating_add(1);
         let attempts = *attempts;
-        let pause = self.pause(attempts, failure);
-        self.resume_at = self.resume_at.max(now + pause);
-        self.paused_at = now;
-        self.proving = true;
+        let pause = self.pause(now, attempts, failure);
         if failure.is_pushback() {
             self.share = (self.share / 2.0).max(LEAST_SHARE);
             self.share_changed = now;
@@ -202,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_flight_waits_for_a_landing() {
+    fn no_open_starts_while_the_allowance_is_in_flight() {
         let governor = governor();
-        assert_eq!(governor.may_start(START, PACE, 14), Go::Now);
-        assert_eq!(governor.may_start(START, PACE, 15), Go::At(Instant::NEVER));
+        assert_eq!(governor.may_start(START, PACE, 14), MayStart::Now);
+        assert_eq!(governor.may_start(START, PACE, 15), MayStart::At(Instant::NEVER));
     }
 
     #[test]
@@ -216,13 +217,13 @@ mod tests {
         for attempt in 1..=12 {
             let (attempts, pause) = governor.failed(now, now, Failure::Open);
             assert_eq!(attempts, attempt);
-            assert_eq!(governor.may_start(now, PACE, 0), Go::At(now + pause));
+            assert_eq!(governor.may_start(now, PACE, 0), MayStart::At(now + pause));
             pauses.push(pause);
             now = now + pause;
-            assert_eq!(governor.may_start(now, PACE, 0), Go::Now);
+            assert_eq!(governor.may_start(now, PACE, 0), MayStart::Now);
             assert_eq!(
                 governor.may_start(now, PACE, 1),
-                Go::At(Instant::NEVER),
+                MayStart::At(Instant::NEVER),
                 "one at a time until one succeeds"
             );
         }
@@ -231,7 +232,7 @@ mod tests {
             "{pauses:?}"
         );
         governor.succeeded(now, millis(100));
-        assert_eq!(governor.may_start(now, PACE, 1), Go::Now);
+        assert_eq!(governor.may_start(now, PACE, 1), MayStart::Now);
         assert_eq!(governor.failed(now, now, Failure::Open).0, 1);
     }
 
@@ -265,7 +266,7 @@ mod tests {
         assert!(governor.share > 0.5 && governor.share < 0.6, "{}", governor.share);
         assert_eq!(governor.allowance(Pace { per_second: 1000.0, at_once: 0 }), 9, "fewer in flight, too");
         governor.started(now, PACE);
-        let Go::At(next) = governor.may_start(now, PACE, 0) else { panic!("no distance kept") };
+        let MayStart::At(next) = governor.may_start(now, PACE, 0) else { panic!("no distance kept") };
         assert!(next.since(now) > millis(15) && next.since(now) < millis(20), "{:?}", next.since(now));
         for _ in 0..100 {
             governor.succeeded(now, millis(10));
@@ -277,7 +278,7 @@ mod tests {
         }
         assert!((governor.share - 1.0).abs() < 1e-9);
         governor.started(now, PACE);
-        assert_eq!(governor.may_start(now, PACE, 0), Go::Now);
+        assert_eq!(governor.may_start(now, PACE, 0), MayStart::Now);
         for i in 0..20 {
             now = now + Duration::from_secs(i);
             governor.failed(now, now, Failure::TooManyConnections);
@@ -297,7 +298,7 @@ mod tests {
         assert!(pause > millis(2_000), "{pause:?}");
         let later = now + millis(1);
         assert_eq!(governor.made_room(later).1, pause - millis(1));
-        assert_eq!(governor.may_start(later, PACE, 0), Go::At(now + pause));
+        assert_eq!(governor.may_start(later, PACE, 0), MayStart::At(now + pause));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How long connections live, and when each is to be retired.
+//! The lifetimes of connections, and when to retire each.
 
 use std::time::Duration;
 
@@ -7,26 +7,28 @@ use crate::config::{Config, Lifetime};
 use crate::seed::Rng;
 use crate::time::{Instant, nanos};
 
-/// Lifetimes and their schedule.
+/// Draws lifetimes and schedules retirements.
 #[derive(Debug)]
 pub(super) struct Lives {
     pub(super) lifetime: Lifetime,
-    /// How long before it becomes useless a connection is to be retired, so that its replacement has time to open.
+    /// How long before it becomes stale a connection is retired, so that its replacement has time to open.
     lead: Duration,
-    /// None where connections live to their end.
+    /// `None` if connections live until they expire.
     schedule: Option<RetirementSchedule>,
     pub(super) rng: Rng,
-    turn: Turn,
+    fleet_phase: FleetPhase,
 }
 
-/// When within a period this reservoir has its turn.
+/// The offset of this reservoir within a period, so that the processes of a fleet do not retire connections
+/// together.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
-    /// The number of this process in its fleet. None: the turn is drawn by lot.
-    place: Option<u64>,
-    /// The configuration says so, and nothing else matters.
+struct FleetPhase {
+    /// The number of this process in its fleet. `None`: the offset is random.
+    instance_index: Option<u64>,
+    /// The number comes from the configuration and does not change.
     fixed: bool,
-    /// How far the time of day is ahead of the reservoir's own time. Both run alike, and never mind if not quite.
+    /// By how many nanoseconds the time of day is ahead of the reservoir's clock. A small drift between them
+    /// does not matter.
     wall_ahead: u64,
 }
 
@@ -40,16 +42,18 @@ impl Lives {
         wall: Duration,
     ) -> Self {
         let lead = config.open_timeout.min(lifetime.shortest().saturating_sub(lifetime.guard) / 10);
-        let turn = Turn {
-            place: config.instance_index,
+        let fleet_phase = FleetPhase {
+            instance_index: config.instance_index,
             fixed: config.instance_index.is_some(),
             wall_ahead: nanos(wall).saturating_sub(now.as_nanos()),
         };
-        let schedule = config.replace_ahead.then(|| turn.schedule(lifetime, lead, config.max_open, &mut rng));
-        Self { lifetime, lead, schedule, rng, turn }
+        let schedule =
+            config.replace_ahead.then(|| fleet_phase.schedule(lifetime, lead, config.max_open, &mut rng));
+        Self { lifetime, lead, schedule, rng, fleet_phase }
     }
 
-    /// When a connection that is opened `now` and becomes useless at `stale_at` is to be retired, and the period taken for it.
+    /// Books the retirement of a connection that is opened `now` and becomes stale at `stale_at`. Returns its
+    /// time, and its period if one was free.
     pub(super) fn book(&mut self, now: Instant, stale_at: Instant) -> (Instant, Option<Period>) {
         match &mut self.schedule {
             Some(schedule) => schedule.book(now, stale_at - self.lead),
@@ -57,33 +61,32 @@ impl Lives {
         }
     }
 
-    /// Gives a period back.
     pub(super) fn free(&mut self, period: Period) {
         if let Some(schedule) = &mut self.schedule {
             schedule.free(period);
         }
     }
 
-    /// Takes the turn of process `number`, unless the configuration has said which. Whether that is another one: then the schedule
-    /// is new.
-    pub(super) fn take_turn(&mut self, number: u64, connections: usize) -> bool {
-        if self.turn.fixed || self.turn.place == Some(number) {
+    /// Sets the number of this process, unless the configuration has one. Returns whether it has changed: the
+    /// schedule is then new.
+    pub(super) fn set_instance_index(&mut self, number: u64, connections: usize) -> bool {
+        if self.fleet_phase.fixed || self.fleet_phase.instance_index == Some(number) {
             return false;
         }
-        self.turn.place = Some(number);
+        self.fleet_phase.instance_index = Some(number);
         self.reschedule(connections);
         true
     }
 
-    /// Begins a new schedule, for so many connections.
+    /// Starts a new schedule for this number of connections.
     pub(super) fn reschedule(&mut self, connections: usize) {
         if let Some(schedule) = &mut self.schedule {
-            *schedule = self.turn.schedule(self.lifetime, self.lead, connections, &mut self.rng);
+            *schedule = self.fleet_phase.schedule(self.lifetime, self.lead, connections, &mut self.rng);
         }
     }
 }
 
-impl Turn {
+impl FleetPhase {
     fn schedule(
         self,
         lifetime: Lifetime,
@@ -92,24 +95,25 @@ impl Turn {
         rng: &mut Rng,
     ) -> RetirementSchedule {
         let shortest = lifetime.shortest().saturating_sub(lifetime.guard).saturating_sub(lead);
-        // Multiples of the golden ratio: however many places are taken, their turns lie apart.
-        let lot = self.place.map_or(rng.bits(), |place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let wall_ahead = if self.place.is_some() { self.wall_ahead } else { 0 };
-        RetirementSchedule::new(connections, shortest, lifetime.longest(), lot, wall_ahead)
+        // Multiples of the golden ratio are far apart, for any number of processes.
+        let fraction =
+            self.instance_index.map_or(rng.bits(), |index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let wall_ahead = if self.instance_index.is_some() { self.wall_ahead } else { 0 };
+        RetirementSchedule::new(connections, shortest, lifetime.longest(), fraction, wall_ahead)
     }
 }
 
-/// When a connection was born and when it dies.
+/// The points in time of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) born_at: Instant,
-    /// From here on it is not handed out.
+    /// From this time on, it is not lent.
     pub(crate) stale_at: Instant,
     pub(crate) expires_at: Instant,
 }
 
 impl Life {
-    /// How much is left; none if it is not limited.
+    /// The time until it expires. `None` if it never does.
     pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
         (self.expires_at != Instant::NEVER).then(|| self.expires_at.since(now))
     }

@@ -1,19 +1,21 @@
-//! When each connection is to be retired, so that those of one reservoir go one by one.
+//! The schedule of retirements, which retires the connections of a reservoir one by one.
 //!
-//! A life drawn at random spreads retirements only as widely as its jitter; connections that were opened in one
-//! rush come due in one rush. So the life is only an upper bound: the schedule cuts time into periods, a little more
-//! of them than there are connections in one life, and books each connection on the latest free period before its
-//! draw. A rush of opens fills the periods from the far end backwards, which spreads it over a whole life at once.
+//! Random lifetimes spread retirements only as widely as their jitter: connections that were opened together
+//! expire together. So a random lifetime is only the upper bound. The schedule divides time into periods,
+//! slightly more of them per lifetime than there are connections. It books the latest free period before the
+//! upper bound. If many connections are opened together, they fill the periods backwards from the last one,
+//! and so spread over a whole lifetime.
 //!
-//! Two connections of one reservoir can still go together: if no period was free when one of them was opened (many died and were
-//! replaced), if they were booked before and after a resize, or if they were lent at their time and came back together.
+//! Two connections can still be retired together: if no period was free when one of them was opened (after
+//! many deaths), if they were booked before and after a resize, or if both were lent when they were due and
+//! are returned together.
 
 use std::time::Duration;
 
 use crate::sabotage::{self, Sabotage};
 use crate::time::{Instant, nanos};
 
-/// A period that a connection is booked on. Give it back with [`RetirementSchedule::free`].
+/// The booked period of a connection. [`RetirementSchedule::free`] frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Period(u32);
 
@@ -21,50 +23,52 @@ pub(super) struct Period(u32);
 pub(super) struct RetirementSchedule {
     /// The length of a period, in nanoseconds.
     width: u64,
-    /// Where this reservoir's periods begin within the first, so that the reservoirs of a fleet interleave.
+    /// The offset of this reservoir's periods, so that the reservoirs of a fleet alternate.
     phase: u64,
-    /// A ring of periods, one bit each: set if taken.
+    /// A ring of periods, one bit each: set if it is booked.
     taken: Vec<u64>,
 }
 
 impl RetirementSchedule {
-    /// A schedule for `connections`, each of which is retired at most `longest` after its birth and would be,
-    /// undisturbed, at least `shortest` after it. `lot` picks the phase: how far into a period's length, in fractions of
-    /// 2^64, our periods begin, by a clock that is `ahead` of ours by so many nanoseconds.
+    /// A schedule for `connections`. Each is retired at most `longest` after its open, and normally at least
+    /// `shortest` after it. `fraction` sets the phase, as a fraction of a period in units of 2^-64, by a
+    /// clock that is `ahead` nanoseconds ahead of ours.
     pub(super) fn new(
         connections: usize,
         shortest: Duration,
         longest: Duration,
-        lot: u64,
+        fraction: u64,
         ahead: u64,
     ) -> Self {
-        // A tenth more periods than connections: there is a free one within the life even when all are booked.
+        // A tenth more periods than connections: one is free within the lifetime even if all connections are
+        // booked.
         let periods = (connections as u64 + connections as u64 / 10 + 1).max(2);
-        // Where a guard window leaves almost nothing of a life, wider periods than asked for: a ring of a sensible size.
+        // If the guard window takes almost the whole lifetime, periods are wider, which limits the size of
+        // the ring.
         let width = (nanos(shortest) / periods).max(nanos(longest) / (8 * periods)).max(1);
-        // Two words of slack, so that a period just past is never mistaken for the farthest one ahead.
+        // Two words of slack, so that a past period is never mistaken for the last one ahead.
         let words = (nanos(longest) / width) / 64 + 3;
         let taken = vec![0; usize::try_from(words).unwrap_or(usize::MAX)];
-        let within = u64::try_from((u128::from(lot) * u128::from(width)) >> 64).unwrap_or(0);
+        let within = u64::try_from((u128::from(fraction) * u128::from(width)) >> 64).unwrap_or(0);
         let phase = (within + width - ahead % width) % width;
         Self { width, phase, taken }
     }
 
-    /// Books the latest free period that begins after `now` and not after `latest`, and tells when it begins.
-    /// If there is none, the connection is retired at `latest`, on no period.
+    /// Books the latest free period that begins after `now` and not after `latest`, and returns its start. If
+    /// none is free, the connection is retired at `latest`, without a period.
     pub(super) fn book(&mut self, now: Instant, latest: Instant) -> (Instant, Option<Period>) {
         if sabotage::is_on(Sabotage::RetirementSchedule) {
             return (latest, None);
         }
-        let (first, last) = (self.page_at(now) + 1, self.page_at(latest));
+        let (first, last) = (self.period_at(now) + 1, self.period_at(latest));
         let mut period = last;
         while period >= first {
             let (word, bit) = self.place(period);
-            // The free periods of this word at or below ours, in its high bits.
+            // The free periods of this word up to this one, in the high bits.
             let free = !self.taken[word] << (63 - bit);
             let skip = u64::from(free.leading_zeros());
             if skip > u64::from(bit) {
-                // None: go on at the top of the word below.
+                // There is none: continue at the top of the word below.
                 period = period.saturating_sub(u64::from(bit) + 1);
                 continue;
             }
@@ -84,17 +88,16 @@ impl RetirementSchedule {
         (latest, None)
     }
 
-    /// Gives a period back.
     pub(super) fn free(&mut self, period: Period) {
         self.taken[period.0 as usize / 64] &= !(1 << (period.0 % 64));
     }
 
-    /// The number of the period that `at` lies on, counted from the origin of time.
-    fn page_at(&self, at: Instant) -> u64 {
+    /// The number of the period at `at`, counted from the origin of time.
+    fn period_at(&self, at: Instant) -> u64 {
         at.as_nanos().saturating_sub(self.phase) / self.width
     }
 
-    /// Where in the ring a period is.
+    /// The position of a period in the ring.
     fn place(&self, period: u64) -> (usize, u32) {
         let word = (period / 64) % self.taken.len() as u64;
         (usize::try_from(word).unwrap_or(0), (period % 64) as u32)
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_free_page_the_draw_holds() {
+    fn without_a_free_period_the_drawn_life_holds() {
         let mut schedule = RetirementSchedule::new(1, minutes(1), minutes(1), 0, 0);
         let latest = START + minutes(1);
         let periods = std::iter::from_fn(|| schedule.book(START, latest).1).count();
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_taken_by_the_shared_clock() {
+    fn the_phase_follows_the_shared_clock() {
         let day = minutes(24 * 60);
         for ahead in [Duration::ZERO, Duration::from_millis(1234), day] {
             let half = RetirementSchedule::new(10, minutes(1), minutes(2), 1 << 63, nanos(ahead));
@@ -178,9 +181,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain set of period numbers: always the latest free one.
+        /// Compared with a plain set of period numbers: it always books the latest free one.
         #[test]
-        fn books_the_latest_free_page(
+        fn books_the_latest_free_period(
             connections in 1usize..200,
             steps in prop::collection::vec((0u64..5_000, 0u64..60_000, any::<bool>()), 1..300),
         ) {
@@ -193,7 +196,7 @@ mod tests {
             for (pause, extra, give_back) in steps {
                 now = now + Duration::from_millis(pause);
                 let number = |at: Instant| (at.as_nanos() - phase) / width;
-                // What is past has been retired, as the expiry task does.
+                // Past periods have been retired by the expiry task.
                 periods.retain(|(held_period, period)| {
                     let keep = *held_period > number(now);
                     if !keep { schedule.free(*period); held.remove(held_period); }

@@ -1,49 +1,49 @@
-//! A numbered place for every connection the reservoir owns.
+//! A numbered slot for every connection of the reservoir.
 
 use super::retirement::Period;
 use super::waiter::WaiterId;
 use crate::event::Discard;
 use crate::time::Instant;
 
-/// Names one connection for as long as it is owned. A slot is used again under another generation, so that late
-/// word of a connection's death does not kill its successor.
+/// Identifies a connection as long as the reservoir owns it. A slot is reused under a new generation. So a
+/// late report of a death does not affect the next connection in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(super) index: u32,
     generation: u32,
 }
 
-/// Where a connection is.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Nowhere: the slot is free.
+pub(super) enum SlotState {
     Vacant,
-    /// On its way.
+    /// Its connection is being opened.
     Opening,
-    /// Ready, with a caller, or with a waiter who has not picked it up yet. Which of them, the ready stack tells.
-    Held,
-    /// Being reset or checked.
+    /// Its connection is ready, lent, or served to a waiter who has not picked it up. The ready stack knows
+    /// which.
+    ReadyOrLent,
+    /// Its connection is being reset or checked.
     InMaintenance,
-    /// Discarded; closing, then releasing its lease.
+    /// Its connection was discarded: it is being closed, and its lease released.
     Closing,
 }
 
-/// Something that must be seen to when a connection comes back.
+/// A reason to handle a connection on the slow path when it is returned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark(u8);
 
 impl Mark {
-    /// Reported dead while it could not be discarded.
+    /// It was reported dead while it was in use.
     pub(super) const DEAD: Self = Self(1);
-    /// Past its booked retirement: it goes as soon as a replacement is there.
+    /// Its retirement is due. It is discarded once a replacement is ready.
     pub(super) const RETIRING: Self = Self(2);
-    /// Too old to be handed out, found while it was in somebody's hands.
+    /// It became too old to be lent while it was in use.
     pub(super) const STALE: Self = Self(4);
-    /// Its lease was taken back while it could not be discarded.
+    /// Its lease was recalled while it was in use.
     pub(super) const RECALLED: Self = Self(8);
 }
 
-/// All marks of a connection, as one byte: whether there is any is one comparison.
+/// The marks of a connection in one byte, so that "none" is one comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks(u8);
 
@@ -61,7 +61,7 @@ impl Marks {
         self.0 |= mark.0;
     }
 
-    /// Why a connection with these marks is of no use, if it is.
+    /// Why a connection with these marks must be discarded, if so.
     pub(super) fn loss(self) -> Option<Discard> {
         if self.has(Mark::RECALLED) {
             Some(Discard::Recalled)
@@ -71,31 +71,31 @@ impl Marks {
     }
 }
 
-/// What is known of one connection. What lending it touches comes first, in a cache line of its own.
+/// The bookkeeping of one connection. The fields that lending uses come first, in their own cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Slot {
     pub(super) marks: Marks,
-    pub(super) phase: Phase,
+    pub(super) state: SlotState,
     generation: u32,
-    /// Its place in the ready stack, if it is there.
+    /// Its index in the ready stack, if it is there.
     pub(super) place: u32,
-    /// The caller that was served this connection last. It may have picked it up since.
+    /// The last waiter that was served this connection. It may have picked it up since.
     pub(super) served: Option<WaiterId>,
-    /// From here on it is not handed out.
+    /// From this time on, it is not lent.
     pub(super) stale_at: Instant,
 
-    /// Its open was asked for with `open_one`. The governor neither holds such an open back nor pauses when it fails.
+    /// It was opened with `open_one`. The governor neither delays such an open nor pauses when it fails.
     pub(super) is_extra: bool,
     /// When its open began.
     pub(super) began_at: Instant,
     pub(super) expires_at: Instant,
     pub(super) retire_at: Instant,
     pub(super) period: Option<Period>,
-    /// When it last became ready. Kept only if idle time matters.
+    /// When it became ready. Kept only if idle times are needed.
     pub(super) idle_since: Instant,
     pub(super) checked_at: Instant,
-    /// When the expiry task looks at it next; its entry among the alarms.
+    /// When the expiry task looks at it next. It is its key in `State::alarms`.
     pub(super) alarm: Instant,
 }
 
@@ -122,29 +122,28 @@ impl std::ops::IndexMut<u32> for Slots {
 }
 
 impl Slots {
-    /// Room for `capacity` before it must grow.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self { slots: Vec::with_capacity(capacity), vacant: Vec::with_capacity(capacity) }
     }
 
-    /// How many there are, in use or not.
+    /// The number of slots, occupied or not.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many are in use.
+    /// The number of occupied slots.
     pub(super) fn occupied(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
 
-    /// Takes a free slot for a connection that is about to be opened.
+    /// Takes a free slot for a connection that will be opened.
     pub(super) fn occupy(&mut self, now: Instant) -> Key {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
                 stale_at: Instant::NEVER,
                 place: 0,
                 generation: 0,
-                phase: Phase::Vacant,
+                state: SlotState::Vacant,
                 marks: Marks::default(),
                 served: None,
                 is_extra: false,
@@ -159,37 +158,37 @@ impl Slots {
             u32::try_from(self.slots.len() - 1).expect("a reservoir owns at most a million connections")
         });
         let slot = &mut self[index];
-        slot.phase = Phase::Opening;
+        slot.state = SlotState::Opening;
         slot.is_extra = false;
         slot.began_at = now;
         self.key(index)
     }
 
-    /// Frees a slot. Its key is no longer good for anything.
+    /// Frees a slot. Its key becomes invalid.
     pub(super) fn vacate(&mut self, index: u32) {
         let slot = &mut self[index];
-        slot.phase = Phase::Vacant;
+        slot.state = SlotState::Vacant;
         slot.marks = Marks::default();
         slot.stale_at = Instant::NEVER;
         slot.generation = slot.generation.wrapping_add(1);
         self.vacant.push(index);
     }
 
-    /// A new schedule begins: the old one's periods mean nothing in it.
-    pub(super) fn forget_pages(&mut self) {
+    /// Forgets the booked periods, because a new schedule starts.
+    pub(super) fn clear_periods(&mut self) {
         for slot in &mut self.slots {
             slot.period = None;
         }
     }
 
-    /// The name of the connection in this slot.
+    /// The key of the connection in this slot.
     pub(super) fn key(&self, index: u32) -> Key {
         Key { index, generation: self[index].generation }
     }
 
-    /// The slot that `key` names, if it still does.
+    /// The slot of `key`, if the key is still valid.
     pub(super) fn resolve(&self, key: Key) -> Option<u32> {
         let slot = self.slots.get(key.index as usize)?;
-        (slot.generation == key.generation && slot.phase != Phase::Vacant).then_some(key.index)
+        (slot.generation == key.generation && slot.state != SlotState::Vacant).then_some(key.index)
     }
 }

@@ -1,18 +1,17 @@
-//! Connections that are ready: a stack, from whose middle one can be taken too.
+//! The ready connections: a stack that also allows removal from the middle.
 
-use super::Held;
+use super::Lendable;
 use super::slots::Slots;
 use crate::time::Instant;
 
-/// What came back last goes out first, so that surplus connections stay idle.
+/// The last connection that was returned is lent first, so that surplus connections stay idle.
 ///
-/// Each slot knows its place in the stack. The place is not cleared when a connection is popped, which saves the fast
-/// path a write: a slot is in the stack if the place it names holds it.
+/// Each slot stores its index in the stack. The index is not cleared when a connection is popped, which saves
+/// a write on the fast path. A slot is in the stack if the entry at its index belongs to it.
 #[derive(Debug)]
 pub(super) struct Stack<E>(Vec<E>);
 
-impl<E: Held> Stack<E> {
-    /// Room for `capacity` before it must grow.
+impl<E: Lendable> Stack<E> {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self(Vec::with_capacity(capacity))
     }
@@ -22,13 +21,13 @@ impl<E: Held> Stack<E> {
         self.0.len()
     }
 
-    /// Another one would not fit without growing.
+    /// Whether one more would make it grow.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.0.len() == self.0.capacity()
     }
 
-    /// Takes the top one, if it can be handed out at `now`.
+    /// Pops the top connection, if it can be lent at `now`.
     #[inline]
     pub(super) fn pop_fresh(&mut self, now: Instant) -> Option<E> {
         if self.0.last()?.stale_at() <= now {
@@ -37,7 +36,7 @@ impl<E: Held> Stack<E> {
         self.0.pop()
     }
 
-    /// Takes the top one, whatever its age.
+    /// Pops the top connection, whatever its age.
     pub(super) fn pop(&mut self) -> Option<E> {
         self.0.pop()
     }
@@ -50,12 +49,12 @@ impl<E: Held> Stack<E> {
         self.0.push(entry);
     }
 
-    /// Whether the connection of this slot is in here.
+    /// Whether the connection of this slot is in the stack.
     pub(super) fn holds(&self, slots: &Slots, index: u32) -> bool {
         self.0.get(slots[index].place as usize).is_some_and(|entry| entry.key().index == index)
     }
 
-    /// Takes the connection of this slot, which must be in here. The top one takes its place.
+    /// Removes the connection of this slot, which must be in the stack. The top one moves to its index.
     pub(super) fn remove(&mut self, slots: &mut Slots, index: u32) -> E {
         let place = slots[index].place;
         let removed = self.0.swap_remove(place as usize);
@@ -75,7 +74,7 @@ mod tests {
 
     struct Plain(Key, Instant);
 
-    impl Held for Plain {
+    impl Lendable for Plain {
         fn key(&self) -> Key {
             self.0
         }
@@ -100,7 +99,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list: the same members, and the last pushed on top unless one was taken from the middle.
+        /// Compared with a plain list: the same members, and the last one on top unless one was removed from
+        /// the middle.
         #[test]
         fn holds_what_was_pushed_and_not_popped(steps in prop::collection::vec((0u8..3, 0usize..8), 0..200)) {
             let mut slots = Slots::with_capacity(8);

@@ -1,20 +1,22 @@
-//! The callers that wait for a connection, in the order in which they came.
+//! The queue of callers that wait for a connection.
 //!
 //! # The rules of the queue
 //!
-//! 1. **Order.** A caller draws a ticket when it joins, and keeps it for as long as it waits. The queue is sorted by
-//!    ticket, and the lowest one is served next. So nobody is overtaken.
-//! 2. **Ready or queued.** While a caller is queued, no connection is ready. What comes back goes to the first in the
-//!    queue under the same hold of the lock, so a newcomer finds nothing that somebody else waits for.
-//! 3. **Served.** A served caller has left the queue, and its connection is in its [`Waiter`]. It picks it up without the lock of
-//!    the state. Until then the state can take it back.
-//! 4. **Lost before it was picked up.** If that connection dies, is recalled or becomes too old, the state takes it back
-//!    and the caller returns to the position of its ticket, not to the front. It does not have to be polled for that.
-//!    If the caller finds its connection too old, it returns to its position, too.
-//! 5. **Deadlines.** A deadline is fixed when a caller joins. All callers without a limit of their own have the same
-//!    patience, so their deadlines are in the order of their tickets, and one timer serves them all.
-//! 6. **Close.** Closing ends every caller: those in the queue, those that are served and have not picked up, and those
-//!    that would return to the queue. Nobody joins or returns afterwards. So every future completes.
+//! 1. **Order.** A caller gets a ticket when it joins, and keeps it while it waits. The queue is sorted by
+//!    ticket, and the lowest ticket is served next. So nobody is overtaken.
+//! 2. **Ready or queued.** While a caller is queued, no connection is ready. A returned connection goes to
+//!    the first caller under the same lock. So a new caller cannot take what somebody else waits for.
+//! 3. **Served.** A served caller has left the queue, and its connection is in its [`Waiter`]. It picks the
+//!    connection up without the lock. Until then, the state can take it back.
+//! 4. **Lost before it was picked up.** If that connection dies, is recalled or becomes stale, the state
+//!    takes it back, and the caller returns to the position of its ticket, not to the front. The caller does
+//!    not have to be polled for that. If the caller itself finds the connection stale, it returns to its
+//!    position, too.
+//! 5. **Deadlines.** A deadline is fixed when a caller joins. All callers without their own limit wait
+//!    equally long. So their deadlines have the order of their tickets, and one timer is enough.
+//! 6. **Close.** A close ends all waits: those of queued callers, of served callers that have not picked up,
+//!    and of callers that would return to the queue. Nobody joins or returns afterwards. So every future
+//!    completes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,39 +26,41 @@ use super::waiter::{Limits, Ticket, Waiter, WaiterId, Waiters};
 use crate::sabotage::{self, Sabotage};
 use crate::time::Instant;
 
-/// The callers that wait.
+/// The waiting callers.
 ///
-/// Everything that joining and serving write is in one cache line, the entry of the queue apart: two threads pass it to and fro.
+/// Joining and serving write to one cache line, apart from the entry of the queue: threads pass it to each
+/// other.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct WaitQueue<E> {
-    /// Sorted by ticket. A caller that went away leaves a gap, which costs less than closing up.
+    /// Sorted by ticket. A cancelled caller leaves a gap, which is cheaper than moving the others.
     queue: VecDeque<Queued>,
     next: Ticket,
-    /// When the last one joined. Clocks are read before the lock is taken, and so may come in the wrong order.
+    /// When the last caller joined. Clocks are read before the lock is taken, so times can arrive out of
+    /// order.
     last_joined: Instant,
     gaps: u32,
-    /// How many of them give up early while the reservoir is short.
+    /// How many queued callers give up early while the reservoir is short.
     impatient: u32,
-    /// A waiter that nobody uses.
+    /// An unused waiter.
     spare: Option<WaiterId>,
-    /// More of them.
+    /// More unused waiters.
     more_spare: Vec<WaiterId>,
-    /// The first that has never been used.
+    /// The first waiter that was never used.
     unused: WaiterId,
     all: Arc<Waiters<E>>,
 }
 
-/// One caller in the queue. It has a cache line of its own: one thread writes it, and another reads it.
+/// A queued caller. It has its own cache line, since one thread writes it and another reads it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Queued {
     pub(super) ticket: Ticket,
     pub(super) limits: Limits,
-    /// Wakes the caller. None after it was woken, until it is polled again.
+    /// `None` after the caller was woken, until it is polled again.
     pub(super) waker: Option<Waker>,
     pub(super) waiter: WaiterId,
-    /// It has gone away.
+    /// The caller was cancelled.
     is_gap: bool,
 }
 
@@ -77,7 +81,6 @@ impl<E> Default for WaitQueue<E> {
 }
 
 impl<E> WaitQueue<E> {
-    /// All waiters, for callers that look without the lock.
     pub(super) fn all(&self) -> &Arc<Waiters<E>> {
         &self.all
     }
@@ -87,7 +90,7 @@ impl<E> WaitQueue<E> {
         self.all.get(waiter)
     }
 
-    /// How many are queued.
+    /// The number of queued callers.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.queue.len() - self.gaps as usize
@@ -98,17 +101,15 @@ impl<E> WaitQueue<E> {
         self.len() == 0
     }
 
-    /// How many have ever joined.
+    /// How many callers have ever joined.
     pub(super) fn joined(&self) -> u64 {
         self.next.distance(Ticket::FIRST)
     }
 
-    /// Whether any caller gives up early while the reservoir is short.
     pub(super) fn has_impatient(&self) -> bool {
         self.impatient > 0
     }
 
-    /// Joins the end of the queue.
     #[inline]
     pub(super) fn join(&mut self, mut limits: Limits, waker: Waker) -> (Ticket, WaiterId) {
         if limits.since < self.last_joined {
@@ -132,7 +133,7 @@ impl<E> WaitQueue<E> {
         (ticket, waiter)
     }
 
-    /// Takes the first one.
+    /// Removes the first caller.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Queued> {
         loop {
@@ -145,22 +146,21 @@ impl<E> WaitQueue<E> {
         }
     }
 
-    /// Puts a caller that was served back to its own position. `waker` wakes it; none if it is going to look anyway.
+    /// Returns a served caller to its position. `waker` is `None` if the caller is about to poll anyway.
     pub(super) fn rejoin(&mut self, waiter: WaiterId, waker: Option<Waker>) {
         let (ticket, limits) = self.get(waiter).served();
         self.impatient += u32::from(limits.is_impatient());
-        // Near the front: only callers that came back, too, can be ahead of it.
+        // It is near the front: only other callers that returned can be ahead of it.
         let at = self.queue.partition_point(|other| other.ticket < ticket);
         self.queue.insert(at, Queued { ticket, limits, waker, waiter, is_gap: false });
     }
 
-    /// A caller, if it is queued.
     pub(super) fn find(&mut self, ticket: Ticket) -> Option<&mut Queued> {
         let at = self.position(ticket)?;
         Some(&mut self.queue[at])
     }
 
-    /// Takes one out, wherever it is. Returns its waker.
+    /// Removes a caller at any position. Returns its waker.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
         let at = self.position(ticket)?;
         let queued = &mut self.queue[at];
@@ -168,7 +168,8 @@ impl<E> WaitQueue<E> {
         let waker = queued.waker.take();
         self.impatient -= u32::from(queued.limits.is_impatient());
         self.gaps += 1;
-        // Gaps at the ends go at once, and all of them when they are most of the queue: so they cost nothing in the long run.
+        // Gaps at the ends are removed at once, and all gaps when they are the larger part. So the amortised
+        // cost is constant.
         while self.queue.front().is_some_and(|queued| queued.is_gap) {
             self.queue.pop_front();
             self.gaps -= 1;
@@ -188,13 +189,13 @@ impl<E> WaitQueue<E> {
         self.position(ticket).is_some()
     }
 
-    /// Where a caller is in the queue, if it has not gone away.
+    /// The index of a caller, if it is queued.
     fn position(&self, ticket: Ticket) -> Option<usize> {
         let at = self.queue.binary_search_by_key(&ticket, |queued| queued.ticket).ok()?;
         (!self.queue[at].is_gap).then_some(at)
     }
 
-    /// Keeps a waiter that nobody uses any more for the next caller.
+    /// Keeps an unused waiter for the next caller.
     #[inline]
     pub(super) fn recycle(&mut self, waiter: WaiterId) {
         if let Some(more) = self.spare.replace(waiter) {
@@ -216,8 +217,8 @@ impl<E> WaitQueue<E> {
         self.unused.number()
     }
 
-    /// Takes the wakers of those whose time is up at `now`, in their order, and tells when the next one's is. Callers with a timer of
-    /// their own are left to it.
+    /// Takes the wakers of the callers whose time is over at `now`, in order, and returns when the next one's
+    /// will be. Callers with their own timer are skipped.
     pub(super) fn overdue(&mut self, now: Instant, short_since: Option<Instant>) -> (Vec<Waker>, Instant) {
         let (mut wakers, mut next) = (Vec::new(), Instant::NEVER);
         for queued in self.queue.iter_mut().filter(|queued| !queued.is_gap) {
@@ -228,7 +229,7 @@ impl<E> WaitQueue<E> {
             }
             next = next.min(end);
             if !queued.limits.has_timer && self.impatient == 0 {
-                // All behind it are at least as patient.
+                // All callers behind it wait at least as long.
                 break;
             }
         }
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_return_stand_in_their_old_order() {
+    fn callers_that_return_keep_their_order() {
         let mut queue = WaitQueue::default();
         let tickets = [1, 2, 3].map(|at| join(&mut queue, limits(at, false, None)));
         let (first, second) = (pop(&mut queue).unwrap(), pop(&mut queue).unwrap());
@@ -301,7 +302,7 @@ mod tests {
         assert!(queue.queue.len() < 40, "{}", queue.queue.len());
     }
 
-    /// Counts how often it is used.
+    /// Counts its wake-ups.
     struct Counting(AtomicUsize);
 
     impl Wake for Counting {
@@ -311,7 +312,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map from tickets to limits.
+        /// Compared with a map from tickets to limits.
         #[test]
         fn behaves_like_a_sorted_map(steps in prop::collection::vec((0u8..5, 0usize..8, 0u64..3000), 0..200)) {
             let mut queue: WaitQueue<u32> = WaitQueue::default();

@@ -1,14 +1,16 @@
-//! One caller that waits: what it shares with the state, and what the state knows of it.
+//! One waiting caller: what it shares with the state.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+
+use crossbeam_utils::atomic::AtomicCell;
 
 use super::Shortage;
 use crate::sync::Handover;
 use crate::time::Instant;
 
-/// A caller's position in the queue. It keeps it for as long as it waits.
+/// The position of a caller in the queue. It keeps it while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
@@ -28,20 +30,20 @@ impl Ticket {
     }
 }
 
-/// How long a caller waits.
+/// The limits of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) since: Instant,
-    /// It gives up then, whatever the reason.
+    /// The wait ends then, for any reason.
     pub(crate) deadline: Instant,
-    /// It gives up once the reservoir has been short of connections for so many nanoseconds.
+    /// The wait ends once the reservoir has been short for this many nanoseconds.
     pub(crate) empty_wait: u64,
-    /// It has a timer for its deadline. The others share one.
+    /// The caller has its own timer for the deadline. The others share one.
     pub(crate) has_timer: bool,
 }
 
 impl Limits {
-    /// Waits as long while the reservoir is short as for any other reason.
+    /// No shorter limit while the reservoir is short.
     pub(crate) const PATIENT: u64 = u64::MAX;
 
     #[inline]
@@ -49,7 +51,7 @@ impl Limits {
         self.empty_wait != Self::PATIENT
     }
 
-    /// When the caller gives up, in a reservoir that has been short since `short_since`.
+    /// When the wait ends in a reservoir that has been short since `short_since`.
     pub(super) fn end(&self, short_since: Option<Instant>) -> Instant {
         self.deadline.min(self.end_while_short(short_since))
     }
@@ -67,76 +69,54 @@ impl Limits {
     }
 }
 
-/// A caller that waits: what it and the state share.
+/// A waiting caller, as it and the state share it.
 ///
-/// The state puts a connection in under its own lock. The caller takes it out without that lock, unless the state has taken it
-/// back before. Everything else is written and read by the state under its lock, except the ending, which the caller reads: atomics,
-/// since the compiler cannot know that. It is on a cache line of its own, since two threads pass it to and fro.
+/// The state stores a connection under its lock. The caller takes it without the lock, unless the state has
+/// taken it back. All other fields are used by the state under its lock, except the ending, which the caller
+/// reads. They are atomics because the compiler cannot verify that. A waiter has its own cache line, since
+/// two threads pass it to each other.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Waiter<E> {
-    /// A connection to pick up.
+    /// The connection to pick up.
     connection: Handover<E>,
     ticket: AtomicU64,
     since: AtomicU64,
     deadline: AtomicU64,
     empty_wait: AtomicU64,
     has_timer: AtomicBool,
-    /// Why no connection will come: the code of an [`Ending`], or zero.
-    ending: AtomicU8,
+    /// Why no connection will come, once that is known.
+    ending: AtomicCell<Option<Ending>>,
 }
 
-/// Why a caller gets nothing.
+/// Why a wait ended without a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It has waited long enough, or waiting is of no use.
+    /// It took too long, or waiting does not help.
     GaveUp(Shortage),
-    /// The reservoir is closed.
     Closed,
 }
 
-/// What a caller finds when it looks.
+/// What a waiting caller finds.
 #[derive(Debug)]
-pub(crate) enum Found<E> {
-    /// Nothing yet.
+pub(crate) enum PickUp<E> {
     Nothing,
-    /// A connection. The caller still has to look at the time.
+    /// A connection. The caller must check whether it is stale.
     Connection(E),
     Ending(Ending),
 }
 
-/// The answer to a caller that found nothing.
+/// The result of a poll that found nothing.
 #[derive(Debug)]
-pub(crate) enum Looked {
-    /// There is something by now.
-    LookAgain,
-    /// It goes on waiting. Its waker before this one is to be dropped outside the lock: dropping it may run anything.
+pub(crate) enum WaitPoll {
+    /// The caller was served or its wait ended meanwhile.
+    Retry,
+    /// The wait continues. The previous waker must be dropped outside the lock, since its drop may run any
+    /// code.
     Wait(Option<Waker>),
-    /// Its time is up. It finds why, once its waker has been dropped.
+    /// The time is over. The caller finds the reason in its waiter. The waker must be dropped outside the
+    /// lock.
     GaveUp(Option<Waker>),
-}
-
-impl Ending {
-    const ALL: [Self; 4] = [
-        Self::Closed,
-        Self::GaveUp(Shortage::Empty),
-        Self::GaveUp(Shortage::Exhausted),
-        Self::GaveUp(Shortage::Denied),
-    ];
-
-    /// As a number above zero.
-    fn code(self) -> u8 {
-        match self {
-            Self::Closed => 1,
-            Self::GaveUp(Shortage::Empty) => 2,
-            Self::GaveUp(Shortage::Exhausted) => 3,
-            Self::GaveUp(Shortage::Denied) => 4,
-        }
-    }
-
-    fn of_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
 }
 
 impl<E> Default for Waiter<E> {
@@ -148,29 +128,29 @@ impl<E> Default for Waiter<E> {
             deadline: AtomicU64::new(0),
             empty_wait: AtomicU64::new(0),
             has_timer: AtomicBool::new(false),
-            ending: AtomicU8::new(0),
+            ending: AtomicCell::new(None),
         }
     }
 }
 
 impl<E> Waiter<E> {
-    /// The caller looks what there is for it, and takes it.
+    /// Takes what the caller was served.
     #[inline]
-    pub(crate) fn look(&self) -> Found<E> {
+    pub(crate) fn pick_up(&self) -> PickUp<E> {
         if let Some(entry) = self.connection.take() {
-            return Found::Connection(entry);
+            return PickUp::Connection(entry);
         }
-        self.ending().map_or(Found::Nothing, Found::Ending)
+        self.ending().map_or(PickUp::Nothing, PickUp::Ending)
     }
 
-    /// Why the caller gets nothing, if it is told so already.
+    /// Why the wait ended, if it has.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        Ending::of_code(self.ending.load(Ordering::Acquire))
+        self.ending.load()
     }
 
-    // What follows is for the state, under its lock.
+    // The following methods are for the state, under its lock.
 
-    /// The caller is out of the queue, with this connection to pick up.
+    /// Delivers a connection to the caller, which has left the queue.
     #[inline]
     pub(super) fn serve(&self, ticket: Ticket, limits: &Limits, entry: E) {
         self.ticket.store(ticket.0, Ordering::Relaxed);
@@ -181,7 +161,7 @@ impl<E> Waiter<E> {
         self.connection.put(entry);
     }
 
-    /// What a caller that was served returns to the queue with.
+    /// The ticket and limits of a served caller, for its return to the queue.
     pub(super) fn served(&self) -> (Ticket, Limits) {
         let limits = Limits {
             since: Instant::from_nanos(self.since.load(Ordering::Relaxed)),
@@ -192,37 +172,37 @@ impl<E> Waiter<E> {
         (Ticket(self.ticket.load(Ordering::Relaxed)), limits)
     }
 
-    /// The caller has gone away, and with it what it was to be told.
+    /// Clears the ending, for the next use.
     pub(super) fn clear(&self) {
-        self.ending.store(0, Ordering::Relaxed);
+        self.ending.store(None);
     }
 
-    /// It is out of the queue, with nothing to come.
+    /// Ends the wait without a connection.
     pub(super) fn end(&self, ending: Ending) {
-        self.ending.store(ending.code(), Ordering::Release);
+        self.ending.store(Some(ending));
     }
 
-    /// Takes back what it was served and has not picked up yet, if there is something. A caller that looks now finds nothing, and
-    /// asks the state.
+    /// Takes back a connection that was not picked up. If the caller polls now, it finds nothing and locks
+    /// the state.
     pub(super) fn take_back(&self) -> Option<E> {
         self.connection.take()
     }
 }
 
-/// The number of a waiter in its [slab](Waiters).
+/// The index of a waiter in [`Waiters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaiterId(u32);
 
-/// All waiters there have ever been at the same time, at addresses that do not change. So a caller reaches its waiter without the
-/// lock and without counting references.
+/// All waiters that were ever in use together, at fixed addresses. So a caller reaches its waiter without the
+/// lock and without reference counts.
 #[derive(Debug)]
 pub(crate) struct Waiters<E> {
     first: Box<[Waiter<E>; FIRST]>,
-    /// Chunk `k` holds [`FIRST`] times two to the `k` more.
+    /// Chunk `k` has [`FIRST`] times 2^`k` waiters.
     more: [OnceLock<Box<[Waiter<E>]>>; 26],
 }
 
-/// How many waiters there are from the beginning: these are reached fastest.
+/// How many waiters are allocated at the start. Access to them is fastest.
 const FIRST: usize = 64;
 
 impl<E> Default for Waiters<E> {
@@ -269,13 +249,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_and_their_codes_agree() {
-        assert!(Ending::ALL.iter().all(|ending| Ending::of_code(ending.code()) == Some(*ending)));
-        assert_eq!((Ending::of_code(0), Ending::of_code(5)), (None, None));
+    fn an_ending_is_stored_without_a_lock_and_can_be_cleared() {
+        assert!(AtomicCell::<Option<Ending>>::is_lock_free());
+        let waiter = Waiter::<u32>::default();
+        assert!(waiter.ending().is_none());
+        waiter.end(Ending::GaveUp(Shortage::Denied));
+        assert_eq!(waiter.ending(), Some(Ending::GaveUp(Shortage::Denied)));
+        waiter.clear();
+        assert!(waiter.ending().is_none());
     }
 
     #[test]
-    fn each_waiter_has_a_place_of_its_own_that_does_not_move() {
+    fn each_waiter_has_its_own_fixed_address() {
         let waiters = Waiters::<u32>::default();
         let address = |id| std::ptr::from_ref(waiters.get(WaiterId(id))) as usize;
         let before: Vec<usize> = (0..1_000).map(address).collect();

@@ -1,4 +1,4 @@
-//! Makes connections clean again, and checks idle ones, off the callers' path.
+//! Resets dirty connections and checks idle ones in the background.
 
 use std::sync::Arc;
 
@@ -6,45 +6,35 @@ use crate::connect::Connect;
 use crate::core::{BoxedEntry, Core};
 use crate::error::BoxError;
 use crate::event::Event;
-use crate::state::Shape;
-
-/// Resets a connection that came back dirty.
-pub(crate) fn reset<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
-    start(core, entry, Kind::Reset);
-}
-
-/// Checks a connection that has been idle for long.
-pub(crate) fn check<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>) {
-    start(core, entry, Kind::Check);
-}
+use crate::state::Condition;
 
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     Reset,
     Check,
 }
 
 impl Kind {
-    /// The shape of a connection for which it fails.
-    fn failed(self) -> Shape {
+    /// The condition of a connection for which this fails.
+    fn failed(self) -> Condition {
         match self {
-            Self::Reset => Shape::Broken,
-            Self::Check => Shape::Dead,
+            Self::Reset => Condition::Broken,
+            Self::Check => Condition::Dead,
         }
     }
 }
 
-fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
-    let patient = InMaintenance { core: Arc::clone(core), entry: Some(entry), shape: kind.failed() };
-    core.runtime.spawn(Box::pin(patient.maintain(kind)));
+pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, entry: BoxedEntry<C>, kind: Kind) {
+    let task = InMaintenance { core: Arc::clone(core), entry: Some(entry), condition: kind.failed() };
+    core.runtime.spawn(Box::pin(task.maintain(kind)));
 }
 
-/// A connection in maintenance. It is given back whatever happens, also if the connector panics: as one for which the treatment failed,
-/// unless that says otherwise.
+/// A connection in maintenance. It is always returned, even if the connector panics. Its condition is that of
+/// a failure until the maintenance has succeeded.
 struct InMaintenance<C: Connect> {
     core: Arc<Core<C>>,
     entry: Option<BoxedEntry<C>>,
-    shape: Shape,
+    condition: Condition,
 }
 
 impl<C: Connect> InMaintenance<C> {
@@ -59,8 +49,8 @@ impl<C: Connect> InMaintenance<C> {
         };
         let outcome = outcome.unwrap_or_else(|| Err(BoxError::from(format!("no answer within {limit:?}"))));
         match outcome {
-            Ok(()) => self.shape = Shape::Clean,
-            Err(error) => core.observe(&Event::CareFailed { error: &error }),
+            Ok(()) => self.condition = Condition::Clean,
+            Err(error) => core.observe(&Event::MaintenanceFailed { error: &error }),
         }
     }
 }
@@ -68,9 +58,9 @@ impl<C: Connect> InMaintenance<C> {
 impl<C: Connect> Drop for InMaintenance<C> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
-            let (shape, now) = (self.shape, self.core.runtime.now());
-            let placed = self.core.ask(|state| state.maintained(entry, shape, now));
-            self.core.settle(placed);
+            let (condition, now) = (self.condition, self.core.runtime.now());
+            let placed = self.core.with_state(|state| state.maintained(entry, condition, now));
+            self.core.carry_out(placed);
         }
     }
 }

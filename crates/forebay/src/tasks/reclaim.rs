@@ -1,4 +1,4 @@
-//! Closes discarded connections, and then, not before, releases their leases.
+//! Closes discarded connections, and releases their leases afterwards.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::event::Event;
 use crate::lease::HeldLease;
 use crate::state::Key;
 
-/// Closes `connection` and then releases `lease`, in the background. The slot `key` stays occupied until both are done.
+/// Closes `connection` and then releases `lease`, in the background. The slot `key` stays occupied until both
+/// are done.
 pub(crate) fn start<C: Connect>(
     core: &Arc<Core<C>>,
     key: Key,
@@ -34,13 +35,13 @@ fn close<C: Connect>(mut slot: Occupied<C>, connection: Option<C::Connection>) {
     }));
 }
 
-/// The slot of a discarded connection, with its lease. It is vacated in the end whatever happens, and not before the
-/// lease is released, as far as there is a runtime to do it.
+/// The slot of a discarded connection, with its lease. It is always vacated, and only after the lease is
+/// released, as long as there is a runtime.
 struct Occupied<C: Connect> {
     core: Arc<Core<C>>,
     key: Key,
     lease: Option<HeldLease>,
-    /// This is the second attempt. There is no third: a runtime that is gone drops each at once.
+    /// This is the second attempt. There is no third: if the runtime is gone, it drops every attempt at once.
     retried: bool,
 }
 
@@ -48,11 +49,11 @@ impl<C: Connect> Drop for Occupied<C> {
     fn drop(&mut self) {
         let lease = self.lease.take().filter(|lease| !lease.is_released());
         if lease.is_some() && std::thread::panicking() && !self.retried {
-            // The connector's close panicked, and the connection is gone with it: only the lease is left to do.
+            // The connector's `close` panicked and dropped the connection. Only the lease is left.
             let again = Self { core: Arc::clone(&self.core), key: self.key, lease, retried: true };
             return close(again, None);
         }
         drop(lease);
-        self.core.ask(|state| state.reclaimed(self.key));
+        self.core.with_state(|state| state.reclaimed(self.key));
     }
 }

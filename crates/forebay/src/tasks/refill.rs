@@ -1,4 +1,4 @@
-//! Keeps connections coming: as many at a time as the limiter has permits for, and none while they fail.
+//! Opens connections, as many at a time as the limiter permits, and pauses while opens fail.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,10 +15,11 @@ use crate::race::{self, First};
 use crate::state::{Key, Refill};
 use crate::tasks::reclaim;
 
-/// Runs until the reservoir is closed. It is told when there is something to do, and never polls.
+/// Runs until the reservoir is closed. It waits for notifications and does not poll.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
-    // Whatever ends this task ends the reservoir: callers should not wait for connections that nobody opens.
-    let _end = CloseAtEnd(Arc::clone(&core));
+    // If this task ends, for whatever reason, the reservoir closes: callers must not wait for connections
+    // that nobody opens.
+    let _close = CloseOnDrop(Arc::clone(&core));
     let startup_jitter = core.config.lock().startup_jitter;
     let delay = core.seed.fork("stagger").rng().up_to(startup_jitter);
     if !delay.is_zero() {
@@ -33,7 +34,7 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     });
     loop {
         let (now, pace) = (core.runtime.now(), core.limit.pace());
-        match core.ask(|state| state.next_open(now, pace)) {
+        match core.with_state(|state| state.next_open(now, pace)) {
             Refill::Open(key) => start(&core, key, None),
             Refill::Wait(until) => {
                 race::first(core.refill.notified(), core.runtime.sleep_until(until)).await;
@@ -43,7 +44,7 @@ pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
     }
 }
 
-/// Who is told what came of an open.
+/// Receives the outcome of an open.
 pub(crate) type Report = oneshot::Sender<Result<(), Arc<OpenError>>>;
 
 /// Opens a connection for the slot `key`, in the background.
@@ -52,16 +53,16 @@ pub(crate) fn start<C: Connect>(core: &Arc<Core<C>>, key: Key, report: Option<Re
     core.runtime.spawn(Box::pin(opening.run()));
 }
 
-/// Closes the reservoir when the refill ends for another reason than that it was closed: its runtime is gone.
-struct CloseAtEnd<C: Connect>(Arc<Core<C>>);
+/// Closes the reservoir when the refill task is dropped, because its runtime is gone.
+struct CloseOnDrop<C: Connect>(Arc<Core<C>>);
 
-impl<C: Connect> Drop for CloseAtEnd<C> {
+impl<C: Connect> Drop for CloseOnDrop<C> {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-/// One connection on its way. Whatever ends this ahead of time, its slot and its lease are given back.
+/// A connection that is being opened. If this is dropped early, its slot and its lease are given back.
 struct Opening<C: Connect> {
     core: Arc<Core<C>>,
     key: Key,
@@ -73,17 +74,17 @@ struct Opening<C: Connect> {
 impl<C: Connect> Opening<C> {
     fn report(&mut self, outcome: Result<(), Arc<OpenError>>) {
         if let Some(report) = self.report.take() {
-            // Nobody has to listen.
+            // The receiver may be gone.
             drop(report.send(outcome));
         }
     }
 
     async fn run(mut self) {
         let core = Arc::clone(&self.core);
-        let monitor = ConnectionMonitor::new(Owned { core: Arc::downgrade(&core), key: self.key });
+        let monitor = ConnectionMonitor::new(SlotOwner { core: Arc::downgrade(&core), key: self.key });
         let attempt = race::first(monitor.recalled(), self.attempt(&monitor));
         match race::first(core.closed(), attempt).await {
-            // Dropping ourselves gives everything back.
+            // Dropping `self` gives the slot and the lease back.
             First::Left(()) => {}
             First::Right(First::Left(())) => {
                 self.fail(OpenError::new(Failure::Lease, "its lease was taken back"));
@@ -93,9 +94,9 @@ impl<C: Connect> Opening<C> {
         }
     }
 
-    /// Token, then lease, then permit, then open: each is had before the next is asked for, so that what fails
-    /// early costs nothing that is scarce. Returns the connection, how long the open took, and how long all took
-    /// that was not waiting for the permit.
+    /// Gets a token, a lease and a permit, and then opens, in this order: a step that fails early uses
+    /// nothing scarce. Returns the connection, the duration of the open, and the duration of everything
+    /// except the wait for the permit.
     async fn attempt(
         &mut self,
         monitor: &ConnectionMonitor,
@@ -108,13 +109,13 @@ impl<C: Connect> Opening<C> {
         let began = core.runtime.now();
 
         let waiting = Waiting::for_step(&core, Step::Prepare);
-        // What an open needs beforehand costs nothing scarce: a provider that hangs is asked again as soon as one that fails.
+        // Getting a token uses nothing scarce, so a provider that hangs is retried like one that fails.
         let prepared = core.within(limit, core.connector.prepare()).await;
         prepared.ok_or_else(|| late(Failure::Token, "preparing"))??;
         drop(waiting);
-        if let Some(desk) = &core.leases {
+        if let Some(leases) = &core.leases {
             let _waiting = Waiting::for_step(&core, Step::Lease);
-            let lease = core.within(limit, desk.acquire(monitor)).await;
+            let lease = core.within(limit, leases.acquire(monitor)).await;
             let lease = lease.unwrap_or_else(|| {
                 Err(LeaseError::Unavailable(format!("no answer within {limit:?}").into()))
             });
@@ -141,20 +142,20 @@ impl<C: Connect> Opening<C> {
     fn succeed(mut self, connection: C::Connection, took: Duration, busy: Duration) {
         self.settled = true;
         let core = &self.core;
-        core.opens().succeeded(core.runtime.now());
+        core.opens.lock().succeeded(core.runtime.now());
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
-        // A lease is held, so the store knows us by now, if it ever does.
-        let number = core.leases.as_ref().and_then(|desk| desk.instance_index());
-        let (placed, replaced) = core.ask(|state| {
+        // A lease was granted, so the store knows the number of this process, if it ever does.
+        let number = core.leases.as_ref().and_then(|leases| leases.instance_index());
+        let (placed, replaced) = core.with_state(|state| {
             if let Some(number) = number {
-                state.numbered(number);
+                state.set_instance_index(number);
             }
             let life = state.draw_life(now);
             state.opened(Box::new(Entry { connection, lease, life, key, bad: false }), life, busy, now)
         });
         let status = core.status();
         core.observe(&Event::Opened { took, size: status.size(), target: status.target_ready });
-        core.settle(placed);
+        core.carry_out(placed);
         if let Some(replaced) = replaced {
             core.dispose(replaced);
         }
@@ -167,9 +168,9 @@ impl<C: Connect> Opening<C> {
         let (lease, key, now) = (self.lease.take(), self.key, core.runtime.now());
         let (failure, permanent, releasing) = (error.failure(), error.is_permanent(), lease.is_some());
         let error = Arc::new(error);
-        core.opens().failed(now, Arc::clone(&error));
+        core.opens.lock().failed(now, Arc::clone(&error));
         let (attempt, pause, closed_first) =
-            core.ask(|state| state.open_failed(key, failure, permanent, releasing, now));
+            core.with_state(|state| state.open_failed(key, failure, permanent, releasing, now));
         core.observe(&Event::OpenFailed { error: &error, attempt, pause });
         if releasing {
             reclaim::start(core, key, None, lease);
@@ -181,7 +182,7 @@ impl<C: Connect> Opening<C> {
     }
 }
 
-/// An attempt that waits for one step of its way. It is counted, so that callers can be told what keeps the reservoir short.
+/// An attempt that waits for a step. It is counted, so that errors can say why connections are missing.
 struct Waiting<'a, C: Connect> {
     core: &'a Core<C>,
     step: Step,
@@ -189,24 +190,24 @@ struct Waiting<'a, C: Connect> {
 
 impl<'a, C: Connect> Waiting<'a, C> {
     fn for_step(core: &'a Core<C>, step: Step) -> Self {
-        core.opens().begins(step);
+        core.opens.lock().begins(step);
         Self { core, step }
     }
 }
 
 impl<C: Connect> Drop for Waiting<'_, C> {
     fn drop(&mut self) {
-        self.core.opens().ends(self.step);
+        self.core.opens.lock().ends(self.step);
     }
 }
 
-/// The reservoir's end of a monitor.
-struct Owned<C: Connect> {
+/// The reservoir as the owner of a monitored connection.
+struct SlotOwner<C: Connect> {
     core: Weak<Core<C>>,
     key: Key,
 }
 
-impl<C: Connect> Owner for Owned<C> {
+impl<C: Connect> Owner for SlotOwner<C> {
     fn died(&self) {
         if let Some(core) = self.core.upgrade() {
             core.died(self.key);
@@ -228,7 +229,7 @@ impl<C: Connect> Drop for Opening<C> {
         }
         let (lease, key) = (self.lease.take(), self.key);
         let releasing = lease.is_some();
-        self.core.ask(|state| state.open_abandoned(key, releasing));
+        self.core.with_state(|state| state.open_abandoned(key, releasing));
         if releasing {
             reclaim::start(&self.core, key, None, lease);
         }

@@ -1,4 +1,4 @@
-//! Tells observers once a second how things stand.
+//! Sends a status report to observers every second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::race;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Runs until the reservoir is closed and everything it owned is gone, and reports once more then.
+/// Runs until the reservoir is closed and owns nothing, and then reports once more.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
-    while !core.ask(|state| state.is_drained()) {
+    while !core.with_state(|state| state.is_drained()) {
         core.report();
         let drained = core.reached(|state| state.is_drained());
         race::first(drained, core.runtime.sleep_until(core.runtime.now() + EVERY)).await;

@@ -1,4 +1,4 @@
-//! Ends waits whose time is up: one timer for the whole queue.
+//! Ends waits after their timeout, with one timer for the whole queue.
 
 use crate::connect::Connect;
 use crate::core::{Core, wake_all};
@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 /// Runs until the reservoir is closed. It sleeps while nobody waits.
 pub(crate) async fn run<C: Connect>(core: Arc<Core<C>>) {
-    while !core.ask(|state| state.is_closed()) {
+    while !core.with_state(|state| state.is_closed()) {
         let now = core.runtime.now();
-        let (wakers, next) = core.ask(|state| state.end_waits(now));
+        let (wakers, next) = core.with_state(|state| state.end_waits(now));
         wake_all(wakers);
         race::first(core.waits.notified(), core.runtime.sleep_until(next)).await;
     }

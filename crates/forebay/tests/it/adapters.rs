@@ -40,7 +40,7 @@ fn a_deadpool_reuses_what_is_good_and_refuses_what_is_due() {
 fn a_bb8_pool_reuses_what_is_good_and_refuses_what_is_due() {
     let world = World::new();
     let reservoir = world.filled(config(1).lifetime(short_lives()).overlap(0));
-    // bb8 spawns on tokio; nothing of it has to run, since a connection is there at once.
+    // bb8 spawns on tokio. No spawned task has to run, since a connection is ready.
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _context = tokio.enter();
     let pool = world
@@ -102,40 +102,42 @@ fn an_empty_reservoir_is_the_pools_error() {
     let world = World::new();
     world.server.on_open(Answer::Fail(Failure::Auth));
     let reservoir = world.start(config(1));
-    let tap = ReservoirManager::new(reservoir);
-    assert_eq!(tap.clone().reservoir().status().size(), 0);
-    let pool: deadpool::managed::Pool<_> = deadpool::managed::Pool::builder(tap).max_size(1).build().unwrap();
+    let manager = ReservoirManager::new(reservoir);
+    assert_eq!(manager.clone().reservoir().status().size(), 0);
+    let pool: deadpool::managed::Pool<_> =
+        deadpool::managed::Pool::builder(manager).max_size(1).build().unwrap();
     let error = world.time.run(pool.get()).unwrap_err();
     assert!(error.to_string().contains("auth: told to fail"), "{error}");
     let shared = Arc::new(pool);
     assert_eq!(shared.status().size, 0);
 }
 
-/// The specification's `Open()`: bb8 tries again by itself, until a timeout of its own.
+/// The `Open()` of the specification: bb8 retries until its own timeout.
 #[test]
 fn a_bb8_pool_hears_of_an_empty_reservoir_after_100_ms() {
     for (config, limit) in [(config(1), millis(100)), (config(1).empty_wait(millis(300)), millis(300))] {
         let world = World::new();
         world.server.on_open(Answer::Fail(Failure::Open));
-        let tap = ReservoirManager::new(world.start(config));
+        let manager = ReservoirManager::new(world.start(config));
         let began = world.time.now();
-        let error = world.time.run(tap.connect()).unwrap_err();
+        let error = world.time.run(manager.connect()).unwrap_err();
         assert!(matches!(error, CheckoutError::Empty { waited, .. } if waited == limit), "{error:?}");
         assert!(error.is_transient());
         assert_eq!(world.time.now().since(began), limit);
         world.server.on_open(Answer::Well);
         world.time.advance(seconds(20));
-        assert!(world.time.run(tap.connect()).is_ok());
+        assert!(world.time.run(manager.connect()).is_ok());
     }
 }
 
-/// It hands the first error to its caller.
+/// deadpool returns the first error to its caller.
 #[test]
 fn a_deadpool_waits_for_an_empty_reservoir_for_the_acquire_timeout() {
     let world = World::new();
     world.server.on_open(Answer::Fail(Failure::Open));
-    let tap = ReservoirManager::new(world.start(config(1).acquire_timeout(seconds(7))));
-    let pool: deadpool::managed::Pool<_> = deadpool::managed::Pool::builder(tap).max_size(1).build().unwrap();
+    let manager = ReservoirManager::new(world.start(config(1).acquire_timeout(seconds(7))));
+    let pool: deadpool::managed::Pool<_> =
+        deadpool::managed::Pool::builder(manager).max_size(1).build().unwrap();
     let began = world.time.now();
     let error = world.time.run(pool.get()).unwrap_err();
     assert!(error.to_string().contains("connection_open: told to fail"), "{error}");

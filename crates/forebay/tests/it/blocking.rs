@@ -1,4 +1,4 @@
-//! The same line, for threads: on real threads and a real clock, since that is what it is about.
+//! Blocking checkouts wait in the same queue. These tests need real threads and a real clock.
 #![allow(clippy::disallowed_methods, reason = "threads and a real runtime are what is tested")]
 
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn a_worker_of_a_multi_threaded_runtime_may_wait_even_if_it_is_the_only_one() {
         let waiter = tokio::spawn(async {
             let memory = Memory::new(TokioRuntime::current().unwrap());
             let reservoir = Reservoir::builder(memory).config(config(1)).start_empty().unwrap();
-            // Nothing is open yet, and the task that opens it needs a worker too.
+            // No connection is open yet, and the task that opens it needs a worker, too.
             reservoir.checkout_blocking(seconds(60)).map(|_| ())
         });
         waiter.await.unwrap().unwrap();
@@ -70,7 +70,7 @@ fn a_worker_of_a_multi_threaded_runtime_may_wait_even_if_it_is_the_only_one() {
 }
 
 #[test]
-fn threads_outside_wait_in_line_and_give_up_in_time() {
+fn threads_outside_the_runtime_wait_in_the_queue_and_time_out() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let reservoir = runtime.block_on(reservoir(1));

@@ -1,7 +1,8 @@
-//! Every public future, dropped at each of its awaits: nothing is lost, nothing stays behind.
+//! Every public future is dropped at each of its awaits: nothing is lost, and nothing is left.
 //!
-//! An await is a gate that holds. For each function and each gate the future is polled until it stands at the gate,
-//! dropped there, the gate is opened, and then everything must be as if it had never been.
+//! Each await is a gate that can be shut. For each function and each gate, a test polls the future until it
+//! waits at the gate, drops it there, and opens the gate. Then everything must be as if the call had never
+//! happened.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use forebay::{Limit, LimitError, Pace, Permit, Reservoir, StoreFuture};
 
 use crate::support::{Store, World, config, poll, seconds};
 
-/// Polls `future`, letting tasks run in between, until it has not moved for a while. It must still be pending.
+/// Polls `future` and runs tasks, until it makes no progress. It must still be pending.
 fn hold_at_gate<F: Future + ?Sized>(world: &World, future: &mut Pin<Box<F>>) {
     for _ in 0..10 {
         assert!(poll(future).is_pending(), "it passed the gate");
@@ -21,7 +22,7 @@ fn hold_at_gate<F: Future + ?Sized>(world: &World, future: &mut Pin<Box<F>>) {
     }
 }
 
-/// The gates on the way of an open, in order.
+/// The gates of an open, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Stagger,
@@ -33,7 +34,7 @@ enum Gate {
 
 const GATES: [Gate; 5] = [Gate::Stagger, Gate::Prepare, Gate::Lease, Gate::Permit, Gate::Open];
 
-/// A limiter that never gives a permit while it is shut, and counts those it has given and not got back.
+/// A limiter that grants no permit while it is shut. It counts the permits that were not given back.
 #[derive(Default)]
 struct Turnstile {
     shut: bool,
@@ -61,7 +62,7 @@ impl Limit for Turnstile {
     }
 }
 
-/// A reservoir of three whose opens hold at `gate`.
+/// A reservoir of three whose opens wait at `gate`.
 fn held_at(gate: Gate) -> (World, forebay::Builder<forebay::memory::Memory>, Arc<Turnstile>) {
     let world = World::new();
     let turnstile = Arc::new(Turnstile { shut: gate == Gate::Permit, ..Turnstile::default() });
@@ -144,7 +145,7 @@ fn filled_dropped_while_it_waits_changes_nothing() {
 }
 
 #[test]
-fn checkout_dropped_unpolled_in_line_served_and_after_a_stale_one_loses_nothing() {
+fn checkout_dropped_unpolled_queued_served_and_after_a_stale_one_loses_nothing() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum At {
         Unpolled,
@@ -253,7 +254,7 @@ fn within_dropped_while_it_waits_drops_what_it_ran() {
 }
 
 #[test]
-fn who_yields_is_woken_at_once_and_may_be_dropped() {
+fn a_yield_wakes_at_once_and_can_be_dropped() {
     use std::future::Future;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The end: nothing is lost, nothing is left, and what cannot be finished is told.
+//! Closing: nothing is lost, nothing is left, and what could not finish is reported.
 
 use forebay::memory::Answer;
 use forebay::rt::Runtime;
@@ -48,7 +48,7 @@ fn a_drain_under_load_waits_for_what_is_lent() {
 }
 
 #[test]
-fn what_could_not_be_finished_is_told_and_a_second_drain_goes_on() {
+fn what_is_left_is_reported_and_a_second_drain_continues() {
     let world = World::new();
     let reservoir = world.filled(config(4));
     let guard = reservoir.try_checkout().unwrap();
@@ -65,7 +65,7 @@ fn what_could_not_be_finished_is_told_and_a_second_drain_goes_on() {
 }
 
 #[test]
-fn a_connection_in_care_at_the_end_is_closed_when_its_care_is_over() {
+fn a_connection_in_maintenance_at_the_close_is_closed_when_its_maintenance_ends() {
     let world = World::new();
     let reservoir = world.filled(config(1));
     world.server.on_reset(Answer::Hang);
@@ -117,7 +117,7 @@ fn waiting_for_a_fill_ends_with_the_reservoir() {
     assert_eq!(world.time.now().since(start), seconds(0));
 }
 
-/// A connector that is seen to be freed.
+/// A connector whose drop can be observed.
 struct Counted(Arc<()>);
 
 impl Connect for Counted {

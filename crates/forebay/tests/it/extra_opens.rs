@@ -1,4 +1,4 @@
-//! Opens that the program asks for itself, and handles that do not keep a reservoir open.
+//! Opens with `open_one`, and handles that do not keep a reservoir open.
 
 use std::task::Poll;
 
@@ -18,7 +18,7 @@ fn one_is_opened_though_nobody_waits_as_long_as_there_is_room() {
     let first = reservoir.open_one().expect("there is room");
     let second = reservoir.open_one().expect("there is room");
     assert!(reservoir.open_one().is_none(), "both places are taken while they open");
-    // Whether anybody waits for the outcome or not.
+    // It makes no difference whether the outcome is awaited.
     drop(second);
     world.time.run(first).unwrap();
     world.time.advance(millis(1));
@@ -48,7 +48,7 @@ fn what_is_opened_goes_to_the_first_in_the_queue_and_ends_the_pause_of_the_other
 }
 
 #[test]
-fn its_failure_is_told_and_begins_no_pause() {
+fn its_failure_is_reported_and_starts_no_pause() {
     let world = World::new();
     let reservoir = world.start(config(1).on_demand(0));
     world.server.on_open(Answer::Fail(Failure::Throttled));

@@ -1,4 +1,4 @@
-//! Connectors and servers that misbehave, and what callers notice of it.
+//! Faults of connectors and servers, and what callers notice.
 
 use std::panic::AssertUnwindSafe;
 
@@ -30,7 +30,7 @@ fn a_preparation_that_hangs_is_given_up_too() {
     let world = World::new();
     world.server.on_prepare(Answer::Hang);
     let reservoir = world.start(config(1).open_timeout(seconds(10)));
-    // A provider that hangs is asked again within a second, as one that fails: that costs nothing scarce.
+    // A provider that hangs is asked again within a second, like one that fails: it uses nothing scarce.
     for attempt in 1..=5 {
         world.time.advance(seconds(11));
         let counts = reservoir.status().counts;
@@ -83,7 +83,7 @@ fn a_connection_that_is_dead_on_arrival_is_never_handed_out() {
 }
 
 #[test]
-fn a_mass_disconnect_is_noticed_at_once_and_mended_at_the_limiters_pace() {
+fn a_mass_disconnect_is_noticed_at_once_and_refilled_at_the_limiters_rate() {
     let world = World::new();
     let reservoir = world.filled(config(100).rate(100.0, 100).unlimited_lifetime());
     world.time.advance(seconds(10));
@@ -234,7 +234,7 @@ fn a_panic_in_user_code_gives_the_connection_back() {
 }
 
 #[test]
-fn word_of_a_death_that_comes_late_harms_no_successor() {
+fn a_late_report_of_a_death_does_not_affect_the_next_connection() {
     let world = World::new();
     let reservoir = world.filled(config(1));
     let mut guard = reservoir.try_checkout().unwrap();
@@ -243,12 +243,13 @@ fn word_of_a_death_that_comes_late_harms_no_successor() {
     world.server.on_close(Answer::Hang);
     drop(guard);
     world.time.settle();
-    // The first is still closing, its successor is ready; now the first one's death is reported.
+    // The first connection is still closing, and the next one in its slot is ready. Now the death of the
+    // first is reported.
     world.server.kill(id);
     assert_eq!((reservoir.status().ready, reservoir.status().counts.all_discards()), (1, 1));
 }
 
-/// A connector that calls its connections dirty, and knows no reset.
+/// A connector whose connections are dirty, and which has no reset.
 struct NoReset;
 
 impl forebay::Connect for NoReset {
@@ -277,7 +278,7 @@ fn without_a_reset_a_dirty_connection_goes_to_nobody() {
     assert_eq!(reservoir.status().counts.discards(Discard::ResetFailed), 3);
 }
 
-/// A connector whose look at a returned connection panics.
+/// A connector that panics when it inspects a returned connection.
 struct Squeamish;
 
 impl forebay::Connect for Squeamish {

@@ -1,4 +1,5 @@
-//! When a reservoir of a fleet has its turn to retire connections: as the configuration says, or its leases, or by lot.
+//! The phase of a reservoir in its fleet: it follows the configured number, or the number from the lease
+//! store, or is random.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use forebay::{
 
 use super::support::{config, seconds};
 
-/// Leases of a process that has a number, or not, or not yet.
+/// Leases of a process whose number may be missing or may change.
 struct Numbered {
     leases: LocalLeases,
     number: Mutex<Option<u64>>,
@@ -38,45 +39,46 @@ impl Leases for Numbered {
 }
 
 const CONNECTIONS: usize = 10;
-/// Twelve pages in the shortest life, 10 min, less the guard window, 45 s, and what a replacement may take, 10 s.
-const PAGE: Duration = Duration::from_nanos(545_000_000_000 / 12);
+/// There are twelve periods in the shortest life: 10 min, less the guard window of 45 s, less 10 s to open
+/// the replacement.
+const PERIOD: Duration = Duration::from_nanos(545_000_000_000 / 12);
 
-/// A reservoir, and where in a page, as a fraction of it, each connection was retired, by the time of day.
+/// A reservoir, and when each connection was retired by the time of day, as a fraction of a period.
 struct Retirements {
     time: VirtualTime,
     reservoir: Reservoir<Memory>,
-    turns: Arc<Mutex<Vec<f64>>>,
+    phases: Arc<Mutex<Vec<f64>>>,
 }
 
 fn start(config: Config, leases: &Arc<Numbered>) -> Retirements {
     let time = VirtualTime::new();
-    let turns: Arc<Mutex<Vec<f64>>> = Arc::default();
-    let (clock, heard) = (time.clone(), Arc::clone(&turns));
+    let phases: Arc<Mutex<Vec<f64>>> = Arc::default();
+    let (clock, heard) = (time.clone(), Arc::clone(&phases));
     let reservoir = Reservoir::builder(Memory::new(time.clone()))
         .config(config)
         .runtime(time.clone())
         .leases(Arc::clone(leases) as Arc<dyn Leases>)
         .observer(move |event: &Event<'_>| {
             if matches!(event, Event::Discarded { reason: Discard::Retired, .. }) {
-                let into = clock.wall().as_nanos() % PAGE.as_nanos();
-                heard.lock().unwrap().push(into as f64 / PAGE.as_nanos() as f64);
+                let into = clock.wall().as_nanos() % PERIOD.as_nanos();
+                heard.lock().unwrap().push(into as f64 / PERIOD.as_nanos() as f64);
             }
         })
         .start_empty()
         .unwrap();
     assert!(time.run(reservoir.filled(seconds(60))));
-    Retirements { time, reservoir, turns }
+    Retirements { time, reservoir, phases }
 }
 
 impl Retirements {
-    /// The turns taken in the next generation, all of which are alike.
-    fn turn(&self) -> f64 {
-        self.turns.lock().unwrap().clear();
+    /// The phase of the retirements in the next generation, which is the same for all.
+    fn phase(&self) -> f64 {
+        self.phases.lock().unwrap().clear();
         self.time.advance(seconds(600));
-        let turns = self.turns.lock().unwrap().clone();
-        assert!(turns.len() >= CONNECTIONS - 1, "{turns:?}");
-        assert!(turns.iter().all(|turn| is_near(*turn, turns[0])), "{turns:?}");
-        turns[0]
+        let phases = self.phases.lock().unwrap().clone();
+        assert!(phases.len() >= CONNECTIONS - 1, "{phases:?}");
+        assert!(phases.iter().all(|phase| is_near(*phase, phases[0])), "{phases:?}");
+        phases[0]
     }
 }
 
@@ -86,7 +88,7 @@ impl Drop for Retirements {
     }
 }
 
-/// The turn of number `n`: multiples of the golden ratio.
+/// The phase of number `n`: multiples of the golden ratio.
 fn golden(n: u64) -> f64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) as f64 / 2f64.powi(64)
 }
@@ -97,25 +99,25 @@ fn is_near(one: f64, other: f64) -> bool {
 }
 
 #[test]
-fn the_leases_say_whose_turn_it_is() {
+fn the_lease_store_provides_the_number() {
     for number in [0, 1, 2, 199] {
-        let turn = start(config(CONNECTIONS), &Numbered::new(Some(number))).turn();
-        assert!(is_near(turn, golden(number)), "{number}: {turn}");
+        let phase = start(config(CONNECTIONS), &Numbered::new(Some(number))).phase();
+        assert!(is_near(phase, golden(number)), "{number}: {phase}");
     }
 }
 
 #[test]
-fn the_configuration_goes_before_the_leases() {
-    let turn = start(config(CONNECTIONS).instance_index(4), &Numbered::new(Some(1))).turn();
-    assert!(is_near(turn, golden(4)), "{turn}");
+fn the_configured_number_overrides_the_lease_store() {
+    let phase = start(config(CONNECTIONS).instance_index(4), &Numbered::new(Some(1))).phase();
+    assert!(is_near(phase, golden(4)), "{phase}");
 }
 
 #[test]
-fn without_a_number_turns_are_drawn_by_lot() {
-    let turn = |seed| start(config(CONNECTIONS).seed(Seed::new(seed)), &Numbered::new(None)).turn();
-    let turns = [turn(1), turn(2), turn(3)];
-    assert!(!is_near(turns[0], turns[1]) && !is_near(turns[1], turns[2]), "{turns:?}");
-    assert!(is_near(turn(1), turns[0]), "the same lot for the same seed");
+fn without_a_number_the_phase_is_random() {
+    let phase = |seed| start(config(CONNECTIONS).seed(Seed::new(seed)), &Numbered::new(None)).phase();
+    let phases = [phase(1), phase(2), phase(3)];
+    assert!(!is_near(phases[0], phases[1]) && !is_near(phases[1], phases[2]), "{phases:?}");
+    assert!(is_near(phase(1), phases[0]), "the same phase for the same seed");
 }
 
 #[test]
@@ -123,12 +125,12 @@ fn a_number_that_changes_moves_what_is_booked_from_then_on() {
     let leases = Numbered::new(Some(3));
     let retirements = start(config(CONNECTIONS), &leases);
     *leases.number.lock().unwrap() = Some(5);
-    assert!(is_near(retirements.turn(), golden(3)), "what was booked stays");
-    // Two pages of one reservoir may meet until those that were booked before are gone.
+    assert!(is_near(retirements.phase(), golden(3)), "what was booked stays");
+    // Periods of the old and the new phase can overlap until the old bookings are gone.
     retirements.time.advance(seconds(300));
-    assert!(is_near(retirements.turn(), golden(5)));
+    assert!(is_near(retirements.phase(), golden(5)));
     *leases.number.lock().unwrap() = None;
-    assert!(is_near(retirements.turn(), golden(5)), "a number that is lost for a while changes nothing");
+    assert!(is_near(retirements.phase(), golden(5)), "a number that is lost for a while changes nothing");
     let status = retirements.reservoir.status();
     assert_eq!(status.size(), CONNECTIONS, "{status:?}");
 }

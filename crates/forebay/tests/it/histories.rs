@@ -1,4 +1,4 @@
-//! Random histories against a model that knows only the rules, nothing of how they are kept.
+//! Random histories, compared with a model that knows only the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -35,7 +35,7 @@ enum Step {
     Pass(u64),
     /// One waiting caller is polled.
     Poll(usize),
-    /// All of them are.
+    /// All waiting callers are polled.
     PollAll,
     Drain,
 }
@@ -64,11 +64,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Lives of 60 s, give or take 5, of which the last 10 are not handed out.
+/// Lifetimes are 60 s, plus or minus 5 s. The last 10 s are the guard window.
 const GUARD: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(65);
 
-/// Settings, and the two numbers of them that the model needs: `max_open` and `overlap`.
+/// Settings, with the two numbers that the model needs: `max_open` and `overlap`.
 fn settings() -> impl Strategy<Value = (Config, usize, usize)> {
     let life = Lifetime::new(seconds(60)).jitter(seconds(10)).guard_window(GUARD);
     (1usize..6, 0usize..3, prop::option::of(0usize..3), any::<bool>()).prop_map(
@@ -85,22 +85,22 @@ fn settings() -> impl Strategy<Value = (Config, usize, usize)> {
     )
 }
 
-/// What must be true of any reservoir, counted from outside.
+/// What must hold for every reservoir, counted from outside.
 #[derive(Default)]
 struct Model {
-    /// Numbers of connections in callers' hands; true once marked bad.
+    /// The lent connections; `true` once marked bad.
     lent: BTreeMap<u64, bool>,
     killed: BTreeSet<u64>,
-    /// Numbers of connections whose lease was taken back.
+    /// The connections whose lease was recalled.
     recalled: BTreeSet<u64>,
     closed: bool,
     checkouts: u64,
     waits: u64,
-    /// Callers who found nothing while fewer connections were usable than may be owned.
+    /// Callers that found no connection ready while the reservoir was short.
     found_empty: u64,
     refused: BTreeMap<CheckoutFailure, u64>,
     detached: u64,
-    /// Discards whose reason follows from what was done.
+    /// Discards whose reason follows from the steps.
     discards: BTreeMap<Discard, u64>,
 }
 
@@ -128,12 +128,12 @@ impl Model {
         *self.refused.entry(failure).or_default() += 1;
     }
 
-    /// A caller found nothing ready.
+    /// A caller found no connection ready.
     fn found_nothing(&mut self, reservoir: &Reservoir<Memory>, max: usize) {
         self.found_empty += u64::from(reservoir.status().size() < max);
     }
 
-    /// A connection goes back with this much of its life left. Rules apply in this order.
+    /// A connection is returned with this much of its life left. The rules apply in this order.
     fn gave_back(&mut self, id: u64, remaining: Duration) {
         let bad = self.lent.remove(&id).unwrap();
         let reason = if self.closed {
@@ -175,9 +175,9 @@ impl Model {
             (self.checkouts + served as u64, self.waits, self.found_empty, self.detached),
         );
         for failure in CheckoutFailure::ALL {
-            let told = self.refused.get(&failure).copied().unwrap_or(0);
+            let refused = self.refused.get(&failure).copied().unwrap_or(0);
             let ended = count(&format!("Ended(GaveUp({failure:?}))")) as u64;
-            assert_eq!(counts.checkout_failures(failure), told + ended, "{failure:?}");
+            assert_eq!(counts.checkout_failures(failure), refused + ended, "{failure:?}");
         }
         for waiter in waiters {
             waiter.check(world, self.closed);
@@ -192,11 +192,11 @@ impl Model {
     }
 }
 
-/// How long callers wait, and those who fail fast while the reservoir is short.
+/// How long callers wait, and those that fail fast while the reservoir is short.
 const PATIENCE: Duration = Duration::from_secs(2);
 const EMPTY_WAIT: Duration = Duration::from_millis(150);
 
-/// A waiting caller that is polled when a step says so, and not when it is woken.
+/// A waiting caller. It is polled when a step says so, and not when it is woken.
 struct Waiter<'a> {
     acquire: Pin<Box<Acquire<'a, Memory>>>,
     woken: Arc<Woken>,
@@ -229,13 +229,12 @@ impl<'a> Waiter<'a> {
         self.acquire.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// How far it has come.
     fn state(&self) -> String {
-        let told = format!("{:?}", self.acquire);
-        told.trim_start_matches("Acquire { state: ").trim_end_matches(", .. }").to_owned()
+        let state = format!("{:?}", self.acquire);
+        state.trim_start_matches("Acquire { state: ").trim_end_matches(", .. }").to_owned()
     }
 
-    /// It is woken whenever it would get on, at its deadline at the latest.
+    /// It must have been woken if it can make progress, and at its deadline at the latest.
     fn check(&self, world: &World, closed: bool) {
         let (state, woken) = (self.state(), self.woken.0.load(Ordering::Relaxed));
         let is_overdue = Runtime::now(&world.time) >= self.deadline;
@@ -252,7 +251,7 @@ fn pick<T>(from: &mut Vec<T>, which: usize) -> Option<T> {
     if from.is_empty() { None } else { Some(from.swap_remove(which % from.len())) }
 }
 
-/// Polls the waiter at `place`; it is gone if it is done.
+/// Polls the waiter at `place`, and removes it if it is done.
 fn look<'a>(
     waiters: &mut Vec<Waiter<'a>>,
     place: usize,
@@ -271,7 +270,7 @@ fn look<'a>(
     }
 }
 
-/// Nobody who was in the queue before and after a step was overtaken in it.
+/// No caller that was queued before and after a step was overtaken in it.
 fn check_order(before: &[(Arc<Woken>, String)], waiters: &[Waiter<'_>], step: Step) {
     let mut elder_is_queued = false;
     for waiter in waiters {
@@ -285,8 +284,9 @@ fn check_order(before: &[(Arc<Woken>, String)], waiters: &[Waiter<'_>], step: St
     }
 }
 
-/// With `eager`, callers are polled after each step. Otherwise only when a step says so: a caller that was served can stay so while
-/// its connection dies, others come and go, and the reservoir closes.
+/// With `eager`, callers are polled after each step. Otherwise they are polled only when a step says so. Then
+/// a served caller can remain unpolled while its connection dies, others come and go, and the reservoir
+/// closes.
 fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[Step]) {
     let world = World::new();
     world.server.open_time(millis(20));
@@ -346,7 +346,7 @@ fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[St
             Step::Cancel(which) => {
                 if !waiters.is_empty() {
                     let waiter = waiters.remove(which % waiters.len());
-                    // One that was refused and never heard of it.
+                    // A caller that was refused, and was not polled since.
                     let told =
                         |failure: &CheckoutFailure| waiter.state() == format!("Ended(GaveUp({failure:?}))");
                     if let Some(failure) = CheckoutFailure::ALL.into_iter().find(told) {
@@ -386,7 +386,7 @@ fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[St
                 }
             }
             Step::Kill(id) => {
-                // Only what is there can be killed: numbers to come belong to the living.
+                // Only existing connections can be killed.
                 if let Some(id) = (id as u64).checked_rem(world.server.opened()) {
                     model.killed.insert(id);
                     world.server.kill(id);
@@ -411,13 +411,13 @@ fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[St
             }
             Step::Pass(time) => world.time.advance(millis(time)),
             Step::Drain => {
-                // Polled once: it closes at once, and dropping it does not open again.
+                // Polled once: it closes the reservoir at once, and dropping the future does not reopen it.
                 model.closed = true;
                 let (Poll::Ready(_) | Poll::Pending) = poll(&mut Box::pin(reservoir.drain(seconds(1))));
             }
         }
         world.time.settle();
-        // One whose connection grew too old while it did not look was served, and is queued again: that is no overtaking.
+        // A served caller whose connection became stale is queued again. That is not overtaking.
         if aged(&reservoir) == aged_before {
             check_order(&before, &waiters, *step);
         }
@@ -431,7 +431,7 @@ fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[St
     }
     if model.closed {
         for waiter in &mut waiters {
-            assert!(matches!(waiter.poll(), Poll::Ready(Err(_))), "a caller waits for ever");
+            assert!(matches!(waiter.poll(), Poll::Ready(Err(_))), "a caller waits forever");
         }
     }
     drop((waiters, guards, detached));
@@ -440,7 +440,7 @@ fn run(config: Config, max_open: usize, overlap: usize, eager: bool, steps: &[St
     world.assert_nothing_left();
 }
 
-/// 512 histories each, or as many as `FOREBAY_HISTORIES` says.
+/// 512 histories each, or `FOREBAY_HISTORIES`.
 fn cases() -> ProptestConfig {
     let cases = std::env::var("FOREBAY_HISTORIES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(512);
     ProptestConfig { cases, ..ProptestConfig::default() }

@@ -1,4 +1,4 @@
-//! Leases: taken before a connection is opened, given back once, after it is closed.
+//! Leases: acquired before a connection is opened, released once, after it is closed.
 
 use forebay::memory::Answer;
 use forebay::{CheckoutError, Failure};
@@ -49,13 +49,14 @@ fn giving_back_does_not_wait_for_the_store() {
     world.server.on_close(Answer::Hang);
     let mut guard = reservoir.try_checkout().unwrap();
     guard.mark_bad();
-    // Neither the close nor the release can finish; this returns all the same, and the other one is to be had.
+    // Neither the close nor the release can finish. The drop returns all the same, and the other connection
+    // is ready.
     drop(guard);
     assert!(reservoir.try_checkout().is_ok());
 }
 
 #[test]
-fn at_the_leases_limit_callers_are_told() {
+fn at_the_lease_limit_the_error_of_callers_says_so() {
     let world = World::with_lease_limit(2);
     let reservoir = world.start(config(3).low_watermark(1));
     world.time.advance(seconds(1));

@@ -1,4 +1,4 @@
-//! How connections age: replaced before they go, never all at once, never handed out too old.
+//! Lifetimes: connections are replaced in time, never all at once, and never lent when too old.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn minutes(n: u64) -> Duration {
     seconds(60 * n)
 }
 
-/// Lets time pass in small steps, and reports the smallest and the largest number of usable connections seen.
+/// Advances the time in small steps, and returns the smallest and the largest number of usable connections.
 fn watch(
     world: &World,
     reservoir: &forebay::Reservoir<forebay::memory::Memory>,
@@ -77,7 +77,7 @@ fn what_is_not_replaced_ahead_lives_to_its_end() {
     world.time.advance(millis(1));
     assert_eq!(reservoir.status().counts.discards(Discard::ExpiredOnReturn), 1);
     assert_eq!((world.server.opened(), world.server.peak(), reservoir.status().ready), (8, 4, 4));
-    // A new number of connections or a place in the fleet makes no schedule, either.
+    // A resize and a number in the fleet create no schedule, either.
     reservoir.resize(5).unwrap();
     world.time.advance(minutes(54));
     assert_eq!((world.server.opened(), reservoir.status().retiring), (9, 0));

@@ -1,4 +1,4 @@
-//! What an operator reads: the documented words and fields, and no flood.
+//! Log lines: the documented messages and fields, at a limited rate.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -150,9 +150,9 @@ fn failures_are_told_by_what_failed() {
             world.time.advance(millis(100));
         });
         let level = expected.split(' ').next().unwrap();
-        let told = lines.with(&format!("{level} Reservoir refiller"));
-        assert!(told[0].starts_with(expected), "{told:?}");
-        assert!(told[0].contains("retry_in="), "{told:?}");
+        let written = lines.with(&format!("{level} Reservoir refiller"));
+        assert!(written[0].starts_with(expected), "{written:?}");
+        assert!(written[0].contains("retry_in="), "{written:?}");
     }
 }
 
@@ -175,7 +175,7 @@ fn callers_who_find_it_empty_are_counted_in_one_warning_a_second() {
 }
 
 #[test]
-fn callers_who_wait_because_all_are_in_use_are_no_warning() {
+fn waits_while_all_are_in_use_are_not_warnings() {
     let lines = run(config(1).acquire_timeout(millis(100)), |world, reservoir| {
         let _guard = reservoir.try_checkout().unwrap();
         world.time.run(reservoir.checkout()).unwrap_err();
@@ -210,7 +210,7 @@ fn a_storm_is_summed_up() {
     assert!(died[0].contains("reason=\"died\""), "{died:?}");
     assert_eq!(died[1], "WARN Reservoir: discarding connection (died), and again repeated=999");
     let failed = lines.with("ERROR Reservoir refiller: connection open failed (throttled), and again");
-    assert!(!failed.is_empty(), "which failure it was is told again");
+    assert!(!failed.is_empty(), "the repetition names its failure");
     assert_eq!(lines.with("WARN Reservoir below low watermark").len(), 1);
     assert_eq!(lines.with("INFO Reservoir back above low watermark").len(), 1);
 }

@@ -1,10 +1,11 @@
-//! The reservoir as its users see it, under virtual time: one binary, a module for each behaviour.
+//! Tests through the public API, mostly under virtual time: one module for each behaviour.
 
 mod support;
 
 mod adapters;
 mod blocking;
 mod cancellation;
+mod dead_peer;
 mod drain;
 mod extra_opens;
 mod faults;

@@ -1,4 +1,4 @@
-//! What an exporter shows of a running reservoir, against what the manual says, both ways.
+//! The exported metrics of a running reservoir and the manual agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::support::{World, config, millis, seconds};
 
 const MANUAL: &str = include_str!("../../../../docs/metrics.md");
 
-/// Runs a reservoir through good and bad times, and returns what Prometheus would scrape at its end.
+/// Runs a reservoir through successes and failures, and returns the final Prometheus text.
 fn scrape(scenario: impl FnOnce(&World, &Reservoir<forebay::memory::Memory>)) -> String {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_milliseconds".into()), &LATENCY_BUCKETS)
@@ -30,7 +30,7 @@ fn scrape(scenario: impl FnOnce(&World, &Reservoir<forebay::memory::Memory>)) ->
             .unwrap();
         assert!(world.time.run(reservoir.filled(seconds(5))));
         scenario(&world, &reservoir);
-        // Values follow within a second.
+        // Values are at most one second old.
         world.time.advance(seconds(1));
     });
     handle.render()
@@ -90,7 +90,7 @@ fn the_values_are_the_reservoirs() {
     assert_eq!(by("discards_total", "died"), 5.0);
     assert_eq!(by("discards_total", "retired"), 0.0, "a reason that has not come up is there too");
     assert!(by("refill_failures_total", "auth") >= 5.0);
-    // Five at once, in bulk; one after 20 ms, by itself.
+    // Five were served at once and recorded in bulk. One waited for 20 ms.
     assert_eq!(of("checkout_latency_milliseconds_count"), 6.0);
     assert_eq!(value(&samples, "checkout_latency_milliseconds_bucket", ",le=\"0.00005\""), 5.0);
     assert_eq!(value(&samples, "checkout_latency_milliseconds_bucket", ",le=\"10\""), 5.0);

@@ -1,4 +1,4 @@
-//! A user's own tests, under tokio's paused clock.
+//! A user's own tests under tokio's paused clock.
 #![allow(clippy::disallowed_methods, reason = "the clock that this pauses is tokio's")]
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn timeouts_and_lifetimes_go_by_the_paused_clock() {
     let ids = held.each_ref().map(|guard| guard.id());
     drop(held);
 
-    // Twenty minutes pass in no time: nothing that old is handed out.
+    // Twenty minutes pass at once. Such an old connection is not lent.
     tokio::time::sleep(Duration::from_secs(1200)).await;
     let guard = reservoir.checkout().await.unwrap();
     assert!(!ids.contains(&guard.id()) && guard.remaining().unwrap() > seconds(60));

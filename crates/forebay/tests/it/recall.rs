@@ -1,4 +1,4 @@
-//! Leases that are taken back: the connections under them are closed, whoever has them.
+//! Recalled leases: their connections are closed, even while callers use them.
 
 use forebay::memory::Answer;
 use forebay::{CheckoutError, Discard, Failure};
@@ -6,11 +6,11 @@ use forebay::{CheckoutError, Discard, Failure};
 use crate::support::{Store, World, config, millis, poll, seconds};
 
 #[test]
-fn what_is_ready_goes_in_good_order_and_what_is_lent_at_once() {
+fn a_recall_discards_ready_connections_and_closes_lent_ones_at_once() {
     let world = World::new();
     let reservoir = world.filled(config(5));
     let (one, other) = (reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap().into_owned());
-    // Nothing new is to be had, as when the store is away.
+    // No new lease is granted, as when the store is unreachable.
     world.leases.answer(Store::Fail);
     world.server.on_close(Answer::Hang);
     world.leases.recall_all();
@@ -54,7 +54,7 @@ fn a_connection_on_its_way_is_given_up() {
 }
 
 #[test]
-fn one_that_waits_to_be_picked_up_or_is_in_care_is_not_lent_again() {
+fn one_that_was_not_picked_up_or_is_in_maintenance_is_not_lent_again() {
     let world = World::new();
     let reservoir = world.filled(config(2));
     let mut dirty = reservoir.try_checkout().unwrap();
@@ -67,7 +67,7 @@ fn one_that_waits_to_be_picked_up_or_is_in_care_is_not_lent_again() {
     drop(dirty);
     assert_eq!(reservoir.status().in_maintenance, 1);
     world.leases.recall_all();
-    // Handed to the waiter by now, and useless.
+    // The waiter was served, and the connection is useless.
     assert!(poll(&mut waiting).is_pending());
     world.time.advance(seconds(6));
     assert_eq!(reservoir.status().counts.discards(Discard::Recalled), 2);

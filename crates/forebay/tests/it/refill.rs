@@ -1,4 +1,4 @@
-//! How connections come: at the limiter's pace, no slower, and no faster than is good while they fail.
+//! Opens: at the limiter's rate, and slower while they fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use forebay::{
 
 use crate::support::{World, config, millis, seconds};
 
-/// Opens in the ten seconds after the first, at 100 a second without a burst.
+/// The number of opens in the ten seconds after the first, at 100 per second without a burst.
 fn opens_in_ten_seconds(open_time: u64) -> u64 {
     let world = World::new();
     world.server.open_time(millis(open_time));
@@ -242,7 +242,7 @@ fn the_first_fill_waits_for_the_watermark_and_no_longer_than_told() {
 }
 
 #[test]
-fn the_first_open_is_staggered_and_differently_for_each_seed() {
+fn the_startup_delay_is_random_and_depends_on_the_seed() {
     let first_open = |seed: u64| {
         let world = World::new();
         let reservoir = world.start(config(1).startup_jitter(seconds(5)).seed(Seed::new(seed)));
@@ -267,7 +267,7 @@ fn a_caller_who_gives_up_does_not_waste_the_open() {
 }
 
 #[test]
-fn crossing_the_watermark_is_told_once_each_way() {
+fn crossing_the_watermark_is_logged_once_each_way() {
     let world = World::new();
     let reservoir = world.filled(config(4).low_watermark(3).unlimited_lifetime());
     world.log.lock().unwrap().clear();
@@ -303,7 +303,7 @@ fn a_smaller_reservoir_sheds_and_a_larger_one_fills() {
 }
 
 #[test]
-fn a_senseless_configuration_does_not_start() {
+fn an_invalid_configuration_does_not_start() {
     let world = World::new();
     let builder = Reservoir::builder(world.server.clone()).runtime(world.time.clone());
     let error = builder.config(Config::default().max_open(0)).start_empty().unwrap_err();
@@ -331,7 +331,7 @@ fn an_observer_may_resize() {
 }
 
 #[test]
-fn settings_at_the_edge_of_sense_neither_panic_nor_hang() {
+fn extreme_settings_neither_panic_nor_hang() {
     let minute = seconds(60);
     let almost = |base: std::time::Duration| base - std::time::Duration::from_nanos(1);
     for config in [

@@ -1,4 +1,4 @@
-//! The manual's list of requirements names tests that exist.
+//! The tests that the manual names for each requirement exist.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn sources(folder: &Path) -> String {
 #[test]
 fn every_test_it_names_exists() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // The limit across the fleet is in crates of its own.
+    // The limit across a fleet is in other crates.
     let folders = ["forebay", "forebay-dsql", "forebay-fleet", "forebay-aws", "forebay-bench", "forebay-sim"]
         .map(|name| crates.join(name));
     let sources: String = folders

@@ -1,4 +1,4 @@
-//! A reservoir over a server in memory, under virtual time, with everything observed.
+//! A reservoir over a server in memory, under virtual time, with an observer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -21,7 +21,7 @@ pub(crate) fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Settings for tests: no startup_jitter, no limit worth the name, a fixed seed.
+/// Settings for tests: no startup jitter, practically no rate limit, a fixed seed.
 pub(crate) fn config(max_open: usize) -> Config {
     Config::default()
         .max_open(max_open)
@@ -30,7 +30,7 @@ pub(crate) fn config(max_open: usize) -> Config {
         .seed(Seed::new(7))
 }
 
-/// A server, its clock, its leases and its log.
+/// A server with its clock, leases and log.
 pub(crate) struct World {
     pub(crate) time: VirtualTime,
     pub(crate) server: Memory,
@@ -38,7 +38,7 @@ pub(crate) struct World {
     pub(crate) log: Log,
 }
 
-/// What the observer heard, a line each.
+/// The events, one line each.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
 
 impl World {
@@ -49,14 +49,14 @@ impl World {
         Self { time, server, leases, log: Log::default() }
     }
 
-    /// With a fleet that may hold so many connections.
+    /// With a fleet limit of this many connections.
     pub(crate) fn with_lease_limit(limit: usize) -> Self {
         let world = Self::new();
         let leases = Arc::new(LeaseLog::new(world.server.clone(), limit));
         Self { leases, ..world }
     }
 
-    /// A reservoir that has not opened anything yet.
+    /// A reservoir that has opened nothing yet.
     pub(crate) fn start(&self, config: Config) -> Reservoir<Memory> {
         let log = Arc::clone(&self.log);
         Reservoir::builder(self.server.clone())
@@ -68,7 +68,7 @@ impl World {
             .unwrap()
     }
 
-    /// A reservoir that is filled.
+    /// A full reservoir.
     pub(crate) fn filled(&self, config: Config) -> Reservoir<Memory> {
         let reservoir = self.start(config);
         assert!(self.time.run(reservoir.filled(seconds(60))), "not filled: {:?}", reservoir.status());
@@ -80,7 +80,7 @@ impl World {
         self.log.lock().unwrap().iter().filter(|line| line.contains(what)).count()
     }
 
-    /// After the last handle and guard are gone: nothing is left anywhere.
+    /// Call it after the last handle and guard are dropped.
     pub(crate) fn assert_nothing_left(&self) {
         self.time.advance(seconds(60));
         assert_eq!(self.server.live(), 0, "connections left open");
@@ -89,12 +89,12 @@ impl World {
     }
 }
 
-/// Polls once, for a future whose owner polls it again without being woken.
+/// Polls once, for a future that is polled again without a wake-up.
 pub(crate) fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A lease store that notes every mistake: a lease released twice, or released while its connection was open.
+/// A lease store that records mistakes: a lease that is released twice, or while its connection is open.
 pub(crate) struct LeaseLog {
     server: Memory,
     inner: Mutex<Inner>,
@@ -143,7 +143,7 @@ impl LeaseLog {
         self.inner.lock().unwrap().answer = answer;
     }
 
-    /// Takes every lease back.
+    /// Recalls all leases.
     pub(crate) fn recall_all(&self) {
         let bound = std::mem::take(&mut self.inner.lock().unwrap().bound);
         bound.values().for_each(ConnectionMonitor::recall);
@@ -188,7 +188,7 @@ impl Leases for LeaseLog {
             if !inner.held.remove(&number) {
                 inner.mistakes.push(format!("lease {} was released twice", id.as_str()));
             }
-            // Every open connection has a lease of its own, so there are never more of them than leases.
+            // Each open connection has its own lease, so there are never more connections than leases.
             if live > inner.held.len() {
                 let held = inner.held.len();
                 inner
@@ -205,7 +205,7 @@ impl Leases for LeaseLog {
             Ok(number) if inner.held.contains(&number) && !inner.bound.contains_key(&number) => {
                 inner.bound.insert(number, monitor);
             }
-            _ => inner.mistakes.push(format!("lease {} was bound out of turn", id.as_str())),
+            _ => inner.mistakes.push(format!("lease {} was bound twice or too late", id.as_str())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How long callers wait, in which order, and what they are told.
+//! Waiting: how long, in which order, and with which errors.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ fn finding_nothing_is_counted_once_and_failing_apart() {
 }
 
 #[test]
-fn a_cause_that_waiting_does_not_cure_fails_callers_at_once() {
+fn a_permanent_failure_fails_callers_at_once() {
     let world = World::new();
     world.server.on_open(Answer::Deny);
     world.server.open_time(seconds(1));
@@ -92,10 +92,10 @@ fn a_cause_that_waiting_does_not_cure_fails_callers_at_once() {
     assert!(matches!(world.time.run(reservoir.checkout()), Err(CheckoutError::Denied { .. })));
     assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Denied { .. })));
     assert_eq!(world.time.now(), start, "without a wait");
-    // The role is granted: the reservoir has gone on trying.
+    // The role is granted. The reservoir has kept trying.
     world.server.on_open(Answer::Well);
     assert!(world.time.run(reservoir.filled(seconds(60))));
-    // Denied again, but one connection is left: it may come back, so waiting is of use.
+    // Access is denied again, but one connection is left. It can be returned, so waiting may help.
     world.server.on_open(Answer::Deny);
     let (kept, lost) = (reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap());
     world.server.kill(lost.id());
@@ -103,7 +103,8 @@ fn a_cause_that_waiting_does_not_cure_fails_callers_at_once() {
     world.time.advance(seconds(5));
     let mut waiters: Vec<_> = (0..2).map(|_| Box::pin(reservoir.checkout())).collect();
     assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
-    // The last one dies, served to the first waiter who has not picked it up: both waits are of no use now.
+    // The last connection dies, after it was served to the first waiter and before it was picked up. Waiting
+    // does not help any more.
     let id = kept.id();
     drop(kept);
     world.server.kill(id);
@@ -236,12 +237,12 @@ fn a_connection_that_goes_stale_or_dies_before_it_is_picked_up_is_not_handed_out
         if death {
             world.server.kill(id);
         } else {
-            // To the very instant at which it is too old.
+            // The exact instant at which it becomes stale.
             world.time.skip(seconds(50));
         }
         assert!(poll(&mut waiters[0]).is_pending(), "back to the head of the line");
         world.time.settle();
-        assert!(poll(&mut waiters[1]).is_pending(), "its turn is not lost to the one behind");
+        assert!(poll(&mut waiters[1]).is_pending(), "it is not overtaken by the one behind");
         let guard = world.time.run(&mut waiters[0]).unwrap();
         assert_ne!(guard.id(), id);
         let reason = if death { Discard::Died } else { Discard::GuardWindow };
@@ -264,7 +265,7 @@ fn stale_ones_are_skipped_until_a_good_one_is_found() {
     assert_eq!(young.id(), young_id);
     drop(young);
     drop(old);
-    // The old one is on top now.
+    // The old connection is on top now.
     world.time.skip(seconds(20));
     assert_eq!(reservoir.try_checkout().unwrap().id(), young_id);
     let counts = reservoir.status().counts;
@@ -272,7 +273,7 @@ fn stale_ones_are_skipped_until_a_good_one_is_found() {
 }
 
 #[test]
-fn after_the_end_every_caller_is_told() {
+fn after_a_close_every_caller_gets_closed() {
     let world = World::new();
     let reservoir = world.filled(config(1));
     let guard = reservoir.try_checkout().unwrap();
@@ -287,8 +288,8 @@ fn after_the_end_every_caller_is_told() {
 }
 
 #[test]
-fn a_waiter_served_what_died_before_a_close_is_told_of_the_close() {
-    // Served; dead before it was polled; closed: in this order, and with the close first.
+fn a_waiter_whose_connection_died_before_a_close_gets_closed() {
+    // Served, dead before it was polled, closed: in this order, and with the close first.
     for (dies_first, polled_between) in [(true, false), (true, true), (false, false), (false, true)] {
         let world = World::new();
         let reservoir = world.filled(config(1));
@@ -330,7 +331,8 @@ fn a_close_takes_back_what_nobody_has_picked_up() {
 
 #[test]
 fn two_waiters_that_lose_what_they_were_served_keep_their_order() {
-    // Polled in either order, or not at all, before another connection comes: it is the elder's. Whose dies first does not matter.
+    // The callers are polled in either order, or not at all, before another connection is returned. It goes
+    // to the older caller. It does not matter whose connection dies first.
     let polled = [&[0, 1][..], &[1, 0], &[1], &[0], &[]];
     for (polled, elder_first) in polled.iter().flat_map(|polled| [(*polled, true), (*polled, false)]) {
         let world = World::new();
@@ -393,7 +395,7 @@ fn one_that_returns_to_the_queue_gives_up_at_its_own_deadline() {
     assert_eq!(world.time.now().since(start), seconds(7), "ten in all: {}", second.0);
 }
 
-/// A waiter without a limit of its own, and how long it waited.
+/// A waiter without its own limit, and how long it waited.
 fn waited(world: &World, future: impl Future<Output = Result<u64, CheckoutError>>) -> (String, Duration) {
     let start = world.time.now();
     let outcome = world.time.run(forebay::rt::within(&world.time, seconds(3600), future));
@@ -403,7 +405,8 @@ fn waited(world: &World, future: impl Future<Output = Result<u64, CheckoutError>
 
 #[test]
 fn a_wait_whose_reason_changes_as_it_ends_is_not_forgotten() {
-    // Patience ends and the open is done at one instant: by the time the woken one looks, it waits for another reason.
+    // The wait ends and the open completes at the same instant. When the woken caller looks, it waits for
+    // another reason.
     let world = World::new();
     world.server.open_time(millis(100));
     let config = config(1).empty_wait(millis(100)).acquire_timeout(seconds(1)).unlimited_lifetime();
@@ -437,7 +440,7 @@ fn patience_gets_shorter_when_what_was_short_is_all_in_use() {
 }
 
 #[test]
-fn one_who_rejoins_the_line_is_watched_again() {
+fn a_caller_that_rejoins_the_queue_still_times_out() {
     let world = World::new();
     let reservoir = world.filled(config(2).empty_wait(millis(100)).unlimited_lifetime());
     world.server.on_open(Answer::Fail(Failure::Open));
@@ -468,7 +471,7 @@ fn one_that_is_denied_is_served_once_access_is_granted_also_where_nothing_is_kep
         assert!(matches!(world.time.run(reservoir.checkout()), Err(CheckoutError::Denied { .. })));
         assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Denied { .. })));
         world.server.on_open(Answer::Well);
-        // That caller was reason enough to try again, after a pause.
+        // That caller justified another attempt, after a pause.
         world.time.advance(seconds(11));
         assert!(reservoir.try_checkout().is_ok(), "{:?}", reservoir.status());
     }
@@ -479,7 +482,7 @@ struct Panicking;
 
 impl Wake for Panicking {
     fn wake(self: Arc<Self>) {
-        panic!("told to panic");
+        panic!("this waker panics");
     }
 }
 
@@ -508,7 +511,7 @@ fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
     drop((first, guard));
 }
 
-/// A waker with a connection in it, as a task that is dropped with its last waker has.
+/// A waker that holds a connection, like a task that is dropped with its last waker.
 struct Holder(
     #[allow(dead_code, reason = "held to be dropped")] Mutex<forebay::OwnedCheckout<forebay::memory::Memory>>,
 );

@@ -1,4 +1,4 @@
-//! A process on a machine of its own.
+//! A process on its own machine.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use super::{ProcessId, START, VirtualTime, WALL_START};
 use crate::rt::{Runtime, Starved, Task};
 use crate::time::Instant;
 
-/// How the clocks of one machine differ from true time.
+/// How the clocks of a machine differ from the true time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessClock {
-    /// How much longer than the others this machine has been up: its monotonic clock is ahead by so much.
+    /// How much longer than others this machine has been running. Its monotonic clock is ahead by this.
     pub uptime: Duration,
-    /// How many nanoseconds its time of day is ahead of the true one; behind, if negative.
+    /// By how many nanoseconds its time of day is ahead of the true one. Negative: behind.
     pub wall_ahead: i64,
-    /// How many millionths too fast both its clocks run; too slowly, if negative.
+    /// By how many millionths its clocks run too fast. Negative: too slowly.
     pub drift_ppm: i32,
 }
 
-/// A [`Runtime`] for one of several processes that share a [`VirtualTime`]: it has clocks of its own, and its tasks
-/// can be killed all at once, as those of a real process can.
+/// A [`Runtime`] for one of several processes that share a [`VirtualTime`]. It has its own clocks, and all
+/// its tasks can be killed at once.
 ///
 /// ```
 /// use forebay::rt::{ProcessClock, Runtime, VirtualTime};
@@ -44,13 +44,13 @@ impl VirtualProcess {
         Self { time, id, clock }
     }
 
-    /// Drops every task of this process where it stands. What it spawns from now on is dropped unrun.
+    /// Drops all tasks of this process. Tasks that it spawns later are dropped before they run.
     pub fn kill(&self) {
         self.time.kill(self.id);
     }
 
-    /// Stops every task of this process where it stands, as a long collection of garbage or a frozen machine does: its clocks
-    /// go on, and what comes due waits until it is [resumed](Self::resume).
+    /// Stops all tasks of this process, as a long garbage collection or a frozen machine does. Its clocks
+    /// continue. Events wait until it is [resumed](Self::resume).
     pub fn pause(&self) {
         self.time.0.queue.lock().tasks.pause(self.id);
     }
@@ -65,13 +65,13 @@ impl VirtualProcess {
         if self.clock.drift_ppm == 0 {
             return nanos;
         }
-        // Asked at each checkout: in parts, so that 64 bits are enough for centuries.
+        // This runs at each checkout. Computed in parts, 64 bits last for centuries.
         let drift = u64::from(self.clock.drift_ppm.unsigned_abs());
         let gained = nanos / MILLION * drift + nanos % MILLION * drift / MILLION;
         if self.clock.drift_ppm < 0 { nanos.saturating_sub(gained) } else { nanos + gained }
     }
 
-    /// What the true time is when this machine's monotonic clock has reached `local`.
+    /// The true time when this machine's monotonic clock reaches `local`.
     fn when(&self, local: Instant) -> Instant {
         if local == Instant::NEVER {
             return local;
@@ -83,7 +83,7 @@ impl VirtualProcess {
         }
         let million = i128::from(MILLION);
         let pace = (million + i128::from(self.clock.drift_ppm)).max(1);
-        // Rounded up: a sleep that ends early would find that it has not.
+        // Rounded up, so that a sleep does not end early by the local clock.
         let nanos = (i128::from(counted) * million).div_euclid(pace) + 2;
         START + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

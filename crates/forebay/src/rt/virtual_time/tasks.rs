@@ -1,4 +1,4 @@
-//! Tasks, owned by the executor; wakers only know their names.
+//! The tasks of the executor. Wakers refer to them by id.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -7,23 +7,23 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::Inner;
 use crate::rt::Task;
 
-/// Names a process whose tasks live and die together.
+/// The id of a process, whose tasks are killed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProcessId(u32);
 
 impl ProcessId {
-    /// Of tasks that belong to no process.
+    /// For tasks without a process.
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Names a task. Places are used again; the generation tells who was there.
+/// The id of a task. Slots are reused under a new generation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskId {
     place: u32,
     generation: u32,
 }
 
-/// A task and how to wake it, out of its place while it runs.
+/// A task and its waker. They are out of their slot while the task runs.
 pub(super) struct Running {
     task: Task,
     waker: Waker,
@@ -37,22 +37,22 @@ impl Running {
 
 #[derive(Default)]
 pub(super) struct Tasks {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     vacant: Vec<u32>,
     runnable: VecDeque<TaskId>,
     processes: u32,
     dead: BTreeSet<ProcessId>,
-    /// Processes that stand still, with their tasks that could run.
+    /// Paused processes, and their tasks that are ready to run.
     paused: BTreeMap<ProcessId, Vec<TaskId>>,
     closed: bool,
 }
 
-struct Place {
+struct Slot {
     generation: u32,
     process: ProcessId,
     occupied: bool,
     queued: bool,
-    /// There unless it is running.
+    /// `None` while it runs.
     running: Option<Running>,
 }
 
@@ -62,7 +62,7 @@ impl Tasks {
         ProcessId(self.processes)
     }
 
-    /// Takes a task in, to run in its turn. One of a dead process is handed back.
+    /// Adds a task and queues it. Returns the task if its process is dead.
     pub(super) fn spawn(
         &mut self,
         process: ProcessId,
@@ -73,7 +73,7 @@ impl Tasks {
             return Some(task);
         }
         let place = self.vacant.pop().unwrap_or_else(|| {
-            let vacant = Place { generation: 0, process, occupied: false, queued: false, running: None };
+            let vacant = Slot { generation: 0, process, occupied: false, queued: false, running: None };
             self.places.push(vacant);
             u32::try_from(self.places.len() - 1).expect("fewer than four billion tasks")
         });
@@ -85,13 +85,13 @@ impl Tasks {
         None
     }
 
-    /// The next task that can run.
+    /// The next task that is ready to run.
     pub(super) fn next(&mut self) -> Option<(TaskId, Running)> {
         while let Some(id) = self.runnable.pop_front() {
             let Some(slot) = self.resolve(id) else { continue };
             let process = slot.process;
             if let Some(held_up) = self.paused.get_mut(&process) {
-                // Still queued, so that it is not queued twice.
+                // It stays marked as queued, so that it is not queued twice.
                 held_up.push(id);
                 continue;
             }
@@ -104,14 +104,13 @@ impl Tasks {
         None
     }
 
-    /// A task has run and is not done. It is handed back if it was killed meanwhile.
+    /// Puts a task back that is not finished. Returns it if it was killed meanwhile.
     pub(super) fn put_back(&mut self, id: TaskId, running: Running) -> Option<Running> {
         let Some(slot) = self.resolve(id) else { return Some(running) };
         slot.running = Some(running);
         None
     }
 
-    /// A task is done.
     pub(super) fn finish(&mut self, id: TaskId) {
         if self.resolve(id).is_some() {
             self.vacate(id.place);
@@ -125,24 +124,24 @@ impl Tasks {
         }
     }
 
-    /// Lets no task of a process run.
+    /// Stops running the tasks of a process.
     pub(super) fn pause(&mut self, process: ProcessId) {
         self.paused.entry(process).or_default();
     }
 
-    /// Lets the tasks of a process run again, in the order in which they could have.
+    /// Runs the tasks of a process again, in their order.
     pub(super) fn resume(&mut self, process: ProcessId) {
         self.runnable.extend(self.paused.remove(&process).unwrap_or_default());
     }
 
-    /// Takes every task of a process out, to be dropped. It takes no more.
+    /// Removes all tasks of a process, and accepts no more. The caller drops them.
     pub(super) fn kill(&mut self, process: ProcessId) -> Vec<Running> {
         self.dead.insert(process);
         self.paused.remove(&process);
         self.take(|owner| owner == process)
     }
 
-    /// Takes every task out, to be dropped. No more are taken in.
+    /// Removes all tasks, and accepts no more. The caller drops them.
     pub(super) fn close(&mut self) -> Vec<Running> {
         self.closed = true;
         self.take(|_| true)
@@ -153,14 +152,14 @@ impl Tasks {
         for place in 0..self.places.len() {
             if self.places[place].occupied && whose(self.places[place].process) {
                 taken.extend(self.places[place].running.take());
-                // A place counts in `u32`: see `spawn`.
+                // Slot numbers are `u32`; see `spawn`.
                 self.vacate(u32::try_from(place).unwrap_or(u32::MAX));
             }
         }
         taken
     }
 
-    fn resolve(&mut self, id: TaskId) -> Option<&mut Place> {
+    fn resolve(&mut self, id: TaskId) -> Option<&mut Slot> {
         let slot = &mut self.places[id.place as usize];
         (slot.occupied && slot.generation == id.generation).then_some(slot)
     }
@@ -173,7 +172,7 @@ impl Tasks {
     }
 }
 
-/// What a waker of a task holds.
+/// The inside of a task's waker.
 pub(super) struct Handle {
     id: TaskId,
     time: Weak<Inner>,
