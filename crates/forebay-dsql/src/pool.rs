@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::options::Options;
 use crate::token::Signer;
-use crate::transaction::{Session, Sessions, Transaction, Transactions};
+use crate::transaction::{BodyError, Session, Sessions, Transaction, Transactions};
 
 mod builder;
 mod keeper;
@@ -120,14 +120,31 @@ impl<C: Connect> DsqlPool<C> {
     /// # Cancel safety
     /// If the future is dropped, its transaction is rolled back in the background. If it was waiting for a COMMIT, the
     /// transaction may have been committed or not.
-    pub async fn run<T, E, F, B>(&self, operation: &'static str, body: B) -> Result<T, E>
+    pub async fn run<T, E, F, B, By>(&self, operation: &'static str, body: B) -> Result<T, E>
     where
         C: Connect<Connection: Session + Sync>,
-        E: std::error::Error + From<Error> + 'static,
+        E: BodyError<By>,
         F: Future<Output = Result<T, E>>,
         B: FnMut(Transaction<PooledConnection<'static, C>>) -> F,
     {
         self.transactions.run(self, operation, body).await
+    }
+
+    /// Like [`run`](Self::run), for an `async` closure that changes what it captures, or owns it. See
+    /// [`Transactions::run_mut`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    pub async fn run_mut<T, E, B, By>(&self, operation: &'static str, body: B) -> Result<T, E>
+    where
+        C: Connect<Connection: Session + Sync>,
+        E: BodyError<By>,
+        B: AsyncFnMut(Transaction<PooledConnection<'static, C>>) -> Result<T, E>,
+    {
+        self.transactions.run_mut(self, operation, body).await
     }
 
     /// What runs its transactions, for callers that begin and commit themselves.
