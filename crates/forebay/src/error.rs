@@ -22,7 +22,6 @@ pub enum CheckoutError {
         waited: Duration,
         /// What keeps the reservoir short: why the last attempt to open a connection failed, or what those under way wait for.
         /// None if they are simply under way.
-        #[source]
         last_open_error: Option<Arc<OpenError>>,
     },
 
@@ -33,7 +32,6 @@ pub enum CheckoutError {
         /// How long the caller waited.
         waited: Duration,
         /// Why the last attempt to open a connection failed.
-        #[source]
         last_open_error: Arc<OpenError>,
     },
 
@@ -101,6 +99,9 @@ fn because(error: &Option<Arc<OpenError>>) -> impl fmt::Display {
 }
 
 /// Why a connection could not be opened.
+///
+/// Its text has all causes, so it has no `source`: a walk of the chain would print them twice. [`get_ref`](Self::get_ref)
+/// gives the cause, as that of [`std::io::Error`] does.
 #[derive(Debug)]
 pub struct OpenError {
     failure: Failure,
@@ -141,6 +142,12 @@ impl OpenError {
         self.permanent
     }
 
+    /// The error that it was made of.
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        &*self.source
+    }
+
     /// What kept it from opening: it decides how the refill goes on.
     #[must_use]
     pub fn failure(&self) -> Failure {
@@ -159,11 +166,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.source)
-    }
-}
+impl std::error::Error for OpenError {}
 
 /// Prints an error and its causes in one line, each said once: many drivers say "error connecting" on top and the reason
 /// two levels down, and others repeat on top what is below.
@@ -225,12 +228,13 @@ mod tests {
         let error = OpenError::new(Failure::Auth, Told(std::io::Error::other("access denied")));
         assert_eq!(error.to_string(), "auth: access denied (check the role)");
         let error = CheckoutError::Empty { waited: Duration::ZERO, last_open_error: Some(Arc::new(error)) };
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        assert_eq!(source.as_deref(), Some("auth: access denied (check the role)"));
         assert_eq!(
-            Chain(&error).to_string(),
+            error.to_string(),
             "no connection is ready; the last open failed: auth: access denied (check the role)"
         );
+        assert!(std::error::Error::source(&error).is_none(), "it would be printed twice");
+        let CheckoutError::Empty { last_open_error: Some(open), .. } = &error else { panic!("{error}") };
+        assert!(std::error::Error::source(&**open).is_none() && open.get_ref().is::<Told>());
     }
 
     #[test]
