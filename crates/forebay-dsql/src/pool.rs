@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
+use forebay::{CheckoutError, Connect, Reservoir, Status};
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -61,9 +61,11 @@ impl<C: Driver> DsqlPool<C> {
     /// Dropping the future closes what was opened.
     ///
     /// # Errors
-    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached or denies access does not fail
-    /// `connect`; it is logged, and `acquire` returns it. [`status`](Self::status) says how many connections are open.
-    pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, StartError> {
+    /// If the options make no sense, or there is no runtime: [`Permanent`](crate::ErrorKind::Permanent). At once if the cluster
+    /// denies access and lets no connection in: [`Auth`](crate::ErrorKind::Auth). What may pass does not fail `connect`, such as a
+    /// cluster that cannot be reached, an expired signature or credentials that do not come: it is logged, and `acquire` returns
+    /// it. [`status`](Self::status) says how many connections are open.
+    pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, Error> {
         Self::builder(options, signer).connect().await
     }
 

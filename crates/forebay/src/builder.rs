@@ -69,7 +69,8 @@ impl<C: Connect> Builder<C> {
     }
 
     /// Starts the reservoir and waits until it is filled to its low watermark; if that takes longer than
-    /// `fill_timeout`, it serves with what it has, and says so to the observer.
+    /// `fill_timeout`, it serves with what it has, and says so to the observer. It does not wait any longer once the server
+    /// [denies](Reservoir::denial) access.
     ///
     /// # Cancel safety
     /// Dropping the future closes the reservoir.
@@ -81,7 +82,7 @@ impl<C: Connect> Builder<C> {
         let reservoir = self.start_empty()?;
         let core = reservoir.core();
         let began = core.runtime.now();
-        let filled = reservoir.filled(timeout).await;
+        let filled = reservoir.filled_or_denied(timeout).await;
         let (size, target) = (reservoir.status().size(), reservoir.status().target_ready);
         let last_open_error = core.last_failure(began);
         core.observe(&if filled {
@@ -90,7 +91,7 @@ impl<C: Connect> Builder<C> {
             Event::FillTimedOut {
                 size,
                 low_watermark: watermark,
-                waited: timeout,
+                waited: core.runtime.now().since(began).min(timeout),
                 last_open_error: last_open_error.as_deref(),
             }
         });

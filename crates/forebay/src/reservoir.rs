@@ -166,6 +166,20 @@ impl<C: Connect> Reservoir<C> {
         matches!(reached, Some(First::Left(())))
     }
 
+    /// The same for a start, which ends also if waiting is of no use. Cancel safe.
+    pub(crate) async fn filled_or_denied(&self, wait: Duration) -> bool {
+        let settled = self.core.reached(|state| state.is_filled() || state.is_denied());
+        self.core.within(wait, settled).await.is_some() && self.core.lock().is_filled()
+    }
+
+    /// Why the last open failed, if no connection is usable and waiting is of no use: what callers get as
+    /// [`Denied`](CheckoutError::Denied) now. It goes once an open succeeds.
+    #[must_use]
+    pub fn denial(&self) -> Option<Arc<OpenError>> {
+        let is_denied = self.core.lock().is_denied();
+        if is_denied { self.core.opens().last_denial() } else { None }
+    }
+
     /// Lets the reservoir own another number of connections from now on. What is ready beyond that is closed at once,
     /// what is lent when it comes back.
     ///

@@ -198,7 +198,7 @@ impl<E: Held> State<E> {
     }
 
     /// Whether waiting is of no use: nothing is usable, and what keeps connections from opening does not pass.
-    pub(super) fn is_denied(&self) -> bool {
+    pub(crate) fn is_denied(&self) -> bool {
         self.denied && self.usable() == 0
     }
 
