@@ -184,10 +184,8 @@ fn anyhow_is_run_again_after_a_conflict_under_its_contexts_and_comes_out_as_it_i
 
 #[test]
 fn boxed_errors_are_run_again_after_a_conflict_and_come_out_as_they_are() {
-    fn check<E: std::ops::Deref<Target: std::fmt::Display>, By>(
-        wrap: fn(Error) -> E,
-        kind: fn(&E) -> (ErrorKind, bool),
-    ) where
+    fn check<E, By>(wrap: fn(Error) -> E, kind: fn(&E) -> (ErrorKind, bool))
+    where
         E: forebay_dsql::BodyError<By> + From<NoSuchOrder> + std::fmt::Debug,
     {
         let world = World::new();
@@ -218,14 +216,14 @@ fn a_body_may_count_its_attempts_or_own_what_it_uses() {
     world.time.run(counting).unwrap();
     assert_eq!(attempts, 3);
     let (names, transactions, bank) =
-        (vec![String::from("a"); 2], world.transactions.clone(), world.bank.clone());
+        (vec![String::from("1"); 2], world.transactions.clone(), world.bank.clone());
     bank.plan(&[("commit", Fate::Fails(CHANGE))]);
     // Also in a task of its own.
     let owning = Box::pin(async move {
         transactions
             .run_mut(&bank, "own", async move |mut link| {
                 for name in &names {
-                    link.add(name.len() as i64).await?;
+                    link.add(name.parse()?).await?;
                 }
                 anyhow::Ok(())
             })
