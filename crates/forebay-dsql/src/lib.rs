@@ -71,4 +71,6 @@ mod manual {
     mod configuration {}
     #[doc = include_str!("../../../docs/dsql.md")]
     mod dsql {}
+    #[doc = include_str!("../README.md")]
+    mod readme {}
 }

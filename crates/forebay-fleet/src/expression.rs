@@ -88,27 +88,44 @@ impl Change {
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) fn apply(item: &Item, changes: &[Change]) -> Result<Item, String> {
     let mut changed = item.clone();
+    change(&mut changed, changes)?;
+    Ok(changed)
+}
+
+/// Makes `changes` to `item` itself: all of them, or none if one is wrong.
+///
+/// # Errors
+/// As for [`apply`].
+pub(crate) fn change(item: &mut Item, changes: &[Change]) -> Result<(), String> {
     let number_at = |path: &Path| item.at(path).and_then(Value::as_number);
+    let mut values = Vec::with_capacity(changes.len());
     for change in changes {
-        let made = match change {
-            Change::Set(path, value) => changed.put(path, value.clone()),
+        let (path, value) = match change {
+            Change::Set(path, value) => (path.clone(), Some(Some(value.clone()))),
             Change::Plus(path, more) => {
                 let sum = number_at(path).and_then(|number| number.checked_add(*more));
-                sum.is_some_and(|sum| changed.put(path, Value::Number(sum)))
+                (path.clone(), sum.map(|sum| Some(Value::Number(sum))))
             }
             Change::Add(name, more) => {
                 let path = Path::of(name);
                 let before = if item.at(&path).is_none() { Some(0) } else { number_at(&path) };
                 let sum = before.and_then(|number| number.checked_add(*more));
-                sum.is_some_and(|sum| changed.put(&path, Value::Number(sum)))
+                (path, sum.map(|sum| Some(Value::Number(sum))))
             }
-            Change::Remove(path) => changed.remove(path),
+            Change::Remove(path) => (path.clone(), Some(None)),
         };
-        if !made {
-            return Err(format!("{change:?} does not match the item"));
+        match value.filter(|_| item.has_parent(&path)) {
+            Some(value) => values.push((path, value)),
+            None => return Err(format!("{change:?} does not match the item")),
         }
     }
-    Ok(changed)
+    for (path, value) in values {
+        match value {
+            Some(value) => item.put(&path, value),
+            None => item.remove(&path),
+        };
+    }
+    Ok(())
 }
 
 #[cfg(test)]

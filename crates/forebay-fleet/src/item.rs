@@ -59,7 +59,7 @@ impl Value {
 /// One byte per two significant digits, one more, and one for a sign.
 fn number_size(number: i64) -> usize {
     let mut significant = number.unsigned_abs();
-    while significant >= 10 && significant.is_multiple_of(10) {
+    while significant >= 10 && significant % 10 == 0 {
         significant /= 10;
     }
     let digits = significant.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -142,6 +142,14 @@ impl Item {
 
 #[cfg(any(test, feature = "test-util"))]
 impl Item {
+    /// Whether a value can be put at `path`: each parent exists and is a map.
+    pub(crate) fn has_parent(&self, path: &Path) -> bool {
+        let Some((_, way)) = path.0.split_last() else { return false };
+        let Some((first, rest)) = way.split_first() else { return true };
+        let found = rest.iter().try_fold(self.0.get(first), |value, name| Some(value?.as_map()?.get(name)));
+        found.flatten().is_some_and(|value| value.as_map().is_some())
+    }
+
     /// Sets the value at `path`. Returns false if a parent is missing or not a map.
     pub(crate) fn put(&mut self, path: &Path, value: Value) -> bool {
         self.parent(path).map(|(map, name)| map.insert(name.to_owned(), value)).is_some()

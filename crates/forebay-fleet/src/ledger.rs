@@ -93,8 +93,9 @@ impl Ledger {
             match action {
                 Action::Call(call) => {
                     let outcome = self.perform(&call).await;
-                    if let Err(error) = &outcome
-                        && !matches!(error, TableError::ConditionFailed(_))
+                    let failure = outcome.as_ref().err();
+                    if let Some(error) =
+                        failure.filter(|error| !matches!(error, TableError::ConditionFailed(_)))
                     {
                         warn!(target: "forebay", operation = call.operation(), %error, remedy = error.remedy(),
                             "Distributed connection lease: table call failed");

@@ -19,6 +19,8 @@ pub struct MemoryTable(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     items: BTreeMap<String, Item>,
+    /// The size that each item is billed by.
+    sizes: BTreeMap<String, usize>,
     /// Completed transactions by token. DynamoDB forgets them after ten minutes; this table does not.
     tokens: BTreeMap<String, Vec<Write>>,
     bills: BTreeMap<String, Bill>,
@@ -112,16 +114,22 @@ impl Write {
 impl Inner {
     fn store(&mut self, key: &str, item: Option<Item>) {
         match item {
-            Some(item) => self.items.insert(key.to_owned(), item),
-            None => self.items.remove(key),
-        };
+            Some(item) => {
+                self.sizes.insert(key.to_owned(), item.size(key));
+                self.items.insert(key.to_owned(), item);
+            }
+            None => {
+                self.sizes.remove(key);
+                self.items.remove(key);
+            }
+        }
         if let Some(witness) = self.witness.clone() {
             witness(key, self.items.get(key));
         }
     }
 
     fn size(&self, key: &str) -> usize {
-        self.items.get(key).map_or(0, |item| item.size(key))
+        self.sizes.get(key).copied().unwrap_or(0)
     }
 
     fn bill_write(&mut self, key: &str, bytes: usize, times: u64) {
@@ -146,16 +154,19 @@ impl Inner {
             self.bill_write(key, before, 1);
             return Err(TableError::ConditionFailed(self.items.get(key).cloned().map(Box::new)));
         }
-        let changed = self.changed(update)?;
-        self.bill_write(key, before.max(changed.size(key)), 1);
-        let old = self.items.get(key).cloned();
-        let returned = match update.returning {
-            Returning::Nothing => None,
-            Returning::Old => old,
-            Returning::New => Some(changed.clone()),
-        };
-        self.store(key, Some(changed));
-        Ok(returned)
+        let old = self.items.get(key).filter(|_| update.returning == Returning::Old).cloned();
+        // Taken out, it is changed in place, unless someone still reads it.
+        let found = self.items.remove(key);
+        let is_new = found.is_none();
+        let mut item = found.unwrap_or_default();
+        if let Err(error) = expression::change(&mut item, &update.changes) {
+            self.items.extend((!is_new).then(|| (key.clone(), item)));
+            return Err(TableError::Invalid(error));
+        }
+        let new = (update.returning == Returning::New).then(|| item.clone());
+        self.store(key, Some(item));
+        self.bill_write(key, before.max(self.size(key)), 1);
+        Ok(old.or(new))
     }
 
     fn delete(&mut self, delete: &Delete) -> Result<Option<Item>, TableError> {

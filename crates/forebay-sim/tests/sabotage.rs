@@ -2,7 +2,6 @@
 //!
 //! Needs `RUSTFLAGS="--cfg forebay_sabotage"`, which compiles the faults into the core.
 #![cfg(forebay_sabotage)]
-
 #![cfg(forebay_sabotage)]
 
 use forebay::sabotage::{Sabotage, during};

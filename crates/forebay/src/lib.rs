@@ -121,6 +121,8 @@ pub use time::Instant;
 /// The pages of the manual, so that what they show is compiled and run.
 #[cfg(doctest)]
 mod manual {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
     #[doc = include_str!("../../../docs/first-hour.md")]
     mod first_hour {}
     #[doc = include_str!("../../../docs/metrics.md")]

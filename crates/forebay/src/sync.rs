@@ -17,9 +17,8 @@ const LOOKS: usize = 12;
 pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..LOOKS {
         // A plain look first: trying takes the cache line from whoever holds the lock.
-        if !mutex.is_locked()
-            && let Some(guard) = mutex.try_lock()
-        {
+        let attempt = if mutex.is_locked() { None } else { mutex.try_lock() };
+        if let Some(guard) = attempt {
             return guard;
         }
         std::hint::spin_loop();

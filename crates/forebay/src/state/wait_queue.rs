@@ -169,10 +169,12 @@ impl<E> WaitQueue<E> {
         self.impatient -= u32::from(queued.limits.is_impatient());
         self.gaps += 1;
         // Gaps at the ends go at once, and all of them when they are most of the queue: so they cost nothing in the long run.
-        while self.queue.pop_front_if(|queued| queued.is_gap).is_some() {
+        while self.queue.front().is_some_and(|queued| queued.is_gap) {
+            self.queue.pop_front();
             self.gaps -= 1;
         }
-        while self.queue.pop_back_if(|queued| queued.is_gap).is_some() {
+        while self.queue.back().is_some_and(|queued| queued.is_gap) {
+            self.queue.pop_back();
             self.gaps -= 1;
         }
         if self.queue.len() > 2 * self.len() + 16 {

@@ -119,9 +119,7 @@ impl Tasks {
     }
 
     pub(super) fn wake(&mut self, id: TaskId) {
-        if let Some(slot) = self.resolve(id)
-            && !slot.queued
-        {
+        if let Some(slot) = self.resolve(id).filter(|slot| !slot.queued) {
             slot.queued = true;
             self.runnable.push_back(id);
         }

@@ -49,9 +49,7 @@ impl Timers {
     /// From now on wakes another waker, if it has not fired.
     pub(super) fn rewake(&mut self, timer: Timer, waker: &Waker) {
         let place = &mut self.places[timer.place as usize];
-        if place.sequence == timer.sequence
-            && let Some(present) = &mut place.waker
-        {
+        if let (true, Some(present)) = (place.sequence == timer.sequence, &mut place.waker) {
             present.clone_from(waker);
         }
     }
@@ -71,12 +69,12 @@ impl Timers {
     pub(super) fn pop(&mut self, limit: Instant) -> Option<(Instant, Waker)> {
         while let Some(&Reverse((at, sequence, index))) = self.heap.peek() {
             let place = &mut self.places[index as usize];
-            let live = place.sequence == sequence && place.waker.is_some();
-            if live && at > limit {
+            let is_live = place.sequence == sequence && place.waker.is_some();
+            if is_live && at > limit {
                 return None;
             }
             self.heap.pop();
-            if live && let Some(waker) = place.waker.take() {
+            if let Some(waker) = place.waker.take_if(|_| is_live) {
                 self.vacant.push(index);
                 return Some((at, waker));
             }
