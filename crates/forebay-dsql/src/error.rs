@@ -24,7 +24,10 @@ pub(crate) use {
     said::is_failed_transaction,
 };
 
-/// An error of the database, the network or a condition, with its [`ErrorKind`]; its source has the details.
+/// An error of the database, the network or a condition, with its [`ErrorKind`].
+///
+/// Its text has all causes, so it has no `source`: `{:#}` of `anyhow`, or any other walk of the chain, would print them twice.
+/// [`get_ref`](Self::get_ref) gives the error that it was made of, as that of [`std::io::Error`] does.
 ///
 /// Errors of tokio-postgres and sqlx, of options and of starting become one with `?`:
 ///
@@ -68,6 +71,19 @@ impl Error {
         self.kind
     }
 
+    /// The error that it was made of, such as that of the driver.
+    ///
+    /// ```
+    /// # fn example(error: forebay_dsql::Error) -> Option<String> {
+    /// let driver = error.get_ref().downcast_ref::<tokio_postgres::Error>()?;
+    /// let constraint = driver.as_db_error()?.constraint()?;
+    /// # Some(constraint.to_owned()) }
+    /// ```
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.source
+    }
+
     /// The same, had it happened in a COMMIT: what may have been committed is [`ErrorKind::CommitUnknown`].
     #[must_use]
     pub fn at_commit(self) -> Self {
@@ -105,20 +121,20 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = forebay::Chain(&*self.source).to_string();
-        write!(f, "{}: {told}", self.kind)?;
+        let kind = self.kind.to_string();
+        // A cause below may have said so already, and the remedy, too.
+        if !told.starts_with(&kind) && !told.contains(&format!("{kind}: ")) {
+            write!(f, "{kind}: ")?;
+        }
+        f.write_str(&told)?;
         match self.kind.remedy() {
-            // A cause below may have said so already.
             Some(remedy) if !told.contains(remedy) => write!(f, " ({remedy})"),
             _ => Ok(()),
         }
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.source)
-    }
-}
+impl StdError for Error {}
 
 macro_rules! classified {
     ($($source:ty),*) => {

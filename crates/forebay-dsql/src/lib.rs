@@ -55,7 +55,7 @@ pub use token::{
     Action, Cause, Identity, SignFuture, Signed, Signer, Token, TokenCache, TokenError, TokenRequest,
 };
 pub use transaction::{
-    Operation, RetryBudget, RetryPolicy, Session, Sessions, Stage, Transaction, Transactions,
+    BodyError, Operation, RetryBudget, RetryPolicy, Session, Sessions, Stage, Transaction, Transactions,
 };
 
 /// UUIDs, which are bound to a column as text: `to_string` writes one, and `parse_str` reads it.

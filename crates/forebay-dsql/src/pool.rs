@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, Connect, Reservoir, StartError, Status};
+use forebay::{CheckoutError, Connect, Reservoir, Status};
 
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::options::Options;
 use crate::token::Signer;
-use crate::transaction::{Session, Sessions, Transaction, Transactions};
+use crate::transaction::{BodyError, Session, Sessions, Transaction, Transactions};
 
 mod builder;
 mod keeper;
@@ -61,9 +61,11 @@ impl<C: Driver> DsqlPool<C> {
     /// Dropping the future closes what was opened.
     ///
     /// # Errors
-    /// If the options make no sense, or there is no runtime. A cluster that cannot be reached or denies access does not fail
-    /// `connect`; it is logged, and `acquire` returns it. [`status`](Self::status) says how many connections are open.
-    pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, StartError> {
+    /// If the options make no sense, or there is no runtime: [`Permanent`](crate::ErrorKind::Permanent). At once if the cluster
+    /// denies access and lets no connection in: [`Auth`](crate::ErrorKind::Auth). What may pass does not fail `connect`, such as a
+    /// cluster that cannot be reached, an expired signature or credentials that do not come: it is logged, and `acquire` returns
+    /// it. [`status`](Self::status) says how many connections are open.
+    pub async fn connect(options: Options, signer: impl Signer) -> Result<Self, Error> {
         Self::builder(options, signer).connect().await
     }
 
@@ -120,14 +122,31 @@ impl<C: Connect> DsqlPool<C> {
     /// # Cancel safety
     /// If the future is dropped, its transaction is rolled back in the background. If it was waiting for a COMMIT, the
     /// transaction may have been committed or not.
-    pub async fn run<T, E, F, B>(&self, operation: &'static str, body: B) -> Result<T, E>
+    pub async fn run<T, E, F, B, By>(&self, operation: &'static str, body: B) -> Result<T, E>
     where
         C: Connect<Connection: Session + Sync>,
-        E: std::error::Error + From<Error> + 'static,
+        E: BodyError<By>,
         F: Future<Output = Result<T, E>>,
         B: FnMut(Transaction<PooledConnection<'static, C>>) -> F,
     {
         self.transactions.run(self, operation, body).await
+    }
+
+    /// Like [`run`](Self::run), for an `async` closure that changes what it captures, or owns it. See
+    /// [`Transactions::run_mut`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    pub async fn run_mut<T, E, B, By>(&self, operation: &'static str, body: B) -> Result<T, E>
+    where
+        C: Connect<Connection: Session + Sync>,
+        E: BodyError<By>,
+        B: AsyncFnMut(Transaction<PooledConnection<'static, C>>) -> Result<T, E>,
+    {
+        self.transactions.run_mut(self, operation, body).await
     }
 
     /// What runs its transactions, for callers that begin and commit themselves.

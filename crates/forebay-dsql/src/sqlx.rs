@@ -1,7 +1,7 @@
 //! Connections of sqlx.
 //!
-//! sqlx hides its wire, so it is not known whether a connection comes back clean. It is rolled back and its settings are reset
-//! in the background before it is lent again; if that fails, it is closed. After a transaction that began and ended through
+//! sqlx hides its wire, so it is not known whether a connection comes back clean. In the background, before it is lent again, an
+//! open transaction is rolled back and its settings are reset; if that fails, it is closed. After a transaction that began and ended through
 //! [`Session`], as in `run`, only the settings may have changed, and only they are reset.
 //!
 //! sqlx can lose track of which answer belongs to which statement: a dropped COPY future leaves an answer behind, which the
@@ -21,7 +21,7 @@ use forebay::{BoxError, ConfigError, Connect, ConnectionMonitor, OpenError, Prob
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgDatabaseError, PgSeverity, PgSslMode, PgTransactionManager,
 };
-use sqlx::{Connection, Executor, Row};
+use sqlx::{Connection, Executor, Row, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 
 use crate::driver::{self, ConnectorParts};
@@ -47,6 +47,7 @@ impl Sqlx {
             in_hand: false,
             broken: false,
             commit_was_sent: true,
+            refused: false,
             stale: false,
             words: 0,
         })
@@ -157,6 +158,8 @@ pub struct SqlxConnection {
     broken: bool,
     /// Of the last COMMIT.
     commit_was_sent: bool,
+    /// The last COMMIT was refused, and no other transaction has begun since.
+    refused: bool,
     /// The statements that sqlx has prepared are useless.
     stale: bool,
     /// How many nonces were sent.
@@ -226,19 +229,37 @@ impl SqlxConnection {
 
     /// Ends any open transaction.
     async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
-        match self.roll_back_once().await {
-            // The answer to a statement that was given up, and came to nothing. This one has not been sent yet.
-            Err(error) if said(&error) == Some(PgSeverity::Error) => self.roll_back_once().await,
-            done => done,
+        for _ in 1..STEPS {
+            match self.roll_back_once().await {
+                // The answer to a statement that was given up, and came to nothing. Ours is answered next.
+                Err(error) if said(&error) == Some(PgSeverity::Error) && !is_conflict(&error) => {}
+                done => return done,
+            }
         }
+        self.roll_back_once().await
     }
 
+    /// Sends ROLLBACK only in a transaction: outside of one the server answers with a warning, which sqlx logs.
     async fn roll_back_once(&mut self) -> Result<(), sqlx::Error> {
-        // As deep as it counts, and it counts only what went through its own transactions.
-        match PgTransactionManager::get_transaction_depth(&self.connection) {
-            0 => self.connection.execute("ROLLBACK").await.map(drop),
-            _ => PgTransactionManager::rollback(&mut self.connection).await,
+        let connection = &mut self.connection;
+        // sqlx counts only what went through its own transactions.
+        if PgTransactionManager::get_transaction_depth(connection) == 0 {
+            // sqlx hides what the server says of its transaction. But its own `begin` fails if there is none after the
+            // statement that it is given.
+            match PgTransactionManager::begin(connection, Some("SELECT 1".into_sql_str())).await {
+                Err(sqlx::Error::BeginFailed) => return Ok(()),
+                Err(error) if is_failed_transaction(&error) => {
+                    return connection.execute("ROLLBACK").await.map(drop);
+                }
+                in_transaction => in_transaction?,
+            }
+        } else if self.refused {
+            // sqlx still counts the transaction whose COMMIT was refused. Only the ROLLBACK of another one ends that.
+            connection.execute("BEGIN").await?;
         }
+        PgTransactionManager::rollback(connection).await?;
+        self.refused = false;
+        Ok(())
     }
 
     /// The transaction has ended, and it is known how.
@@ -285,6 +306,7 @@ impl Session for SqlxConnection {
             // Its COMMIT was refused, and sqlx still counts a transaction that is over.
             _ => {
                 self.connection.execute("BEGIN").await?;
+                self.refused = false;
             }
         }
         Ok(())
@@ -314,6 +336,7 @@ impl Session for SqlxConnection {
             }
             // The server refused, and the session goes on.
             Err(error) if said(&error) == Some(PgSeverity::Error) => {
+                self.refused = true;
                 let error = Error::from(error);
                 self.stale |= error.kind() == SCHEMA;
                 Err(error)
@@ -349,7 +372,14 @@ impl Session for SqlxConnection {
     }
 }
 
+/// How many answers to statements that were given up a rollback gets past.
+const STEPS: usize = 4;
+
 const SCHEMA: ErrorKind = ErrorKind::Conflict(Conflict::Schema);
+
+fn is_conflict(error: &sqlx::Error) -> bool {
+    matches!(ErrorKind::of(error), ErrorKind::Conflict(_))
+}
 
 /// How bad it is, if the server said it.
 fn said(error: &sqlx::Error) -> Option<PgSeverity> {

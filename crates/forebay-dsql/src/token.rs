@@ -120,7 +120,7 @@ impl<S: Signer + ?Sized> Signer for Arc<S> {
 pub enum TokenError {
     /// There are no credentials to sign with, or they may not be used. Give the process some.
     #[error("no credentials to sign a token with: {0}; give this process a role or keys")]
-    Credentials(#[source] Cause),
+    Credentials(Cause),
     /// The credentials have expired, and no newer ones came. Renew them; check the clock.
     #[error("the credentials expired {} ago, and no newer ones came: renew them, and check the clock", show(*.ago))]
     CredentialsExpired {
@@ -129,7 +129,7 @@ pub enum TokenError {
     },
     /// Whoever gives out credentials does not answer well just now. Try again.
     #[error("no token just now: {0}; it is tried again")]
-    Unavailable(#[source] Cause),
+    Unavailable(Cause),
     /// Whoever gives out credentials does not answer at all. Try again.
     #[error("no token within {}; it is tried again", show(*.waited))]
     TimedOut {
@@ -167,8 +167,12 @@ impl fmt::Display for Cause {
     }
 }
 
-impl StdError for Cause {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source()
+impl StdError for Cause {}
+
+impl Cause {
+    /// The error itself.
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.0
     }
 }

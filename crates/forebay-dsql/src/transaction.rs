@@ -1,6 +1,5 @@
 //! Runs transactions until they commit.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -13,10 +12,13 @@ use parking_lot::Mutex;
 use crate::error::{Error, ErrorKind};
 use crate::metrics::{Outcome, TransactionMeter};
 
+mod body_error;
 mod loan;
 mod retry;
 mod session;
 
+pub use body_error::BodyError;
+use loan::Loan;
 pub use loan::Transaction;
 use retry::{Attempts, Verdict};
 pub use retry::{RetryBudget, RetryPolicy};
@@ -63,7 +65,7 @@ impl Transactions {
     /// pool, or until the policy's deadline if it has one. No wait that fails ends the run before that, unless waiting does not
     /// help, as when the cluster denies access. A wait is not a retry.
     ///
-    /// An error of `body` rolls back and is returned unchanged. `operation` is the name of the transaction in metrics.
+    /// An error of `body` rolls back and is returned unchanged. It may be any [`BodyError`], `anyhow::Error` for one. `operation` is the name of the transaction in metrics.
     ///
     /// `body` leaves BEGIN, COMMIT and ROLLBACK alone, and begins no transaction of its client's own. One that ended the
     /// transaction fails for it, and is not run again after it may have committed something, by a COMMIT or by a statement
@@ -86,63 +88,69 @@ impl Transactions {
     /// # Cancel safety
     /// If the future is dropped, its connection goes back with the transaction open, and the pool rolls it back or closes
     /// the connection. If it was waiting for a COMMIT, the transaction may have been committed or not.
-    pub async fn run<P, T, E, F, B>(&self, sessions: &P, operation: &'static str, mut body: B) -> Result<T, E>
+    pub async fn run<P, T, E, F, B, By>(
+        &self,
+        sessions: &P,
+        operation: &'static str,
+        mut body: B,
+    ) -> Result<T, E>
     where
         P: Sessions,
-        E: StdError + From<Error> + 'static,
+        E: BodyError<By>,
         F: Future<Output = Result<T, E>>,
         B: FnMut(Transaction<P::Session>) -> F,
     {
-        let mut operation = self.operation(operation).patience(sessions.patience());
-        let mut held = None;
+        let mut run = Run::new(self, sessions, operation);
         loop {
-            let session = match held.take() {
-                Some(session) => session,
-                None => match operation.take(sessions).await {
-                    Ok(session) => session,
-                    Err(error) => match operation.decide_wait(error).await {
-                        Some(error) => return Err(error.into()),
-                        None => continue,
-                    },
-                },
-            };
-            let Failed { mut kind, stage, mut error, session, of_body } =
-                match attempt(session, &mut body).await {
-                    Ok(value) => {
-                        operation.committed();
-                        return Ok(value);
-                    }
-                    Err(failed) => failed,
-                };
-            held = match session {
-                // A COMMIT that was refused has ended the transaction.
-                Some(session) if stage == Stage::Commit => Some(session),
-                Some(mut session) => {
-                    let rolled_back = session.rollback().await.is_ok();
-                    // Not before: only now all that the body has sent is answered, or never will be.
-                    if of_body {
-                        kind = session.classify(&error);
-                    }
-                    rolled_back.then_some(session)
-                }
-                None => None,
-            };
-            if of_body && kind == ErrorKind::CommitUnknown && ErrorKind::of(&error) != kind {
-                let told = format!(
-                    "the body ended its transaction by itself, may have committed something then, and failed: {error}"
-                );
-                error = Error::new(kind, told).into();
+            let transaction = run.begin().await?;
+            let outcome = body(transaction).await;
+            if let Some(outcome) = run.end(outcome).await {
+                return outcome;
             }
-            if of_body
-                && (kind == ErrorKind::NoConnection || held.is_some() && kind == ErrorKind::Disconnected)
-            {
-                // The error is about another connection, which the body uses.
-                kind = ErrorKind::Permanent;
-            }
-            // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.
-            held.take_if(|_| kind == ErrorKind::CommitUnknown);
-            if let Some(error) = operation.decide(kind, error).await {
-                return Err(error);
+        }
+    }
+
+    /// Like [`run`](Self::run), for an `async` closure that changes what it captures, or owns it: one that counts its attempts,
+    /// or an `async move` closure.
+    ///
+    /// ```
+    /// # use forebay_dsql::{Error, Sessions, Transactions};
+    /// # async fn count<P: Sessions>(transactions: &Transactions, pool: &P) -> Result<u32, Error> {
+    /// let mut attempts = 0;
+    /// transactions.run_mut(pool, "count", async |_tx| {
+    ///     attempts += 1;
+    ///     Ok::<_, Error>(())
+    /// }).await?;
+    /// # Ok(attempts)
+    /// # }
+    /// ```
+    ///
+    /// It is a method of its own because of a limit of the compiler, which cannot always prove that such a future is `Send`. If it
+    /// says in a spawned task that an "implementation of `Send` is not general enough", use [`run`](Self::run) with a plain
+    /// closure around an `async` block: `|tx| { attempts += 1; async move { ... } }`.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    pub async fn run_mut<P, T, E, B, By>(
+        &self,
+        sessions: &P,
+        operation: &'static str,
+        mut body: B,
+    ) -> Result<T, E>
+    where
+        P: Sessions,
+        E: BodyError<By>,
+        B: AsyncFnMut(Transaction<P::Session>) -> Result<T, E>,
+    {
+        let mut run = Run::new(self, sessions, operation);
+        loop {
+            let transaction = run.begin().await?;
+            let outcome = body(transaction).await;
+            if let Some(outcome) = run.end(outcome).await {
+                return outcome;
             }
         }
     }
@@ -208,8 +216,8 @@ impl Operation {
     ///
     /// # Cancel safety
     /// Dropping it ends the pause; the attempt has been counted.
-    pub async fn retry<E: StdError + 'static>(&mut self, stage: Stage, error: E) -> Result<(), E> {
-        let kind = ErrorKind::of(&error);
+    pub async fn retry<E: BodyError<By>, By>(&mut self, stage: Stage, error: E) -> Result<(), E> {
+        let kind = ErrorKind::of(error.as_error());
         let kind = if stage == Stage::Commit { kind.at_commit() } else { kind };
         self.decide(kind, error).await.map_or(Ok(()), Err)
     }
@@ -298,53 +306,118 @@ impl Drop for Operation {
     }
 }
 
-/// An attempt that failed.
-struct Failed<S, E> {
-    kind: ErrorKind,
-    stage: Stage,
-    error: E,
-    /// The connection, unless the body has kept it.
-    session: Option<S>,
-    /// The error is the body's, and its kind was read from the error alone.
-    of_body: bool,
+/// One `run`: its attempts, and the connection that goes from one to the next.
+struct Run<'a, P: Sessions> {
+    sessions: &'a P,
+    operation: Operation,
+    /// The connection for the next attempt, if the last one has left it.
+    held: Option<P::Session>,
+    /// Where the connection of the attempt under way comes back to.
+    loan: Option<Loan<P::Session>>,
 }
 
-async fn attempt<S, T, E, F, B>(mut session: S, body: &mut B) -> Result<T, Failed<S, E>>
-where
-    S: Session,
-    E: StdError + From<Error> + 'static,
-    F: Future<Output = Result<T, E>>,
-    B: FnMut(Transaction<S>) -> F,
-{
-    let ours = |stage, error: Error, session| {
-        let kind = error.kind();
-        Failed { kind, stage, error: error.into(), session, of_body: false }
-    };
-    if let Err(error) = session.begin().await {
-        return Err(ours(Stage::Statement, error, Some(session)));
+impl<'a, P: Sessions> Run<'a, P> {
+    fn new(transactions: &Transactions, sessions: &'a P, operation: &'static str) -> Self {
+        let operation = transactions.operation(operation).patience(sessions.patience());
+        Self { sessions, operation, held: None, loan: None }
     }
-    let (transaction, loan) = Transaction::lend(session);
-    let outcome = body(transaction).await;
-    let session = loan.back();
-    let value = match outcome {
-        Ok(value) => value,
-        Err(error) => {
-            let kind = ErrorKind::of(&error);
-            return Err(Failed { kind, stage: Stage::Statement, error, session, of_body: true });
+
+    /// Begins a transaction, for the body.
+    async fn begin(&mut self) -> Result<Transaction<P::Session>, Error> {
+        loop {
+            let mut session = match self.held.take() {
+                Some(session) => session,
+                None => match self.operation.take(self.sessions).await {
+                    Ok(session) => session,
+                    Err(error) => match self.operation.decide_wait(error).await {
+                        Some(error) => return Err(error),
+                        None => continue,
+                    },
+                },
+            };
+            match session.begin().await {
+                Ok(()) => {
+                    let (transaction, loan) = Transaction::lend(session);
+                    self.loan = Some(loan);
+                    return Ok(transaction);
+                }
+                Err(error) => {
+                    self.held = session.rollback().await.is_ok().then_some(session);
+                    if let Some(error) = self.again(error.kind(), error).await {
+                        return Err(error);
+                    }
+                }
+            }
         }
-    };
-    let Some(mut session) = session else {
-        let error = "the body kept the connection of its transaction: it cannot be committed";
-        return Err(ours(Stage::Statement, Error::new(ErrorKind::Permanent, error), None));
-    };
-    match session.commit().await {
-        Ok(()) => Ok(value),
-        Err(error) if !session.commit_was_sent() => {
-            // Nothing was committed here; but perhaps before, by the body itself.
-            let kind = session.classify(&error);
-            let error = if kind == error.kind() { error } else { Error::new(kind, error) };
-            Err(ours(Stage::Statement, error, Some(session)))
+    }
+
+    /// Commits or rolls back what the body has done. None if there is another attempt.
+    async fn end<T, E: BodyError<By>, By>(&mut self, outcome: Result<T, E>) -> Option<Result<T, E>> {
+        let session = self.loan.take().and_then(Loan::back);
+        let failed = match outcome {
+            Ok(value) => match self.commit(session).await {
+                Ok(()) => {
+                    self.operation.outcome = Outcome::Committed;
+                    return Some(Ok(value));
+                }
+                Err(error) => self.again(error.kind(), error).await.map(E::from),
+            },
+            Err(error) => {
+                let (kind, error) = self.roll_back(session, error).await;
+                self.again(kind, error).await
+            }
+        };
+        failed.map(Err)
+    }
+
+    async fn commit(&mut self, session: Option<P::Session>) -> Result<(), Error> {
+        let Some(mut session) = session else {
+            let error = "the body kept the connection of its transaction: it cannot be committed";
+            return Err(Error::new(ErrorKind::Permanent, error));
+        };
+        let Err(error) = session.commit().await else { return Ok(()) };
+        if session.commit_was_sent() {
+            // A COMMIT that was refused has ended the transaction.
+            self.held = Some(session);
+            return Err(error.at_commit());
         }
-        Err(error) => Err(ours(Stage::Commit, error.at_commit(), Some(session))),
+        // Nothing was committed here; but perhaps before, by the body itself.
+        let kind = session.classify(&error);
+        self.held = session.rollback().await.is_ok().then_some(session);
+        Err(if kind == error.kind() { error } else { Error::new(kind, error) })
+    }
+
+    /// Rolls back after an error of the body. Returns the error and what it means for the transaction.
+    async fn roll_back<E: BodyError<By>, By>(
+        &mut self,
+        session: Option<P::Session>,
+        error: E,
+    ) -> (ErrorKind, E) {
+        let of_error = ErrorKind::of(error.as_error());
+        let mut kind = of_error;
+        if let Some(mut session) = session {
+            let rolled_back = session.rollback().await.is_ok();
+            // Not before: only now all that the body has sent is answered, or never will be.
+            kind = session.classify(error.as_error());
+            self.held = rolled_back.then_some(session);
+        }
+        if kind == ErrorKind::CommitUnknown && of_error != kind {
+            let told = format!(
+                "the body ended its transaction by itself, may have committed something then, and failed: {}",
+                forebay::Chain(error.as_error())
+            );
+            return (kind, Error::new(kind, told).into());
+        }
+        let is_of_another =
+            kind == ErrorKind::NoConnection || self.held.is_some() && kind == ErrorKind::Disconnected;
+        // The error is about another connection, which the body uses.
+        (if is_of_another { ErrorKind::Permanent } else { kind }, error)
+    }
+
+    /// Returns the error if there is no further attempt; otherwise pauses and returns nothing.
+    async fn again<E>(&mut self, kind: ErrorKind, error: E) -> Option<E> {
+        // Otherwise the same connection again: it knows a new schema already, and `server unavailable` asks for it.
+        self.held.take_if(|_| kind == ErrorKind::CommitUnknown);
+        self.operation.decide(kind, error).await
     }
 }

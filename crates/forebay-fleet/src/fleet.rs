@@ -77,7 +77,6 @@ pub enum StartError {
         /// Its configured name.
         table: String,
         /// The problem.
-        #[source]
         error: TableError,
     },
 }

@@ -156,7 +156,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = match self {
             Self::PoolTimeout { cause, .. } | Self::QueryTimeout { phase: Phase::Acquire { cause }, .. } => {
-                cause.as_deref().map(|cause| cause as _)
+                cause.as_deref().map(|cause| cause.get_ref() as _)
             }
             Self::Transport { status, .. }
             | Self::SessionLost { status, .. }

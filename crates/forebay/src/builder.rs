@@ -74,6 +74,7 @@ impl<C: Connect> Builder<C> {
     /// Starts the reservoir and waits until [`low_watermark`](Config::low_watermark) connections are usable.
     /// If that takes longer than [`fill_timeout`](Config::fill_timeout), it returns all the same: the
     /// reservoir serves with the connections it has, and reports [`Event::FillTimedOut`].
+    /// It stops waiting once the server [denies](Reservoir::denial) access.
     ///
     /// # Cancel safety
     /// Dropping the future closes the reservoir.
@@ -85,7 +86,7 @@ impl<C: Connect> Builder<C> {
         let reservoir = self.start_empty()?;
         let core = reservoir.core();
         let began = core.runtime.now();
-        let filled = reservoir.filled(timeout).await;
+        let filled = reservoir.filled_or_denied(timeout).await;
         let (size, target) = (reservoir.status().size(), reservoir.status().target_ready);
         let last_open_error = core.last_failure(began);
         core.observe(&if filled {
@@ -94,7 +95,7 @@ impl<C: Connect> Builder<C> {
             Event::FillTimedOut {
                 size,
                 low_watermark: watermark,
-                waited: timeout,
+                waited: core.runtime.now().since(began).min(timeout),
                 last_open_error: last_open_error.as_deref(),
             }
         });

@@ -22,7 +22,6 @@ pub enum CheckoutError {
         waited: Duration,
         /// Why connections are missing: the error of the last attempt to open one, or what the attempts in
         /// flight wait for. `None` if they are in flight and do not wait.
-        #[source]
         last_open_error: Option<Arc<OpenError>>,
     },
 
@@ -34,7 +33,6 @@ pub enum CheckoutError {
         /// How long the caller waited.
         waited: Duration,
         /// The error of the last attempt that failed for such a reason.
-        #[source]
         last_open_error: Arc<OpenError>,
     },
 
@@ -95,6 +93,9 @@ fn because(error: &Option<Arc<OpenError>>) -> String {
 }
 
 /// Why a connection could not be opened.
+///
+/// Its text has all causes, so it has no `source`: a walk of the chain would print them twice. [`get_ref`](Self::get_ref)
+/// gives the cause, as that of [`std::io::Error`] does.
 #[derive(Debug)]
 pub struct OpenError {
     failure: Failure,
@@ -136,6 +137,12 @@ impl OpenError {
         self.permanent
     }
 
+    /// The error that it was made of. Its text is part of this error's text, so it is not its `source`.
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        &*self.source
+    }
+
     /// The reason for the failure. It determines how long the reservoir pauses.
     #[must_use]
     pub fn failure(&self) -> Failure {
@@ -154,11 +161,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.source)
-    }
-}
+impl std::error::Error for OpenError {}
 
 /// Displays an error and its sources in one line, each message once. Many drivers say "error connecting" on
 /// top and give the reason two levels below. Others repeat the message of the source on top.
@@ -220,12 +223,13 @@ mod tests {
         let error = OpenError::new(Failure::Auth, Complete(std::io::Error::other("access denied")));
         assert_eq!(error.to_string(), "auth: access denied (check the role)");
         let error = CheckoutError::Empty { waited: Duration::ZERO, last_open_error: Some(Arc::new(error)) };
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        assert_eq!(source.as_deref(), Some("auth: access denied (check the role)"));
         assert_eq!(
-            Chain(&error).to_string(),
+            error.to_string(),
             "no connection is ready; the last open failed: auth: access denied (check the role)"
         );
+        assert!(std::error::Error::source(&error).is_none(), "it would be printed twice");
+        let CheckoutError::Empty { last_open_error: Some(open), .. } = &error else { panic!("{error}") };
+        assert!(std::error::Error::source(&**open).is_none() && open.get_ref().is::<Complete>());
     }
 
     #[test]

@@ -176,6 +176,20 @@ impl<C: Connect> Reservoir<C> {
         matches!(reached, Some(First::Left(())))
     }
 
+    /// Like `filled`, but also ends once access is denied. Cancel safe.
+    pub(crate) async fn filled_or_denied(&self, wait: Duration) -> bool {
+        let settled = self.core.reached(|state| state.is_filled() || state.is_denied());
+        self.core.within(wait, settled).await.is_some() && self.core.lock().is_filled()
+    }
+
+    /// Why the server denies access, if no connection is usable and waiting does not help. Callers get this as
+    /// [`Denied`](CheckoutError::Denied). It is `None` again once an open succeeds.
+    #[must_use]
+    pub fn denial(&self) -> Option<Arc<OpenError>> {
+        let is_denied = self.core.lock().is_denied();
+        if is_denied { self.core.opens.lock().last_denial() } else { None }
+    }
+
     /// Changes `max_open`. Surplus connections are closed at once if they are ready, and when they are
     /// returned if they are lent.
     ///

@@ -4,6 +4,10 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 
+use forebay::{CheckoutError, OpenError};
+
+use crate::error::Error;
+
 /// The error as a `T`, also if it is shared or boxed: these pass for the error itself and hide its type.
 pub(crate) fn seen<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
     error
@@ -21,7 +25,7 @@ pub(crate) fn causes<'a>(
     std::iter::successors(Some(error), |&error| inside(error).or_else(|| error.source()))
 }
 
-/// What passes for its content, and names that one's cause as its own: the content itself would be left out.
+/// The content of an error that has printed it, and so does not name it as its source.
 fn inside<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     if let Some(shared) = seen::<Arc<dyn StdError + Send + Sync>>(error) {
         return Some(&**shared);
@@ -31,6 +35,19 @@ fn inside<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError +
     }
     if let Some(shared) = seen::<Arc<dyn StdError>>(error) {
         return Some(&**shared);
+    }
+    if let Some(ours) = seen::<Error>(error) {
+        return Some(ours.get_ref());
+    }
+    if let Some(open) = seen::<OpenError>(error) {
+        return Some(open.get_ref());
+    }
+    if let Some(
+        CheckoutError::Empty { last_open_error: Some(open), .. }
+        | CheckoutError::Denied { last_open_error: open, .. },
+    ) = seen(error)
+    {
+        return Some(&**open);
     }
     let inner = seen::<io::Error>(error)?.get_ref()?;
     Some(inner)

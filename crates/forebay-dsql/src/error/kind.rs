@@ -343,7 +343,7 @@ impl ErrorKind {
             Some(Self::Throttled(Throttle::RateExceeded))
         } else if message.contains("waking up") {
             Some(Self::Throttled(Throttle::Waking))
-        } else if message.contains("access denied") {
+        } else if message.contains("access denied") || matches!(code, "28000" | "28P01") {
             Some(Self::Auth(if expired() { Auth::SignatureExpired } else { Auth::Denied }))
         } else {
             None

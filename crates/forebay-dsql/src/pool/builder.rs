@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
-use forebay::{ConfigError, Connect, Event, Leases, Limit, Logs, Metrics, Observer, Reservoir, StartError};
+use forebay::{
+    CheckoutError, ConfigError, Connect, Event, Leases, Limit, Logs, Metrics, Observer, Reservoir, StartError,
+};
 use forebay_fleet::Wiring;
 
 use crate::driver::{ConnectorParts, Driver};
+use crate::error::Error;
 use crate::member;
 use crate::options::Options;
 use crate::pool::metrics::PoolMetrics;
@@ -123,9 +126,9 @@ impl<C: Connect> Builder<C> {
     /// Dropping the future closes what was opened.
     ///
     /// # Errors
-    /// If the options make no sense, or there is no runtime. Options that ask for leases or a shared rate make sense only for a
-    /// pool that has them: one of a [`Member`](crate::Member).
-    pub async fn connect(self) -> Result<DsqlPool<C>, StartError> {
+    /// As [`DsqlPool::connect`]. Options that ask for leases or a shared rate make sense only for a pool that has them: one of a
+    /// [`Member`](crate::Member).
+    pub async fn connect(self) -> Result<DsqlPool<C>, Error> {
         let Self { options, make, runtime, wiring, observers, policy, check_after } = self;
         options.settings().notes.iter().for_each(Note::log);
         if let Some(problem) =
@@ -135,8 +138,9 @@ impl<C: Connect> Builder<C> {
         }
         let runtime = match runtime {
             Some(runtime) => runtime,
-            None => rt::current()?,
+            None => rt::current().map_err(StartError::from)?,
         };
+        let began = runtime.now();
         let mut config = options.config().clone();
         if let (Some(idle), None) = (check_after, config.check_after) {
             config = config.check_after(idle);
@@ -165,6 +169,11 @@ impl<C: Connect> Builder<C> {
             Box::pin(standard::start(&reservoir, &connector, &runtime, &metrics, &config, settings)).await;
             (PoolMode::Standard, reservoir)
         };
+        // The specification asks for a best effort, but a role that the server does not let in will not be let in later.
+        if let Some(last_open_error) = reservoir.denial() {
+            let waited = runtime.now().since(began);
+            return Err(CheckoutError::Denied { waited, last_open_error }.into());
+        }
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
         Ok(DsqlPool {
             mode,

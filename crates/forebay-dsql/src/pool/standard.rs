@@ -38,7 +38,8 @@ pub(crate) fn log(event: &Event<'_>) {
     }
 }
 
-/// Fills an empty reservoir before it is handed out, and starts its keeper: start-up delay, warm-up, keeper.
+/// Fills an empty reservoir before it is handed out, and starts its keeper: start-up delay, warm-up, keeper. There is no keeper if
+/// the server denies access: the reservoir is not handed out then.
 ///
 /// Cancel safe: what is open stays in the reservoir.
 pub(crate) async fn start<C: Connect>(
@@ -73,6 +74,9 @@ pub(crate) async fn start<C: Connect>(
         rng,
     };
     warm_up.run().await;
+    if reservoir.denial().is_some() {
+        return;
+    }
     let keeper = Keeper {
         reservoir: reservoir.downgrade(),
         runtime: Arc::clone(runtime),

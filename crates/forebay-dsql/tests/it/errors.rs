@@ -243,12 +243,66 @@ fn an_empty_pool_has_the_class_of_what_keeps_it_empty() {
         let waited = std::time::Duration::from_millis(100);
         let empty = CheckoutError::Empty { waited, last_open_error: Some(std::sync::Arc::new(open)) };
         assert_eq!(ErrorKind::of(&empty), expected, "{told}");
-        let below = std::error::Error::source(&empty).map(ToString::to_string);
-        assert_eq!(below.as_deref(), Some(told.as_str()));
         let error = Error::from(empty);
         assert_eq!(error.kind(), expected, "{told}");
         assert_eq!(error.to_string().matches(&told).count(), 1, "{error}");
     }
+}
+
+/// As `anyhow` prints it with `{:#}`, and as `std::error::Report` would.
+fn each_once(error: impl std::error::Error + Send + Sync + 'static, messages: &[&str]) -> String {
+    let plain = error.to_string();
+    let first: &(dyn std::error::Error + 'static) = &error;
+    let walk = std::iter::successors(Some(first), |error| error.source());
+    let walked = walk.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let alternate = format!("{:#}", anyhow::Error::new(error).context("the order was not stored"));
+    for message in messages {
+        for text in [&plain, &walked, &alternate] {
+            assert_eq!(text.matches(message).count(), 1, "{message:?} in {text:?}");
+        }
+    }
+    plain
+}
+
+#[tokio::test]
+async fn each_message_is_printed_once_and_plain_text_has_the_cause() {
+    let address = parrot::start().await;
+    let (message, remedy) = ("change conflicts with another transaction", "run the whole transaction again");
+    let text = STATEMENTS[0].0.text();
+    let client = tokio_postgres(address, "postgres").await.unwrap();
+    let error = Error::from(client.simple_query(&text).await.unwrap_err());
+    assert!(error.get_ref().is::<tokio_postgres::Error>());
+    each_once(error, &[message, "conflict OC000", remedy]);
+    let mut connection = sqlx(address, "postgres").await.unwrap();
+    let query = sqlx::raw_sql(sqlx::AssertSqlSafe(text));
+    let error = Error::from(connection.execute(query).await.unwrap_err());
+    assert!(error.get_ref().is::<sqlx::Error>());
+    each_once(Error::new(error.kind(), error), &[message, "conflict OC000", remedy]);
+
+    let waited = std::time::Duration::from_millis(100);
+    let refused = || {
+        let source =
+            std::io::Error::new(std::io::ErrorKind::ConnectionRefused, Middle("nobody listens".into()));
+        Arc::new(OpenError::new(Failure::Open, source))
+    };
+    let messages = ["connection_open", "the store failed", "nobody listens"];
+    let empty = || CheckoutError::Empty { waited, last_open_error: Some(refused()) };
+    each_once(empty(), &messages);
+    each_once(Arc::into_inner(refused()).unwrap(), &messages);
+    let plain = each_once(Error::from(empty()), &[&messages[..], &["no connection", "100ms"]].concat());
+    assert!(plain.starts_with("no connection became ready within 100ms; the last open failed: "), "{plain}");
+
+    let denied = Error::new(ErrorKind::Auth(Auth::Denied), "unable to accept connection, access denied");
+    let denied = Arc::new(OpenError::new(Failure::Auth, denied).permanent());
+    let denied = CheckoutError::Denied { waited, last_open_error: denied };
+    let plain = each_once(Error::from(denied), &["auth: ", "access denied", "check the role"]);
+    assert!(plain.starts_with("no connection can be opened; auth: "), "{plain}");
+
+    let token = || TokenError::unavailable(Middle("no metadata".into()));
+    each_once(token(), &["the store failed", "no metadata"]);
+    each_once(Error::from(token()), &["auth", "the store failed", "no metadata"]);
+    let config = forebay::Config::default().max_open(0).validate().unwrap_err();
+    each_once(Error::from(forebay::StartError::from(config)), &["max_open"]);
 }
 
 #[test]

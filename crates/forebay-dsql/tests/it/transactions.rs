@@ -142,6 +142,98 @@ fn errors_of_the_application_come_out_as_they_are() {
     assert_eq!(ErrorKind::of(&unknown), ErrorKind::CommitUnknown);
 }
 
+/// What a library below the application returns.
+#[derive(Debug, thiserror::Error)]
+#[error("no such order")]
+struct NoSuchOrder;
+
+/// Runs a body that fails with `NoSuchOrder` or commits, as `E`. What the connection says is wrapped by `wrap`.
+fn find<E, By>(
+    world: &World,
+    fates: &[(&'static str, Fate)],
+    found: bool,
+    wrap: fn(Error) -> E,
+) -> Result<(), E>
+where
+    E: forebay_dsql::BodyError<By> + From<NoSuchOrder>,
+{
+    drop(world.bank.log());
+    world.bank.plan(fates);
+    world.time.run(world.transactions.run(&world.bank, "find", async |mut link| {
+        link.add(1).await.map_err(wrap)?;
+        if found { Ok(()) } else { Err(NoSuchOrder.into()) }
+    }))
+}
+
+#[test]
+fn anyhow_is_run_again_after_a_conflict_under_its_contexts_and_comes_out_as_it_is() {
+    let world = World::new();
+    let wrap = |error| anyhow::Error::from(error).context("adding").context("paying");
+    let error = find(&world, &[], false, wrap).unwrap_err();
+    assert!(error.downcast_ref::<NoSuchOrder>().is_some(), "{error:?}");
+    for kind in [CHANGE, SCHEMA, ErrorKind::Unavailable] {
+        find(&world, &[("add", Fate::Fails(kind))], true, wrap).unwrap();
+        assert_eq!(world.bank.log().iter().filter(|line| line.starts_with("begin")).count(), 2, "{kind:?}");
+    }
+    let error = find(&world, &[("add", Fate::Fails(ErrorKind::Unsupported))], true, wrap).unwrap_err();
+    assert_eq!(error.to_string(), "paying", "its contexts are still there");
+    assert_eq!(ErrorKind::of(&*error), ErrorKind::Unsupported);
+    let unknown = find(&world, &[("commit", Fate::Fails(ErrorKind::Disconnected))], true, wrap).unwrap_err();
+    assert_eq!(unknown.downcast_ref::<Error>().map(Error::kind), Some(ErrorKind::CommitUnknown));
+}
+
+#[test]
+fn boxed_errors_are_run_again_after_a_conflict_and_come_out_as_they_are() {
+    fn check<E, By>(wrap: fn(Error) -> E, kind: fn(&E) -> (ErrorKind, bool))
+    where
+        E: forebay_dsql::BodyError<By> + From<NoSuchOrder> + std::fmt::Debug,
+    {
+        let world = World::new();
+        assert_eq!(kind(&find(&world, &[], false, wrap).unwrap_err()), (ErrorKind::Permanent, true));
+        find(&world, &[("add", Fate::Fails(CHANGE)), ("commit", Fate::Fails(CHANGE))], true, wrap).unwrap();
+        assert_eq!(world.bank.log().iter().filter(|line| line.starts_with("begin")).count(), 3);
+        let unknown = [("commit", Fate::Fails(ErrorKind::Disconnected))];
+        let unknown = find(&world, &unknown, true, wrap).unwrap_err();
+        assert_eq!(kind(&unknown), (ErrorKind::CommitUnknown, false));
+    }
+    check::<Box<dyn std::error::Error + Send + Sync>, _>(Into::into, |error| {
+        (ErrorKind::of(&**error), error.is::<NoSuchOrder>())
+    });
+    check::<Box<dyn std::error::Error>, _>(Into::into, |error| {
+        (ErrorKind::of(&**error), error.is::<NoSuchOrder>())
+    });
+}
+
+#[test]
+fn a_body_may_count_its_attempts_or_own_what_it_uses() {
+    let world = World::new();
+    let mut attempts = 0;
+    world.bank.plan(&[("commit", Fate::Fails(CHANGE)), ("add", Fate::Fails(CHANGE))]);
+    let counting = world.transactions.run_mut(&world.bank, "count", async |mut link| {
+        attempts += 1;
+        link.add(1).await
+    });
+    world.time.run(counting).unwrap();
+    assert_eq!(attempts, 3);
+    let (names, transactions, bank) =
+        (vec![String::from("1"); 2], world.transactions.clone(), world.bank.clone());
+    bank.plan(&[("commit", Fate::Fails(CHANGE))]);
+    // Also in a task of its own.
+    let owning = Box::pin(async move {
+        transactions
+            .run_mut(&bank, "own", async move |mut link| {
+                for name in &names {
+                    link.add(name.parse()?).await?;
+                }
+                anyhow::Ok(())
+            })
+            .await
+    });
+    let owning: Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> = owning;
+    world.time.run(owning).unwrap();
+    assert_eq!(world.bank.committed(), 3);
+}
+
 #[test]
 fn the_last_conflict_comes_out_after_five_retries_and_their_pauses() {
     let world = World::new();

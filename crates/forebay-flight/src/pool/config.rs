@@ -48,7 +48,7 @@ impl Default for PoolConfig {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             min_idle: 1,
-            max_size: (processors * 2).clamp(4, 16),
+            max_size: default_max_size(processors),
             acquire_timeout_ms: 30_000,
             idle_ttl_ms: 300_000,
             healthcheck_sql: "SELECT 1".to_owned(),
@@ -124,15 +124,29 @@ impl PoolConfig {
     }
 }
 
+fn default_max_size(processors: usize) -> usize {
+    processors.saturating_mul(2).clamp(4, 16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn the_pool_is_twice_as_large_as_there_are_processors_from_4_to_16() {
+        for (processors, max_size) in
+            [(0, 4), (1, 4), (2, 4), (3, 6), (4, 8), (7, 14), (8, 16), (9, 16), (192, 16), (usize::MAX, 16)]
+        {
+            assert_eq!(default_max_size(processors), max_size, "of {processors}");
+        }
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        assert_eq!(PoolConfig::default().max_size, default_max_size(processors));
+    }
+
+    #[test]
     fn the_defaults_are_those_of_the_specification() {
         let config = PoolConfig::default();
         assert_eq!((config.min_idle, config.acquire_timeout_ms, config.idle_ttl_ms), (1, 30_000, 300_000));
-        assert!((4..=16).contains(&config.max_size));
         assert_eq!(config.healthcheck_sql, "SELECT 1");
         assert_eq!((config.default_query_timeout_ms, config.retry_on_failure), (None, true));
     }

@@ -16,6 +16,26 @@ use futures_util::stream;
 use crate::fixture::{integers, server, server_with, small};
 
 #[tokio::test]
+async fn a_session_is_checked_with_the_sql_of_the_pools_settings() {
+    let server = server_with(Config { log_statements: true, ..Config::default() }).await;
+    let healthcheck_sql = "SELECT 42 AS health".to_owned();
+    let config = PoolConfig { healthcheck_sql, min_idle: 0, ..small(1) };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
+    let mut session = pool.acquire_session().await.unwrap();
+    assert_eq!(server.statements(), ["SELECT 42 AS health"], "when it is opened");
+    session.ping().await.unwrap();
+    assert_eq!(server.statements(), ["SELECT 42 AS health"; 2]);
+    drop(session);
+    // One that the server refuses comes from a session all the same, so the pool serves; a ping says so.
+    let config = PoolConfig { healthcheck_sql: "SELECT nonsense".to_owned(), min_idle: 0, ..small(1) };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
+    let mut session = pool.acquire_session().await.unwrap();
+    let error = session.ping().await.unwrap_err();
+    assert!(matches!(error, Error::Server { .. }), "{error}");
+    assert!(session.query("SELECT 7").await.is_ok());
+}
+
+#[tokio::test]
 async fn every_scheme_reaches_the_server() {
     let server = server().await;
     for scheme in ["grpc", "grpc+tcp"] {

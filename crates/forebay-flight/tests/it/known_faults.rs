@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flight_local::Config;
 use forebay::rt::{TokioRuntime, within};
-use forebay_flight::{AsyncFlightSQLPool, Error, FlightSQLPool, OptionValue, PoolConfig};
+use forebay_flight::{AsyncFlightSQLPool, Error, FlightSQLPool, OptionValue, PoolConfig, QueryOptions};
 
 use crate::fixture::{blocking_server, eventually, integers, pool, server, server_with, small, warm_pool};
 
@@ -153,6 +153,31 @@ async fn a_read_whose_connection_fails_is_retried_once() {
     assert!(matches!(error, Error::SessionLost { .. }), "{error}");
     let error = session.query("SELECT 7").await.unwrap_err();
     assert!(matches!(error, Error::SessionLost { may_have_run: false, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn without_retry_on_failure_a_read_whose_connection_fails_is_not_retried() {
+    let server = server_with(Config { log_statements: true, ..Config::default() }).await;
+    let config = PoolConfig { retry_on_failure: false, min_idle: 0, ..small(1) };
+    let pool = AsyncFlightSQLPool::new(&server.url(), config).await.unwrap();
+    // Opens the session: the fault must not hit its health check.
+    let open = async || assert_eq!(integers(&pool.query("SELECT 1").await.unwrap()), [1]);
+    let sent = |sql: &str| server.statements().iter().filter(|sent| *sent == sql).count();
+    open().await;
+    server.faults().reset_after_next(1);
+    let error = pool.query("SELECT 7").await.unwrap_err();
+    assert!(matches!(error, Error::Transport { may_have_run: true, .. }), "{error}");
+    assert_eq!(sent("SELECT 7"), 1);
+    // The caller's own choice counts for more, either way.
+    open().await;
+    server.faults().reset_after_next(1);
+    let retried = pool.query_with_options("SELECT 8", QueryOptions::new().with_retry(true)).await.unwrap();
+    assert_eq!((integers(&retried), sent("SELECT 8")), (vec![8], 2));
+    let pool = warm_pool(&server, 1).await;
+    server.faults().reset_after_next(1);
+    let error = pool.query_with_options("SELECT 9", QueryOptions::new().with_retry(false)).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { may_have_run: true, .. }), "{error}");
+    assert_eq!(sent("SELECT 9"), 1);
 }
 
 /// Each refused statement made a new connection, until the server had no session left.

@@ -203,7 +203,7 @@ impl<E: Lendable> State<E> {
 
     /// Whether waiting does not help: no connection is usable, and opens fail for a reason that waiting does
     /// not fix.
-    pub(super) fn is_denied(&self) -> bool {
+    pub(crate) fn is_denied(&self) -> bool {
         self.denied && self.usable() == 0
     }
 

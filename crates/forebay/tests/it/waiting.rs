@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay::memory::Answer;
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, CheckoutFailure, Discard, Failure, Lifetime};
+use forebay::{CheckoutError, CheckoutFailure, Discard, Failure, Lifetime, Reservoir};
 
 use crate::support::{World, config, millis, poll, seconds};
 
@@ -74,6 +74,23 @@ fn finding_nothing_is_counted_once_and_failing_apart() {
     assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Exhausted { .. })));
     let counts = reservoir.status().counts;
     assert_eq!((counts.empty, counts.checkout_failures(CheckoutFailure::Exhausted)), (2, 1));
+}
+
+#[test]
+fn a_start_waits_no_longer_once_access_is_denied() {
+    let world = World::new();
+    world.server.on_open(Answer::Deny);
+    world.server.open_time(seconds(1));
+    let start = world.time.now();
+    let config = config(2).low_watermark(1).fill_timeout(seconds(30));
+    let builder = Reservoir::builder(world.server.clone()).config(config).runtime(world.time.clone());
+    let reservoir = world.time.run(builder.start()).unwrap();
+    assert_eq!(world.time.now().since(start), seconds(1));
+    assert!(reservoir.denial().is_some_and(|denial| denial.failure() == Failure::Auth));
+    // The role is granted.
+    world.server.on_open(Answer::Well);
+    assert!(world.time.run(reservoir.filled(seconds(60))), "it goes on trying");
+    assert!(reservoir.denial().is_none());
 }
 
 #[test]

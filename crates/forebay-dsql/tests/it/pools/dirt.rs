@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use dsql_local::{Cluster, EngineKind, Limits, Rules};
 use forebay::Discard;
-use forebay_dsql::{ConnectionState, Dsql, Error, ErrorKind, Session, SqlxDsql};
+use forebay_dsql::{Conflict, ConnectionState, Dsql, Error, ErrorKind, Session, SqlxDsql};
 
 use super::cluster::{PATIENCE, eventually, fault, pool, start, start_by, start_over};
+use super::logs::Lines;
 
 /// A pool of one connection, so that the next caller gets the same.
 async fn one(reservoir: bool) -> (Arc<Cluster>, Dsql) {
@@ -26,6 +27,12 @@ async fn abandon(future: impl Future, polls: usize) {
         let done = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
         assert!(!done, "too fast to be abandoned");
     }
+}
+
+/// Polls a future once and then drops it. On a busy machine the server may have answered by then.
+async fn give_up(future: impl Future) {
+    let mut future = pin!(future);
+    let _ = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
 }
 
 #[tokio::test]
@@ -202,6 +209,107 @@ async fn sqlx_knows_what_it_does_not_know() {
     let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
     let zone: String = sqlx::query_scalar("SHOW TimeZone").fetch_one(lent.pg()).await.unwrap();
     assert_eq!((zone.as_str(), cluster.counters().accepted), ("UTC", 1));
+}
+
+/// What sqlx logs while `story` uses a pool of one connection: the statements it sends, and what the server warns of.
+async fn logged_by_sqlx(engine: EngineKind, story: impl AsyncFnOnce(&Cluster, &SqlxDsql)) -> Vec<String> {
+    let lines = Lines::default();
+    let _logged = tracing::subscriber::set_default(lines.clone());
+    let cluster = start_over(engine, Limits::default());
+    let pool: SqlxDsql = pool(&cluster, 1, true).await;
+    story(&cluster, &pool).await;
+    // Reset, and ready again.
+    drop(pool.acquire_within(PATIENCE).await.unwrap());
+    assert_eq!(cluster.counters().accepted, 1, "it was cleaned each time, not replaced");
+    lines.all()
+}
+
+#[tokio::test]
+async fn sqlx_sends_no_rollback_where_no_transaction_was_begun() {
+    use sqlx::Executor;
+    for engine in [EngineKind::Builtin, EngineKind::Postgres] {
+        let lines = logged_by_sqlx(engine, async |_, pool| {
+            for _ in 0..3 {
+                let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+                lent.pg().execute("SELECT 1").await.unwrap();
+            }
+            pool.run("look", async |mut tx| {
+                tx.pg().execute("SELECT 1").await?;
+                anyhow::Ok(())
+            })
+            .await
+            .unwrap();
+            let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+            lent.pg().execute("SELECT no_such_column").await.unwrap_err();
+            drop(lent);
+            // A statement that is given up, and fails.
+            let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+            give_up(lent.pg().execute("SELECT no_such_column")).await;
+        })
+        .await;
+        assert!(lines.iter().any(|line| line.contains("RESET ALL")), "sqlx is heard: {lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("ROLLBACK")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.starts_with("WARN")), "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_begin_sent_to_sqlx_as_text_is_rolled_back_before_anybody_else_is_served() {
+    use sqlx::Executor;
+    for engine in [EngineKind::Builtin, EngineKind::Postgres] {
+        let lines = logged_by_sqlx(engine, async |_, pool| {
+            let rows = async || {
+                let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+                sqlx::query_scalar::<_, i64>("SELECT count(*) FROM t").fetch_one(lent.pg()).await.unwrap()
+            };
+            let mut lent = pool.acquire().await.unwrap();
+            lent.pg().execute("CREATE TABLE t (a bigint)").await.unwrap();
+            drop(lent);
+            for last in ["INSERT INTO t VALUES (1)", "SELECT no_such_column"] {
+                for given_up in [false, true] {
+                    let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+                    lent.pg().execute("BEGIN").await.unwrap();
+                    lent.pg().execute("INSERT INTO t VALUES (1)").await.unwrap();
+                    match given_up {
+                        false => drop(lent.pg().execute(last).await),
+                        true => give_up(lent.pg().execute(last)).await,
+                    }
+                    drop(lent);
+                    assert_eq!(rows().await, 0, "after {last}");
+                }
+            }
+            let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+            give_up(lent.pg().execute("BEGIN")).await;
+            drop(lent);
+            let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+            lent.pg().execute("INSERT INTO t VALUES (1)").await.unwrap();
+            drop(lent);
+            assert_eq!(rows().await, 1, "it was in no transaction of somebody else");
+        })
+        .await;
+        assert!(!lines.iter().any(|line| line.starts_with("WARN")), "{lines:?}");
+    }
+}
+
+/// sqlx goes on counting a transaction whose COMMIT was refused.
+#[tokio::test]
+async fn a_refused_commit_of_sqlx_is_not_rolled_back() {
+    use sqlx::Executor;
+    let lines = logged_by_sqlx(EngineKind::Builtin, async |cluster, pool| {
+        let mut lent = pool.acquire().await.unwrap();
+        lent.pg().execute("CREATE TABLE t (a bigint)").await.unwrap();
+        drop(lent);
+        cluster.inject(fault("conflict:n=1"));
+        for refused in [true, false] {
+            let mut lent = pool.acquire_within(PATIENCE).await.unwrap();
+            lent.begin().await.unwrap();
+            lent.pg().execute("INSERT INTO t VALUES (1)").await.unwrap();
+            let kind = lent.commit().await.err().map(|error| error.kind());
+            assert_eq!(kind, refused.then_some(ErrorKind::Conflict(Conflict::Change)));
+        }
+    })
+    .await;
+    assert!(!lines.iter().any(|line| line.starts_with("WARN")), "{lines:?}");
 }
 
 /// An older cluster knows SET, but no RESET ALL: a connection that may be altered is closed then, and not lent again.

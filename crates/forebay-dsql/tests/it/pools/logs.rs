@@ -22,7 +22,7 @@ impl Lines {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("forebay")
+        ["forebay", "sqlx"].iter().any(|of| metadata.target().starts_with(of))
     }
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)

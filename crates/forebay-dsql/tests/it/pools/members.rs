@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dsql_local::Cluster;
+use forebay::Seed;
 use forebay::rt::{self, TokioRuntime, VirtualTime};
-use forebay::{Seed, StartError};
 use forebay_dsql::{
-    Dsql, DsqlPool, JoinError, Member, Node, OptionsBuilder, Postgres, SignFuture, Signer, Sqlx, TokenError,
-    TokenRequest,
+    Dsql, DsqlPool, ErrorKind, JoinError, Member, Node, OptionsBuilder, Postgres, SignFuture, Signer, Sqlx,
+    TokenError, TokenRequest,
 };
 use forebay_fleet::{Faults, FaultyTable, MemoryTable, Tables, operator};
 
@@ -146,7 +146,7 @@ async fn what_is_to_be_shared_is_not_left_out_silently() {
         "{error}"
     );
     let error = Dsql::connect(options, Keys::of(&cluster)).await.unwrap_err();
-    assert!(matches!(&error, StartError::Config(_)), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Permanent, "{error}");
     assert!(error.to_string().contains("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED"), "{error}");
     let rate_only = options_with_rate(&cluster);
     let error = Dsql::connect(rate_only, Keys::of(&cluster)).await.unwrap_err();

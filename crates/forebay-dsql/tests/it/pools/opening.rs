@@ -5,15 +5,16 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use dsql_local::{EngineKind, Limits};
 use forebay::{CheckoutError, Connect, ConnectionMonitor, Failure};
 use forebay_dsql::{
-    Auth, ConnectorParts, Driver, Dsql, Error, ErrorKind, Options, Postgres, RootCertificates, SignFuture,
-    Signed, Signer, Sqlx, Token, TokenCache, TokenError, TokenRequest,
+    Auth, ConnectorParts, Driver, Dsql, DsqlPool, Error, ErrorKind, Options, Postgres, RootCertificates,
+    SignFuture, Signed, Signer, Sqlx, Token, TokenCache, TokenError, TokenRequest,
 };
 
 use crate::fake::{Anybody, Fake, error};
 
-use super::cluster::{Keys, PATIENCE, eventually, fault, options, start};
+use super::cluster::{Keys, PATIENCE, eventually, fault, options, start, start_over};
 
 /// A connector, and who signs for it.
 fn connector<C: Driver>(options: Options, keys: &Keys) -> C {
@@ -125,12 +126,10 @@ async fn without_a_token_nothing_is_dialled() {
 async fn what_will_never_be_let_in_is_told_so_once() {
     let cluster = start();
     let keys = Keys::of(&cluster);
-    cluster.inject(fault("refuse:how=denied"));
-    let options = options(&cluster, 1)
-        .reservoir(true)
-        .variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "1ms")
-        .variable("DSQL_RESERVOIR_EMPTY_WAIT", "10ms");
+    let options = options(&cluster, 1).reservoir(true).variable("DSQL_RESERVOIR_EMPTY_WAIT", "10ms");
     let pool = Dsql::connect(options.build().unwrap(), keys).await.unwrap();
+    cluster.inject(fault("refuse:how=denied"));
+    cluster.sever(1.0);
     eventually("it was refused", || pool.reservoir_status().unwrap().counts.failures(Failure::Auth) > 0)
         .await;
     let error = pool.acquire().await.unwrap_err();
@@ -139,6 +138,60 @@ async fn what_will_never_be_let_in_is_told_so_once() {
     assert_eq!((told.matches("access denied").count(), told.matches("auth: ").count()), (1, 1), "{told}");
     let failed = pool.run("pay", async |_| Ok::<_, Error>(())).await.unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::Auth(Auth::Denied), "{failed}");
+}
+
+/// No fill and no warm-up would end in time here, if it were waited for.
+async fn connect_fails_at_once_if_access_is_denied<C: Driver>() {
+    for reservoir in [true, false] {
+        for (engine, user, words) in [
+            (EngineKind::Builtin, "admin", "unable to accept connection, access denied"),
+            (EngineKind::Postgres, "nix", "role \"nix\" does not exist"),
+        ] {
+            let cluster = start_over(engine, Limits::default());
+            if user == "admin" {
+                cluster.inject(fault("refuse:how=denied"));
+            }
+            let options = options(&cluster, 3)
+                .user(user)
+                .reservoir(reservoir)
+                .variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "1h")
+                .variable("DSQL_POOL_WARMUP_STAGGER_DURATION", "1h");
+            let connect = DsqlPool::<C>::connect(options.build().unwrap(), Keys::of(&cluster));
+            let error = tokio::time::timeout(PATIENCE, connect).await.expect("at once").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Auth(Auth::Denied), "{error}");
+            let told = error.to_string();
+            assert_eq!((told.matches(words).count(), told.matches("auth: ").count()), (1, 1), "{told}");
+            let sockets = cluster.counters().sockets;
+            assert!((1..=6).contains(&sockets), "{sockets}: once for each, and once with a fresh token");
+        }
+    }
+}
+
+#[tokio::test]
+async fn connect_fails_at_once_if_access_is_denied_with_tokio_postgres() {
+    connect_fails_at_once_if_access_is_denied::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn connect_fails_at_once_if_access_is_denied_with_sqlx() {
+    connect_fails_at_once_if_access_is_denied::<Sqlx>().await;
+}
+
+/// The clock may be set right.
+async fn connect_goes_on_if_a_signature_has_expired<C: Driver>() {
+    let cluster = start();
+    let late = Late(parking_lot::Mutex::new(vec![Token::new(cluster.token("admin").unwrap())]));
+    cluster.clock().advance(Duration::from_secs(16 * 60));
+    let options =
+        options(&cluster, 1).reservoir(true).variable("DSQL_RESERVOIR_INITIAL_FILL_TIMEOUT", "100ms");
+    let pool = DsqlPool::<C>::connect(options.build().unwrap(), late).await.unwrap();
+    assert_eq!(pool.status().open, 0);
+}
+
+#[tokio::test]
+async fn connect_goes_on_if_a_signature_has_expired_with_both_clients() {
+    connect_goes_on_if_a_signature_has_expired::<Postgres>().await;
+    connect_goes_on_if_a_signature_has_expired::<Sqlx>().await;
 }
 
 async fn an_open_given_up_anywhere_leaves_nothing<C: Driver>() {

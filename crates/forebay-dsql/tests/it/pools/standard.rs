@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay::memory::Answer;
 use forebay::rt::{Runtime, VirtualTime};
 use forebay::{BoxError, CheckoutError, Connect, ConnectionMonitor, Event, Failure, OpenError};
-use forebay_dsql::{Builder, Options};
+use forebay_dsql::{Auth, Builder, ErrorKind, Options};
 
 use super::world::{World, config, seconds};
 
@@ -130,12 +130,25 @@ fn a_warm_up_ends_with_the_first_denial() {
     let world = World::new();
     world.server.on_open(Answer::Deny);
     let start = world.time.now();
+    let error = world.time.run(world.builder(config(10), false, None).connect()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth(Auth::Denied), "{error}");
+    assert_eq!((world.server.asked(), world.time.now()), (1, start));
+    world.time.advance(seconds(60));
+    assert_eq!(world.server.asked(), 1, "no keeper is left");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_pool_that_is_denied_later_fails_callers_at_once_and_goes_on_trying() {
+    let world = World::new();
     let pool = world.standard(config(10));
-    assert_eq!((pool.status().open, world.server.asked(), world.time.now()), (0, 1, start));
+    world.server.on_open(Answer::Deny);
+    world.server.kill_all();
+    world.time.advance(seconds(1));
+    let start = world.time.now();
     let denied = world.time.run(pool.acquire());
     assert!(matches!(denied, Err(CheckoutError::Denied { .. })), "{denied:?}");
     assert_eq!(world.time.now(), start);
-    // It goes on trying, and serves again.
     world.server.on_open(Answer::Well);
     world.time.advance(seconds(1));
     assert!(world.time.run(pool.acquire()).is_ok());
