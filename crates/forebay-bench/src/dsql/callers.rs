@@ -24,7 +24,7 @@ pub(super) struct Habit {
 
 /// What all callers observed.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Observations {
     /// From the first attempt until a connection was acquired, refusals and pauses included, in nanoseconds.
     pub(super) waits: Histogram<u64>,
     /// Acquires that failed.
@@ -38,7 +38,7 @@ pub(super) struct Found {
     pub(super) error: Option<String>,
 }
 
-impl Found {
+impl Observations {
     fn new() -> anyhow::Result<Self> {
         let waits = histogram()?;
         Ok(Self { waits, refused: 0, failed_before: 0, failed_after: 0, first_after: None, error: None })
@@ -70,19 +70,24 @@ pub(super) async fn serve<P: Pool>(
     habit: Habit,
     time: Duration,
     cut_at: fn() -> u64,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<Observations> {
     let until = clock::nanos() + clock::whole_nanos(time);
     let callers: Vec<_> =
         (0..CALLERS).map(|_| Handle::current().spawn(call(pool.clone(), habit, until, cut_at))).collect();
-    let mut all = Found::new()?;
+    let mut all = Observations::new()?;
     for caller in callers {
         all.add(caller.await??)?;
     }
     Ok(all)
 }
 
-async fn call<P: Pool>(pool: P, habit: Habit, until: u64, cut_at: fn() -> u64) -> anyhow::Result<Found> {
-    let mut found = Found::new()?;
+async fn call<P: Pool>(
+    pool: P,
+    habit: Habit,
+    until: u64,
+    cut_at: fn() -> u64,
+) -> anyhow::Result<Observations> {
+    let mut found = Observations::new()?;
     while clock::nanos() < until {
         let watch = Stopwatch::start();
         let lent = loop {

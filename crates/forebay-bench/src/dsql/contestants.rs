@@ -25,7 +25,7 @@ use super::cluster::Cluster;
 use crate::dsql_local::{KEY, SECRET, tls_config};
 
 /// How long a caller waits for a connection, of any contestant.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The size of a full pool, and the limit of opens per second.
 pub(super) const SIZE: usize = 200;
@@ -71,7 +71,7 @@ pub(super) async fn select_one(client: &tokio_postgres::Client) -> anyhow::Resul
 
 /// Options for `cluster` with this configuration.
 pub(super) fn options(cluster: &Cluster, reservoir: bool, config: Config) -> anyhow::Result<Options> {
-    options_within(cluster, reservoir, config, PATIENCE)
+    options_within(cluster, reservoir, config, ACQUIRE_TIMEOUT)
 }
 
 /// The same, for callers that wait up to `wait` for a connection.
@@ -122,7 +122,8 @@ pub(super) async fn aws_connector(cluster: &Cluster, pool: PgPoolOptions) -> any
         .region(Some(Region::new("us-east-1")))
         .credentials_provider(Some(SharedCredentialsProvider::new(credentials)))
         .build()?;
-    Ok(aurora_dsql_sqlx_connector::pool::connect_with(&options, pool.acquire_timeout(PATIENCE)).await?)
+    Ok(aurora_dsql_sqlx_connector::pool::connect_with(&options, pool.acquire_timeout(ACQUIRE_TIMEOUT))
+        .await?)
 }
 
 impl Pool for deadpool_postgres::Pool {
@@ -147,7 +148,7 @@ pub(super) fn deadpool(
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let dial = Dial::new(cluster)?;
     let manager = Manager::from_connect(dial.config.clone(), dial, recycling);
-    let wait = Some(PATIENCE);
+    let wait = Some(ACQUIRE_TIMEOUT);
     let mut pool = deadpool_postgres::Pool::builder(manager)
         .max_size(size)
         .runtime(DeadpoolRuntime::Tokio1)

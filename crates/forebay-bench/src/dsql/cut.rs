@@ -8,7 +8,7 @@ use forebay_dsql::Dsql;
 use sqlx::postgres::PgPoolOptions;
 use tokio::runtime::Handle;
 
-use super::callers::{Found, Habit, serve};
+use super::callers::{Habit, Observations, serve};
 use super::cluster::Cluster;
 use super::contestants::{Pool, RATE, SIZE, aws_connector, deadpool, full_reservoir, options};
 use crate::clock;
@@ -74,7 +74,11 @@ struct Watched {
 }
 
 /// Cuts all sockets while callers run, and watches the pool `ours`.
-async fn cut<P: Pool>(cluster: &Cluster, pool: &P, ours: Option<Dsql>) -> anyhow::Result<(Found, Watched)> {
+async fn cut<P: Pool>(
+    cluster: &Cluster,
+    pool: &P,
+    ours: Option<Dsql>,
+) -> anyhow::Result<(Observations, Watched)> {
     cluster.limit_rate(RATE).await?;
     CUT.store(NEVER, Ordering::Release);
     let watcher = Handle::current().spawn({
@@ -109,7 +113,7 @@ async fn cut<P: Pool>(cluster: &Cluster, pool: &P, ours: Option<Dsql>) -> anyhow
     Ok((found, watched))
 }
 
-fn add_goals(report: &mut Report, found: &Found, watched: &Watched) -> anyhow::Result<()> {
+fn add_goals(report: &mut Report, found: &Observations, watched: &Watched) -> anyhow::Result<()> {
     let since =
         |at: Option<u64>| at.map(|at| Duration::from_nanos(at.saturating_sub(watched.began)).as_secs_f64());
     let discarded = since(watched.discarded).map(|seconds| seconds * 1e3);
@@ -125,7 +129,7 @@ fn add_goals(report: &mut Report, found: &Found, watched: &Watched) -> anyhow::R
     Ok(())
 }
 
-fn note(report: &mut Report, name: &str, found: &Found) {
+fn note(report: &mut Report, name: &str, found: &Observations) {
     report.note(format!(
         "mass disconnect, {name}: {} acquires, {} failed; the longest took {:.1} ms; {} statements failed on \
          a connection that was lent before the last was cut, {} on one that was lent after",

@@ -8,7 +8,7 @@ use forebay_dsql::Dsql;
 use sqlx::postgres::PgPoolOptions;
 
 use super::Effort;
-use super::callers::{CALLERS, Found, Habit, serve};
+use super::callers::{CALLERS, Habit, Observations, serve};
 use super::cluster::Cluster;
 use super::contestants::{Pool, RATE, SIZE, aws_connector, deadpool, full_reservoir, options};
 use crate::clock;
@@ -64,7 +64,7 @@ async fn warm<P: Pool>(pool: &P) -> anyhow::Result<()> {
 /// What the callers of a contestant observed.
 struct Watched {
     name: &'static str,
-    found: Found,
+    found: Observations,
     /// Connects that the server refused.
     throttled: u64,
     /// Sessions that the server ended.

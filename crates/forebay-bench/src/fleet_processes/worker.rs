@@ -17,7 +17,7 @@ const CALLERS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 const HOLD: Duration = Duration::from_millis(700);
 /// For the drain at the end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves its callers until its input ends, and reports its progress line by line. Its environment configures
 /// it.
@@ -59,9 +59,9 @@ async fn serve(tokio: &Handle) -> anyhow::Result<()> {
 
     callers.iter().for_each(tokio::task::JoinHandle::abort);
     reporter.abort();
-    let drained = dsql.drain(PATIENCE).await;
+    let drained = dsql.drain(DRAIN_TIMEOUT).await;
     ensure!(drained.is_complete(), "not drained: {drained:?}");
-    ensure!(member.leave(PATIENCE).await, "could not leave the fleet: {:?}", member.fleet_status());
+    ensure!(member.leave(DRAIN_TIMEOUT).await, "could not leave the fleet: {:?}", member.fleet_status());
     Ok(())
 }
 

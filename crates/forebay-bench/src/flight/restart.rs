@@ -55,7 +55,7 @@ enum Outcome {
 
 /// What one caller observed.
 #[derive(Debug, Default)]
-struct Found {
+struct Observations {
     /// When its calls succeeded.
     served: Vec<u64>,
     /// Its writes: the number, how many rows have it, and the outcome.
@@ -108,10 +108,16 @@ pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
 }
 
 /// Adds how long it took until all callers were served, and the kinds of errors.
-fn add_goals(report: &mut Report, found: &[Found], returns: &[u64], refilled: &[f64]) -> anyhow::Result<()> {
+fn add_goals(
+    report: &mut Report,
+    found: &[Observations],
+    returns: &[u64],
+    refilled: &[f64],
+) -> anyhow::Result<()> {
     let name = "server killed under load";
     let served = |returned: &u64| {
-        let first = |caller: &Found| caller.served.iter().find(|at| *at > returned).map(|at| at - returned);
+        let first =
+            |caller: &Observations| caller.served.iter().find(|at| *at > returned).map(|at| at - returned);
         found.iter().map(|caller| first(caller).map_or(f64::INFINITY, seconds)).fold(0.0, f64::max)
     };
     let served: Vec<f64> = returns.iter().map(served).collect();
@@ -141,7 +147,7 @@ fn add_goals(report: &mut Report, found: &[Found], returns: &[u64], refilled: &[
 }
 
 /// Checks that each row is stored as often as its writer was told.
-async fn count(report: &mut Report, home: &Path, found: &[Found]) -> anyhow::Result<()> {
+async fn count(report: &mut Report, home: &Path, found: &[Observations]) -> anyhow::Result<()> {
     let server = Server::with_database(home.join("tables"))?;
     let pool = AsyncFlightSQLPool::new(&server.url(), full(1)).await?;
     let counted = pool.query("SELECT number, count(*) FROM written GROUP BY number").await?;
@@ -182,8 +188,8 @@ async fn call(
     pool: AsyncFlightSQLPool,
     stop: Arc<AtomicBool>,
     numbers: Arc<AtomicI64>,
-) -> Found {
-    let mut found = Found::default();
+) -> Observations {
+    let mut found = Observations::default();
     while !stop.load(Ordering::Acquire) {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         let insert = format!("INSERT INTO written VALUES ({number})");
@@ -222,7 +228,7 @@ async fn transact(pool: &AsyncFlightSQLPool, insert: &str) -> Result<(), Error> 
     session.commit().await
 }
 
-impl Found {
+impl Observations {
     fn note(&mut self, error: &Error) {
         let kind = match error {
             Error::Transport { .. } => "Transport",

@@ -83,8 +83,8 @@ fn one(
     let name = format!("SELECT 1, {callers} callers on {connections} connections");
     let rates = Table::new(name.clone(), "1/s", race(effort.rounds, lanes)?);
     let found = shared.found.into_inner();
-    let table = |what: &str, unit, figure: fn(&Found) -> f64| {
-        let row = |(name, found): (&&str, &Vec<Found>)| {
+    let table = |what: &str, unit, figure: fn(&Sample) -> f64| {
+        let row = |(name, found): (&&str, &Vec<Sample>)| {
             // The first round warms up.
             Figures::of(name, found.iter().skip(1).map(figure).collect())
         };
@@ -114,7 +114,7 @@ impl Query for unmanaged::Pool<Bare> {
 }
 
 /// The other results of one contestant in one round.
-struct Found {
+struct Sample {
     /// In milliseconds.
     p99: f64,
     /// In microseconds.
@@ -123,7 +123,7 @@ struct Found {
 
 struct Shared {
     turn: Duration,
-    found: RefCell<BTreeMap<&'static str, Vec<Found>>>,
+    found: RefCell<BTreeMap<&'static str, Vec<Sample>>>,
 }
 
 impl Shared {
@@ -137,7 +137,7 @@ impl Shared {
             let latencies = run()?;
             let used = processor_time("self")?.saturating_sub(before);
             let count = latencies.len() as f64;
-            self.found.borrow_mut().entry(name).or_default().push(Found {
+            self.found.borrow_mut().entry(name).or_default().push(Sample {
                 p99: Duration::from_nanos(latencies.value_at_quantile(0.99)).as_secs_f64() * 1e3,
                 cost: used.as_secs_f64() * 1e6 / count,
             });

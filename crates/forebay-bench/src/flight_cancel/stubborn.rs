@@ -22,7 +22,7 @@ const BUDGET: usize = 8;
 const SQL: &str = "SELECT sleep_ms(3000)";
 const CANCEL_AFTER: Duration = Duration::from_millis(100);
 /// How long sessions may take to become available: statements end after three seconds.
-const PATIENCE: u64 = 15_000;
+const TIMEOUT_MS: u64 = 15_000;
 
 pub(super) async fn measure(report: &mut Report) -> anyhow::Result<()> {
     for (cancels, name) in [
@@ -39,8 +39,8 @@ async fn one(report: &mut Report, cancels: Cancels, name: &str) -> anyhow::Resul
     let server = Arc::new(Server::with_cancels(cancels)?);
     let config = PoolConfig {
         session_budget: Some(BUDGET),
-        quarantine_ms: 2 * PATIENCE,
-        acquire_timeout_ms: PATIENCE,
+        quarantine_ms: 2 * TIMEOUT_MS,
+        acquire_timeout_ms: TIMEOUT_MS,
         ..full(CONNECTIONS)
     };
     let pool = AsyncFlightSQLPool::new(&server.url(), config).await?;
