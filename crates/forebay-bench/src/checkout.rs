@@ -1,43 +1,48 @@
-//! The subcommand `checkout`: what it costs to borrow a connection, here and elsewhere.
+//! The subcommand `checkout`: what a checkout costs, here and in other pools.
 //!
-//! Each section measures one row of the goals, with all contestants that can take part in it.
+//! Each section measures one goal, with all contestants that can take part in it.
 
 use std::time::Duration;
 
-use anyhow::Context;
+use clap::ValueEnum;
 use tokio::runtime::Runtime;
 
 use crate::report::{Report, Table};
+use crate::section::Selection;
 use crate::{allocations, instructions};
 
-pub mod contended;
-pub mod expiry;
-pub mod fairness;
-pub mod refill;
-pub mod uncontended;
+/// One lane for each pool.
+macro_rules! lanes {
+    ($lane:ident $arguments:tt: $($pool:ty),*) => { vec![$($lane::<$pool> $arguments ?),*] };
+}
+
+pub(crate) mod contended;
+mod expiry;
+mod fairness;
+mod refill;
+pub(crate) mod uncontended;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+struct Effort {
     /// How often each contestant runs.
-    pub rounds: usize,
+    rounds: usize,
     /// Checkouts in one run of one task that is alone.
-    pub turns_alone: u32,
+    turns_alone: u32,
     /// Checkouts in one run of each of several tasks.
-    pub turns_each: u32,
-    /// Fairness is measured so often, for so long.
-    pub fairness_runs: usize,
-    /// See `fairness_runs`.
-    pub fairness_time: Duration,
-    /// Before opens are counted.
-    pub refill_warm_up: Duration,
-    /// While opens are counted.
-    pub refill_window: Duration,
+    turns_each: u32,
+    /// How often fairness is measured, and for how long.
+    fairness_runs: usize,
+    fairness_time: Duration,
+    /// How long a refill runs before its opens are counted.
+    refill_warm_up: Duration,
+    /// How long opens are counted.
+    refill_window: Duration,
 }
 
 impl Effort {
-    /// For figures that are to be kept: about two minutes.
-    pub const FULL: Self = Self {
+    /// For numbers that are published: about two minutes.
+    const FULL: Self = Self {
         rounds: 21,
         turns_alone: 400_000,
         turns_each: 12_500,
@@ -46,9 +51,8 @@ impl Effort {
         refill_warm_up: Duration::from_secs(2),
         refill_window: Duration::from_secs(5),
     };
-
     /// For a first look: less than half a minute.
-    pub const QUICK: Self = Self {
+    const QUICK: Self = Self {
         rounds: 5,
         turns_alone: 100_000,
         turns_each: 5_000,
@@ -59,19 +63,16 @@ impl Effort {
     };
 }
 
-/// The worker threads that tasks run on.
-const THREADS: usize = 2;
-
-/// One part of what is measured: a row of the goals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Section {
+/// One goal. The sections that start other programs come last, when nothing else is left running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
     /// One task, calls that never wait.
     Try,
     /// One task, calls that may wait.
     Await,
-    /// Tasks that give back at once.
+    /// Several tasks that return connections at once.
     Crowd,
-    /// Tasks that yield while they hold.
+    /// Several tasks that yield while they hold a connection.
     Yield,
     /// A thousand tasks on ten connections.
     Fairness,
@@ -86,93 +87,37 @@ pub enum Section {
 }
 
 impl Section {
-    /// Those that run programs of their own come last, when nothing else is left running.
-    const ALL: [Self; 9] = [
-        Self::Try,
-        Self::Await,
-        Self::Crowd,
-        Self::Yield,
-        Self::Fairness,
-        Self::Expiry,
-        Self::Refill,
-        Self::Allocations,
-        Self::Instructions,
-    ];
-
     fn measure(self, runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
         match self {
-            Self::Try => uncontended::at_once(runtime, effort, report),
-            Self::Await => uncontended::awaited(runtime, effort, report),
-            Self::Crowd => contended::given_back_at_once(runtime, effort, report),
-            Self::Yield => contended::held_over_a_yield(runtime, effort, report),
-            Self::Fairness => fairness::measure(runtime, effort, report),
-            Self::Expiry => expiry::measure(runtime, effort, report),
-            Self::Refill => refill::measure(runtime, effort, report),
-            Self::Allocations => {
-                allocations::measure(report);
-                Ok(())
-            }
-            Self::Instructions => {
-                instructions::measure(report);
-                Ok(())
-            }
+            Self::Try => uncontended::never_waiting(runtime, effort, report)?,
+            Self::Await => uncontended::awaited(runtime, effort, report)?,
+            Self::Crowd => contended::returned_at_once(runtime, effort, report)?,
+            Self::Yield => contended::held_across_a_yield(runtime, effort, report)?,
+            Self::Fairness => fairness::measure(runtime, effort, report)?,
+            Self::Expiry => expiry::measure(runtime, effort, report)?,
+            Self::Refill => refill::measure(runtime, effort, report)?,
+            Self::Allocations => allocations::measure(report),
+            Self::Instructions => instructions::measure(report),
         }
+        Ok(())
     }
 }
 
-/// Measures everything, or only some of it.
-///
-/// # Errors
-/// If a contestant refuses to lend, or the runtime cannot be made.
-pub fn run(effort: Effort, only: &[Section]) -> anyhow::Result<Report> {
-    let mut report = Report::new("checkout");
-    let runtime = runtime()?;
-    for section in Section::ALL {
-        if only.is_empty() || only.contains(&section) {
-            section.measure(&runtime, effort, &mut report).with_context(|| format!("section {section:?}"))?;
-        }
-    }
-    report.note(
-        "forebay's counters are always on, and its deadlines are compared: there is no build without them",
-    );
-    report.note(
-        "peers have their best settings: nothing checked on loan, no lifetimes, no timeouts where possible",
-    );
-    if cfg!(debug_assertions) {
-        report.note("THIS IS A DEBUG BUILD: its figures mean nothing, use --release");
-    }
-    report.machine.look_again();
+pub(crate) fn run(selection: &Selection<Section>) -> anyhow::Result<Report> {
+    let effort = if selection.quick { Effort::QUICK } else { Effort::FULL };
+    let mut report =
+        selection.run("checkout", |section, runtime, report| section.measure(runtime, effort, report))?;
+    report.note("forebay counts events and compares deadlines: there is no build without that");
+    report.note("peers have their best settings: no checks, no lifetimes, no timeouts where possible");
     Ok(report)
 }
 
-/// The runtime everyone runs on.
-///
-/// # Errors
-/// If the operating system does not give it its threads.
-pub fn runtime() -> anyhow::Result<Runtime> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
-    runtime.context("starting the tokio runtime")
-}
-
-/// Says what is being measured, on standard error, so that standard output is the report and nothing else.
-pub(crate) fn progress(what: &str) {
-    eprintln!("measuring {what} ...");
-}
-
-/// How many times `peer`'s figure is ours, where less is better.
+/// The best peer's number over ours, where less is better.
 fn times_less(table: &Table, ours: &str, peers: &[&str]) -> anyhow::Result<f64> {
-    let mut best = f64::INFINITY;
-    for peer in peers {
-        best = best.min(table.median(peer)?);
-    }
-    Ok(best / table.median(ours)?)
+    peers.iter().try_fold(f64::INFINITY, |best, peer| Ok(best.min(table.ratio(peer, ours)?)))
 }
 
-/// How many times our figure is `peer`'s, where more is better.
+/// Our number over the best peer's, where more is better.
 fn times_more(table: &Table, ours: &str, peers: &[&str]) -> anyhow::Result<f64> {
-    let mut best = 0.0_f64;
-    for peer in peers {
-        best = best.max(table.median(peer)?);
-    }
-    Ok(table.median(ours)? / best)
+    peers.iter().try_fold(f64::INFINITY, |best, peer| Ok(best.min(table.ratio(ours, peer)?)))
 }

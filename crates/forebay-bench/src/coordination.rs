@@ -1,63 +1,44 @@
-//! The subcommand `coordination`: what it takes to share one budget of connections and connects, and what it keeps.
+//! The subcommand `coordination`: what a shared budget of connections and connects costs, and what it
+//! guarantees.
 //!
-//! Here is what virtual time can show: the simulator's fleets run the code that ships. What needs a real store or real
-//! processes has its rows beside these, from [`run`] on.
+//! This file measures in virtual time: the simulator's fleets run the code that ships. `fleet_processes` and
+//! `twin_tables` add what needs real processes or a real table.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use forebay_sim::{Assertion, Outcome, Scenario, shipped};
+use forebay_sim::{Assertion, Outcome, Scenario};
 use parking_lot::Mutex;
 
-use crate::checkout::progress;
-use crate::report::{Bound, Report};
+use crate::history::{self, Policy};
+use crate::report::Report;
+use crate::section::progress;
+use crate::sim::{finish, scenario};
 
-pub mod history;
-
-use history::Policy;
-
-/// How much is shown.
-#[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// Seeds of the random histories.
-    pub seeds: u64,
-}
-
-impl Effort {
-    /// Everything that is promised.
-    pub const LONG: Self = Self { seeds: 1000 };
-    /// The same with fewer seeds: about a minute.
-    pub const SHORT: Self = Self { seeds: 60 };
-}
-
-/// Shows everything.
-///
-/// # Errors
-/// If a scenario does not run to its end.
-pub fn run(effort: Effort) -> anyhow::Result<Report> {
+/// `long` runs 1,000 random histories, otherwise 60: about a minute.
+pub(crate) fn run(long: bool) -> anyhow::Result<Report> {
     let mut report = Report::new("coordination");
-    histories(&mut report, effort.seeds)?;
+    histories(&mut report, if long { 1000 } else { 60 })?;
     steady_state(&mut report)?;
     cold_start(&mut report)?;
-    store_away(&mut report)?;
-    report.machine.look_again();
+    store_outage(&mut report)?;
     Ok(report)
 }
 
-/// What must hold in every history, and what it is called here.
-const PROMISES: [(Assertion, &str); 5] = [
+/// The assertions that must hold in every history, and their names in the report.
+const ASSERTIONS: [(Assertion, &str); 5] = [
     (Assertion::LedgerAddsUp, "free + sum(slots) = capacity, after every write"),
-    (Assertion::WithinLimit, "connections above the cap, beyond those of instances cut off"),
+    (Assertion::WithinLimit, "connections above the limit, beyond those of instances cut off"),
     (Assertion::Leased, "connections without a slot in the table, of instances not cut off"),
     (Assertion::WithinBucket, "connects above the bucket, clocks up to 1 s apart"),
-    (Assertion::Reaped, "slots of the dead not back within lease + 2 beats"),
+    (Assertion::Reaped, "slots of dead instances not free within lease + 2 heartbeats"),
 ];
 
 fn histories(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
     progress("random histories");
-    let broken: [AtomicU64; PROMISES.len()] = Default::default();
+    let broken: [AtomicU64; ASSERTIONS.len()] = Default::default();
     let (next, crashes, first) = (AtomicU64::new(1), AtomicU64::new(0), Mutex::new(None::<(u64, String)>));
     let work = || -> anyhow::Result<()> {
         loop {
@@ -65,11 +46,11 @@ fn histories(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
             if seed > seeds {
                 return Ok(());
             }
-            let outcome = play(seed)?;
+            let outcome = run_history(seed)?;
             crashes.fetch_add(outcome.counts.lost_in_crashes.min(1), Ordering::Relaxed);
-            for ((assertion, _), count) in PROMISES.iter().zip(&broken) {
+            for ((assertion, _), count) in ASSERTIONS.iter().zip(&broken) {
                 let verdict = outcome.verdicts.iter().find(|verdict| verdict.assertion == *assertion);
-                let verdict = verdict.with_context(|| format!("{assertion} is not judged"))?;
+                let verdict = verdict.with_context(|| format!("{assertion} is not checked"))?;
                 count.fetch_add(verdict.broken, Ordering::Relaxed);
                 if let Some(finding) = verdict.findings.first() {
                     let mut first = first.lock();
@@ -87,45 +68,36 @@ fn histories(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
             |worker: std::thread::ScopedJoinHandle<'_, _>| worker.join().expect("no panic in a history");
         workers.into_iter().map(join).collect::<anyhow::Result<Vec<()>>>()
     })?;
-    for ((_, name), count) in PROMISES.iter().zip(&broken) {
-        #[allow(clippy::cast_precision_loss, reason = "a small count")]
-        let broken = count.load(Ordering::Relaxed) as f64;
-        report.goal(format!("{seeds} random histories: {name}"), broken, Bound::AtMost(0.0), "times");
+    for ((_, name), count) in ASSERTIONS.iter().zip(&broken) {
+        let broken = count.load(Ordering::Relaxed);
+        report.at_most(format!("{seeds} random histories: {name}"), broken, 0.0, "times");
     }
     let crashed = crashes.load(Ordering::Relaxed);
     report.note(format!("random histories: {crashed} of {seeds} lost connections in crashes"));
     if let Some((seed, finding)) = first.into_inner() {
         report.note(format!(
-            "history {seed}: {finding}; `forebay-bench history {seed} > h.yaml; forebay sim h.yaml --seed {seed}` repeats it"
+            "history {seed}: {finding}; `forebay-bench history {seed} > h.yaml; forebay sim h.yaml --seed \
+             {seed}` repeats it"
         ));
     }
     Ok(())
 }
 
-/// Plays one history.
-///
-/// # Errors
-/// If it makes no sense.
-pub fn play(seed: u64) -> anyhow::Result<Outcome> {
+fn run_history(seed: u64) -> anyhow::Result<Outcome> {
     let text = history::text(seed, Policy::of(seed));
-    let scenario = Scenario::parse(&format!("history-{seed}"), &text, &[])?;
-    forebay_sim::run(&scenario, seed, &mut ()).context("nobody broke it off")
+    finish(&Scenario::parse(&format!("history-{seed}"), &text, &[])?, seed)
 }
 
 fn steady_state(report: &mut Report) -> anyhow::Result<()> {
     progress("steady state");
     let outcome = region(&["duration=40m", "sampleEvery=1m"])?;
     let (from, to) = (sample(&outcome, 20)?, sample(&outcome, 40)?);
-    let a_second = |from: u64, to: u64| {
-        #[allow(clippy::cast_precision_loss, reason = "a small count")]
-        let units = (to - from) as f64;
-        units / Duration::from_secs(20 * 60).as_secs_f64()
-    };
+    let a_second = |from: u64, to: u64| (to - from) as f64 / (20.0 * 60.0);
     let name = "steady state, 200 instances and 10,000 connections";
     let writes = a_second(from.write_units, to.write_units);
     let reads = a_second(from.read_units, to.read_units);
-    report.goal(format!("{name}: write units"), writes, Bound::AtMost(8.0), "units/s");
-    report.goal(format!("{name}: read units"), reads, Bound::AtMost(14.0), "units/s");
+    report.at_most(format!("{name}: write units"), writes, 8.0, "units/s");
+    report.at_most(format!("{name}: read units"), reads, 14.0, "units/s");
     Ok(())
 }
 
@@ -133,56 +105,36 @@ fn cold_start(report: &mut Report) -> anyhow::Result<()> {
     progress("cold start");
     let outcome = region(&["duration=3m", "sampleEvery=1s", "services.0.startStep=25ms"])?;
     let writes = outcome.samples.windows(2).map(|pair| pair[1].table.rate_writes - pair[0].table.rate_writes);
-    #[allow(clippy::cast_precision_loss, reason = "a small count")]
-    let writes = writes.max().unwrap_or(0) as f64;
+    let writes = writes.max().unwrap_or(0);
     let name = "cold start of 200 instances";
-    report.goal(
-        format!("{name}: writes of the shared item in any second"),
-        writes,
-        Bound::AtMost(50.0),
-        "writes/s",
-    );
-    // Of what a bucket of 100/s with a burst of 1,000 could have let in by then.
+    report.at_most(format!("{name}: writes of the shared item in any second"), writes, 50.0, "writes/s");
+    // The share of what a bucket of 100/s with a burst of 1,000 allows by then.
     let used = outcome.time_to_converge.map(|took| 100.0 * 10_000.0 / (1000.0 + 100.0 * took.as_secs_f64()));
-    report.goal(format!("{name}: of the bucket used, until all are open"), used, Bound::AtLeast(90.0), "%");
-    #[allow(clippy::cast_precision_loss, reason = "a small count")]
-    let refused = outcome.counts.refused as f64;
-    report.goal(format!("{name}: connects refused by the server"), refused, Bound::AtMost(0.0), "connects");
+    report.at_least(format!("{name}: of the bucket used, until all are open"), used, 90.0, "%");
+    let refused = outcome.counts.refused;
+    report.at_most(format!("{name}: connects refused by the server"), refused, 0.0, "connects");
     Ok(())
 }
 
-fn store_away(report: &mut Report) -> anyhow::Result<()> {
-    progress("store away");
-    let text = shipped().iter().find(|shipped| shipped.name == "coordination-outage");
-    let scenario = Scenario::parse("coordination-outage", text.context("it is not shipped")?.text, &[])?;
-    let outcome = forebay_sim::run(&scenario, scenario.seed, &mut ()).context("nobody broke it off")?;
-    #[allow(clippy::cast_precision_loss, reason = "a small count")]
-    let failed = outcome.counts.failed() as f64;
-    let name = "store away for 10 minutes under load";
-    report.goal(format!("{name}: checkouts that fail"), failed, Bound::AtMost(0.0), "checkouts");
+fn store_outage(report: &mut Report) -> anyhow::Result<()> {
+    progress("an outage of the store");
+    let scenario = scenario("coordination-outage", &[])?;
+    let outcome = finish(&scenario, scenario.seed)?;
+    let failed = outcome.counts.failed();
+    let name = "store unreachable for 10 minutes under load";
+    report.at_most(format!("{name}: checkouts that fail"), failed, 0.0, "checkouts");
     let took = outcome.time_to_recover().map(|took| took.as_secs_f64());
-    report.goal(format!("{name}: all connections there, after it is back"), took, Bound::AtMost(120.0), "s");
-    #[allow(clippy::cast_precision_loss, reason = "a small count")]
-    let broken = outcome.verdicts.iter().map(|verdict| verdict.broken).sum::<u64>() as f64;
-    // Among them that the ledger adds up, and that whoever reaches it again has a slot for each of its connections.
-    report.goal(
-        format!("{name}: assertions broken, that the ledger is exact among them"),
-        broken,
-        Bound::AtMost(0.0),
-        "times",
-    );
+    report.at_most(format!("{name}: all connections are open, after it is back"), took, 120.0, "s");
+    let broken = outcome.verdicts.iter().map(|verdict| verdict.broken).sum::<u64>();
+    // Among them: the ledger adds up, and each instance that reaches it again has a slot for each connection.
+    report.at_most(format!("{name}: broken assertions, an exact ledger among them"), broken, 0.0, "times");
     Ok(())
 }
 
-/// The region of 200 instances, with some keys set otherwise.
+/// The region of 200 instances without faults, with these keys changed.
 fn region(settings: &[&str]) -> anyhow::Result<Outcome> {
-    let text =
-        shipped().iter().find(|shipped| shipped.name == "region-10k").context("it is not shipped")?.text;
-    // Nothing goes wrong.
-    let settings = ["faults=[]"].iter().chain(settings);
-    let settings: Vec<String> = settings.map(|setting| (*setting).to_owned()).collect();
-    let scenario = Scenario::parse("region-10k", text, &settings)?;
-    forebay_sim::run(&scenario, scenario.seed, &mut ()).context("nobody broke it off")
+    let scenario = scenario("region-10k", &[&["faults=[]"], settings].concat())?;
+    finish(&scenario, scenario.seed)
 }
 
 fn sample(outcome: &Outcome, minute: u64) -> anyhow::Result<forebay_sim::TableBill> {
@@ -198,19 +150,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_histories_keep_every_promise() {
+    fn a_few_histories_break_no_assertion() {
         for seed in 1..=12 {
-            let outcome = play(seed).expect("it makes sense");
-            for (assertion, _) in PROMISES {
+            let outcome = run_history(seed).expect("a valid scenario");
+            for (assertion, _) in ASSERTIONS {
                 let verdict = outcome.verdicts.iter().find(|verdict| verdict.assertion == assertion);
-                assert!(verdict.expect("it is judged").holds(), "history {seed}: {outcome}");
+                assert!(verdict.expect("it is checked").holds(), "history {seed}: {outcome}");
             }
         }
     }
 
     #[test]
     fn histories_repeat() {
-        let hash = |seed| play(seed).expect("it makes sense").trace_hash;
+        let hash = |seed| run_history(seed).expect("a valid scenario").trace_hash;
         assert_eq!(hash(7), hash(7));
         assert_ne!(hash(7), hash(8));
     }

@@ -1,5 +1,5 @@
-//! The subcommand `dsql`: connections to Aurora DSQL by this project and by its peers, against one local Aurora DSQL in a
-//! process of its own.
+//! The subcommand `dsql`: connections to Aurora DSQL by this project and by its peers, against one local
+//! Aurora DSQL in a separate process.
 
 mod borrow;
 mod callers;
@@ -9,38 +9,36 @@ mod counting;
 mod cut;
 mod disconnects;
 mod fill;
-mod hurry;
 mod outage;
 mod renewal;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use clap::ValueEnum;
 use dsql_local::EngineKind;
 use tokio::runtime::Runtime;
 
-use crate::checkout;
 use crate::report::Report;
+use crate::section::Selection;
 use cluster::Cluster;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// How long a session may live where many end.
+struct Effort {
+    /// The lifetime of a session in the section `renewal`.
     session: Duration,
-    /// For how long that is watched.
+    /// How long that section runs.
     watched: Duration,
-    /// How often each contestant borrows, and for how long.
+    /// How often each contestant has its turn, and for how long.
     rounds: usize,
-    /// See `rounds`.
     turn: Duration,
-    /// Transactions that are counted.
+    /// Transactions of the section `counting`.
     transactions: u32,
 }
 
 impl Effort {
-    /// For figures that are to be kept: twenty minutes.
-    pub const FULL: Self = Self {
+    /// For numbers that are published: twenty minutes.
+    const FULL: Self = Self {
         session: Duration::from_secs(60),
         watched: Duration::from_secs(180),
         rounds: 9,
@@ -48,8 +46,8 @@ impl Effort {
         transactions: 2_000,
     };
 
-    /// For a first look.
-    pub const QUICK: Self = Self {
+    /// For a first look: two minutes.
+    const QUICK: Self = Self {
         session: Duration::from_secs(8),
         watched: Duration::from_secs(24),
         rounds: 3,
@@ -58,12 +56,12 @@ impl Effort {
     };
 }
 
-/// One part of what is measured: a row of the goals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Section {
-    /// Acquire, `SELECT 1`, give back.
+/// One goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// Acquire, `SELECT 1`, return.
     Borrow,
-    /// Two hundred connections from nothing.
+    /// A cold fill of two hundred connections.
     Fill,
     /// Every socket is cut.
     Cut,
@@ -73,14 +71,11 @@ pub enum Section {
     Disconnects,
     /// Sessions that the server ends.
     Renewal,
-    /// A token service that is away. The last, since it lets the server's clock run ahead.
+    /// An outage of the token service. It comes last, since it sets the server's clock ahead.
     Outage,
 }
 
 impl Section {
-    const ALL: [Self; 7] =
-        [Self::Borrow, Self::Fill, Self::Cut, Self::Counting, Self::Disconnects, Self::Renewal, Self::Outage];
-
     fn measure(
         self,
         runtime: &Runtime,
@@ -88,7 +83,7 @@ impl Section {
         effort: Effort,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        runtime.block_on(cluster.as_new())?;
+        runtime.block_on(cluster.reset())?;
         match self {
             Self::Borrow => borrow::measure(runtime, effort, report),
             Self::Fill => runtime.block_on(fill::measure(cluster, report)),
@@ -101,28 +96,14 @@ impl Section {
     }
 }
 
-/// Measures everything, or only some of it.
-///
-/// # Errors
-/// If the server cannot be started, or a contestant cannot connect to it.
-pub fn run(effort: Effort, only: &[Section]) -> anyhow::Result<Report> {
-    let mut report = Report::new("dsql");
-    let runtime: Runtime = checkout::runtime()?;
+pub(crate) fn run(selection: &Selection<Section>) -> anyhow::Result<Report> {
+    let effort = if selection.quick { Effort::QUICK } else { Effort::FULL };
     let cluster = Cluster::start(EngineKind::Postgres)?;
-    for section in Section::ALL {
-        if only.is_empty() || only.contains(&section) {
-            section
-                .measure(&runtime, &cluster, effort, &mut report)
-                .with_context(|| format!("section {section:?}"))?;
-        }
-    }
+    let mut report = selection
+        .run("dsql", |section, runtime, report| section.measure(runtime, &cluster, effort, report))?;
     report.note(
-        "one dsql-local for all, with engine postgres, in a process of its own on the same cores; its limits are set \
-         for each section on its control port",
+        "all contestants share one dsql-local with engine postgres, in a separate process on the same cores; \
+         each section sets its limits on its control port",
     );
-    if cfg!(debug_assertions) {
-        report.note("THIS IS A DEBUG BUILD: its figures mean nothing, use --release");
-    }
-    report.machine.look_again();
     Ok(report)
 }

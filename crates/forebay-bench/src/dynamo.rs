@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::dsql_local::{KEY, SECRET};
 
-/// The server, and threads to talk to it on. It ends with this.
+/// The server and the runtime of its clients. Dropping it stops the server.
 pub(crate) struct DynamoDb {
     database: Database,
     pub(crate) address: SocketAddr,
@@ -25,12 +25,12 @@ pub(crate) struct DynamoDb {
 }
 
 impl DynamoDb {
-    /// One with these tables, as the set-up makes them.
+    /// Starts a server with these tables, as `setup` makes them.
     pub(crate) fn with_tables(names: &[&str]) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
         let address = listener.local_addr()?;
-        let database = Database::memory().context("no DynamoDB")?;
+        let database = Database::memory().context("starting DynamoDB")?;
         runtime.spawn(dynoxide::server::serve_on(listener, database.clone()));
         let keys = Credentials::new(KEY, SECRET, None, None, "bench");
         let sdk = SdkConfig::builder()
@@ -61,10 +61,10 @@ impl DynamoDb {
         self.runtime.handle().clone()
     }
 
-    /// Every item of a table, as it is stored, by its key.
+    /// All items of a table as they are stored, sorted by key.
     pub(crate) fn items(&self, table: &str) -> anyhow::Result<Vec<Value>> {
         let request = serde_json::from_value(json!({ "TableName": table }))?;
-        let answer = serde_json::to_value(self.database.scan(request).context("no scan")?)?;
+        let answer = serde_json::to_value(self.database.scan(request).context("scanning")?)?;
         let mut items = answer["Items"].as_array().context("no items")?.clone();
         items.sort_by_key(|item| item["pk"]["S"].as_str().unwrap_or_default().to_owned());
         Ok(items)

@@ -1,5 +1,5 @@
-//! The subcommand `flight`: this project's pools for Flight SQL beside a pool over ADBC and a bare client, against one local
-//! server in a process of its own.
+//! The subcommand `flight`: this project's pools for Flight SQL beside a pool over ADBC and a bare client,
+//! against one local server in a separate process.
 
 pub(crate) mod adbc;
 pub(crate) mod bare;
@@ -12,20 +12,19 @@ pub(crate) mod server;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use clap::ValueEnum;
 use forebay_flight::PoolConfig;
 use tokio::runtime::Runtime;
 
-use crate::checkout;
 use crate::report::Report;
-pub use server::{Settings, serve};
+use crate::section::Selection;
+pub(crate) use server::{Settings, serve};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+struct Effort {
     /// How often each contestant has its turn, and for how long.
     rounds: usize,
-    /// See `rounds`.
     turn: Duration,
     /// How often the server is killed.
     kills: usize,
@@ -34,30 +33,27 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For figures that are to be kept: some six minutes.
-    pub const FULL: Self = Self { rounds: 9, turn: Duration::from_millis(1_500), kills: 5, drops: 10_000 };
+    /// For numbers that are published: six minutes.
+    const FULL: Self = Self { rounds: 9, turn: Duration::from_millis(1_500), kills: 5, drops: 10_000 };
 
     /// For a first look.
-    pub const QUICK: Self = Self { rounds: 1, turn: Duration::from_millis(300), kills: 1, drops: 500 };
+    const QUICK: Self = Self { rounds: 1, turn: Duration::from_millis(300), kills: 1, drops: 500 };
 }
 
-/// One part of what is measured: a row of the goals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Section {
-    /// `SELECT 1`, by more and more callers.
-    Select,
-    /// Statements that take their time, side by side.
+/// One goal. The order matters: ADBC's library starts threads that never end, and `drops` counts threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// Calls that are dropped before they end.
+    Drops,
+    /// Slow statements, side by side.
     Parallel,
     /// The server is killed and started again.
     Restart,
-    /// Calls that are dropped half-way.
-    Drops,
+    /// `SELECT 1`, by more and more callers.
+    Select,
 }
 
 impl Section {
-    /// In this order: where ADBC takes part, its library starts threads that never end, and some are counted before.
-    const ALL: [Self; 4] = [Self::Drops, Self::Parallel, Self::Restart, Self::Select];
-
     fn measure(self, runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
         match self {
             Self::Select => select::measure(runtime, effort, report),
@@ -68,31 +64,18 @@ impl Section {
     }
 }
 
-/// Measures everything, or only some of it.
-///
-/// # Errors
-/// If the server cannot be started, or a contestant cannot connect to it.
-pub fn run(effort: Effort, only: &[Section]) -> anyhow::Result<Report> {
-    let mut report = Report::new("flight");
-    let runtime = checkout::runtime()?;
-    for section in Section::ALL {
-        if only.is_empty() || only.contains(&section) {
-            section.measure(&runtime, effort, &mut report).with_context(|| format!("section {section:?}"))?;
-        }
-    }
-    finish(&mut report);
+pub(crate) fn run(selection: &Selection<Section>) -> anyhow::Result<Report> {
+    let effort = if selection.quick { Effort::QUICK } else { Effort::FULL };
+    let mut report =
+        selection.run("flight", |section, runtime, report| section.measure(runtime, effort, report))?;
+    report.note(SEPARATE);
     Ok(report)
 }
 
-pub(crate) fn finish(report: &mut Report) {
-    report.note("each section has a flight-local of its own, in a process of its own on the same cores");
-    if cfg!(debug_assertions) {
-        report.note("THIS IS A DEBUG BUILD: its figures mean nothing, use --release");
-    }
-    report.machine.look_again();
-}
+pub(crate) const SEPARATE: &str =
+    "each section has a separate flight-local, in a separate process on the same cores";
 
-/// A pool that has all its connections from the start.
+/// A pool that opens all its connections at the start.
 pub(crate) fn full(connections: usize) -> PoolConfig {
     PoolConfig { min_idle: connections, max_size: connections, ..PoolConfig::default() }
 }

@@ -1,5 +1,5 @@
-//! The subcommand `flight-cancel`: what becomes of statements whose callers have given up, and of large results, against a local
-//! Flight SQL server in a process of its own.
+//! The subcommand `flight-cancel`: statements whose callers give up, and large results, against a local
+//! Flight SQL server in a separate process.
 
 mod consumer;
 mod ingest;
@@ -8,18 +8,18 @@ mod shell;
 mod stop;
 mod stubborn;
 
-use anyhow::Context;
+use clap::ValueEnum;
 use tokio::runtime::Runtime;
 
-use crate::checkout;
-use crate::flight::finish;
+use crate::flight::SEPARATE;
 use crate::report::Report;
-pub use rows::{Reading, read};
+use crate::section::Selection;
+pub(crate) use rows::{Reading, read};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// How often.
+struct Effort {
+    /// How often each measurement is repeated.
     rounds: usize,
     /// Rows that are read.
     read: u64,
@@ -30,17 +30,17 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For figures that are to be kept: some four minutes.
-    pub const FULL: Self = Self { rounds: 9, read: 100_000_000, loaded: 1_000_000, taken: 100 };
+    /// For numbers that are published: four minutes.
+    const FULL: Self = Self { rounds: 9, read: 100_000_000, loaded: 1_000_000, taken: 100 };
 
     /// For a first look.
-    pub const QUICK: Self = Self { rounds: 1, read: 2_000_000, loaded: 20_000, taken: 20 };
+    const QUICK: Self = Self { rounds: 1, read: 2_000_000, loaded: 20_000, taken: 20 };
 }
 
-/// One part of what is measured: a row of the goals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Section {
-    /// A statement of a minute that is given up in every way.
+/// One goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// A long statement that is cancelled in every way.
     Stop,
     /// The same by Ctrl-C in the shell.
     Shell,
@@ -48,16 +48,13 @@ pub enum Section {
     Stubborn,
     /// A hundred million rows.
     Rows,
-    /// A reader who takes his time.
+    /// A slow reader.
     Consumer,
     /// A million rows into a table.
     Ingest,
 }
 
 impl Section {
-    const ALL: [Self; 6] =
-        [Self::Stop, Self::Shell, Self::Stubborn, Self::Rows, Self::Consumer, Self::Ingest];
-
     fn measure(self, runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
         match self {
             Self::Stop => runtime.block_on(stop::measure(effort, report)),
@@ -70,18 +67,10 @@ impl Section {
     }
 }
 
-/// Measures everything, or only some of it.
-///
-/// # Errors
-/// If a server cannot be started, or nobody can connect to it.
-pub fn run(effort: Effort, only: &[Section]) -> anyhow::Result<Report> {
-    let mut report = Report::new("flight-cancel");
-    let runtime = checkout::runtime()?;
-    for section in Section::ALL {
-        if only.is_empty() || only.contains(&section) {
-            section.measure(&runtime, effort, &mut report).with_context(|| format!("section {section:?}"))?;
-        }
-    }
-    finish(&mut report);
+pub(crate) fn run(selection: &Selection<Section>) -> anyhow::Result<Report> {
+    let effort = if selection.quick { Effort::QUICK } else { Effort::FULL };
+    let mut report = selection
+        .run("flight-cancel", |section, runtime, report| section.measure(runtime, effort, report))?;
+    report.note(SEPARATE);
     Ok(report)
 }

@@ -1,4 +1,4 @@
-//! Where and when something was measured.
+//! The machine, how busy it was, and the versions of the crates.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::clock;
 /// The versions this was built with.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
-/// The crates whose versions matter to a reader of the figures.
+/// The crates whose versions matter to a reader of the numbers.
 const CRATES: [&str; 18] = [
     "adbc_driver_manager",
     "arrow-flight",
@@ -32,17 +32,17 @@ const CRATES: [&str; 18] = [
     "tonic",
 ];
 
-/// A machine at a time.
+/// The machine during a run.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     cpu: String,
     cores: usize,
-    /// How many processes wanted to run, over the last 1, 5 and 15 minutes.
+    /// The load averages of the last 1, 5 and 15 minutes.
     load_at_start: String,
     load_at_end: String,
     ticks_at_start: Option<Ticks>,
-    /// Which percentage of the machine others used while we measured. Tasks that share a core with a stranger do not
-    /// contend as they would, so rows with several tasks need a machine that is idle.
+    /// The percentage of the machine that other processes used meanwhile. Tasks that share a core with
+    /// another process contend less, so rows with several tasks need an idle machine.
     others: Option<f64>,
     date: String,
 }
@@ -52,14 +52,13 @@ pub struct Machine {
 struct Ticks {
     all: u64,
     busy: u64,
-    /// Ours and our children's.
+    /// Of this process and its children.
     own: u64,
 }
 
 impl Machine {
-    /// This machine, now.
-    #[must_use]
-    pub fn look() -> Self {
+    /// Records the start of a run.
+    pub(crate) fn look() -> Self {
         Self {
             cpu: cpu(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -71,8 +70,8 @@ impl Machine {
         }
     }
 
-    /// Notes how busy it is at the end, and has been.
-    pub fn look_again(&mut self) {
+    /// Records the end of a run.
+    pub(crate) fn look_again(&mut self) {
         self.load_at_end = load();
         self.others = self.ticks_at_start.zip(ticks()).and_then(|(start, end)| others(start, end));
     }
@@ -121,20 +120,19 @@ fn ticks() -> Option<Ticks> {
     let machine = numbers(machine.lines().next()?.strip_prefix("cpu")?);
     let (all, idle) = (machine.iter().take(8).sum(), machine.iter().skip(3).take(2).sum::<u64>());
     let process = fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name and a letter come numbers, of which the 11th to 14th are our time and our children's.
+    // Fields 12 to 15 after the name are the time of this process and of its children.
     let (_, process) = process.rsplit_once(')')?;
     let own = process.split_whitespace().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum();
     Some(Ticks { all, busy: all - idle, own })
 }
 
-#[allow(clippy::cast_precision_loss, reason = "some thousands of ticks")]
 fn others(start: Ticks, end: Ticks) -> Option<f64> {
     let all = end.all.checked_sub(start.all).filter(|all| *all > 0)?;
     let others = (end.busy - start.busy).saturating_sub(end.own - start.own);
     Some(others as f64 * 100.0 / all as f64)
 }
 
-/// Names and versions as the lock file has them; a crate that is in it twice comes twice.
+/// Names and versions from the lock file. A crate with two versions comes twice.
 fn versions() -> impl Iterator<Item = (&'static str, &'static str)> {
     LOCK.split("[[package]]").filter_map(|package| {
         let field = |name: &str| package.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix('"'));
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_use_is_neither_idle_nor_ours() {
+    fn time_of_others_is_neither_idle_nor_ours() {
         let start = Ticks { all: 1_000, busy: 500, own: 10 };
         let end = Ticks { all: 1_200, busy: 650, own: 60 };
         assert_eq!(others(start, end), Some(50.0));

@@ -1,50 +1,38 @@
-//! Runs contestants in turn, several times, so that whatever else the machine does falls on all of them alike.
+//! Runs contestants in turn, several times, so that other load on the machine affects all of them alike.
 
 use anyhow::Context;
+use hdrhistogram::Histogram;
 
-/// One contestant and what it is measured at.
-pub struct Lane<'a> {
-    name: String,
+/// One contestant, and how it is measured.
+pub(crate) struct Lane<'a> {
+    name: &'static str,
     run: Box<dyn FnMut() -> anyhow::Result<f64> + 'a>,
 }
 
 impl<'a> Lane<'a> {
     /// Each call of `run` measures once.
-    pub fn new(name: &str, run: impl FnMut() -> anyhow::Result<f64> + 'a) -> Self {
-        Self { name: name.to_owned(), run: Box::new(run) }
+    pub(crate) fn new(name: &'static str, run: impl FnMut() -> anyhow::Result<f64> + 'a) -> Self {
+        Self { name, run: Box::new(run) }
     }
 }
 
-impl std::fmt::Debug for Lane<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Lane").field(&self.name).finish()
-    }
-}
-
-/// What a contestant achieved over all rounds.
+/// The result of one contestant over all rounds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
-    /// Whose they are.
-    pub name: String,
-    /// The middle of all rounds.
-    pub median: f64,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-    /// How many rounds there were.
-    pub rounds: usize,
+pub(crate) struct Figures {
+    /// The contestant.
+    pub(crate) name: String,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) rounds: usize,
 }
 
 impl Figures {
-    /// Sums up what was measured. There must be something.
-    ///
-    /// # Errors
-    /// If there is nothing.
-    pub fn of(name: &str, mut values: Vec<f64>) -> anyhow::Result<Self> {
+    /// Summarises the values of all rounds. Fails if there is none.
+    pub(crate) fn of(name: &str, mut values: Vec<f64>) -> anyhow::Result<Self> {
         values.sort_by(f64::total_cmp);
         let (Some(&min), Some(&max)) = (values.first(), values.last()) else {
-            anyhow::bail!("nothing was measured of {name}");
+            anyhow::bail!("no values were measured for {name}");
         };
         let rounds = values.len();
         let median = f64::midpoint(values[(rounds - 1) / 2], values[rounds / 2]);
@@ -52,14 +40,16 @@ impl Figures {
     }
 }
 
+/// Times of up to a minute in nanoseconds, with three digits.
+pub(crate) fn histogram() -> anyhow::Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).context("making a histogram")
+}
+
 /// Runs each lane once to warm up, then `rounds` times more.
 ///
-/// Each round begins with another lane, and every other round goes backwards, so that nobody always runs first or
-/// always after the same neighbour.
-///
-/// # Errors
-/// The first that a lane reports.
-pub fn race(rounds: usize, mut lanes: Vec<Lane<'_>>) -> anyhow::Result<Vec<Figures>> {
+/// Each round begins with another lane, and every other round goes backwards, so that no lane always runs
+/// first or always after the same neighbour.
+pub(crate) fn race(rounds: usize, mut lanes: Vec<Lane<'_>>) -> anyhow::Result<Vec<Figures>> {
     let mut measured = vec![Vec::with_capacity(rounds); lanes.len()];
     for round in 0..=rounds {
         for at in order(round, lanes.len()) {
@@ -70,7 +60,7 @@ pub fn race(rounds: usize, mut lanes: Vec<Lane<'_>>) -> anyhow::Result<Vec<Figur
             }
         }
     }
-    lanes.iter().zip(measured).map(|(lane, values)| Figures::of(&lane.name, values)).collect()
+    lanes.iter().zip(measured).map(|(lane, values)| Figures::of(lane.name, values)).collect()
 }
 
 fn order(round: usize, lanes: usize) -> impl Iterator<Item = usize> {
@@ -85,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_in_the_middle() {
+    fn a_median_is_the_middle_value() {
         let figures = Figures::of("x", vec![9.0, 1.0, 4.0]).unwrap();
         assert_eq!((figures.median, figures.min, figures.max, figures.rounds), (4.0, 1.0, 9.0, 3));
         assert_eq!(Figures::of("x", vec![1.0, 2.0]).unwrap().median, 1.5);
@@ -93,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn every_round_has_everyone_once_and_starts_with_another() {
+    fn every_round_has_each_lane_once_and_starts_with_another() {
         let mut first = Vec::new();
         for round in 0..6 {
             let order: Vec<usize> = order(round, 3).collect();

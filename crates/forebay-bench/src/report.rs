@@ -1,4 +1,4 @@
-//! What a subcommand found: goals, the figures behind them, and what must be known to read them.
+//! What a subcommand found: goals, the numbers behind them, and what a reader must know about them.
 
 use std::fmt::{self, Write};
 
@@ -7,37 +7,22 @@ use serde_json::{Value, json};
 use crate::machine::Machine;
 use crate::race::Figures;
 
-/// One thing that was aimed for.
+/// One goal, and whether it was reached.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Goal {
-    /// What it is; it explains itself.
-    pub name: String,
-    /// What was measured; none if it could not be.
-    pub value: Option<f64>,
-    /// What was aimed for.
-    pub goal: Bound,
-    /// The unit of both.
-    pub unit: &'static str,
-    /// Whether it was reached.
-    pub ok: bool,
+struct Goal {
+    name: String,
+    /// `None` if it could not be measured.
+    value: Option<f64>,
+    bound: Bound,
+    /// The unit of value and bound.
+    unit: &'static str,
 }
 
 /// Which values reach a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
-    /// This or more.
+enum Bound {
     AtLeast(f64),
-    /// This or less.
     AtMost(f64),
-}
-
-impl Bound {
-    fn holds(self, value: f64) -> bool {
-        match self {
-            Self::AtLeast(bound) => value >= bound,
-            Self::AtMost(bound) => value <= bound,
-        }
-    }
 }
 
 impl fmt::Display for Bound {
@@ -50,47 +35,70 @@ impl fmt::Display for Bound {
 }
 
 impl Goal {
-    /// A goal, and whether `value` reaches it. What could not be measured does not.
-    pub fn new(
-        name: impl Into<String>,
-        value: impl Into<Option<f64>>,
-        goal: Bound,
-        unit: &'static str,
-    ) -> Self {
-        let value = value.into();
-        Self { name: name.into(), value, goal, unit, ok: value.is_some_and(|value| goal.holds(value)) }
+    /// A goal without a value is missed.
+    fn is_reached(&self) -> bool {
+        self.value.is_some_and(|value| match self.bound {
+            Bound::AtLeast(bound) => value >= bound,
+            Bound::AtMost(bound) => value <= bound,
+        })
     }
 
     fn json(&self) -> Value {
         json!({
             "name": self.name,
             "value": self.value,
-            "goal": self.goal.to_string(),
+            "goal": self.bound.to_string(),
             "unit": self.unit,
-            "ok": self.ok,
+            "ok": self.is_reached(),
         })
     }
 }
 
+/// A measured value: a number, or `None` where it could not be measured.
+pub(crate) trait Measured {
+    fn value(self) -> Option<f64>;
+}
+
+impl Measured for Option<f64> {
+    fn value(self) -> Option<f64> {
+        self
+    }
+}
+
+macro_rules! measured {
+    ($($number:ty),*) => {$(
+        impl Measured for $number {
+            fn value(self) -> Option<f64> {
+                Some(self as f64)
+            }
+        }
+    )*};
+}
+measured!(f64, u32, u64, usize);
+
 /// One measurement of all contestants.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
-    /// What was measured.
-    pub name: String,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Who achieved what.
-    pub rows: Vec<Figures>,
+pub(crate) struct Table {
+    pub(crate) name: String,
+    unit: &'static str,
+    /// One row for each contestant.
+    pub(crate) rows: Vec<Figures>,
 }
 
 impl Table {
-    /// What `name` achieved, at the median.
-    ///
-    /// # Errors
-    /// If it did not take part.
-    pub fn median(&self, name: &str) -> anyhow::Result<f64> {
+    pub(crate) fn new(name: impl Into<String>, unit: &'static str, rows: Vec<Figures>) -> Self {
+        Self { name: name.into(), unit, rows }
+    }
+
+    /// The median of the contestant `name`.
+    pub(crate) fn median(&self, name: &str) -> anyhow::Result<f64> {
         let row = self.rows.iter().find(|row| row.name == name);
         row.map(|row| row.median).ok_or_else(|| anyhow::anyhow!("{name} took no part in {}", self.name))
+    }
+
+    /// The median of `ours` over the median of `peer`.
+    pub(crate) fn ratio(&self, ours: &str, peer: &str) -> anyhow::Result<f64> {
+        Ok(self.median(ours)? / self.median(peer)?)
     }
 
     fn json(&self) -> Value {
@@ -105,45 +113,59 @@ impl Table {
 
 /// All that a subcommand found.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// The subcommand.
-    pub name: &'static str,
-    /// Where it was measured, and when.
-    pub machine: Machine,
-    /// What was aimed for.
-    pub goals: Vec<Goal>,
-    /// The figures behind the goals.
-    pub tables: Vec<Table>,
-    /// What must be known to read them.
-    pub notes: Vec<String>,
+    name: &'static str,
+    pub(crate) machine: Machine,
+    goals: Vec<Goal>,
+    /// The numbers behind the goals.
+    pub(crate) tables: Vec<Table>,
+    /// What a reader must know.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Report {
-    /// An empty report. The machine is looked at now, for how busy it was at the start.
-    #[must_use]
-    pub fn new(name: &'static str) -> Self {
+    /// An empty report. It records how busy the machine is now, at the start.
+    pub(crate) fn new(name: &'static str) -> Self {
         Self { name, machine: Machine::look(), goals: Vec::new(), tables: Vec::new(), notes: Vec::new() }
     }
 
-    /// Adds a goal.
-    pub fn goal(
-        &mut self,
-        name: impl Into<String>,
-        value: impl Into<Option<f64>>,
-        goal: Bound,
-        unit: &'static str,
-    ) {
-        self.goals.push(Goal::new(name, value, goal, unit));
+    fn goal(&mut self, name: impl Into<String>, value: impl Measured, bound: Bound, unit: &'static str) {
+        self.goals.push(Goal { name: name.into(), value: value.value(), bound, unit });
     }
 
-    /// Adds something that must be known.
-    pub fn note(&mut self, text: impl Into<String>) {
+    /// Adds a goal that is reached by `bound` and less.
+    pub(crate) fn at_most(
+        &mut self,
+        name: impl Into<String>,
+        value: impl Measured,
+        bound: f64,
+        unit: &'static str,
+    ) {
+        self.goal(name, value, Bound::AtMost(bound), unit);
+    }
+
+    /// Adds a goal that is reached by `bound` and more.
+    pub(crate) fn at_least(
+        &mut self,
+        name: impl Into<String>,
+        value: impl Measured,
+        bound: f64,
+        unit: &'static str,
+    ) {
+        self.goal(name, value, Bound::AtLeast(bound), unit);
+    }
+
+    pub(crate) fn table(&mut self, name: impl Into<String>, unit: &'static str, rows: Vec<Figures>) {
+        self.tables.push(Table::new(name, unit, rows));
+    }
+
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    /// The whole as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> Value {
+    /// The report as one JSON object.
+    pub(crate) fn json(&self) -> Value {
         json!({
             "name": self.name,
             "goals": self.goals.iter().map(Goal::json).collect::<Value>(),
@@ -153,28 +175,23 @@ impl Report {
         })
     }
 
-    /// The whole for a reader.
-    #[must_use]
-    pub fn text(&self) -> String {
+    /// The report as text.
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for table in &self.tables {
             let mut grid = Grid::new(&["", "median", "min", "max", "rounds"]);
             for row in &table.rows {
-                let Figures { name, median, min, max, rounds } = row;
-                let numbers = [*median, *min, *max].map(number);
-                let mut cells = vec![name.clone()];
-                cells.extend(numbers);
-                cells.push(rounds.to_string());
-                grid.row(cells);
+                let [median, min, max] = [row.median, row.min, row.max].map(number);
+                grid.0.push(vec![row.name.clone(), median, min, max, row.rounds.to_string()]);
             }
             line(&mut text, format_args!("{} [{}]\n{grid}", table.name, table.unit));
         }
-        let mut grid = Grid::new(&["goal", "measured", "aim", "", ""]);
+        let mut grid = Grid::new(&["what", "measured", "goal", "", ""]);
         for goal in &self.goals {
             let value = goal.value.map_or_else(|| "-".to_owned(), number);
-            let verdict = if goal.ok { "ok" } else { "MISSED" };
-            let aim = goal.goal.to_string();
-            grid.row(vec![goal.name.clone(), value, aim, goal.unit.to_owned(), verdict.to_owned()]);
+            let verdict = if goal.is_reached() { "ok" } else { "MISSED" };
+            let cells: [&str; 5] = [&goal.name, &value, &goal.bound.to_string(), goal.unit, verdict];
+            grid.0.push(cells.map(str::to_owned).to_vec());
         }
         line(&mut text, format_args!("{grid}"));
         for note in &self.notes {
@@ -190,7 +207,7 @@ fn line(text: &mut String, what: fmt::Arguments<'_>) {
     let (Ok(()) | Err(_)) = writeln!(text, "{what}");
 }
 
-/// Three digits or so: more would be noise.
+/// About three digits: more would be noise.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 || (v >= 10.0 && v.fract() == 0.0) => 0,
@@ -201,16 +218,12 @@ fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Cells in columns; the first is text, the others are aligned to the right.
+/// Cells in columns: the first column is aligned to the left, the others to the right.
 struct Grid(Vec<Vec<String>>);
 
 impl Grid {
     fn new(head: &[&str]) -> Self {
         Self(vec![head.iter().map(|&cell| cell.to_owned()).collect()])
-    }
-
-    fn row(&mut self, cells: Vec<String>) {
-        self.0.push(cells);
     }
 }
 
@@ -218,12 +231,8 @@ impl fmt::Display for Grid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.0
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
+            let cells = self.0.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.0 {
@@ -243,19 +252,21 @@ mod tests {
 
     #[test]
     fn a_goal_is_reached_at_its_bound_and_missed_without_a_value() {
-        assert!(Goal::new("a", 2.5, Bound::AtLeast(2.5), "times").ok);
-        assert!(!Goal::new("a", 2.49, Bound::AtLeast(2.5), "times").ok);
-        assert!(Goal::new("a", 130.0, Bound::AtMost(130.0), "instructions").ok);
-        assert!(!Goal::new("a", 131.0, Bound::AtMost(130.0), "instructions").ok);
-        assert!(!Goal::new("a", None, Bound::AtMost(130.0), "instructions").ok);
-        assert!(!Goal::new("a", f64::NAN, Bound::AtMost(130.0), "instructions").ok);
+        let is_reached =
+            |value, bound| Goal { name: "a".to_owned(), value, bound, unit: "times" }.is_reached();
+        assert!(is_reached(Some(2.5), Bound::AtLeast(2.5)));
+        assert!(!is_reached(Some(2.49), Bound::AtLeast(2.5)));
+        assert!(is_reached(Some(130.0), Bound::AtMost(130.0)));
+        assert!(!is_reached(Some(131.0), Bound::AtMost(130.0)));
+        assert!(!is_reached(None, Bound::AtMost(130.0)));
+        assert!(!is_reached(Some(f64::NAN), Bound::AtMost(130.0)));
     }
 
     #[test]
     fn a_report_is_one_object_with_its_goals() {
         let mut report = Report::new("trial");
-        report.goal("missing", None, Bound::AtMost(1.0), "us");
-        report.goal("there", 3.0, Bound::AtLeast(2.5), "times");
+        report.at_most("missing", None, 1.0, "us");
+        report.at_least("there", 3.0, 2.5, "times");
         let json = report.json();
         assert_eq!(
             json["goals"][0],
@@ -267,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_long_as_they_need_to_be() {
+    fn numbers_have_about_three_digits() {
         let shown = [0.0, 0.01234, 1.5, 16.0, 36.44, 229.04, 123_456.7].map(number);
         assert_eq!(shown, ["0.00", "0.0123", "1.50", "16", "36.44", "229.0", "123457"]);
     }

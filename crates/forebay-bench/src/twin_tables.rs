@@ -1,5 +1,5 @@
-//! The same history on the table in memory and on DynamoDB: whatever is lost on the way, the items end byte-equal. That is what
-//! allows the simulator to run on a table in memory.
+//! The same history on the table in memory and on DynamoDB: whatever the network loses, the items end
+//! byte-equal. So the simulator can use a table in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,15 @@ use forebay_fleet::{
 use serde_json::json;
 use tokio::runtime::Handle;
 
-use crate::checkout::progress;
 use crate::dynamo::DynamoDb;
-use crate::report::{Bound, Report};
+use crate::report::Report;
+use crate::section::progress;
 
 const TABLE: &str = "fleet";
 
-/// Plays `seeds` histories on both, each with a ledger and a bucket and with a counter and a window, and adds to `report` how many
-/// ended differently.
-///
-/// # Errors
-/// If the DynamoDB cannot be started, or a history makes no sense.
-pub fn show(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
+/// Runs `seeds` histories on both, each with a ledger and a bucket, and with a counter and a window. Adds to
+/// `report` how many ended differently.
+pub(crate) fn measure(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
     progress("the same histories on two tables");
     let mut different = Vec::new();
     for seed in 1..=seeds {
@@ -36,12 +33,10 @@ pub fn show(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
             }
         }
     }
-    #[allow(clippy::cast_precision_loss, reason = "a small count")]
-    let count = different.len() as f64;
     let name = format!(
-        "{seeds} histories on the table in memory and on DynamoDB behind lost answers: ends that differ"
+        "{seeds} histories on the table in memory and on DynamoDB behind lost answers: different ends"
     );
-    report.goal(name, count, Bound::AtMost(0.0), "histories");
+    report.at_most(name, different.len(), 0.0, "histories");
     if let Some((seed, modes)) = different.first() {
         report.note(format!("the first history that ends differently has seed {seed}, with {modes:?}"));
     }
@@ -51,7 +46,7 @@ pub fn show(report: &mut Report, seeds: u64) -> anyhow::Result<()> {
 type Modes = (LeaseMode, RateMode);
 const MODES: [Modes; 2] = [(LeaseMode::Ledger, RateMode::Bucket), (LeaseMode::Counter, RateMode::Window)];
 
-/// DynamoDB as seen from virtual time: each call takes none of it.
+/// DynamoDB in virtual time: each call takes no time.
 #[derive(Clone)]
 struct AtOnce(DynamoTable, Handle);
 
@@ -120,7 +115,7 @@ impl Instance {
     async fn close(&mut self) {
         let Some(leases) = self.fleet.leases() else { return };
         if let Some(lease) = self.held.pop() {
-            // Until the table agrees, as a reservoir does.
+            // A reservoir retries until the table accepts it.
             while leases.release(&lease).await.is_err() {
                 let again = rt::Runtime::now(&self.process) + Duration::from_secs(1);
                 rt::Runtime::sleep_until(&self.process, again).await;
@@ -129,7 +124,8 @@ impl Instance {
     }
 }
 
-/// Instances come, open, close, crash and leave, on a network that loses things. What was done, in short.
+/// Instances start, open, close, crash and leave, behind a network that loses messages. Returns a log of the
+/// steps.
 fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> anyhow::Result<String> {
     let (time, seed) = (VirtualTime::with_seed(Seed::new(seed)), Seed::new(seed));
     let network = Arc::new(FaultyTable::new(table, time.clone(), seed));
@@ -144,12 +140,12 @@ fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> an
         ..Faults::default()
     };
     let mut rng: Rng = seed.fork("history").rng();
-    let (mut instances, mut told): (Vec<Instance>, String) = (Vec::new(), String::new());
+    let (mut instances, mut log): (Vec<Instance>, String) = (Vec::new(), String::new());
     for step in 0..80 {
         network.set(faults);
         let which = usize::try_from(rng.below(4))?;
         let word = match (rng.below(10), instances.get_mut(which)) {
-            (0..=1, None) | (_, None) => {
+            (_, None) => {
                 let process = time.process(ProcessClock::default());
                 let tables = Tables { leases: Arc::clone(&network) as _, rate: Arc::clone(&network) as _ };
                 let seed = seed.fork(&format!("instance {step}"));
@@ -183,16 +179,16 @@ fn history(table: impl Table + Clone, settings: &FleetSettings, seed: u64) -> an
             }
         };
         time.advance(rng.up_to(Duration::from_secs(25)));
-        told += &format!("{step} {word} {:?}\n", time.run(async { rt::Runtime::now(&time) }));
+        log += &format!("{step} {word} {:?}\n", time.run(async { rt::Runtime::now(&time) }));
     }
-    // Whatever is under way arrives.
+    // Calls that are under way arrive.
     network.set(Faults::default());
     for instance in instances.drain(..) {
         instance.process.kill();
     }
     time.advance(Duration::from_secs(60));
     time.shut_down();
-    Ok(told)
+    Ok(log)
 }
 
 /// An item as DynamoDB stores it.
@@ -216,7 +212,7 @@ fn attribute(value: &Value) -> serde_json::Value {
     }
 }
 
-/// Whether a history takes the same course on both tables, and leaves the same items.
+/// Whether a history has the same log on both tables, and leaves the same items.
 fn same_on_both(modes: Modes, seed: u64) -> anyhow::Result<bool> {
     let (settings, memory) = (settings(modes), MemoryTable::new());
     let in_memory = history(memory.clone(), &settings, seed)?;

@@ -1,17 +1,17 @@
-//! The subcommands for Flight SQL run, and what they find does not depend on how fast the machine is.
+//! The subcommands for Flight SQL run, and their counts do not depend on the speed of the machine.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What one section finds.
+/// The report of one section.
 fn report(subcommand: &str, section: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_forebay-bench"))
         .args([subcommand, "--quick", "--json", "--only", section])
         .output()
         .unwrap();
-    let problems = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{problems}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -23,7 +23,7 @@ fn goals(subcommand: &str, section: &str) -> Vec<Value> {
     goals
 }
 
-/// Those that count something, and do not time it.
+/// The goals that count something instead of timing it.
 fn counts(goals: Vec<Value>) -> Vec<Value> {
     let is_timed = |goal: &Value| ["s", "ms", "times"].contains(&goal["unit"].as_str().unwrap());
     let counts: Vec<Value> = goals.into_iter().filter(|goal| !is_timed(goal)).collect();
@@ -38,7 +38,7 @@ fn assert_reached(goals: &[Value]) {
 }
 
 #[test]
-fn select_has_figures_of_everybody_for_each_number_of_callers() {
+fn select_has_numbers_of_every_client_for_each_number_of_callers() {
     let report = report("flight", "select");
     let measured = |peer: &str| {
         let goals = report["goals"].as_array().unwrap().iter();
@@ -49,13 +49,13 @@ fn select_has_figures_of_everybody_for_each_number_of_callers() {
     };
     assert_eq!(measured("a bare client"), 4, "{report:#}");
     assert_eq!(measured("bare clients in a deadpool"), 1, "{report:#}");
-    // Who has not got its driver is told how to.
+    // Without the driver, a note says how to get it.
     let has_driver = !report["notes"].to_string().contains("crates/forebay-bench/adbc gets it");
     assert_eq!(measured("a pool over ADBC"), usize::from(has_driver), "{report:#}");
 }
 
 #[test]
-fn parallel_has_a_figure() {
+fn parallel_has_a_number() {
     assert!(goals("flight", "parallel")[0]["value"].as_f64().is_some_and(|times| times > 1.0));
 }
 
@@ -70,13 +70,13 @@ fn dropped_calls_leave_nothing_behind() {
 }
 
 #[test]
-fn what_is_given_up_stops_on_the_server() {
-    // That it stops at all is asserted inside; how soon, is not.
+fn a_cancelled_statement_stops_on_the_server() {
+    // The program itself asserts that the statement stops; the test does not assert how soon.
     assert!(goals("flight-cancel", "stop").iter().all(|goal| goal["value"].is_number()));
 }
 
 #[test]
-fn servers_that_stop_nothing_cost_no_capacity_and_no_sessions_beyond_the_budget() {
+fn servers_without_cancellation_cost_no_capacity_and_no_sessions_beyond_the_budget() {
     assert_reached(&counts(goals("flight-cancel", "stubborn")));
 }
 
@@ -92,6 +92,6 @@ fn a_slow_consumer_holds_the_server_back() {
 }
 
 #[test]
-fn loading_has_a_figure() {
+fn loading_has_a_number() {
     assert!(goals("flight-cancel", "ingest")[0]["value"].as_f64().is_some_and(|times| times > 0.0));
 }

@@ -1,4 +1,4 @@
-//! A thousand tasks on ten connections: does each get its turn?
+//! A thousand tasks on ten connections: whether all of them get as many turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,34 +8,32 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Barrier;
 use tokio::task::yield_now;
 
-use super::{Effort, progress};
+use super::Effort;
 use crate::clock;
-use crate::peers::{Bb8, Deadpool, Forebay};
-use crate::pool::{Lend, Pool, refused};
+use crate::peers::{Bb8, Deadpool, Forebay, Lend, Pool, refused};
 use crate::race::Figures;
-use crate::report::{Bound, Report, Table};
+use crate::report::{Report, Table};
+use crate::section::progress;
 
 const TASKS: u32 = 1_000;
 const CONNECTIONS: usize = 10;
 
 /// Measures the turns of the luckiest task over those of the unluckiest.
-///
-/// # Errors
-/// If a pool refuses.
-pub fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     progress(&format!("fairness among {TASKS} tasks on {CONNECTIONS} connections"));
     let rows = vec![
         repeated::<Forebay>(runtime, effort.fairness_runs, effort.fairness_time)?,
-        // The peers only give an idea of what is usual.
+        // The peers run once: they only show what is usual.
         repeated::<Deadpool>(runtime, 1, effort.fairness_time)?,
         repeated::<Bb8>(runtime, 1, effort.fairness_time)?,
     ];
+    let time = effort.fairness_time;
     let what = format!(
-        "{TASKS} tasks on {CONNECTIONS} connections, barrier start, {:?}, yield while holding: most / fewest turns",
-        effort.fairness_time
+        "{TASKS} tasks on {CONNECTIONS} connections, barrier start, {time:?}, yield while holding: most / \
+         fewest turns"
     );
-    let table = Table { name: what.clone(), unit: "times", rows };
-    report.goal(what, table.median(Forebay::NAME)?, Bound::AtMost(1.1), "times");
+    let table = Table::new(&what, "times", rows);
+    report.at_most(what, table.median(Forebay::NAME)?, 1.1, "times");
     report.tables.push(table);
     Ok(())
 }

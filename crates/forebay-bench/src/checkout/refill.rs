@@ -1,4 +1,4 @@
-//! How close the refill comes to what the limiter allows, when opens are slow.
+//! How close the refill comes to the limit, when opens are slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,24 +7,21 @@ use std::time::Duration;
 use forebay::{Config, Connect, ConnectionMonitor, Reservoir};
 use tokio::runtime::{Handle, Runtime};
 
-use super::{Effort, progress};
+use super::Effort;
 use crate::clock::{self, Stopwatch};
-use crate::peers::{Forebay, Plain};
-use crate::pool::Pool;
+use crate::peers::{Connector, Forebay, Pool};
 use crate::race::Figures;
-use crate::report::{Bound, Report, Table};
+use crate::report::Report;
+use crate::section::progress;
 
 /// The limit, in opens a second.
 const RATE: f64 = 100.0;
 const OPEN_TIMES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(330)];
 
-/// Measures opens a second, and what a refiller manages that opens one at a time.
-///
-/// # Errors
-/// If the reservoir does not start.
-pub fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+/// Measures opens a second, and the same of a loop that opens one connection at a time.
+pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     progress("refill at a limit of 100 opens a second");
-    // All of it sleeps nearly all the time, so it can be measured at the same time.
+    // All runs sleep nearly all the time, so they can be measured at the same time.
     let runs = OPEN_TIMES.map(|open_time| {
         (open_time, runtime.spawn(ours(open_time, effort)), runtime.spawn(serial(open_time, effort)))
     });
@@ -32,16 +29,16 @@ pub fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow
         let (ours, serial) = (runtime.block_on(ours)??, runtime.block_on(serial)?);
         let what = format!("refill at a limit of 100/s, opens that take {open_time:?}");
         let rows = vec![Figures::of(Forebay::NAME, vec![ours])?, Figures::of("one at a time", vec![serial])?];
-        report.goal(what.clone(), ours, Bound::AtLeast(95.0), "opens/s");
-        report.tables.push(Table { name: what, unit: "opens/s", rows });
+        report.at_least(what.clone(), ours, 95.0, "opens/s");
+        report.table(what, "opens/s", rows);
     }
     Ok(())
 }
 
 async fn ours(open_time: Duration, effort: Effort) -> anyhow::Result<f64> {
-    // More connections than can be opened in the time, and no burst: only the limiter sets the pace.
+    // More connections than can be opened in the time, and no burst: only the limiter bounds the rate.
     let config = Config::default().max_open(5_000).startup_jitter(Duration::ZERO).rate(RATE, 1);
-    let reservoir = Reservoir::builder(Plain { open_time }).config(config).start_empty()?;
+    let reservoir = Reservoir::builder(Connector { open_time }).config(config).start_empty()?;
     Ok(rate_of(effort, || reservoir.status().counts.refills).await)
 }
 
@@ -49,7 +46,7 @@ async fn serial(open_time: Duration, effort: Effort) -> f64 {
     let opened = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&opened);
     let task = Handle::current().spawn(async move {
-        let connector = Plain { open_time };
+        let connector = Connector { open_time };
         while connector.open(ConnectionMonitor::unattached()).await.is_ok() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
@@ -59,12 +56,11 @@ async fn serial(open_time: Duration, effort: Effort) -> f64 {
     rate
 }
 
-/// How fast a count grows, once it has found its pace.
+/// How fast a count grows, after a warm-up.
 async fn rate_of(effort: Effort, count: impl Fn() -> u64) -> f64 {
     clock::pause(effort.refill_warm_up).await;
     let (watch, before) = (Stopwatch::start(), count());
     clock::pause(effort.refill_window).await;
-    #[allow(clippy::cast_precision_loss, reason = "a few hundred opens")]
     let opened = (count() - before) as f64;
     opened / watch.elapsed().as_secs_f64()
 }

@@ -1,27 +1,27 @@
-//! One task that borrows and gives back, with nobody else about.
+//! One task that checks out and returns, with no other task.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::{Effort, progress, times_less};
+use super::{Effort, times_less};
 use crate::clock::Stopwatch;
-use crate::peers::{Bb8, Deadpool, DeadpoolUnmanaged, Forebay, ForebayWithMetrics, Mobc, Queue, R2d2};
-use crate::pool::{Lend, Pool, TryLend, refused};
+use crate::peers::{
+    Bb8, Deadpool, DeadpoolUnmanaged, Forebay, ForebayWithMetrics, Lend, Mobc, Pool, Queue, R2d2, TryLend,
+    refused,
+};
 use crate::race::{Lane, race};
-use crate::report::{Bound, Report, Table};
+use crate::report::{Report, Table};
+use crate::section::progress;
 
-/// How many connections there are. One would do; a pool of one may have short cuts that no real one has.
-pub const CONNECTIONS: usize = 8;
+/// How many connections there are. One would do, but a pool of one may have short cuts that no real pool has.
+pub(crate) const CONNECTIONS: usize = 8;
 
-const NANOSECONDS: &str = "ns/turn";
+const UNIT: &str = "ns/turn";
 
-/// Borrows and gives back `turns` times, without waiting.
-///
-/// # Errors
-/// If the pool refuses.
-pub fn try_turns<P: TryLend>(pool: &P, turns: u32) -> anyhow::Result<Duration> {
+/// Checks out and returns `turns` times, without waiting.
+pub(crate) fn try_turns<P: TryLend>(pool: &P, turns: u32) -> anyhow::Result<Duration> {
     let watch = Stopwatch::start();
     for _ in 0..turns {
         let lent = pool.try_lend().map_err(refused::<P>)?;
@@ -30,11 +30,8 @@ pub fn try_turns<P: TryLend>(pool: &P, turns: u32) -> anyhow::Result<Duration> {
     Ok(watch.elapsed())
 }
 
-/// Borrows and gives back `turns` times, waiting if need be.
-///
-/// # Errors
-/// If the pool refuses.
-pub async fn turns<P: Lend>(pool: P, turns: u32) -> anyhow::Result<Duration> {
+/// Checks out and returns `turns` times, by calls that may wait.
+pub(crate) async fn turns<P: Lend>(pool: P, turns: u32) -> anyhow::Result<Duration> {
     let watch = Stopwatch::start();
     for _ in 0..turns {
         let lent = pool.lend().await.map_err(refused::<P>)?;
@@ -43,45 +40,26 @@ pub async fn turns<P: Lend>(pool: P, turns: u32) -> anyhow::Result<Duration> {
     Ok(watch.elapsed())
 }
 
-/// The calls that never wait. They run on the main thread, while the runtime's own are idle.
-///
-/// # Errors
-/// If a pool refuses.
-pub fn at_once(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+/// Calls that never wait. They run on the main thread, while the runtime's threads are idle.
+pub(super) fn never_waiting(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     fn lane<P: TryLend>(runtime: &Runtime, turns: u32) -> anyhow::Result<Lane<'static>> {
         let pool = runtime.block_on(P::filled(CONNECTIONS))?;
         Ok(Lane::new(P::NAME, move || Ok(per_turn(try_turns(&pool, turns)?, turns))))
     }
     progress("uncontended calls that never wait");
-    let turns = effort.turns_alone;
-    let lanes = vec![
-        lane::<Forebay>(runtime, turns)?,
-        lane::<ForebayWithMetrics>(runtime, turns)?,
-        lane::<DeadpoolUnmanaged>(runtime, turns)?,
-        lane::<R2d2>(runtime, turns)?,
-        lane::<Queue>(runtime, turns)?,
-    ];
-    let table = Table {
-        name: "uncontended, a call that never waits, and return".to_owned(),
-        unit: NANOSECONDS,
-        rows: race(effort.rounds, lanes)?,
-    };
+    let lanes = lanes!(lane(runtime, effort.turns_alone):
+        Forebay, ForebayWithMetrics, DeadpoolUnmanaged, R2d2, Queue);
+    let rows = race(effort.rounds, lanes)?;
+    let table = Table::new("uncontended, a call that never waits, and return", UNIT, rows);
     let faster = times_less(&table, Forebay::NAME, &[DeadpoolUnmanaged::NAME, R2d2::NAME])?;
-    report.goal(
-        "uncontended try_checkout + return: faster than the fastest peer's try call",
-        faster,
-        Bound::AtLeast(2.5),
-        "times",
-    );
+    let name = "uncontended try_checkout + return: faster than the fastest peer's try call";
+    report.at_least(name, faster, 2.5, "times");
     report.tables.push(table);
     Ok(())
 }
 
-/// The calls that may wait, though nobody has to. They run inside a task on a worker thread.
-///
-/// # Errors
-/// If a pool refuses.
-pub fn awaited(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+/// Calls that may wait, though none has to. They run inside a task on a worker thread.
+pub(super) fn awaited(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     fn lane<P: Lend>(runtime: &Runtime, count: u32) -> anyhow::Result<Lane<'_>> {
         let pool = runtime.block_on(P::filled(CONNECTIONS))?;
         let run = move || {
@@ -91,28 +69,13 @@ pub fn awaited(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow
         Ok(Lane::new(P::NAME, run))
     }
     progress("uncontended calls that may wait");
-    let turns = effort.turns_alone;
-    let lanes = vec![
-        lane::<Forebay>(runtime, turns)?,
-        lane::<ForebayWithMetrics>(runtime, turns)?,
-        lane::<Deadpool>(runtime, turns)?,
-        lane::<Bb8>(runtime, turns)?,
-        lane::<DeadpoolUnmanaged>(runtime, turns)?,
-        lane::<Mobc>(runtime, turns)?,
-        lane::<Queue>(runtime, turns)?,
-    ];
-    let table = Table {
-        name: "uncontended, a call that may wait, and return".to_owned(),
-        unit: NANOSECONDS,
-        rows: race(effort.rounds, lanes)?,
-    };
+    let lanes = lanes!(lane(runtime, effort.turns_alone):
+        Forebay, ForebayWithMetrics, Deadpool, Bb8, DeadpoolUnmanaged, Mobc, Queue);
+    let rows = race(effort.rounds, lanes)?;
+    let table = Table::new("uncontended, a call that may wait, and return", UNIT, rows);
     let faster = times_less(&table, Forebay::NAME, &[Deadpool::NAME, Bb8::NAME])?;
-    report.goal(
-        "uncontended checkout().await + return: faster than the faster of bb8 and deadpool managed",
-        faster,
-        Bound::AtLeast(4.5),
-        "times",
-    );
+    let name = "uncontended checkout().await + return: faster than the faster of bb8 and deadpool managed";
+    report.at_least(name, faster, 4.5, "times");
     report.tables.push(table);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Acquire, `SELECT 1`, give back: sixteen callers, sixteen connections.
+//! Acquire, `SELECT 1`, return: sixteen callers, sixteen connections.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use dsql_local::EngineKind;
 use forebay::Config;
 use forebay_dsql::Dsql;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgPool, PgPoolOptions};
 use tokio::runtime::Runtime;
 use tokio::sync::Barrier;
 use tokio_postgres::Client;
@@ -16,17 +16,17 @@ use tokio_postgres::Client;
 use super::Effort;
 use super::callers::CALLERS;
 use super::cluster::Cluster;
-use super::contestants::{Dial, Official, Pool, deadpool, official, one, options};
-use crate::checkout::progress;
+use super::contestants::{Dial, Pool, aws_connector, deadpool, options, select_one};
 use crate::clock;
-use crate::dsql_local::processor_time;
+use crate::process::processor_time;
 use crate::race::{Figures, Lane, race};
-use crate::report::{Bound, Report, Table};
+use crate::report::{Report, Table};
+use crate::section::progress;
 
 const DEDICATED: &str = "a connection each";
 const UNCHECKED: &str = "AWS's connector, unchecked";
 
-/// One connection for each caller, and nobody to lend it.
+/// One connection for each caller, without a pool.
 impl Pool for Arc<Client> {
     type Lent<'a> = &'a Client;
 
@@ -35,13 +35,13 @@ impl Pool for Arc<Client> {
     }
 
     async fn select(lent: &mut Self::Lent<'_>) -> anyhow::Result<()> {
-        one(lent).await
+        select_one(lent).await
     }
 }
 
 pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    progress("acquire, SELECT 1, give back");
-    // Of its own: as little as possible of what is measured should be the server's.
+    progress("acquire, SELECT 1, return");
+    // A separate server: as little as possible of the measured time should be the server's.
     let cluster = &Cluster::start(EngineKind::Builtin)?;
     let config = || Config::default().max_open(CALLERS).rate(1e4, 10_000);
     let connect = |reservoir| {
@@ -57,49 +57,45 @@ pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) ->
     let dedicated = (0..CALLERS).map(|_| anyhow::Ok(Arc::new(runtime.block_on(dial.dial())?.0)));
     let dedicated = dedicated.collect::<Result<Vec<_>, _>>()?;
 
-    let ground = Ground { runtime, cluster, time: effort.turn, costs: RefCell::default() };
+    let shared = Shared { runtime, cluster, time: effort.turn, costs: RefCell::default() };
     let lanes = vec![
-        ground.lane("reservoir", vec![reservoir; CALLERS]),
-        ground.lane("standard mode", vec![standard; CALLERS]),
-        ground.lane("AWS's connector", vec![aws; CALLERS]),
-        ground.lane(UNCHECKED, vec![unchecked; CALLERS]),
-        ground.lane("deadpool-postgres", vec![deadpool; CALLERS]),
-        ground.lane(DEDICATED, dedicated),
+        shared.lane("reservoir", vec![reservoir; CALLERS]),
+        shared.lane("standard mode", vec![standard; CALLERS]),
+        shared.lane("AWS's connector", vec![aws; CALLERS]),
+        shared.lane(UNCHECKED, vec![unchecked; CALLERS]),
+        shared.lane("deadpool-postgres", vec![deadpool; CALLERS]),
+        shared.lane(DEDICATED, dedicated),
     ];
-    let table = Table {
-        name: format!("acquire, SELECT 1, give back: {CALLERS} callers, {CALLERS} connections"),
-        unit: "1/s",
-        rows: race(effort.rounds, lanes)?,
-    };
-    let ours = table.median("reservoir")?;
-    for (peer, goal) in
+    let table = Table::new(
+        format!("acquire, SELECT 1, return: {CALLERS} callers, {CALLERS} connections"),
+        "1/s",
+        race(effort.rounds, lanes)?,
+    );
+    for (peer, bound) in
         [("AWS's connector", 1.9), (UNCHECKED, 1.9), ("deadpool-postgres", 1.0), (DEDICATED, 0.95)]
     {
-        report.goal(
-            format!("{}: the reservoir against {peer}", table.name),
-            ours / table.median(peer)?,
-            Bound::AtLeast(goal),
-            "times",
-        );
+        let goal = format!("{}: the reservoir against {peer}", table.name);
+        report.at_least(goal, table.ratio("reservoir", peer)?, bound, "times");
     }
     report.tables.push(table);
-    let costs = ground.costs.into_inner().into_iter();
+    let costs = shared.costs.into_inner().into_iter();
     // The first round warms up.
     let rows = costs.map(|(name, costs)| Figures::of(name, costs.into_iter().skip(1).collect()));
-    report.tables.push(Table {
-        name: "the same: processor time of callers and server for each turn".to_owned(),
-        unit: "us",
-        rows: rows.collect::<Result<_, _>>()?,
-    });
+    report.table(
+        "the same: processor time of callers and server for each turn",
+        "us",
+        rows.collect::<Result<_, _>>()?,
+    );
     report.note(
-        "acquire, SELECT 1, give back: everybody with tokio-postgres sends query_typed, AWS's connector its prepared \
-         statement; it checks each connection after use, which cannot be switched off, and before, which can (unchecked). \
-         Lifetimes are off. This section has a server of its own with engine builtin, whose SELECT 1 costs less",
+        "acquire, SELECT 1, return: contestants with tokio-postgres send query_typed, AWS's connector its \
+         prepared statement; it checks each connection after use, which cannot be switched off, and before, \
+         which can (unchecked). Lifetimes are off. This section has a separate server with engine builtin, \
+         whose SELECT 1 costs less",
     );
     Ok(())
 }
 
-async fn connector(cluster: &Cluster, checked: bool) -> anyhow::Result<Official> {
+async fn connector(cluster: &Cluster, checked: bool) -> anyhow::Result<PgPool> {
     let connections = u32::try_from(CALLERS)?;
     let settings = PgPoolOptions::new()
         .max_connections(connections)
@@ -107,23 +103,24 @@ async fn connector(cluster: &Cluster, checked: bool) -> anyhow::Result<Official>
         .test_before_acquire(checked)
         .max_lifetime(None)
         .idle_timeout(None);
-    official(cluster, settings).await
+    aws_connector(cluster, settings).await
 }
 
-/// Where the turns are taken.
-struct Ground<'a> {
+/// What all lanes share.
+struct Shared<'a> {
     runtime: &'a Runtime,
     cluster: &'a Cluster,
     /// How long each contestant has in a round.
     time: Duration,
-    /// What a turn cost of the processor in each round, in microseconds: a neighbour takes time, but none of this.
+    /// Processor time of a turn in each round, in microseconds: unlike wall time, it does not depend on other
+    /// load.
     costs: RefCell<BTreeMap<&'static str, Vec<f64>>>,
 }
 
-impl Ground<'_> {
-    /// `handles` has one for each caller.
+impl Shared<'_> {
+    /// `handles` has one pool for each caller.
     fn lane<P: Pool>(&self, name: &'static str, handles: Vec<P>) -> Lane<'_> {
-        let used = || anyhow::Ok(processor_time("self")? + self.cluster.processor_time()?);
+        let used = || anyhow::Ok(processor_time("self")? + self.cluster.server.processor_time()?);
         Lane::new(name, move || {
             let before = used()?;
             let turns = self.runtime.block_on(crowd(self.runtime, &handles, self.time))?;
@@ -134,7 +131,7 @@ impl Ground<'_> {
     }
 }
 
-/// How many turns all callers had.
+/// How many turns all callers took.
 async fn crowd<P: Pool>(runtime: &Runtime, handles: &[P], time: Duration) -> anyhow::Result<f64> {
     let start = Arc::new(Barrier::new(handles.len()));
     let callers: Vec<_> = handles

@@ -1,49 +1,47 @@
-//! Callers who borrow, ask and give back, and what befalls them.
+//! Callers that acquire a connection, run a statement and return it, and what they observe.
 
 use std::time::Duration;
 
-use anyhow::Context;
 use hdrhistogram::Histogram;
 use tokio::runtime::Handle;
 
 use super::contestants::Pool;
 use crate::clock::{self, Stopwatch};
+use crate::race::histogram;
 
-/// How many there are.
 pub(super) const CALLERS: usize = 16;
-/// How long a caller waits after a refusal before he asks again.
+/// How long a caller waits after a failed acquire before it tries again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a caller does beside asking.
+/// What a caller does between its statements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habit {
-    /// How long he keeps a connection after his statement, as one does in a transaction.
+    /// How long it keeps a connection after the statement, as in a transaction.
     pub(super) holds: Duration,
-    /// How long he does without one then.
+    /// How long it waits before the next acquire.
     pub(super) pauses: Duration,
 }
 
-/// What befell all callers.
+/// What all callers observed.
 #[derive(Debug)]
-pub(super) struct Found {
-    /// From the first question until a connection was in hand, refusals and pauses included, in nanoseconds.
+pub(super) struct Observations {
+    /// From the first attempt until a connection was acquired, refusals and pauses included, in nanoseconds.
     pub(super) waits: Histogram<u64>,
     /// Acquires that failed.
     pub(super) refused: u64,
-    /// Statements that failed on a connection which was lent before this moment, and after it.
+    /// Statements that failed on a connection which was lent before the cut, and after it.
     pub(super) failed_before: u64,
-    /// See above.
     pub(super) failed_after: u64,
-    /// When the first statement succeeded on a connection that was lent after the moment.
+    /// When the first statement succeeded on a connection that was lent after the cut.
     pub(super) first_after: Option<u64>,
-    /// What the first refusal said.
-    pub(super) said: Option<String>,
+    /// The first error of an acquire.
+    pub(super) error: Option<String>,
 }
 
-impl Found {
+impl Observations {
     fn new() -> anyhow::Result<Self> {
-        let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).context("making a histogram")?;
-        Ok(Self { waits, refused: 0, failed_before: 0, failed_after: 0, first_after: None, said: None })
+        let waits = histogram()?;
+        Ok(Self { waits, refused: 0, failed_before: 0, failed_after: 0, first_after: None, error: None })
     }
 
     fn add(&mut self, other: Self) -> anyhow::Result<()> {
@@ -52,7 +50,7 @@ impl Found {
         self.failed_before += other.failed_before;
         self.failed_after += other.failed_after;
         self.first_after = [self.first_after, other.first_after].into_iter().flatten().min();
-        self.said = self.said.take().or(other.said);
+        self.error = self.error.take().or(other.error);
         Ok(())
     }
 
@@ -66,25 +64,30 @@ impl Found {
     }
 }
 
-/// Lets all callers go about their business for `time`. `moment` is when something happens, which may not be known yet.
+/// Runs all callers for `time`. `cut_at` returns when the connections were cut, or `u64::MAX` before that.
 pub(super) async fn serve<P: Pool>(
     pool: &P,
     habit: Habit,
     time: Duration,
-    moment: fn() -> u64,
-) -> anyhow::Result<Found> {
+    cut_at: fn() -> u64,
+) -> anyhow::Result<Observations> {
     let until = clock::nanos() + clock::whole_nanos(time);
     let callers: Vec<_> =
-        (0..CALLERS).map(|_| Handle::current().spawn(call(pool.clone(), habit, until, moment))).collect();
-    let mut all = Found::new()?;
+        (0..CALLERS).map(|_| Handle::current().spawn(call(pool.clone(), habit, until, cut_at))).collect();
+    let mut all = Observations::new()?;
     for caller in callers {
         all.add(caller.await??)?;
     }
     Ok(all)
 }
 
-async fn call<P: Pool>(pool: P, habit: Habit, until: u64, moment: fn() -> u64) -> anyhow::Result<Found> {
-    let mut found = Found::new()?;
+async fn call<P: Pool>(
+    pool: P,
+    habit: Habit,
+    until: u64,
+    cut_at: fn() -> u64,
+) -> anyhow::Result<Observations> {
+    let mut found = Observations::new()?;
     while clock::nanos() < until {
         let watch = Stopwatch::start();
         let lent = loop {
@@ -92,7 +95,7 @@ async fn call<P: Pool>(pool: P, habit: Habit, until: u64, moment: fn() -> u64) -
                 Ok(lent) => break Some(lent),
                 Err(error) => {
                     found.refused += 1;
-                    found.said.get_or_insert_with(|| format!("{error:#}"));
+                    found.error.get_or_insert_with(|| format!("{error:#}"));
                 }
             }
             if clock::nanos() >= until {
@@ -103,7 +106,7 @@ async fn call<P: Pool>(pool: P, habit: Habit, until: u64, moment: fn() -> u64) -
         found.waits.saturating_record(clock::whole_nanos(watch.elapsed()));
         let Some(mut lent) = lent else { break };
         let lent_at = clock::nanos();
-        let after = lent_at > moment();
+        let after = lent_at > cut_at();
         match P::select(&mut lent).await {
             Ok(()) if after => found.first_after = found.first_after.or_else(|| Some(clock::nanos())),
             Ok(()) => {}

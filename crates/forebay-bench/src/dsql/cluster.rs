@@ -1,6 +1,5 @@
-//! The server that everybody connects to, and its control port.
+//! The server that all contestants connect to, and its control port.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,15 +14,15 @@ use tokio::sync::Mutex;
 use crate::clock::{self, Stopwatch};
 use crate::dsql_local::Server;
 
-/// How long a token is used again. It would be good for a quarter of an hour.
+/// How long a token is reused. It is valid for a quarter of an hour.
 const KEPT: Duration = Duration::from_secs(300);
-/// What the server lets through at once where there should be no burst: sockets do not arrive to the millisecond.
+/// The server's burst where there should be none: sockets do not arrive to the millisecond.
 const SLACK: u32 = 10;
 
-/// A local Aurora DSQL in a process of its own. A clone is another handle to it.
+/// A local Aurora DSQL in a separate process. A clone is another handle to it.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     kept: Arc<Mutex<Option<(Stopwatch, String)>>>,
 }
 
@@ -32,21 +31,8 @@ impl Cluster {
         Ok(Self { server: Arc::new(Server::start(engine)?), kept: Arc::default() })
     }
 
-    /// Processor time that the server has used so far.
-    pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
-        self.server.processor_time()
-    }
-
-    pub(super) fn port(&self) -> u16 {
-        self.server.address.port()
-    }
-
-    pub(super) fn ca_file(&self) -> &Path {
-        &self.server.ca_file
-    }
-
-    /// Asks its control port.
-    pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+    /// Sends a request to the control port.
+    pub(super) async fn control(&self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
         let mut socket = TcpStream::connect(self.server.control).await?;
         let length = body.len();
         let request =
@@ -59,43 +45,45 @@ impl Cluster {
         Ok(body.to_owned())
     }
 
-    /// No faults, no limits worth the name, an hour for each session, and nobody connected.
-    pub(super) async fn as_new(&self) -> anyhow::Result<()> {
-        self.ask("DELETE", "/faults", "").await?;
+    /// Removes all faults and limits, sets sessions to an hour, and waits until no client is connected.
+    pub(super) async fn reset(&self) -> anyhow::Result<()> {
+        self.control("DELETE", "/faults", "").await?;
         while self.count("live").await? > 0 {
             clock::pause(Duration::from_millis(10)).await;
         }
-        self.limit("connections=20000&per_second=1000000&burst=1000000&session_life=1h").await
+        self.set_limits("connections=20000&per_second=1000000&burst=1000000&session_life=1h").await
     }
 
-    /// Rations connects: so many a second, and none saved up.
-    pub(super) async fn ration(&self, per_second: u32) -> anyhow::Result<()> {
-        self.limit(&format!("per_second={per_second}&burst={SLACK}")).await
+    /// Limits the connects per second, without a burst.
+    pub(super) async fn limit_rate(&self, per_second: u32) -> anyhow::Result<()> {
+        self.set_limits(&format!("per_second={per_second}&burst={SLACK}")).await
     }
 
-    pub(super) async fn limit(&self, limits: &str) -> anyhow::Result<()> {
-        self.ask("POST", &format!("/limits?{limits}"), "").await.map(drop)
+    pub(super) async fn set_limits(&self, limits: &str) -> anyhow::Result<()> {
+        self.control("POST", &format!("/limits?{limits}"), "").await.map(drop)
     }
 
     pub(super) async fn inject(&self, faults: &str) -> anyhow::Result<()> {
-        self.ask("POST", "/faults", faults).await.map(drop)
+        self.control("POST", "/faults", faults).await.map(drop)
     }
 
-    /// One of its counters.
+    async fn counters(&self) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&self.control("GET", "/counters", "").await?)?)
+    }
+
+    /// One of the server's counters.
     pub(super) async fn count(&self, counter: &str) -> anyhow::Result<u64> {
-        let counters: Value = serde_json::from_str(&self.ask("GET", "/counters", "").await?)?;
-        counters[counter].as_u64().with_context(|| format!("no counter {counter}"))
+        self.counters().await?[counter].as_u64().with_context(|| format!("no counter {counter}"))
     }
 
-    /// Connects that it refused because they came too fast.
+    /// Connects that the server refused because they came too fast.
     pub(super) async fn refused(&self) -> anyhow::Result<u64> {
-        let counters: Value = serde_json::from_str(&self.ask("GET", "/counters", "").await?)?;
-        Ok(counters["refused"]["53400"].as_u64().unwrap_or(0))
+        Ok(self.counters().await?["refused"]["53400"].as_u64().unwrap_or(0))
     }
 
     /// A token, by the server's own clock.
     pub(super) async fn fresh_token(&self) -> anyhow::Result<String> {
-        self.ask("GET", "/token?role=admin", "").await
+        self.control("GET", "/token?role=admin", "").await
     }
 
     /// A token that may have been used before.

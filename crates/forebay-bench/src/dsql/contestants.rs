@@ -1,9 +1,8 @@
-//! Who takes part: this project in both modes, AWS's connector for sqlx, and deadpool-postgres.
+//! The contestants: this project in both modes, AWS's connector for sqlx, and deadpool-postgres.
 
 use std::fs;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aurora_dsql_sqlx_connector::DsqlConnectOptionsBuilder;
@@ -15,9 +14,6 @@ use deadpool_postgres::{
 };
 use forebay::Config;
 use forebay_dsql::{Dsql, Options, PooledConnection, Postgres, RootCertificates};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 use tokio::runtime::Handle;
@@ -26,12 +22,25 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::cluster::Cluster;
-use crate::dsql_local::{KEY, SECRET};
+use crate::dsql_local::{KEY, SECRET, tls_config};
 
-/// How long a caller waits for a connection, whomever he asks.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a caller waits for a connection, of any contestant.
+pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A pool that lends connections, whoever made it.
+/// The size of a full pool, and the limit of opens per second.
+pub(super) const SIZE: usize = 200;
+pub(super) const RATE: u32 = 100;
+
+/// A reservoir that keeps `SIZE` connections and opens `RATE` per second, without a burst.
+pub(super) fn full_reservoir() -> Config {
+    Config::default()
+        .max_open(SIZE)
+        .low_watermark(SIZE)
+        .rate(f64::from(RATE), 1)
+        .fill_timeout(Duration::from_secs(60))
+}
+
+/// A pool of any contestant.
 pub(super) trait Pool: Clone + Send + Sync + 'static {
     type Lent<'a>: Send;
 
@@ -41,10 +50,7 @@ pub(super) trait Pool: Clone + Send + Sync + 'static {
     fn select(lent: &mut Self::Lent<'_>) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// This project's.
-pub(super) type Forebay = Dsql;
-
-impl Pool for Forebay {
+impl Pool for Dsql {
     type Lent<'a> = PooledConnection<'a, Postgres>;
 
     async fn acquire(&self) -> anyhow::Result<Self::Lent<'_>> {
@@ -52,31 +58,32 @@ impl Pool for Forebay {
     }
 
     async fn select(lent: &mut Self::Lent<'_>) -> anyhow::Result<()> {
-        one(lent).await
+        select_one(lent).await
     }
 }
 
-/// What everybody with tokio-postgres sends. Text without parameters, parsed, bound and run in one go.
-pub(super) async fn one(client: &tokio_postgres::Client) -> anyhow::Result<()> {
-    anyhow::ensure!(client.query_typed("SELECT 1", &[]).await?.len() == 1, "not one row");
+/// What all contestants with tokio-postgres send: text without parameters, parsed, bound and run in one round
+/// trip.
+pub(super) async fn select_one(client: &tokio_postgres::Client) -> anyhow::Result<()> {
+    anyhow::ensure!(client.query_typed("SELECT 1", &[]).await?.len() == 1, "expected one row");
     Ok(())
 }
 
 /// Options for `cluster` with this configuration.
 pub(super) fn options(cluster: &Cluster, reservoir: bool, config: Config) -> anyhow::Result<Options> {
-    options_within(cluster, reservoir, config, PATIENCE)
+    options_within(cluster, reservoir, config, ACQUIRE_TIMEOUT)
 }
 
-/// The same for callers who wait so long for a connection.
+/// The same, for callers that wait up to `wait` for a connection.
 pub(super) fn options_within(
     cluster: &Cluster,
     reservoir: bool,
     config: Config,
     wait: Duration,
 ) -> anyhow::Result<Options> {
-    let pem = fs::read(cluster.ca_file())?;
+    let pem = fs::read(&cluster.server.ca_file)?;
     let options = Options::builder("localhost")
-        .port(cluster.port())
+        .port(cluster.server.address.port())
         .region("us-east-1")
         .roots(RootCertificates::Pem(pem.into()))
         .direct_tls(true)
@@ -87,10 +94,7 @@ pub(super) fn options_within(
     Ok(options.build()?)
 }
 
-/// AWS's own, with sqlx's pool and its prepared statements.
-pub(super) type Official = PgPool;
-
-impl Pool for Official {
+impl Pool for PgPool {
     type Lent<'a> = PoolConnection<sqlx::Postgres>;
 
     async fn acquire(&self) -> anyhow::Result<Self::Lent<'_>> {
@@ -103,27 +107,26 @@ impl Pool for Official {
     }
 }
 
-pub(super) async fn official(cluster: &Cluster, pool: PgPoolOptions) -> anyhow::Result<Official> {
+/// AWS's connector, with sqlx's pool and its prepared statements.
+pub(super) async fn aws_connector(cluster: &Cluster, pool: PgPoolOptions) -> anyhow::Result<PgPool> {
     let connect = PgConnectOptions::new_without_pgpass()
         .host("localhost")
-        .port(cluster.port())
+        .port(cluster.server.address.port())
         .username("admin")
         .database("postgres")
         .ssl_mode(PgSslMode::VerifyFull)
-        .ssl_root_cert(cluster.ca_file());
+        .ssl_root_cert(&cluster.server.ca_file);
     let credentials = Credentials::new(KEY, SECRET, None, None, "bench");
     let options = DsqlConnectOptionsBuilder::default()
         .pg_connect_options(connect)
         .region(Some(Region::new("us-east-1")))
         .credentials_provider(Some(SharedCredentialsProvider::new(credentials)))
         .build()?;
-    Ok(aurora_dsql_sqlx_connector::pool::connect_with(&options, pool.acquire_timeout(PATIENCE)).await?)
+    Ok(aurora_dsql_sqlx_connector::pool::connect_with(&options, pool.acquire_timeout(ACQUIRE_TIMEOUT))
+        .await?)
 }
 
-/// deadpool-postgres, whose connections are opened with a token.
-pub(super) type Deadpool = deadpool_postgres::Pool;
-
-impl Pool for Deadpool {
+impl Pool for deadpool_postgres::Pool {
     type Lent<'a> = deadpool_postgres::Client;
 
     async fn acquire(&self) -> anyhow::Result<Self::Lent<'_>> {
@@ -131,16 +134,21 @@ impl Pool for Deadpool {
     }
 
     async fn select(lent: &mut Self::Lent<'_>) -> anyhow::Result<()> {
-        one(lent).await
+        select_one(lent).await
     }
 }
 
-/// `life` ends a connection that is older, before it is lent.
-pub(super) fn deadpool(cluster: &Cluster, size: usize, life: Option<Duration>) -> anyhow::Result<Deadpool> {
+/// deadpool-postgres, with connections that a token opens. A connection older than `life` is closed before it
+/// is lent.
+pub(super) fn deadpool(
+    cluster: &Cluster,
+    size: usize,
+    life: Option<Duration>,
+) -> anyhow::Result<deadpool_postgres::Pool> {
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let dial = Dial::new(cluster)?;
     let manager = Manager::from_connect(dial.config.clone(), dial, recycling);
-    let wait = Some(PATIENCE);
+    let wait = Some(ACQUIRE_TIMEOUT);
     let mut pool = deadpool_postgres::Pool::builder(manager)
         .max_size(size)
         .runtime(DeadpoolRuntime::Tokio1)
@@ -153,6 +161,9 @@ pub(super) fn deadpool(cluster: &Cluster, size: usize, life: Option<Duration>) -
     Ok(pool.build()?)
 }
 
+/// A new connection, and the task that drives it.
+type Dialled = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres::Error>;
+
 /// Opens connections of tokio-postgres with a token.
 #[derive(Clone)]
 pub(super) struct Dial {
@@ -163,19 +174,12 @@ pub(super) struct Dial {
 
 impl Dial {
     pub(super) fn new(cluster: &Cluster) -> anyhow::Result<Self> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&fs::read(cluster.ca_file())?)?)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        tls.alpn_protocols = vec![b"postgresql".to_vec()];
+        let tls = tls_config(&cluster.server.ca_file)?;
         let mut config = tokio_postgres::Config::new();
         config
             .host("localhost")
             .hostaddr([127, 0, 0, 1].into())
-            .port(cluster.port())
+            .port(cluster.server.address.port())
             .user("admin")
             .dbname("postgres")
             .ssl_mode(SslMode::Require)
@@ -183,12 +187,9 @@ impl Dial {
         Ok(Self { cluster: cluster.clone(), config, tls: MakeRustlsConnect::new(tls) })
     }
 
-    /// A connection, and the task that drives it.
-    pub(super) async fn dial(
-        &self,
-    ) -> Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres::Error> {
+    pub(super) async fn dial(&self) -> Dialled {
         let mut config = self.config.clone();
-        // Without a token the server refuses, which is told as any other refusal.
+        // Without a token the server refuses the connection, like any other refusal.
         config.password(self.cluster.token().await.unwrap_or_default());
         let (client, connection) = config.connect(self.tls.clone()).await?;
         Ok((client, Handle::current().spawn(async move { drop(connection.await) })))
@@ -199,13 +200,7 @@ impl deadpool_postgres::Connect for Dial {
     fn connect(
         &self,
         _config: &tokio_postgres::Config,
-    ) -> Pin<
-        Box<
-            dyn Future<Output = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres::Error>>
-                + Send
-                + '_,
-        >,
-    > {
+    ) -> Pin<Box<dyn Future<Output = Dialled> + Send + '_>> {
         Box::pin(self.dial())
     }
 }

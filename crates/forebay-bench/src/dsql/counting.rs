@@ -1,4 +1,4 @@
-//! Many clients that count up the same few numbers, under conflicts and cuts.
+//! Many clients that increment the same few counters, under conflicts and cuts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use tokio::runtime::Handle;
 use super::Effort;
 use super::cluster::Cluster;
 use super::contestants::{Dial, options};
-use crate::checkout::progress;
-use crate::report::{Bound, Report};
+use crate::report::Report;
+use crate::section::progress;
 
 const CLIENTS: u32 = 50;
 const COUNTERS: i64 = 5;
 /// A fifth of the commits conflict; some sockets are cut before a commit, some after it.
 const FAULTS: &str = "conflict:p=0.2\ndrop:at=before-commit,p=0.02\ndrop:at=after-commit,p=0.02";
 
-/// What became of all transactions.
+/// The outcomes of all transactions.
 #[derive(Default)]
 struct Tally {
     succeeded: BTreeSet<i64>,
@@ -44,10 +44,10 @@ pub(super) async fn measure(cluster: &Cluster, effort: Effort, report: &mut Repo
         let (conflicts, cuts) = (cluster.count("conflicts").await?, cluster.count("severed").await?);
         cluster.inject(FAULTS).await?;
         let tally = count(&dsql, effort.transactions / CLIENTS).await?;
-        cluster.ask("DELETE", "/faults", "").await?;
+        cluster.control("DELETE", "/faults", "").await?;
         let conflicts = cluster.count("conflicts").await? - conflicts;
         let cuts = cluster.count("severed").await? - cuts;
-        judge(report, name, &client, &tally, conflicts, cuts).await?;
+        check(report, name, &client, &tally, conflicts, cuts).await?;
         dsql.drain(Duration::from_secs(5)).await;
     }
     Ok(())
@@ -85,8 +85,7 @@ async fn count(dsql: &Dsql, each: u32) -> anyhow::Result<Tally> {
     Ok(tally)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "some thousands")]
-async fn judge(
+async fn check(
     report: &mut Report,
     name: &str,
     client: &tokio_postgres::Client,
@@ -102,27 +101,18 @@ async fn judge(
     let ghosts = tally.failed.intersection(&done).count();
     let committed_unknown = tally.unknown.intersection(&done).count();
     let sum = u64::try_from(sum).context("a negative sum")?;
-    report.goal(
-        format!("{all} transactions of {CLIENTS} clients on {COUNTERS} counters, {name}: the sum is off by"),
-        sum.abs_diff(done.len() as u64) as f64,
-        Bound::AtMost(0.0),
-        "increments",
-    );
-    report.goal(
-        format!("the same, {name}: successes that are not there, failures that are"),
-        (lost + ghosts) as f64,
-        Bound::AtMost(0.0),
-        "transactions",
-    );
-    report.goal(
-        format!("the same, {name}: sockets cut at a commit and transactions reported as unknown, difference"),
-        cuts.abs_diff(tally.unknown.len() as u64) as f64,
-        Bound::AtMost(0.0),
-        "transactions",
-    );
+    let goal =
+        format!("{all} transactions of {CLIENTS} clients on {COUNTERS} counters, {name}: the sum is off by");
+    report.at_most(goal, sum.abs_diff(done.len() as u64), 0.0, "increments");
+    let goal = format!("the same, {name}: successes that are not stored, failures that are");
+    report.at_most(goal, lost + ghosts, 0.0, "transactions");
+    let goal =
+        format!("the same, {name}: sockets cut at a commit and transactions reported as unknown, difference");
+    report.at_most(goal, cuts.abs_diff(tally.unknown.len() as u64), 0.0, "transactions");
     report.note(format!(
-        "counting, {name}: {} succeeded, {} unknown of which {committed_unknown} were committed, {} failed; the sum is \
-         {sum}; {conflicts} attempts conflicted, {cuts} sockets were cut, before a commit or after it",
+        "counting, {name}: {} succeeded, {} unknown of which {committed_unknown} were committed, {} failed; \
+         the sum is {sum}; {conflicts} attempts conflicted, {cuts} sockets were cut, before a commit or \
+         after it",
         tally.succeeded.len(),
         tally.unknown.len(),
         tally.failed.len(),

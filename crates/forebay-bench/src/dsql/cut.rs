@@ -1,59 +1,51 @@
-//! Every socket is cut at once.
+//! All sockets are cut at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use forebay::Config;
 use forebay_dsql::Dsql;
 use sqlx::postgres::PgPoolOptions;
 use tokio::runtime::Handle;
 
-use super::callers::{Found, Habit, serve};
+use super::callers::{Habit, Observations, serve};
 use super::cluster::Cluster;
-use super::contestants::{Pool, deadpool, official, options};
-use crate::checkout::progress;
+use super::contestants::{Pool, RATE, SIZE, aws_connector, deadpool, full_reservoir, options};
 use crate::clock;
-use crate::report::{Bound, Report};
+use crate::report::Report;
+use crate::section::progress;
 
-const SIZE: usize = 200;
-const RATE: u32 = 100;
-/// How long after the start the sockets are cut, and how long the callers go on.
+/// When the sockets are cut after the start, and how long the callers run.
 const CUT_AFTER: Duration = Duration::from_secs(1);
 const TIME: Duration = Duration::from_secs(6);
-/// Short statements, so that hardly any connection is in use when it is cut.
+/// Short statements, so that few connections are in use when they are cut.
 const HABIT: Habit = Habit { holds: Duration::ZERO, pauses: Duration::from_millis(10) };
-/// A cut that has not come yet.
+/// The time of a cut that is still to come.
 const NEVER: u64 = u64::MAX;
 
-/// When the server had cut all sockets. One contestant at a time is cut.
+/// When the server had cut all sockets. Only one contestant runs at a time.
 static CUT: AtomicU64 = AtomicU64::new(NEVER);
 
-fn moment() -> u64 {
+fn cut_at() -> u64 {
     CUT.load(Ordering::Acquire)
 }
 
 pub(super) async fn measure(cluster: &Cluster, report: &mut Report) -> anyhow::Result<()> {
-    let config = Config::default()
-        .max_open(SIZE)
-        .low_watermark(SIZE)
-        .rate(f64::from(RATE), 1)
-        .fill_timeout(Duration::from_secs(20));
     progress("a mass disconnect: reservoir");
-    let pool = Dsql::connect(options(cluster, true, config)?, cluster.clone()).await?;
+    let pool = Dsql::connect(options(cluster, true, full_reservoir())?, cluster.clone()).await?;
     let (found, watched) = cut(cluster, &pool, Some(pool.clone())).await?;
-    tell(report, &found, &watched)?;
+    add_goals(report, &found, &watched)?;
     pool.drain(Duration::from_secs(5)).await;
 
     progress("a mass disconnect: peers");
-    cluster.as_new().await?;
+    cluster.reset().await?;
     let settings = PgPoolOptions::new().max_connections(u32::try_from(SIZE)?);
-    let aws = official(cluster, settings).await?;
+    let aws = aws_connector(cluster, settings).await?;
     fill(&aws).await?;
     let (found, _) = cut(cluster, &aws, None).await?;
     aws.close().await;
     note(report, "AWS's connector", &found);
-    cluster.as_new().await?;
+    cluster.reset().await?;
     let dead = deadpool(cluster, SIZE, None)?;
     fill(&dead).await?;
     let (found, _) = cut(cluster, &dead, None).await?;
@@ -70,20 +62,24 @@ async fn fill<P: Pool>(pool: &P) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// When what happened, in nanoseconds.
+/// When the steps of a cut happened, in nanoseconds.
 #[derive(Default)]
 struct Watched {
-    /// The server was told to cut all sockets; it cuts one after the other.
-    told: u64,
-    /// None of the connections was left.
+    /// The server began to cut the sockets, one after the other.
+    began: u64,
+    /// The pool had discarded all of the old connections.
     discarded: Option<u64>,
-    /// There were as many as before.
+    /// The pool had as many connections as before.
     full: Option<u64>,
 }
 
-/// Cuts all sockets while callers are served, and watches `ours`.
-async fn cut<P: Pool>(cluster: &Cluster, pool: &P, ours: Option<Dsql>) -> anyhow::Result<(Found, Watched)> {
-    cluster.ration(RATE).await?;
+/// Cuts all sockets while callers run, and watches the pool `ours`.
+async fn cut<P: Pool>(
+    cluster: &Cluster,
+    pool: &P,
+    ours: Option<Dsql>,
+) -> anyhow::Result<(Observations, Watched)> {
+    cluster.limit_rate(RATE).await?;
     CUT.store(NEVER, Ordering::Release);
     let watcher = Handle::current().spawn({
         let cluster = cluster.clone();
@@ -91,14 +87,14 @@ async fn cut<P: Pool>(cluster: &Cluster, pool: &P, ours: Option<Dsql>) -> anyhow
             clock::pause(CUT_AFTER).await;
             let old: Vec<_> = ours.iter().flat_map(|pool| pool.registry().list()).map(|one| one.id).collect();
             let severed = cluster.count("severed").await?;
-            let mut watched = Watched { told: clock::nanos(), ..Watched::default() };
+            let mut watched = Watched { began: clock::nanos(), ..Watched::default() };
             cluster.inject("sever:fraction=1").await?;
             while cluster.count("severed").await? < severed + SIZE as u64 {
                 clock::pause(Duration::from_millis(1)).await;
             }
             CUT.store(clock::nanos(), Ordering::Release);
             let Some(pool) = ours else { return anyhow::Ok(watched) };
-            while watched.full.is_none() && clock::nanos() < watched.told + clock::whole_nanos(TIME) {
+            while watched.full.is_none() && clock::nanos() < watched.began + clock::whole_nanos(TIME) {
                 let gone = pool.registry().list().iter().all(|one| !old.contains(&one.id));
                 if gone {
                     watched.discarded = watched.discarded.or_else(|| Some(clock::nanos()));
@@ -111,46 +107,32 @@ async fn cut<P: Pool>(cluster: &Cluster, pool: &P, ours: Option<Dsql>) -> anyhow
             Ok(watched)
         }
     });
-    let found = serve(pool, HABIT, TIME, moment).await?;
+    let found = serve(pool, HABIT, TIME, cut_at).await?;
     let watched = watcher.await??;
-    ensure!(moment() != NEVER, "not all sockets were cut");
+    ensure!(cut_at() != NEVER, "not all sockets were cut");
     Ok((found, watched))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "small counts")]
-fn tell(report: &mut Report, found: &Found, watched: &Watched) -> anyhow::Result<()> {
+fn add_goals(report: &mut Report, found: &Observations, watched: &Watched) -> anyhow::Result<()> {
     let since =
-        |at: Option<u64>| at.map(|at| Duration::from_nanos(at.saturating_sub(watched.told)).as_secs_f64());
+        |at: Option<u64>| at.map(|at| Duration::from_nanos(at.saturating_sub(watched.began)).as_secs_f64());
     let discarded = since(watched.discarded).map(|seconds| seconds * 1e3);
-    report.goal(
-        format!("mass disconnect of {SIZE}: until all are discarded"),
-        discarded,
-        Bound::AtMost(100.0),
-        "ms",
-    );
-    let first = since(found.first_after).context("nobody was served after the cut")?;
-    report.goal("the same: until a caller is served again", first * 1e3, Bound::AtMost(100.0), "ms");
+    report.at_most(format!("mass disconnect of {SIZE}: until all are discarded"), discarded, 100.0, "ms");
+    let first = since(found.first_after).context("no caller was served after the cut")?;
+    report.at_most("the same: until a caller is served again", first * 1e3, 100.0, "ms");
     let bucket = f64::from(u32::try_from(SIZE)? - 1) / f64::from(RATE);
-    report.goal(
-        "the same: until it is full again, over what the bucket allows",
-        since(watched.full).map(|full| full / bucket),
-        Bound::AtMost(1.1),
-        "times",
-    );
-    report.goal(
-        "the same: statements on a dead connection that was lent after all were cut",
-        found.failed_after as f64,
-        Bound::AtMost(0.0),
-        "statements",
-    );
+    let goal = "the same: until the pool is full again, over what the bucket allows";
+    report.at_most(goal, since(watched.full).map(|full| full / bucket), 1.1, "times");
+    let goal = "the same: statements on a dead connection that was lent after all were cut";
+    report.at_most(goal, found.failed_after, 0.0, "statements");
     note(report, "reservoir", found);
     Ok(())
 }
 
-fn note(report: &mut Report, name: &str, found: &Found) {
+fn note(report: &mut Report, name: &str, found: &Observations) {
     report.note(format!(
-        "mass disconnect, {name}: {} acquires, {} failed; the longest took {:.1} ms; {} statements failed on a \
-         connection that was lent before the last was cut, {} on one that was lent after",
+        "mass disconnect, {name}: {} acquires, {} failed; the longest took {:.1} ms; {} statements failed on \
+         a connection that was lent before the last was cut, {} on one that was lent after",
         found.waits.len(),
         found.refused,
         found.wait(1.0),

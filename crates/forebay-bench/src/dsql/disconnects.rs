@@ -1,4 +1,4 @@
-//! Transfers while the server cuts every socket, and then cuts them again and throttles new connections.
+//! Transfers while the server cuts all sockets, and then cuts them again and throttles new connections.
 
 use std::time::Duration;
 
@@ -10,37 +10,37 @@ use tokio::runtime::Handle;
 use super::Effort;
 use super::cluster::Cluster;
 use super::contestants::{Dial, options_within};
-use crate::checkout::progress;
 use crate::clock::{self, Stopwatch};
 use crate::race::Figures;
-use crate::report::{Bound, Report, Table};
+use crate::report::Report;
+use crate::section::progress;
 
-/// Of one round.
+/// The transfers of one round.
 const TRANSFERS: u32 = 200;
-/// They begin in four waves of fifty at once, so many milliseconds after the start: the second and the fourth are under way when
-/// the sockets are cut.
+/// When the four waves of fifty transfers begin, in milliseconds after the start: the second and the fourth
+/// are under way when the sockets are cut.
 const WAVES: [u64; 4] = [0, 1_195, 2_400, 3_195];
-/// What a body does between its statements.
+/// The pause of a transaction between its statements.
 const WORK: Duration = Duration::from_millis(5);
 const ACCOUNTS: u32 = 10;
 const BALANCE: i64 = 1_000;
 const SIZE: usize = 20;
 /// How long a caller waits for a connection.
 const WAIT: Duration = Duration::from_secs(2);
-/// From the start of a round.
+/// When the sockets are cut, and when they are cut again and throttled, after the start of a round.
 const CUT_AT: Duration = Duration::from_millis(1_200);
 const THROTTLED_AT: Duration = Duration::from_millis(3_200);
 
-/// What became of the transfers of one round.
+/// The outcomes of the transfers of one round.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     committed: i64,
-    /// Lost in their COMMIT.
+    /// Cut during their COMMIT.
     unknown: i64,
     failed: u32,
 }
 
-/// What `rounds` rounds came to, of one client in one mode.
+/// One driver in one mode.
 struct Lane {
     name: &'static str,
     reservoir: bool,
@@ -75,12 +75,12 @@ pub(super) async fn measure(cluster: &Cluster, effort: Effort, report: &mut Repo
     for lane in lanes.iter().filter(|lane| lane.reservoir) {
         let all = TRANSFERS * u32::try_from(effort.rounds)?;
         let name = format!("{all} transfers under mass disconnects and a throttle, {}: failed", lane.name);
-        report.goal(name, total(lane), Bound::AtMost(0.0), "transfers");
+        report.at_most(name, total(lane), 0.0, "transfers");
     }
     let failed = |lane: &Lane| lane.rounds.iter().map(|round| f64::from(round.failed)).collect();
     let rows = lanes.iter().map(|lane| Figures::of(lane.name, failed(lane))).collect::<Result<_, _>>()?;
     let name = format!("failed of the {TRANSFERS} transfers of a round, under mass disconnects");
-    report.tables.push(Table { name, unit: "transfers", rows });
+    report.table(name, "transfers", rows);
     for lane in &lanes {
         let unknown: i64 = lane.rounds.iter().map(|round| round.unknown).sum();
         let committed: i64 = lane.rounds.iter().map(|round| round.committed).sum();
@@ -91,14 +91,15 @@ pub(super) async fn measure(cluster: &Cluster, effort: Effort, report: &mut Repo
         ));
     }
     report.note(format!(
-        "mass disconnects: {SIZE} connections, transfers on {ACCOUNTS} accounts that begin in waves of fifty {WAVES:?} ms after the \
-         start, {WAIT:?} for a connection; all sockets are cut {CUT_AT:?} and {THROTTLED_AT:?} after the start, and with the second cut new connections are \
-         throttled to 2 a second"
+        "mass disconnects: {SIZE} connections, transfers on {ACCOUNTS} accounts that begin in waves of fifty \
+         {WAVES:?} ms after the start, {WAIT:?} for a connection; all sockets are cut {CUT_AT:?} and \
+         {THROTTLED_AT:?} after the start, and with the second cut new connections are throttled to 2 a \
+         second"
     ));
     Ok(())
 }
 
-/// One round, with a pool of its own.
+/// One round, with a new pool.
 async fn round<C, F>(
     cluster: &Cluster,
     dial: &Dial,
@@ -109,13 +110,13 @@ where
     C: Driver,
     F: Future<Output = Result<(), Error>> + Send + 'static,
 {
-    cluster.as_new().await?;
+    cluster.reset().await?;
     let (client, driver) = dial.dial().await?;
     client.batch_execute("DELETE FROM account").await?;
     client.batch_execute("DELETE FROM transfer").await?;
     let accounts: Vec<_> = (0..ACCOUNTS).map(|id| format!("({id}, {BALANCE})")).collect();
     client.batch_execute(&format!("INSERT INTO account VALUES {}", accounts.join(", "))).await?;
-    // It would take one of the few connections that the server lets in.
+    // It would take one of the few connections that the server accepts.
     drop(client);
     driver.await?;
     let config = Config::default().max_open(SIZE);
@@ -149,16 +150,16 @@ where
     faults.await??;
     pool.drain(Duration::from_secs(5)).await;
 
-    cluster.as_new().await?;
+    cluster.reset().await?;
     let (client, driver) = dial.dial().await?;
-    let look = async |sql| anyhow::Ok(client.query_one(sql, &[]).await?.get::<_, i64>(0));
-    let sum = look("SELECT CAST(sum(balance) AS bigint) FROM account").await?;
-    ensure!(sum == i64::from(ACCOUNTS) * BALANCE, "money was made or lost: {sum}");
-    let stored = look("SELECT count(*) FROM transfer").await?;
+    let query = async |sql| anyhow::Ok(client.query_one(sql, &[]).await?.get::<_, i64>(0));
+    let sum = query("SELECT CAST(sum(balance) AS bigint) FROM account").await?;
+    ensure!(sum == i64::from(ACCOUNTS) * BALANCE, "the sum of all balances changed: {sum}");
+    let stored = query("SELECT count(*) FROM transfer").await?;
     let Tally { committed, unknown, .. } = tally;
     ensure!(
         (committed..=committed + unknown).contains(&stored),
-        "{stored} transfers are stored, {committed} were told to be committed and {unknown} unknown"
+        "{stored} transfers are stored, {committed} were reported as committed and {unknown} as unknown"
     );
     drop(client);
     driver.await?;

@@ -1,45 +1,33 @@
-//! A server that ends sessions, and lets new ones in slowly.
+//! A server that ends sessions, and accepts new ones slowly.
 
 use std::time::Duration;
 
 use anyhow::Context;
-use forebay::{Config, Lifetime};
+use forebay::Lifetime;
 use forebay_dsql::Dsql;
 use sqlx::postgres::PgPoolOptions;
 
 use super::Effort;
-use super::callers::{CALLERS, Found, Habit, serve};
+use super::callers::{CALLERS, Habit, Observations, serve};
 use super::cluster::Cluster;
-use super::contestants::{Pool, deadpool, official, options};
-use crate::checkout::progress;
+use super::contestants::{Pool, RATE, SIZE, aws_connector, deadpool, full_reservoir, options};
 use crate::clock;
 use crate::race::Figures;
-use crate::report::{Bound, Report, Table};
+use crate::report::Report;
+use crate::section::progress;
 
-/// How many connections everybody may have.
-const SIZE: usize = 200;
-/// One transaction after the other, so that every caller needs a connection all the time. With short statements and pauses
-/// hardly more than one is in use, and a pool that opens only what is asked for opens next to nothing.
+/// One transaction after the other, so that every caller needs a connection all the time. With short
+/// statements and pauses few connections are in use, and a pool that opens on demand opens next to none.
 const HABIT: Habit = Habit { holds: Duration::from_millis(100), pauses: Duration::ZERO };
-/// How many may be opened a second.
-const RATE: u32 = 100;
 
 pub(super) async fn measure(cluster: &Cluster, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let Effort { session, watched, .. } = effort;
-    cluster.ration(RATE).await?;
-    cluster.limit(&format!("session_life={}ms", session.as_millis())).await?;
-    // Everybody ends connections himself, before the server does.
+    cluster.limit_rate(RATE).await?;
+    cluster.set_limits(&format!("session_life={}ms", session.as_millis())).await?;
+    // Every pool closes connections before the server does.
     let life = session.mul_f64(0.85);
-    let config = Config::default()
-        .max_open(SIZE)
-        .low_watermark(SIZE)
-        .rate(f64::from(RATE), 1)
-        .lifetime(
-            Lifetime::new(session.mul_f64(0.7))
-                .jitter(session.mul_f64(0.4))
-                .guard_window(session.mul_f64(0.03)),
-        )
-        .fill_timeout(Duration::from_secs(20));
+    let lifetime = Lifetime::new(session.mul_f64(0.7)).jitter(session.mul_f64(0.4));
+    let config = full_reservoir().lifetime(lifetime.guard_window(session.mul_f64(0.03)));
     let mut all = Vec::new();
     for (name, reservoir) in [("reservoir", true), ("standard mode", false)] {
         progress(&format!("sessions that end: {name}"));
@@ -49,7 +37,7 @@ pub(super) async fn measure(cluster: &Cluster, effort: Effort, report: &mut Repo
     }
     progress("sessions that end: AWS's connector");
     let settings = PgPoolOptions::new().max_connections(u32::try_from(SIZE)?).max_lifetime(life);
-    let pool = official(cluster, settings).await?;
+    let pool = aws_connector(cluster, settings).await?;
     warm(&pool).await?;
     all.push(watch(cluster, "AWS's connector", &pool, watched).await?);
     pool.close().await;
@@ -58,10 +46,10 @@ pub(super) async fn measure(cluster: &Cluster, effort: Effort, report: &mut Repo
     warm(&pool).await?;
     all.push(watch(cluster, "deadpool-postgres", &pool, watched).await?);
     pool.close();
-    tell(report, effort, &all)
+    add_goals(report, effort, &all)
 }
 
-/// Fills a pool that does not do so itself, as slowly as the server likes it.
+/// Fills a pool that does not fill itself, within the server's limit.
 async fn warm<P: Pool>(pool: &P) -> anyhow::Result<()> {
     let mut held = Vec::with_capacity(SIZE);
     while held.len() < SIZE {
@@ -73,13 +61,13 @@ async fn warm<P: Pool>(pool: &P) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What befell a contestant's callers.
+/// What the callers of a contestant observed.
 struct Watched {
     name: &'static str,
-    found: Found,
+    found: Observations,
     /// Connects that the server refused.
     throttled: u64,
-    /// Sessions that it ended.
+    /// Sessions that the server ended.
     expired: u64,
 }
 
@@ -96,8 +84,7 @@ async fn watch<P: Pool>(
     Ok(Watched { name, found, throttled, expired })
 }
 
-#[allow(clippy::cast_precision_loss, reason = "counts of some thousands")]
-fn tell(report: &mut Report, effort: Effort, all: &[Watched]) -> anyhow::Result<()> {
+fn add_goals(report: &mut Report, effort: Effort, all: &[Watched]) -> anyhow::Result<()> {
     let [ours, _, peers @ ..] = all else { anyhow::bail!("too few took part") };
     let best = peers.iter().map(|peer| peer.found.wait(0.999)).min_by(f64::total_cmp).context("no peer")?;
     let what = format!(
@@ -105,24 +92,10 @@ fn tell(report: &mut Report, effort: Effort, all: &[Watched]) -> anyhow::Result<
         effort.session.as_secs(),
         effort.watched.as_secs()
     );
-    report.goal(
-        format!("{what}: failed acquires of the reservoir"),
-        ours.found.refused as f64,
-        Bound::AtMost(0.0),
-        "acquires",
-    );
-    report.goal(
-        "the same: statements on an ended session",
-        ours.found.failed() as f64,
-        Bound::AtMost(0.0),
-        "statements",
-    );
-    report.goal(
-        "the same: p99.9 of acquire, the best peer's over the reservoir's",
-        best / ours.found.wait(0.999),
-        Bound::AtLeast(50.0),
-        "times",
-    );
+    report.at_most(format!("{what}: failed acquires of the reservoir"), ours.found.refused, 0.0, "acquires");
+    report.at_most("the same: statements on an ended session", ours.found.failed(), 0.0, "statements");
+    let goal = "the same: p99.9 of acquire, the best peer's over the reservoir's";
+    report.at_least(goal, best / ours.found.wait(0.999), 50.0, "times");
     for (title, unit, value) in [
         ("p99.9 of acquire", "ms", (|one| one.found.wait(0.999)) as fn(&Watched) -> f64),
         ("longest acquire", "ms", |one| one.found.wait(1.0)),
@@ -130,13 +103,14 @@ fn tell(report: &mut Report, effort: Effort, all: &[Watched]) -> anyhow::Result<
         ("failed statements", "statements", |one| one.found.failed() as f64),
     ] {
         let rows = all.iter().map(|one| Figures::of(one.name, vec![value(one)])).collect::<Result<_, _>>()?;
-        report.tables.push(Table { name: format!("sessions that end: {title}"), unit, rows });
+        report.table(format!("sessions that end: {title}"), unit, rows);
     }
     for Watched { name, found, throttled, expired } in all {
-        let said = found.said.as_deref().map_or_else(String::new, |said| format!("; the first: {said}"));
+        let first =
+            found.error.as_deref().map_or_else(String::new, |error| format!("; the first error: {error}"));
         report.note(format!(
-            "sessions that end, {name}: {} acquires, {} failed, p50 {:.4} ms, p99 {:.4} ms; {throttled} connects \
-             refused, {expired} sessions ended by the server{said}",
+            "sessions that end, {name}: {} acquires, {} failed, p50 {:.4} ms, p99 {:.4} ms; {throttled} \
+             connects refused, {expired} sessions ended by the server{first}",
             found.waits.len(),
             found.refused,
             found.wait(0.5),
@@ -144,9 +118,10 @@ fn tell(report: &mut Report, effort: Effort, all: &[Watched]) -> anyhow::Result<
         ));
     }
     report.note(
-        "sessions that end: a caller has one transaction of 100 ms after the other, and asks again 10 ms after a refusal; the \
-         time of an acquire is until he has a connection. Peers were filled beforehand at 80 opens/s, with a lifetime of 0.85 of \
-         the session's, AWS's with its check before each loan, deadpool-postgres with RecyclingMethod::Fast. In real time",
+        "sessions that end: a caller runs one transaction of 100 ms after the other, and retries 10 ms after \
+         a refusal; the time of an acquire is until it has a connection. Peers were filled beforehand at 80 \
+         opens/s, with a lifetime of 0.85 of the session's, AWS's with its check before each loan, \
+         deadpool-postgres with RecyclingMethod::Fast. In real time",
     );
     Ok(())
 }

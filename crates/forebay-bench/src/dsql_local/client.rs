@@ -1,4 +1,4 @@
-//! A client that logs in and does nothing: as little as can be, so that ten thousand fit beside the server.
+//! A minimal client that logs in and does nothing, so that ten thousand of them fit beside the server.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,79 +19,72 @@ use super::Server;
 use super::postgres::Postgres;
 use crate::clock::Stopwatch;
 
-/// The start-up of a connection.
+/// The start-up message.
 const STARTUP: &[u8] = b"\0\0\0\x26\0\x03\0\0user\0admin\0database\0postgres\0\0";
 
-/// A connection that is logged in.
-pub(super) type Line = TlsStream<TcpStream>;
+/// A connection after its login.
+pub(super) type Connection = TlsStream<TcpStream>;
 
-/// Makes connections.
+/// Opens connections.
 #[derive(Clone)]
 pub(super) struct Client {
     address: SocketAddr,
     connector: TlsConnector,
-    /// What is said before TLS begins, and answered with one letter; nothing if TLS begins at once.
+    /// The request for TLS, which the server answers with one letter; empty for direct TLS.
     request: &'static [u8],
-    hello: Arc<[u8]>,
+    login: Arc<[u8]>,
 }
 
-/// Asks whether the server has TLS.
+/// `SSLRequest` of the PostgreSQL protocol.
 const TLS_REQUEST: &[u8] = b"\0\0\0\x08\x04\xd2\x16\x2f";
 
 impl Client {
     pub(super) fn new(server: &Server) -> anyhow::Result<Self> {
-        // Start-up and password in one go: the server asks in between, but need not be waited for.
-        let mut hello = STARTUP.to_vec();
-        hello.push(b'p');
-        hello.extend(u32::try_from(server.token.len() + 5)?.to_be_bytes());
-        hello.extend(server.token.as_bytes());
-        hello.push(0);
-        Self::to(server.address, &server.ca_file, b"", hello)
+        // Start-up and password are sent at once, without waiting for the server to request the password.
+        let mut login = STARTUP.to_vec();
+        login.push(b'p');
+        login.extend(u32::try_from(server.token.len() + 5)?.to_be_bytes());
+        login.extend(server.token.as_bytes());
+        login.push(0);
+        Self::with(server.address, &server.ca_file, b"", login)
     }
 
-    /// To a PostgreSQL, which asks for no password.
+    /// For a PostgreSQL without a password.
     pub(super) fn to_postgres(postgres: &Postgres) -> anyhow::Result<Self> {
-        Self::to(postgres.address(), &postgres.authority(), TLS_REQUEST, STARTUP.to_vec())
+        Self::with(postgres.address(), &postgres.ca_file(), TLS_REQUEST, STARTUP.to_vec())
     }
 
-    fn to(
+    fn with(
         address: SocketAddr,
-        authority: &Path,
+        ca_file: &Path,
         request: &'static [u8],
-        hello: Vec<u8>,
+        login: Vec<u8>,
     ) -> anyhow::Result<Self> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&fs::read(authority)?)?)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"postgresql".to_vec()];
+        let mut config = tls_config(ca_file)?;
         config.resumption = rustls::client::Resumption::disabled();
-        Ok(Self { address, connector: Arc::new(config).into(), request, hello: hello.into() })
+        Ok(Self { address, connector: Arc::new(config).into(), request, login: login.into() })
     }
 
     /// Connects and waits until the server is ready.
-    pub(super) async fn connect(&self) -> anyhow::Result<Line> {
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
         let mut socket = TcpStream::connect(self.address).await?;
         socket.set_nodelay(true)?;
         if !self.request.is_empty() {
             socket.write_all(self.request).await?;
             ensure!(socket.read_u8().await? == b'S', "the server has no TLS");
         }
-        let mut line = self.connector.connect(ServerName::try_from("localhost")?, socket).await?;
-        line.write_all(&self.hello).await?;
-        answered(&mut line).await?;
-        Ok(line)
+        let mut connection = self.connector.connect(ServerName::try_from("localhost")?, socket).await?;
+        connection.write_all(&self.login).await?;
+        ready_for_query(&mut connection).await?;
+        Ok(connection)
     }
 
-    /// How long each answer takes to `SELECT 1`, in microseconds, for as long as that: the middle one.
-    pub(super) async fn middle(&self, prepared: bool, time: Duration) -> anyhow::Result<f64> {
-        let mut line = self.connect().await?;
-        let question: &[u8] = if prepared {
-            line.write_all(b"P\0\0\0\x11s\0SELECT 1\0\0\0S\0\0\0\x04").await?;
-            answered(&mut line).await?;
+    /// Repeats `SELECT 1` for `time`. Returns the median latency in microseconds.
+    pub(super) async fn median_latency(&self, prepared: bool, time: Duration) -> anyhow::Result<f64> {
+        let mut connection = self.connect().await?;
+        let statement: &[u8] = if prepared {
+            connection.write_all(b"P\0\0\0\x11s\0SELECT 1\0\0\0S\0\0\0\x04").await?;
+            ready_for_query(&mut connection).await?;
             b"B\0\0\0\x0d\0s\0\0\0\0\0\0\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04"
         } else {
             b"Q\0\0\0\x0dSELECT 1\0"
@@ -99,22 +92,39 @@ impl Client {
         let (mut times, watch) = (Vec::new(), Stopwatch::start());
         while watch.elapsed() < time {
             let one = Stopwatch::start();
-            line.write_all(question).await?;
-            answered(&mut line).await?;
+            connection.write_all(statement).await?;
+            ready_for_query(&mut connection).await?;
             times.push(one.elapsed().as_secs_f64() * 1e6);
         }
         times.sort_by(f64::total_cmp);
-        times.get(times.len() / 2).copied().context("nothing was answered")
+        times.get(times.len() / 2).copied().context("no answers")
     }
 }
 
-/// Waits until the server is ready for more.
-async fn answered(line: &mut Line) -> anyhow::Result<()> {
-    let mut said = Vec::with_capacity(1_024);
-    while !said.ends_with(b"Z\0\0\0\x05I") {
-        let count = line.read_buf(&mut said).await?;
-        ensure!(count > 0, "refused: {}", String::from_utf8_lossy(&said));
+/// TLS for the PostgreSQL protocol, with this authority as its only root.
+pub(crate) fn tls_config(ca_file: &Path) -> anyhow::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&fs::read(ca_file)?)?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"postgresql".to_vec()];
+    Ok(config)
+}
+
+/// Waits for `ReadyForQuery`.
+async fn ready_for_query(connection: &mut Connection) -> anyhow::Result<()> {
+    let mut answer = Vec::with_capacity(1_024);
+    while !answer.ends_with(b"Z\0\0\0\x05I") {
+        let count = connection.read_buf(&mut answer).await?;
+        ensure!(count > 0, "refused: {}", String::from_utf8_lossy(&answer));
     }
-    ensure!(!said.windows(7).any(|text| text == b"SERROR\0"), "an error: {}", String::from_utf8_lossy(&said));
+    ensure!(
+        !answer.windows(7).any(|text| text == b"SERROR\0"),
+        "an error: {}",
+        String::from_utf8_lossy(&answer)
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own, with TLS, to measure beside.
+//! A private PostgreSQL with TLS, to compare with.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpListener};
@@ -10,21 +10,22 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
+use super::server::{Variables, libpq_variables};
 use crate::clock;
 
-/// Debian keeps the programs of each version apart and out of the path.
-const PLACES: &str = "/usr/lib/postgresql";
-/// Who runs it if we are root, as it refuses to be.
+/// Debian installs the programs of each version below this directory, outside of the path.
+const VERSIONS: &str = "/usr/lib/postgresql";
+/// The user that runs it if we are root: PostgreSQL refuses to run as root.
 const USER: &str = "postgres";
 /// How long it may take to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A PostgreSQL, stopped on drop.
+/// A PostgreSQL. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Postgres {
     child: Child,
     port: u16,
-    version: String,
+    pub(super) version: String,
     directory: TempDir,
 }
 
@@ -63,20 +64,8 @@ impl Postgres {
         let child = as_owner("postgres")
             .arg("-D")
             .arg(&data)
-            .args([
-                "-h",
-                "127.0.0.1",
-                "-p",
-                &port.to_string(),
-                "-c",
-                "ssl=on",
-                "-c",
-                "max_connections=50",
-                "-c",
-                "fsync=off",
-                "-c",
-                "synchronous_commit=off",
-            ])
+            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-c", "ssl=on", "-c", "max_connections=50"])
+            .args(["-c", "fsync=off", "-c", "synchronous_commit=off"])
             .args(["-c", "unix_socket_directories=", "-c", "log_min_messages=fatal"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -89,55 +78,42 @@ impl Postgres {
 
     fn wait(&self, programs: &Path) -> anyhow::Result<()> {
         let watch = clock::Stopwatch::start();
-        while watch.elapsed() < PATIENCE {
+        while watch.elapsed() < START_TIMEOUT {
             let ready = Command::new(programs.join("pg_isready")).envs(self.variables()).output()?;
             if ready.status.success() {
                 return Ok(());
             }
         }
-        bail!("PostgreSQL did not start in {PATIENCE:?}");
+        bail!("PostgreSQL did not start in {START_TIMEOUT:?}");
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// The file with the certificate of its authority.
-    pub(super) fn authority(&self) -> PathBuf {
+    /// The certificate of its authority.
+    pub(super) fn ca_file(&self) -> PathBuf {
         self.directory.path().join("data").join("server.crt")
     }
 
-    pub(super) fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// What libpq must know.
-    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
-        let authority = self.authority();
-        vec![
-            ("PGHOST", "localhost".to_owned()),
-            ("PGHOSTADDR", "127.0.0.1".to_owned()),
-            ("PGPORT", self.port.to_string()),
-            ("PGUSER", "admin".to_owned()),
-            ("PGDATABASE", "postgres".to_owned()),
-            ("PGSSLMODE", "verify-full".to_owned()),
-            ("PGSSLROOTCERT", authority.display().to_string()),
-        ]
+    /// Environment variables for psql and pgbench.
+    pub(super) fn variables(&self) -> Variables {
+        libpq_variables(self.address(), &self.ca_file())
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // SIGINT is its fast shutdown. `setpriv` has become the server, so the child is the server.
+        // SIGINT is its fast shutdown. `setpriv` executes the server, so the child is the server.
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
-            // If it is gone already, all the better.
+            // An error means that it has ended already.
             let (Ok(()) | Err(_)) = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         }
         drop(self.child.wait());
     }
 }
 
-/// A certificate of the same kind as the other side's: ECDSA on P-256.
+/// A certificate of the same kind as that of dsql-local: ECDSA on P-256.
 fn certificate(data: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let files = [("server.crt", made.cert.pem()), ("server.key", made.signing_key.serialize_pem())];
@@ -153,14 +129,14 @@ fn certificate(data: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
 }
 
 fn programs() -> anyhow::Result<PathBuf> {
-    let versions = fs::read_dir(PLACES).context("install one: apt-get install postgresql")?;
+    let versions = fs::read_dir(VERSIONS).context("install one: apt-get install postgresql")?;
     let mut found: Vec<PathBuf> = versions.flatten().map(|entry| entry.path().join("bin")).collect();
     found.retain(|bin| bin.join("initdb").exists());
     found.sort();
     found.pop().context("install one: apt-get install postgresql")
 }
 
-/// Whom to become; nobody, if we are not root.
+/// The user and group to run as; `None` if we are not root.
 fn owner() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);

@@ -1,52 +1,54 @@
-//! The emulator in a process of its own.
+//! The local Aurora DSQL in a separate process.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::Duration;
-use std::{env, fs, io};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use dsql_local::{Cluster, Config, Credentials, EngineKind, Limits, TokenClock};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::clock::Stopwatch;
+use crate::process;
 
-/// The key that tokens are signed with.
+/// The key that signs tokens, and its secret.
 pub(crate) const KEY: &str = "AKIDBENCH";
-/// Its secret.
 pub(crate) const SECRET: &str = "nothing-to-protect";
 
-/// A server, stopped on drop.
+/// Environment variables of libpq.
+pub(super) type Variables = Vec<(&'static str, String)>;
+
+/// The server. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// Where it can be told to misbehave.
+    /// Where faults and limits are set.
     pub(crate) control: SocketAddr,
     pub(crate) ca_file: PathBuf,
     pub(super) token: String,
-    /// How long it took from its start until it listened.
+    /// From its start until it listens.
     pub(super) started_in: Duration,
 }
 
-/// Serves until its input ends: so it never outlives whoever started it.
-///
-/// # Errors
-/// If it cannot be started.
-pub fn serve(engine: EngineKind) -> anyhow::Result<()> {
+/// A server with our key and without limits.
+pub(crate) fn unlimited(config: Config) -> Config {
     let limits =
         Limits { connections: u32::MAX, per_second: 1_000_000, burst: 1_000_000, ..Limits::default() };
-    let cluster = Cluster::start(Config {
-        credentials: vec![Credentials::new(KEY, SECRET)],
-        limits,
+    Config { credentials: vec![Credentials::new(KEY, SECRET)], limits, ..config }
+}
+
+/// Serves until its input ends, so that it never outlives the process that started it.
+pub(crate) fn serve(engine: EngineKind) -> anyhow::Result<()> {
+    let cluster = Cluster::start(unlimited(Config {
         engine,
         control: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-        // The machine's as well, until the emulator's is told to run faster.
+        // It equals the machine's clock until a request on the control port sets its speed.
         token_clock: TokenClock::Emulator,
         ..Config::default()
-    })?;
+    }))?;
     println!(
         "{}",
         json!({
@@ -61,31 +63,18 @@ pub fn serve(engine: EngineKind) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn name(engine: EngineKind) -> &'static str {
-    match engine {
-        EngineKind::Postgres => "postgres",
-        _ => "builtin",
-    }
-}
-
 impl Server {
     pub(crate) fn start(engine: EngineKind) -> anyhow::Result<Self> {
         let watch = Stopwatch::start();
-        let mut child = Command::new(env::current_exe()?)
-            .args(["dsql-local-serve", "--engine", name(engine)])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        let output = child.stdout.take().context("no output")?;
-        BufReader::new(output).read_line(&mut line)?;
-        let said: Value = serde_json::from_str(&line).context("the server did not start")?;
-        let text = |name: &str| said[name].as_str().map(str::to_owned).context("the server said too little");
+        let engine = if engine == EngineKind::Postgres { "postgres" } else { "builtin" };
+        let mut command = process::this_program("dsql-local-serve")?;
+        let (child, _, ready) = process::start_server(command.args(["--engine", engine]))?;
+        let text = |name: &str| ready[name].as_str().with_context(|| format!("the server sent no {name}"));
         Ok(Self {
             address: text("address")?.parse()?,
             control: text("control")?.parse()?,
             ca_file: text("ca_file")?.into(),
-            token: text("token")?,
+            token: text("token")?.to_owned(),
             started_in: watch.elapsed(),
             child,
         })
@@ -93,46 +82,38 @@ impl Server {
 
     /// Resident memory, in MB.
     pub(super) fn memory(&self) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kilobytes * 1_024.0 / 1e6)
+        Ok(process::memory(&self.child.id().to_string(), "VmRSS")? / 1e6)
     }
 
     /// Processor time of all its threads so far.
     pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
-        processor_time(&self.child.id().to_string())
+        process::processor_time(&self.child.id().to_string())
     }
 
-    /// What libpq must know.
-    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("PGHOST", "localhost".to_owned()),
-            ("PGHOSTADDR", self.address.ip().to_string()),
-            ("PGPORT", self.address.port().to_string()),
-            ("PGUSER", "admin".to_owned()),
-            ("PGDATABASE", "postgres".to_owned()),
-            ("PGSSLMODE", "verify-full".to_owned()),
-            ("PGSSLROOTCERT", self.ca_file.display().to_string()),
-            ("PGPASSWORD", self.token.clone()),
-        ]
+    /// Environment variables for psql and pgbench.
+    pub(super) fn variables(&self) -> Variables {
+        let mut variables = libpq_variables(self.address, &self.ca_file);
+        variables.push(("PGPASSWORD", self.token.clone()));
+        variables
     }
 }
 
-/// Processor time so far of all threads of a process, given by its number or `self`.
-pub(crate) fn processor_time(process: &str) -> anyhow::Result<Duration> {
-    let mut nanos = 0;
-    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        nanos += text.split_whitespace().next().context("no schedstat")?.parse::<u64>()?;
-    }
-    ensure!(nanos > 0, "the kernel keeps no processor time here");
-    Ok(Duration::from_nanos(nanos))
+/// Environment variables for psql and pgbench, without a password.
+pub(super) fn libpq_variables(address: SocketAddr, ca_file: &Path) -> Variables {
+    vec![
+        ("PGHOST", "localhost".to_owned()),
+        ("PGHOSTADDR", address.ip().to_string()),
+        ("PGPORT", address.port().to_string()),
+        ("PGUSER", "admin".to_owned()),
+        ("PGDATABASE", "postgres".to_owned()),
+        ("PGSSLMODE", "verify-full".to_owned()),
+        ("PGSSLROOTCERT", ca_file.display().to_string()),
+    ]
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The end of its input is its signal to stop.
+        // The server stops when its input ends.
         drop(self.child.stdin.take());
         drop(self.child.wait());
     }

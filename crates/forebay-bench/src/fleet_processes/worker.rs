@@ -12,18 +12,16 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::clock;
 
-/// Callers, and how long each holds its connection and then pauses: the first one holds for long.
+/// The number of callers, how long each pauses, and how long the first holds its connection.
 const CALLERS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 const HOLD: Duration = Duration::from_millis(700);
-/// For the good-bye at the end.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For the drain at the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Works as its environment says, until its input ends. What it does is told line by line.
-///
-/// # Errors
-/// If it cannot join, or leaves something behind at the end.
-pub fn work() -> anyhow::Result<()> {
+/// Serves its callers until its input ends, and reports its progress line by line. Its environment configures
+/// it.
+pub(crate) fn work() -> anyhow::Result<()> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(serve(runtime.handle()))
 }
@@ -31,8 +29,8 @@ pub fn work() -> anyhow::Result<()> {
 async fn serve(tokio: &Handle) -> anyhow::Result<()> {
     let options = Options::from_env()?;
     let member = forebay_aws::join(&options).await?;
-    let status = member.fleet_status().context("the environment asks for no fleet")?;
-    say(&json!({ "instance": status.instance }))?;
+    let status = member.fleet_status().context("the environment configures no fleet")?;
+    report(&json!({ "instance": status.instance }))?;
     let dsql: Dsql = member.pool(options).connect().await?;
 
     let served = Arc::new(AtomicU64::new(0));
@@ -52,22 +50,22 @@ async fn serve(tokio: &Handle) -> anyhow::Result<()> {
             })
         })
         .collect();
-    let teller = tokio.spawn(async move {
-        while say(&json!({ "served": served.load(Ordering::Relaxed) })).is_ok() {
+    let reporter = tokio.spawn(async move {
+        while report(&json!({ "served": served.load(Ordering::Relaxed) })).is_ok() {
             clock::pause(PAUSE * 4).await;
         }
     });
     tokio.spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new())).await??;
 
     callers.iter().for_each(tokio::task::JoinHandle::abort);
-    teller.abort();
-    let drained = dsql.drain(PATIENCE).await;
+    reporter.abort();
+    let drained = dsql.drain(DRAIN_TIMEOUT).await;
     ensure!(drained.is_complete(), "not drained: {drained:?}");
-    ensure!(member.leave(PATIENCE).await, "the fleet was not left: {:?}", member.fleet_status());
+    ensure!(member.leave(DRAIN_TIMEOUT).await, "could not leave the fleet: {:?}", member.fleet_status());
     Ok(())
 }
 
-fn say(what: &Value) -> io::Result<()> {
+fn report(what: &Value) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{what}")?;
     output.flush()

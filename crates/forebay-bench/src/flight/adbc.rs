@@ -8,11 +8,11 @@ use adbc_core::{Connection, Database, Driver, Statement};
 use adbc_driver_manager::{ManagedConnection, ManagedDatabase, ManagedDriver};
 use anyhow::{Context, ensure};
 
-use super::callers::AskAndWait;
+use super::callers::BlockingQuery;
 use super::server::Server;
 
 const LIBRARY: &str = "libadbc_driver_flightsql.so";
-/// Where the library is, if not where the script puts it.
+/// The path of the library, if it is not where the script puts it.
 const VARIABLE: &str = "ADBC_FLIGHTSQL_DRIVER";
 
 /// A pool of ADBC connections: r2d2, since its calls block.
@@ -20,12 +20,12 @@ const VARIABLE: &str = "ADBC_FLIGHTSQL_DRIVER";
 pub(crate) struct Adbc(r2d2::Pool<Opener>);
 
 impl Adbc {
-    /// A pool with this many connections, all of them open.
+    /// A pool with this many open connections.
     pub(crate) fn connect(server: &Server, connections: usize) -> anyhow::Result<Self> {
         let library = library()?;
         let mut driver = ManagedDriver::load_dynamic_from_filename(&library, None, AdbcVersion::V110)
             .with_context(|| format!("loading {}", library.display()))?;
-        let uri = format!("grpc+tcp://{}", server.address());
+        let uri = format!("grpc+tcp://{}", server.address);
         let database = driver.new_database_with_opts([(OptionDatabase::Uri, uri.into())])?;
         let connections = u32::try_from(connections)?;
         let pool = r2d2::Pool::builder()
@@ -39,8 +39,8 @@ impl Adbc {
     }
 }
 
-impl AskAndWait for Adbc {
-    fn ask(&mut self, sql: &'static str) -> anyhow::Result<usize> {
+impl BlockingQuery for Adbc {
+    fn query(&mut self, sql: &'static str) -> anyhow::Result<usize> {
         let mut connection = self.0.get()?;
         let mut statement = connection.new_statement()?;
         statement.set_sql_query(sql)?;
@@ -52,20 +52,21 @@ impl AskAndWait for Adbc {
     }
 }
 
-/// Where the driver is.
+/// The path of the driver.
 fn library() -> anyhow::Result<PathBuf> {
     let library = match env::var_os(VARIABLE) {
         Some(library) => PathBuf::from(library),
         None => {
-            // Built into `target/release` or the like.
+            // This program is in `target/release` or similar.
             let program = env::current_exe()?;
-            let target = program.ancestors().nth(2).context("a program outside of a target directory")?;
+            let target =
+                program.ancestors().nth(2).context("this program is outside of a target directory")?;
             target.join("adbc").join(LIBRARY)
         }
     };
     ensure!(
         library.exists(),
-        "{} is not there: crates/forebay-bench/adbc gets it, or {VARIABLE} says where it is",
+        "{} does not exist: crates/forebay-bench/adbc gets it, or {VARIABLE} gives its path",
         library.display()
     );
     Ok(library)

@@ -1,4 +1,4 @@
-//! arrow-flight's own client on tonic's own channel, and nothing around it.
+//! arrow-flight's client on tonic's channel, without a pool.
 
 use anyhow::Context;
 use arrow_flight::decode::FlightRecordBatchStream;
@@ -6,17 +6,17 @@ use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures_util::TryStreamExt;
 use tonic::transport::{Channel, Endpoint};
 
-use super::callers::Ask;
+use super::callers::Query;
 use super::server::Server;
 
-/// As this project's client has it: how far ahead a server may send decides how fast results stream.
+/// The same window as in this project's client: it bounds how fast results stream.
 const WINDOW: u32 = 4 << 20;
-/// The same of its largest frame.
+/// The same frame size as in this project's client.
 const FRAME: u32 = 256 << 10;
 
-/// A client with a connection of its own. A clone shares the connection.
+/// A client with one connection. A clone shares the connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Bare(FlightSqlServiceClient<Channel>);
+pub(crate) struct Bare(pub(crate) FlightSqlServiceClient<Channel>);
 
 impl Bare {
     pub(crate) async fn connect(address: &str) -> anyhow::Result<Self> {
@@ -29,17 +29,13 @@ impl Bare {
         Ok(Self(FlightSqlServiceClient::new(channel)))
     }
 
-    /// As many as that, with a connection each.
+    /// This many clients, each with a connection.
     pub(crate) async fn several(server: &Server, count: usize) -> anyhow::Result<Vec<Self>> {
         let mut clients = Vec::with_capacity(count);
         while clients.len() < count {
-            clients.push(Self::connect(&server.address().to_string()).await?);
+            clients.push(Self::connect(&server.address.to_string()).await?);
         }
         Ok(clients)
-    }
-
-    pub(crate) fn client(&mut self) -> &mut FlightSqlServiceClient<Channel> {
-        &mut self.0
     }
 
     /// The batches of a result that has one endpoint.
@@ -50,8 +46,8 @@ impl Bare {
     }
 }
 
-impl Ask for Bare {
-    async fn ask(&mut self, sql: &'static str) -> anyhow::Result<usize> {
+impl Query for Bare {
+    async fn query(&mut self, sql: &'static str) -> anyhow::Result<usize> {
         let batches = self.stream(sql).await?;
         Ok(batches.try_fold(0, async |rows, batch| Ok(rows + batch.num_rows())).await?)
     }

@@ -1,66 +1,63 @@
-//! Callers who ask the same question again and again, as tasks or as threads.
+//! Callers that repeat one statement, as tasks or as threads.
 
 use std::sync::{Arc, Barrier as ThreadBarrier};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use forebay_flight::{AsyncFlightSQLPool, FlightSQLPool};
 use hdrhistogram::Histogram;
 use tokio::runtime::Runtime;
 use tokio::sync::Barrier;
 
 use crate::clock::{self, Stopwatch};
+use crate::race::histogram;
 
-/// Somebody who asks, as a task.
-pub(crate) trait Ask: Send + 'static {
-    /// Asks, and returns how many rows were the answer.
-    fn ask(&mut self, sql: &'static str) -> impl Future<Output = anyhow::Result<usize>> + Send;
+/// A client that runs as a task.
+pub(crate) trait Query: Send + 'static {
+    /// Runs a statement, and returns the number of its rows.
+    fn query(&mut self, sql: &'static str) -> impl Future<Output = anyhow::Result<usize>> + Send;
 }
 
-impl Ask for AsyncFlightSQLPool {
-    async fn ask(&mut self, sql: &'static str) -> anyhow::Result<usize> {
-        Ok(self.query(sql).await?.row_count())
+impl Query for AsyncFlightSQLPool {
+    async fn query(&mut self, sql: &'static str) -> anyhow::Result<usize> {
+        Ok(Self::query(self, sql).await?.row_count())
     }
 }
 
-/// Somebody who asks, as a thread.
-pub(crate) trait AskAndWait: Send {
-    /// Asks, and returns how many rows were the answer.
-    fn ask(&mut self, sql: &'static str) -> anyhow::Result<usize>;
+/// A client that runs as a thread.
+pub(crate) trait BlockingQuery: Send {
+    /// Runs a statement, and returns the number of its rows.
+    fn query(&mut self, sql: &'static str) -> anyhow::Result<usize>;
 }
 
-impl AskAndWait for FlightSQLPool {
-    fn ask(&mut self, sql: &'static str) -> anyhow::Result<usize> {
-        Ok(self.query(sql)?.row_count())
+impl BlockingQuery for FlightSQLPool {
+    fn query(&mut self, sql: &'static str) -> anyhow::Result<usize> {
+        Ok(Self::query(self, sql)?.row_count())
     }
 }
 
-/// How long the questions of one turn took, in nanoseconds.
-pub(crate) type Answers = Histogram<u64>;
+/// How long the statements of one turn took, in nanoseconds.
+pub(crate) type Latencies = Histogram<u64>;
 
-fn answers() -> anyhow::Result<Answers> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).context("making a histogram")
-}
-
-/// Lets each of the tasks ask for `time`.
-pub(crate) fn tasks<A: Ask>(
+/// Runs each caller as a task for `time`.
+pub(crate) fn tasks<Q: Query>(
     runtime: &Runtime,
-    callers: Vec<A>,
+    callers: Vec<Q>,
     sql: &'static str,
     time: Duration,
-) -> anyhow::Result<Answers> {
+) -> anyhow::Result<Latencies> {
     let start = Arc::new(Barrier::new(callers.len()));
     let callers: Vec<_> = callers
         .into_iter()
         .map(|mut caller| {
             let start = Arc::clone(&start);
             runtime.spawn(async move {
-                let mut took = answers()?;
+                let mut took = histogram()?;
                 start.wait().await;
                 let until = clock::nanos() + clock::whole_nanos(time);
                 while clock::nanos() < until {
                     let watch = Stopwatch::start();
-                    let rows = caller.ask(sql).await?;
+                    let rows = caller.query(sql).await?;
                     took.saturating_record(clock::whole_nanos(watch.elapsed()));
                     ensure!(rows == 1, "{rows} rows instead of one");
                 }
@@ -68,33 +65,33 @@ pub(crate) fn tasks<A: Ask>(
             })
         })
         .collect();
-    let mut all = answers()?;
+    let mut all = histogram()?;
     for caller in callers {
         all.add(runtime.block_on(caller)??)?;
     }
     Ok(all)
 }
 
-/// Lets each of the threads ask for `time`.
-pub(crate) fn threads<A: AskAndWait>(
-    callers: Vec<A>,
+/// Runs each caller as a thread for `time`.
+pub(crate) fn threads<Q: BlockingQuery>(
+    callers: Vec<Q>,
     sql: &'static str,
     time: Duration,
-) -> anyhow::Result<Answers> {
+) -> anyhow::Result<Latencies> {
     let start = ThreadBarrier::new(callers.len());
-    let mut all = answers()?;
+    let mut all = histogram()?;
     std::thread::scope(|scope| {
         let callers: Vec<_> = callers
             .into_iter()
             .map(|mut caller| {
                 let start = &start;
                 scope.spawn(move || {
-                    let mut took = answers()?;
+                    let mut took = histogram()?;
                     start.wait();
                     let until = clock::nanos() + clock::whole_nanos(time);
                     while clock::nanos() < until {
                         let watch = Stopwatch::start();
-                        let rows = caller.ask(sql)?;
+                        let rows = caller.query(sql)?;
                         took.saturating_record(clock::whole_nanos(watch.elapsed()));
                         ensure!(rows == 1, "{rows} rows instead of one");
                     }
@@ -103,7 +100,7 @@ pub(crate) fn threads<A: AskAndWait>(
             })
             .collect();
         for caller in callers {
-            all.add(caller.join().map_err(|_| anyhow!("a caller has panicked"))??)?;
+            all.add(caller.join().map_err(|_| anyhow!("a caller panicked"))??)?;
         }
         anyhow::Ok(())
     })?;

@@ -14,62 +14,62 @@ use tokio::runtime::Handle;
 
 use super::server::Server;
 use super::{Effort, full};
-use crate::checkout::progress;
 use crate::clock;
 use crate::race::Figures;
-use crate::report::{Bound, Report, Table};
+use crate::report::Report;
+use crate::section::progress;
 
 const CONNECTIONS: usize = 16;
-/// Of each kind.
+/// The callers of each kind.
 const CALLERS: [(Habit, usize); 4] =
     [(Habit::Reads, 6), (Habit::Updates, 3), (Habit::Executes, 3), (Habit::Transacts, 4)];
-/// How long the server works before it is killed, is away, and works then.
+/// How long the server runs before it is killed, how long it is down, and how long it runs afterwards.
 const BEFORE: Duration = Duration::from_millis(500);
-const AWAY: Duration = Duration::from_secs(1);
+const DOWN: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(2);
-/// Shorter than the server is away, so that some find no connection at all.
-const PATIENCE: u64 = 300;
-/// After a write, and after an error.
+/// Shorter than the server is down, so that some callers get no connection.
+const ACQUIRE_TIMEOUT_MS: u64 = 300;
+/// The pause after a write and after an error.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a caller does all the time.
+/// What a caller repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Habit {
     Reads,
     /// One row, by `update`.
     Updates,
-    /// One row, by `query`, which repeats what reads only.
+    /// One row, by `query`, which retries only reads.
     Executes,
     /// Two rows, in a transaction.
     Transacts,
 }
 
-/// What became of the rows of one number.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// The client is sure that nothing was done.
+    /// The client is certain that the write was not executed.
     NotDone,
     Unknown,
 }
 
-/// What befell one caller.
+/// What one caller observed.
 #[derive(Debug, Default)]
-struct Found {
-    /// When something succeeded.
+struct Observations {
+    /// When its calls succeeded.
     served: Vec<u64>,
-    /// What became of what it wrote: how many rows for each number, and the outcome.
+    /// Its writes: the number, how many rows have it, and the outcome.
     written: Vec<(i64, i64, Outcome)>,
     errors: BTreeMap<&'static str, u64>,
-    /// The first that is not one of a server that is away.
-    strange: Option<String>,
+    /// The first error that is not one of an unreachable server.
+    unexpected: Option<String>,
 }
 
 pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     progress("a server that is killed");
     let home = tempfile::tempdir()?;
-    let mut server = Server::on(home.path().join("tables"))?;
-    let config = PoolConfig { acquire_timeout_ms: PATIENCE, ..full(CONNECTIONS) };
+    let mut server = Server::with_database(home.path().join("tables"))?;
+    let config = PoolConfig { acquire_timeout_ms: ACQUIRE_TIMEOUT_MS, ..full(CONNECTIONS) };
     let pool = AsyncFlightSQLPool::new(&server.url(), config).await?;
     pool.update("CREATE TABLE written (number INTEGER)").await?;
 
@@ -85,7 +85,7 @@ pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
     for _ in 0..effort.kills {
         clock::pause(BEFORE).await;
         server.kill()?;
-        clock::pause(AWAY).await;
+        clock::pause(DOWN).await;
         server.restart()?;
         let returned = clock::nanos();
         while pool.status().idle + pool.status().in_use < CONNECTIONS {
@@ -102,55 +102,53 @@ pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
         found.push(caller.await?);
     }
     pool.drain(Duration::from_secs(5)).await;
-    tell(report, &found, &returns, &refilled)?;
+    add_goals(report, &found, &returns, &refilled)?;
     drop(server);
     count(report, home.path(), &found).await
 }
 
-/// How long it took until everybody was served, and of what kinds the errors were.
-fn tell(report: &mut Report, found: &[Found], returns: &[u64], refilled: &[f64]) -> anyhow::Result<()> {
+/// Adds how long it took until all callers were served, and the kinds of errors.
+fn add_goals(
+    report: &mut Report,
+    found: &[Observations],
+    returns: &[u64],
+    refilled: &[f64],
+) -> anyhow::Result<()> {
     let name = "server killed under load";
     let served = |returned: &u64| {
-        let first = |caller: &Found| caller.served.iter().find(|at| *at > returned).map(|at| at - returned);
+        let first =
+            |caller: &Observations| caller.served.iter().find(|at| *at > returned).map(|at| at - returned);
         found.iter().map(|caller| first(caller).map_or(f64::INFINITY, seconds)).fold(0.0, f64::max)
     };
     let served: Vec<f64> = returns.iter().map(served).collect();
     let whole = served.iter().zip(refilled).map(|(served, full)| served.max(*full)).fold(0.0, f64::max);
-    report.goal(
-        format!("{name}: until all 16 callers are served and all 16 connections are there, at worst"),
-        whole,
-        Bound::AtMost(1.0),
-        "s",
-    );
+    let goal = format!("{name}: until all 16 callers are served and all 16 connections are open, at worst");
+    report.at_most(goal, whole, 1.0, "s");
     let mut errors: BTreeMap<&str, u64> = BTreeMap::new();
     found.iter().flat_map(|caller| &caller.errors).for_each(|(kind, count)| {
         *errors.entry(kind).or_default() += count;
     });
-    let strange: Vec<&String> = found.iter().filter_map(|caller| caller.strange.as_ref()).collect();
-    #[allow(clippy::cast_precision_loss, reason = "few")]
-    report.goal(
-        format!("{name}: callers with an error of another kind than of a server that is away"),
-        strange.len() as f64,
-        Bound::AtMost(0.0),
-        "callers",
-    );
+    let unexpected: Vec<&String> = found.iter().filter_map(|caller| caller.unexpected.as_ref()).collect();
+    let goal = format!("{name}: callers with an error that is not of an unreachable server");
+    report.at_most(goal, unexpected.len(), 0.0, "callers");
     report.note(format!(
-        "{name}: after each of {} kills it was away for {AWAY:?}; {} calls succeeded; errors by kind: {errors:?}{}",
+        "{name}: after each of {} kills it was down for {DOWN:?}; {} calls succeeded; errors by kind: \
+         {errors:?}{}",
         returns.len(),
         found.iter().map(|caller| caller.served.len()).sum::<usize>(),
-        strange.first().map_or_else(String::new, |first| format!("; the first strange one: {first}")),
+        unexpected.first().map_or_else(String::new, |first| format!("; the first unexpected one: {first}")),
     ));
     let rows = vec![
         Figures::of("all callers served", served)?,
-        Figures::of("all connections there", refilled.to_vec())?,
+        Figures::of("all connections open", refilled.to_vec())?,
     ];
-    report.tables.push(Table { name: format!("{name}: time since it listens again"), unit: "s", rows });
+    report.table(format!("{name}: time since it listens again"), "s", rows);
     Ok(())
 }
 
-/// Whether each row is there as often as its writer was told.
-async fn count(report: &mut Report, home: &Path, found: &[Found]) -> anyhow::Result<()> {
-    let server = Server::on(home.join("tables"))?;
+/// Checks that each row is stored as often as its writer was told.
+async fn count(report: &mut Report, home: &Path, found: &[Observations]) -> anyhow::Result<()> {
+    let server = Server::with_database(home.join("tables"))?;
     let pool = AsyncFlightSQLPool::new(&server.url(), full(1)).await?;
     let counted = pool.query("SELECT number, count(*) FROM written GROUP BY number").await?;
     let mut rows = BTreeMap::new();
@@ -160,24 +158,21 @@ async fn count(report: &mut Report, home: &Path, found: &[Found]) -> anyhow::Res
     }
     pool.drain(Duration::from_secs(5)).await;
     let written: Vec<_> = found.iter().flat_map(|caller| &caller.written).collect();
-    let there = |number: &i64| rows.get(number).copied().unwrap_or(0);
-    let twice = written.iter().filter(|(number, whole, _)| there(number) > *whole).count();
+    let stored = |number: &i64| rows.get(number).copied().unwrap_or(0);
+    let twice = written.iter().filter(|(number, whole, _)| stored(number) > *whole).count();
     let wrong = written
         .iter()
         .filter(|(number, whole, outcome)| match outcome {
-            Outcome::Done => there(number) != *whole,
-            Outcome::NotDone => there(number) != 0,
-            Outcome::Unknown => ![0, *whole].contains(&there(number)),
+            Outcome::Done => stored(number) != *whole,
+            Outcome::NotDone => stored(number) != 0,
+            Outcome::Unknown => ![0, *whole].contains(&stored(number)),
         })
         .count();
     let of = |wanted| written.iter().filter(|(_, _, outcome)| *outcome == wanted).count();
-    #[allow(clippy::cast_precision_loss, reason = "few")]
-    {
-        let name = "server killed under load: writes";
-        report.goal(format!("{name} that were run twice"), twice as f64, Bound::AtMost(0.0), "writes");
-        let other = format!("{name} that ended otherwise than their caller was told");
-        report.goal(other, wrong as f64, Bound::AtMost(0.0), "writes");
-    }
+    let name = "server killed under load: writes";
+    report.at_most(format!("{name} that ran twice"), twice, 0.0, "writes");
+    let other = format!("{name} whose outcome differs from what their caller was told");
+    report.at_most(other, wrong, 0.0, "writes");
     report.note(format!(
         "{} writes: {} done, {} certainly not, {} unknown to their callers",
         written.len(),
@@ -193,8 +188,8 @@ async fn call(
     pool: AsyncFlightSQLPool,
     stop: Arc<AtomicBool>,
     numbers: Arc<AtomicI64>,
-) -> Found {
-    let mut found = Found::default();
+) -> Observations {
+    let mut found = Observations::default();
     while !stop.load(Ordering::Acquire) {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         let insert = format!("INSERT INTO written VALUES ({number})");
@@ -233,7 +228,7 @@ async fn transact(pool: &AsyncFlightSQLPool, insert: &str) -> Result<(), Error> 
     session.commit().await
 }
 
-impl Found {
+impl Observations {
     fn note(&mut self, error: &Error) {
         let kind = match error {
             Error::Transport { .. } => "Transport",
@@ -244,7 +239,7 @@ impl Found {
         };
         *self.errors.entry(kind).or_default() += 1;
         if kind == "other" {
-            self.strange.get_or_insert_with(|| error.to_string());
+            self.unexpected.get_or_insert_with(|| error.to_string());
         }
     }
 }

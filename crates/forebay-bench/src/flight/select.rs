@@ -10,25 +10,25 @@ use tokio::runtime::Runtime;
 
 use super::adbc::Adbc;
 use super::bare::Bare;
-use super::callers::{Answers, Ask, tasks, threads};
+use super::callers::{Latencies, Query, tasks, threads};
 use super::server::Server;
 use super::{Effort, full};
-use crate::checkout::progress;
-use crate::dsql_local::processor_time;
+use crate::process::processor_time;
 use crate::race::{Figures, Lane, race};
-use crate::report::{Bound, Report, Table};
+use crate::report::{Report, Table};
+use crate::section::progress;
 
-/// How many callers there are, and on how many connections: a connection each, and in the end a line of callers.
+/// Numbers of callers and of connections: one connection each, and at the end more callers than connections.
 const CROWDS: [(usize, usize); 5] = [(1, 1), (4, 4), (16, 16), (64, 64), (64, 16)];
-/// Where the pool over ADBC is to be beaten.
-const JUDGED: usize = 16;
+/// The number of callers for the goal against the pool over ADBC.
+const GOAL_CALLERS: usize = 16;
 
 const SQL: &str = "SELECT 1";
 const POOL: &str = "forebay-flight";
 const BLOCKING: &str = "forebay-flight, blocking";
 const ADBC: &str = "a pool over ADBC, blocking";
 const BARE: &str = "a bare client";
-/// One call at a time on each of its connections, as a session wants it.
+/// One call at a time on each of its connections, as a session requires.
 const LENT: &str = "bare clients in a deadpool";
 
 pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
@@ -38,9 +38,10 @@ pub(super) fn measure(runtime: &Runtime, effort: Effort, report: &mut Report) ->
         one(runtime, effort, &server, callers, connections, report)?;
     }
     report.note(
-        "SELECT 1: the bare client is arrow-flight's on tonic's channel; where callers are more than connections, it has several \
-         calls at a time on each, which saves it work and which sessions do not bear: there the goal is a deadpool of bare \
-         clients. ADBC is its Rust driver manager with the Go driver, in an r2d2 pool without checks",
+        "SELECT 1: the bare client is arrow-flight's on tonic's channel; with more callers than connections \
+         it has several calls at once on each, which saves work and which sessions do not allow: there the \
+         goal is for a deadpool of bare clients. ADBC is its Rust driver manager with the Go driver, in an \
+         r2d2 pool without checks",
     );
     Ok(())
 }
@@ -59,18 +60,18 @@ fn one(
     let adbc = Adbc::connect(server, connections);
     let lent = unmanaged::Pool::from(runtime.block_on(Bare::several(server, connections))?);
     let turn = effort.turn;
-    let ground = Ground { turn, found: RefCell::default() };
+    let shared = Shared { turn, found: RefCell::default() };
     let mut lanes = vec![
-        ground.lane(POOL, || tasks(runtime, vec![pool.clone(); callers], SQL, turn)),
-        ground.lane(BLOCKING, || threads(vec![blocking.clone(); callers], SQL, turn)),
-        ground.lane(BARE, || tasks(runtime, bare.iter().cloned().cycle().take(callers).collect(), SQL, turn)),
+        shared.lane(POOL, || tasks(runtime, vec![pool.clone(); callers], SQL, turn)),
+        shared.lane(BLOCKING, || threads(vec![blocking.clone(); callers], SQL, turn)),
+        shared.lane(BARE, || tasks(runtime, bare.iter().cloned().cycle().take(callers).collect(), SQL, turn)),
     ];
     let peer = if callers > connections { LENT } else { BARE };
     if peer == LENT {
-        lanes.push(ground.lane(LENT, || tasks(runtime, vec![lent.clone(); callers], SQL, turn)));
+        lanes.push(shared.lane(LENT, || tasks(runtime, vec![lent.clone(); callers], SQL, turn)));
     }
     match &adbc {
-        Ok(adbc) => lanes.push(ground.lane(ADBC, move || threads(vec![adbc.clone(); callers], SQL, turn))),
+        Ok(adbc) => lanes.push(shared.lane(ADBC, move || threads(vec![adbc.clone(); callers], SQL, turn))),
         Err(error) => {
             let note = format!("THE POOL OVER ADBC WAS LEFT OUT: {error:#}");
             eprintln!("{note}");
@@ -80,66 +81,64 @@ fn one(
         }
     }
     let name = format!("SELECT 1, {callers} callers on {connections} connections");
-    let rates = Table { name: name.clone(), unit: "1/s", rows: race(effort.rounds, lanes)? };
-    let found = ground.found.into_inner();
-    let table = |what: &str, unit, figure: fn(&Found) -> f64| {
-        let row = |(name, found): (&&str, &Vec<Found>)| {
+    let rates = Table::new(name.clone(), "1/s", race(effort.rounds, lanes)?);
+    let found = shared.found.into_inner();
+    let table = |what: &str, unit, figure: fn(&Sample) -> f64| {
+        let row = |(name, found): (&&str, &Vec<Sample>)| {
             // The first round warms up.
             Figures::of(name, found.iter().skip(1).map(figure).collect())
         };
         let rows = found.iter().map(row).collect::<Result<_, _>>()?;
-        anyhow::Ok(Table { name: format!("{name}: {what}"), unit, rows })
+        anyhow::Ok(Table::new(format!("{name}: {what}"), unit, rows))
     };
     let tails = table("p99 of an answer", "ms", |found| found.p99)?;
     let costs = table("processor time of the callers' process for each", "us", |found| found.cost)?;
 
-    let against = |table: &Table, peer| anyhow::Ok(table.median(POOL)? / table.median(peer)?);
-    report.goal(format!("{name}: against {peer}"), against(&rates, peer)?, Bound::AtLeast(0.9), "times");
-    if callers == JUDGED {
+    report.at_least(format!("{name}: against {peer}"), rates.ratio(POOL, peer)?, 0.9, "times");
+    if callers == GOAL_CALLERS {
         let (rate, tail) = match adbc {
-            Ok(_) => (Some(against(&rates, ADBC)?), Some(against(&tails, ADBC)?)),
+            Ok(_) => (Some(rates.ratio(POOL, ADBC)?), Some(tails.ratio(POOL, ADBC)?)),
             Err(_) => (None, None),
         };
-        report.goal(format!("{name}: against a pool over ADBC"), rate, Bound::AtLeast(3.0), "times");
-        report.goal(format!("{name}: p99 over that of a pool over ADBC"), tail, Bound::AtMost(1.0), "times");
+        report.at_least(format!("{name}: against a pool over ADBC"), rate, 3.0, "times");
+        report.at_most(format!("{name}: p99 over that of a pool over ADBC"), tail, 1.0, "times");
     }
     report.tables.extend([rates, tails, costs]);
     Ok(())
 }
 
-impl Ask for unmanaged::Pool<Bare> {
-    async fn ask(&mut self, sql: &'static str) -> anyhow::Result<usize> {
-        self.get().await?.ask(sql).await
+impl Query for unmanaged::Pool<Bare> {
+    async fn query(&mut self, sql: &'static str) -> anyhow::Result<usize> {
+        self.get().await?.query(sql).await
     }
 }
 
-/// What one contestant had in one round, beside its rate.
-struct Found {
+/// The other results of one contestant in one round.
+struct Sample {
     /// In milliseconds.
     p99: f64,
     /// In microseconds.
     cost: f64,
 }
 
-struct Ground {
+struct Shared {
     turn: Duration,
-    found: RefCell<BTreeMap<&'static str, Vec<Found>>>,
+    found: RefCell<BTreeMap<&'static str, Vec<Sample>>>,
 }
 
-impl Ground {
+impl Shared {
     fn lane<'a>(
         &'a self,
         name: &'static str,
-        mut ask: impl FnMut() -> anyhow::Result<Answers> + 'a,
+        mut run: impl FnMut() -> anyhow::Result<Latencies> + 'a,
     ) -> Lane<'a> {
         Lane::new(name, move || {
             let before = processor_time("self")?;
-            let answers = ask()?;
+            let latencies = run()?;
             let used = processor_time("self")?.saturating_sub(before);
-            #[allow(clippy::cast_precision_loss, reason = "some thousands")]
-            let count = answers.len() as f64;
-            self.found.borrow_mut().entry(name).or_default().push(Found {
-                p99: Duration::from_nanos(answers.value_at_quantile(0.99)).as_secs_f64() * 1e3,
+            let count = latencies.len() as f64;
+            self.found.borrow_mut().entry(name).or_default().push(Sample {
+                p99: Duration::from_nanos(latencies.value_at_quantile(0.99)).as_secs_f64() * 1e3,
                 cost: used.as_secs_f64() * 1e6 / count,
             });
             Ok(count / self.turn.as_secs_f64())

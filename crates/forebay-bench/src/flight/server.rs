@@ -1,61 +1,62 @@
-//! A Flight SQL server in a process of its own, which is told what to do line by line.
+//! A Flight SQL server in a separate process, which answers each line of its input with its counters.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Mutex;
-use std::{env, io};
+use std::process::{Child, ChildStdin, ChildStdout};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use flight_local::{Actions, Config, FlightLocal, Support};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-/// What a server is told when it is started.
+use crate::process;
+
+/// The settings of a server.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Settings {
-    /// Where to listen: a free port, unless told.
+pub(crate) struct Settings {
+    /// The address to listen on; by default a free port.
     #[arg(long)]
     listen: Option<SocketAddr>,
-    /// The database, if it is to outlive the server.
+    /// The database file, if the tables must outlive the server.
     #[arg(long)]
     database: Option<PathBuf>,
-    /// Whether it stops statements.
+    /// Whether the server cancels statements.
     #[arg(long, value_enum, default_value_t)]
     cancels: Cancels,
 }
 
-/// Whether a server stops statements.
+/// Whether a server cancels statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cancels {
-    /// By every means.
+    /// It supports every cancel action.
     #[default]
     Known,
-    /// It lists the actions and refuses them, and an abandoned statement runs on.
+    /// It lists the actions and refuses them, and an abandoned statement continues.
     Refused,
-    /// It has never heard of them, and an abandoned statement runs on.
+    /// It does not list the actions, and an abandoned statement continues.
     Unknown,
 }
 
 impl Cancels {
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    fn support(self) -> Support {
+        match self {
+            Self::Known => Support::Known,
+            Self::Refused => Support::Refused,
+            Self::Unknown => Support::Unknown,
+        }
     }
 }
 
 impl Settings {
     fn config(&self) -> Config {
-        let support = match self.cancels {
-            Cancels::Known => Support::Known,
-            Cancels::Refused => Support::Refused,
-            Cancels::Unknown => Support::Unknown,
-        };
+        let support = self.cancels.support();
         let defaults = Config::default();
         Config {
             listen: self.listen.unwrap_or(defaults.listen),
             database: self.database.clone(),
-            // Several pools are connected at a time.
+            // Several pools are connected at once.
             session_limit: 1_000,
             actions: Actions {
                 cancel_flight_info: support,
@@ -69,35 +70,29 @@ impl Settings {
     }
 }
 
-/// Serves until its input ends: so it never outlives whoever started it. Each line of input asks for the counters.
-///
-/// # Errors
-/// If it cannot be started.
-pub fn serve(settings: &Settings) -> anyhow::Result<()> {
+/// Serves until its input ends, so that it never outlives the process that started it. It answers each line
+/// of its input with its counters.
+pub(crate) fn serve(settings: &Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let server = runtime.block_on(FlightLocal::start(settings.config()))?;
     println!("{}", json!({ "address": server.address() }));
     for line in io::stdin().lines() {
         line?;
-        let counters: Map<String, Value> = server
-            .counters()
-            .named()
-            .into_iter()
-            .map(|(name, count)| (name.to_owned(), count.into()))
-            .collect();
+        let counters = server.counters().named().into_iter();
+        let counters: Map<_, _> = counters.map(|(name, count)| (name.to_owned(), count.into())).collect();
         println!("{}", Value::from(counters));
     }
     runtime.block_on(server.stop());
     Ok(())
 }
 
-/// A server that runs. It is stopped on drop.
+/// The server. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Server {
     settings: Settings,
     child: Child,
-    talk: Mutex<(Option<ChildStdin>, BufReader<ChildStdout>)>,
-    address: SocketAddr,
+    pipes: Mutex<(Option<ChildStdin>, BufReader<ChildStdout>)>,
+    pub(crate) address: SocketAddr,
 }
 
 impl Server {
@@ -105,51 +100,43 @@ impl Server {
         Self::with(Settings::default())
     }
 
-    /// One that stops no statements, or every one.
-    pub(crate) fn that(cancels: Cancels) -> anyhow::Result<Self> {
+    pub(crate) fn with_cancels(cancels: Cancels) -> anyhow::Result<Self> {
         Self::with(Settings { cancels, ..Settings::default() })
     }
 
-    /// One whose tables outlive it.
-    pub(crate) fn on(database: PathBuf) -> anyhow::Result<Self> {
+    /// A server whose tables outlive it.
+    pub(crate) fn with_database(database: PathBuf) -> anyhow::Result<Self> {
         Self::with(Settings { database: Some(database), ..Settings::default() })
     }
 
     fn with(settings: Settings) -> anyhow::Result<Self> {
-        let mut command = Command::new(env::current_exe()?);
-        command.args(["flight-local-serve", "--cancels", &settings.cancels.name()]);
+        let mut command = process::this_program("flight-local-serve")?;
+        let cancels = settings.cancels.to_possible_value().context("a hidden value")?;
+        command.args(["--cancels", cancels.get_name()]);
         if let Some(address) = settings.listen {
             command.args(["--listen", &address.to_string()]);
         }
         if let Some(database) = &settings.database {
             command.arg("--database").arg(database);
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut output = BufReader::new(child.stdout.take().context("no output")?);
-        let mut line = String::new();
-        output.read_line(&mut line)?;
-        let said: Value = serde_json::from_str(&line).context("the server did not start")?;
-        let address = said["address"].as_str().context("the server said too little")?.parse()?;
-        let talk = Mutex::new((child.stdin.take(), output));
-        Ok(Self { settings, child, talk, address })
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        let (mut child, output, ready) = process::start_server(&mut command)?;
+        let address = ready["address"].as_str().context("the server sent no address")?.parse()?;
+        let pipes = Mutex::new((child.stdin.take(), output));
+        Ok(Self { settings, child, pipes, address })
     }
 
     pub(crate) fn url(&self) -> String {
         format!("grpc://{}", self.address)
     }
 
-    /// Ends it without a warning.
+    /// Kills the server, as `kill -9` does.
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Starts it again where it was, with what it had. It listens when this is done.
+    /// Starts it again, with the same address and database. It listens when this returns.
     pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
         let settings = Settings { listen: Some(self.address), ..self.settings.clone() };
         *self = Self::with(settings)?;
@@ -158,8 +145,7 @@ impl Server {
 
     /// One of the server's own counters.
     pub(crate) fn count(&self, name: &str) -> anyhow::Result<u64> {
-        let mut talk = self.talk.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (input, output) = &mut *talk;
+        let (input, output) = &mut *self.pipes.lock();
         input.as_mut().context("the server is being stopped")?.write_all(b"\n")?;
         let mut line = String::new();
         output.read_line(&mut line)?;
@@ -170,8 +156,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The end of its input is its signal to stop.
-        drop(self.talk.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).0.take());
+        // The server stops when its input ends.
+        drop(self.pipes.get_mut().0.take());
         drop(self.child.wait());
     }
 }

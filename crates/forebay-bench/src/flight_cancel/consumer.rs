@@ -1,4 +1,4 @@
-//! A reader who takes his time: how far the server is ahead of him.
+//! A slow reader: how many batches the server sends ahead.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use anyhow::Context;
 use forebay_flight::AsyncFlightSQLPool;
 
 use super::Effort;
-use crate::checkout::progress;
 use crate::clock;
 use crate::flight::full;
 use crate::flight::server::Server;
-use crate::report::{Bound, Report};
+use crate::report::Report;
+use crate::section::progress;
 
-/// What he does with each batch.
+/// The pause before each batch.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
@@ -26,17 +26,11 @@ pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
     for _ in 0..effort.taken {
         clock::pause(PAUSE).await;
         most = most.max((server.count("batches_sent")? - before).saturating_sub(taken));
-        batches.next_batch().await.context("the result has ended")??;
+        batches.next_batch().await.context("the result ended early")??;
         taken += 1;
     }
     drop(batches);
-    #[allow(clippy::cast_precision_loss, reason = "a few")]
-    let most = most as f64;
-    report.goal(
-        "a slow consumer: batches of a megabyte that the server is ahead of him, at most",
-        most,
-        Bound::AtMost(8.0),
-        "batches",
-    );
+    let goal = "a slow consumer: batches of a megabyte that the server is ahead, at most";
+    report.at_most(goal, most, 8.0, "batches");
     Ok(())
 }

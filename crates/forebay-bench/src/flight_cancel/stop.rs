@@ -1,4 +1,4 @@
-//! A statement that would go on for more than a minute, given up after 100 ms: by a deadline, a dropped future, a dropped
+//! A statement of more than a minute, cancelled after 100 ms: by a deadline, a dropped future, a dropped
 //! stream, a handle in another thread.
 
 use std::time::Duration;
@@ -8,34 +8,34 @@ use forebay_flight::{AsyncFlightSQLPool, CancelHandle, Error, QueryOptions};
 use futures_util::future::{Either, select};
 
 use super::Effort;
-use crate::checkout::progress;
 use crate::clock;
 use crate::flight::full;
 use crate::flight::server::Server;
 use crate::race::Figures;
-use crate::report::{Bound, Report, Table};
+use crate::report::Report;
+use crate::section::progress;
 
 /// When its caller gives up.
-const GIVEN: Duration = Duration::from_millis(100);
-/// It computes all the time, and never sleeps.
+const CANCEL_AFTER: Duration = Duration::from_millis(100);
+/// It computes all the time and never sleeps.
 pub(super) const ENDLESS: &str = "SELECT sum(value) FROM generate_series(1, 100000000000)";
 /// The same, with rows.
 const ENDLESS_ROWS: &str = "SELECT value FROM generate_series(1, 100000000000)";
-/// Steps that have not changed for so long have come to an end.
+/// The statement has ended when its steps do not change for this time.
 const STILL: Duration = Duration::from_millis(300);
-/// How long it is watched at most.
+/// How long the server may take to stop.
 const WATCHED: Duration = Duration::from_secs(20);
 
-/// How a caller gives up.
+/// How a caller cancels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Cancellation {
     Deadline,
     DroppedFuture,
     DroppedStream,
     Handle,
 }
 
-impl Way {
+impl Cancellation {
     const ALL: [Self; 4] = [Self::Deadline, Self::DroppedFuture, Self::DroppedStream, Self::Handle];
 
     fn name(self) -> &'static str {
@@ -47,52 +47,52 @@ impl Way {
         }
     }
 
-    /// Begins a statement and gives it up. Returns when the caller gave up, and when it was free.
-    async fn give_up(self, pool: &AsyncFlightSQLPool) -> anyhow::Result<(u64, u64)> {
+    /// Starts a statement and cancels it. Returns when the caller cancelled, and when it was free.
+    async fn run(self, pool: &AsyncFlightSQLPool) -> anyhow::Result<(u64, u64)> {
         let options = QueryOptions::new();
         let begun = clock::nanos();
         match self {
             Self::Deadline => {
-                let outcome = pool.query_with_options(ENDLESS, options.with_timeout(GIVEN)).await;
+                let outcome = pool.query_with_options(ENDLESS, options.with_timeout(CANCEL_AFTER)).await;
                 let free = clock::nanos();
                 ensure!(matches!(outcome, Err(Error::QueryTimeout { .. })), "not a timeout: {outcome:?}");
-                Ok((begun + clock::whole_nanos(GIVEN), free))
+                Ok((begun + clock::whole_nanos(CANCEL_AFTER), free))
             }
             Self::DroppedFuture => {
                 let query = Box::pin(pool.query(ENDLESS));
-                match select(query, Box::pin(clock::pause(GIVEN))).await {
-                    Either::Left((outcome, _)) => bail!("it has ended: {outcome:?}"),
+                match select(query, Box::pin(clock::pause(CANCEL_AFTER))).await {
+                    Either::Left((outcome, _)) => bail!("the statement ended: {outcome:?}"),
                     Either::Right(((), query)) => {
-                        let given_up = clock::nanos();
+                        let cancelled = clock::nanos();
                         drop(query);
-                        Ok((given_up, clock::nanos()))
+                        Ok((cancelled, clock::nanos()))
                     }
                 }
             }
             Self::DroppedStream => {
                 let mut rows = pool.query_stream(ENDLESS_ROWS).await?;
-                // Read all the time, or the server would be at rest already.
-                while clock::nanos() < begun + clock::whole_nanos(GIVEN) {
-                    ensure!(rows.next_batch().await.transpose()?.is_some(), "it has ended");
+                // Without a reader, the server would pause.
+                while clock::nanos() < begun + clock::whole_nanos(CANCEL_AFTER) {
+                    ensure!(rows.next_batch().await.transpose()?.is_some(), "the statement ended");
                 }
-                let given_up = clock::nanos();
+                let cancelled = clock::nanos();
                 drop(rows);
-                Ok((given_up, clock::nanos()))
+                Ok((cancelled, clock::nanos()))
             }
             Self::Handle => {
                 let cancel = CancelHandle::new();
                 let options = options.with_cancel(cancel.clone());
                 let canceller = std::thread::Builder::new().spawn(move || {
-                    clock::nap(GIVEN);
-                    let given_up = clock::nanos();
+                    clock::nap(CANCEL_AFTER);
+                    let cancelled = clock::nanos();
                     cancel.cancel();
-                    given_up
+                    cancelled
                 })?;
                 let outcome = pool.query_with_options(ENDLESS, options).await;
                 let free = clock::nanos();
                 ensure!(matches!(outcome, Err(Error::Cancelled { .. })), "not cancelled: {outcome:?}");
-                let Ok(given_up) = canceller.join() else { bail!("the other thread has panicked") };
-                Ok((given_up, free))
+                let Ok(cancelled) = canceller.join() else { bail!("the other thread panicked") };
+                Ok((cancelled, free))
             }
         }
     }
@@ -100,10 +100,10 @@ impl Way {
 
 pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let [mut freed, mut stopped, mut next] = [const { Vec::new() }; 3];
-    for way in Way::ALL {
-        progress(&format!("a statement given up by {}", way.name()));
+    for kind in Cancellation::ALL {
+        progress(&format!("a statement cancelled by {}", kind.name()));
         let server = Server::start()?;
-        // One connection: whoever comes next needs the very session of the one who gave up.
+        // One connection: the next caller needs the session of the cancelled statement.
         let pool = AsyncFlightSQLPool::new(&server.url(), full(1)).await?;
         let mut found = [const { Vec::new() }; 3];
         let mut tries = 0;
@@ -111,52 +111,49 @@ pub(super) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
             tries += 1;
             ensure!(tries < effort.rounds * 20, "the statements do nothing");
             let before = server.count("steps")?;
-            let (given_up, free) = way.give_up(&pool).await?;
-            // A machine may be too busy to begin with it in time; then there was nothing to stop.
+            let (cancelled, free) = kind.run(&pool).await?;
+            // On a busy machine the statement may not have started in time: there was nothing to stop.
             if server.count("steps")? == before {
                 continue;
             }
-            let asked = clock::nanos();
+            let sent = clock::nanos();
             let answer = pool.query("SELECT 1").await?;
             let answered = clock::nanos();
             ensure!(answer.row_count() == 1, "no answer");
             let still = stand_still(&server).await?;
             ensure!(server.count("statements_running")? == 0, "the statement still runs");
-            found[0].push(milliseconds(given_up, free));
-            found[1].push(milliseconds(given_up, still));
-            found[2].push(milliseconds(asked, answered));
+            found[0].push(milliseconds(cancelled, free));
+            found[1].push(milliseconds(cancelled, still));
+            found[2].push(milliseconds(sent, answered));
         }
         let [one, two, three] = found;
-        freed.push(Figures::of(way.name(), one)?);
-        stopped.push(Figures::of(way.name(), two)?);
-        next.push(Figures::of(way.name(), three)?);
+        freed.push(Figures::of(kind.name(), one)?);
+        stopped.push(Figures::of(kind.name(), two)?);
+        next.push(Figures::of(kind.name(), three)?);
     }
-    tell(report, "until its caller is free", freed, 100.0);
-    tell(report, "until the server's step counter stands still", stopped, 1_000.0);
-    tell(report, "until the next query on the only connection is answered", next, 100.0);
+    add_goals(report, "until its caller is free", freed, 100.0);
+    add_goals(report, "until the server's step counter stands still", stopped, 1_000.0);
+    add_goals(report, "until the next query on the only connection is answered", next, 100.0);
     report.note(
-        "a statement is given up after 100 ms; times are from then on, at worst. The step counter is the server's own count of \
-         what SQLite has done; the next query is part of it, so the statement has stopped no later",
+        "a statement is cancelled after 100 ms; times are from then on, at worst. The step counter counts \
+         the work of the server's SQLite; it includes the next query, so the statement stopped no later",
     );
     Ok(())
 }
 
-pub(super) fn tell(report: &mut Report, what: &str, rows: Vec<Figures>, aim: f64) {
+pub(super) fn add_goals(report: &mut Report, what: &str, rows: Vec<Figures>, bound: f64) {
     for row in &rows {
-        report.goal(format!("given up by {}: {what}", row.name), row.max, Bound::AtMost(aim), "ms");
+        report.at_most(format!("cancelled by {}: {what}", row.name), row.max, bound, "ms");
     }
-    report.tables.push(Table { name: format!("a statement given up: {what}"), unit: "ms", rows });
+    report.table(format!("a cancelled statement: {what}"), "ms", rows);
 }
 
-/// When the server's steps changed for the last time.
+/// Waits until the server's step counter stands still. Returns when it changed last.
 pub(super) async fn stand_still(server: &Server) -> anyhow::Result<u64> {
     let begun = clock::nanos();
     let (mut steps, mut changed) = (server.count("steps")?, begun);
     while clock::nanos() < changed + clock::whole_nanos(STILL) {
-        ensure!(
-            clock::nanos() < begun + clock::whole_nanos(WATCHED),
-            "the server goes on with the statement"
-        );
+        ensure!(clock::nanos() < begun + clock::whole_nanos(WATCHED), "the server continues the statement");
         clock::pause(Duration::from_millis(2)).await;
         let now = server.count("steps")?;
         if now != steps {

@@ -1,4 +1,5 @@
-//! Servers that do not stop a statement: they have no cancel action, or list it and refuse it, and go on with what was abandoned.
+//! Servers that do not cancel a statement: they have no cancel action, or list it and refuse it, and continue
+//! an abandoned statement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,19 +10,19 @@ use forebay_flight::{AsyncFlightSQLPool, Error, PoolConfig, QueryOptions};
 use tokio::runtime::Handle;
 
 use super::stop::milliseconds;
-use crate::checkout::progress;
 use crate::clock;
 use crate::flight::full;
 use crate::flight::server::{Cancels, Server};
-use crate::report::{Bound, Report};
+use crate::report::Report;
+use crate::section::progress;
 
 const CONNECTIONS: usize = 4;
 const BUDGET: usize = 8;
-/// It sleeps, so that a dozen at once leave the machine to others.
+/// It sleeps, so that a dozen at once use little of the processor.
 const SQL: &str = "SELECT sleep_ms(3000)";
-const GIVEN: Duration = Duration::from_millis(100);
-/// How long it takes at most until sessions are at hand: statements end after three seconds, if nobody stops them.
-const PATIENCE: u64 = 15_000;
+const CANCEL_AFTER: Duration = Duration::from_millis(100);
+/// How long sessions may take to become available: statements end after three seconds.
+const TIMEOUT_MS: u64 = 15_000;
 
 pub(super) async fn measure(report: &mut Report) -> anyhow::Result<()> {
     for (cancels, name) in [
@@ -34,13 +35,12 @@ pub(super) async fn measure(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss, reason = "small counts")]
 async fn one(report: &mut Report, cancels: Cancels, name: &str) -> anyhow::Result<()> {
-    let server = Arc::new(Server::that(cancels)?);
+    let server = Arc::new(Server::with_cancels(cancels)?);
     let config = PoolConfig {
         session_budget: Some(BUDGET),
-        quarantine_ms: 2 * PATIENCE,
-        acquire_timeout_ms: PATIENCE,
+        quarantine_ms: 2 * TIMEOUT_MS,
+        acquire_timeout_ms: TIMEOUT_MS,
         ..full(CONNECTIONS)
     };
     let pool = AsyncFlightSQLPool::new(&server.url(), config).await?;
@@ -57,50 +57,42 @@ async fn one(report: &mut Report, cancels: Cancels, name: &str) -> anyhow::Resul
         }
     });
 
-    // Every connection has a statement that goes on; then the pool has none of these any more.
-    let mut freed = give_up(&pool, CONNECTIONS).await?;
-    let asked = clock::nanos();
+    // Every connection has a statement that continues, so the pool must replace all of them.
+    let mut freed = cancel_all(&pool, CONNECTIONS).await?;
+    let begun = clock::nanos();
     let capacity = capacity(&pool).await;
-    let waited = milliseconds(asked, clock::nanos());
-    // More than the server's sessions will bear.
-    freed = freed.max(give_up(&pool, 3 * BUDGET).await?);
+    let waited = milliseconds(begun, clock::nanos());
+    // More than the session budget.
+    freed = freed.max(cancel_all(&pool, 3 * BUDGET).await?);
     let later = self::capacity(&pool).await;
     is_over.store(true, Ordering::Release);
     let most = most.await??;
-    report.goal(
-        format!("{name}: until a caller is free, of 28, at worst"),
-        freed,
-        Bound::AtMost(100.0),
-        "ms",
-    );
-    let whole = Bound::AtLeast(CONNECTIONS as f64);
-    let unit = "connections";
-    report.goal(format!("{name}: capacity while 4 of 4 statements go on"), capacity as f64, whole, unit);
-    report.goal(format!("{name}: capacity after 28 were given up"), later as f64, whole, unit);
-    report.goal(
-        format!("{name}: sessions on it at most, of a budget of {BUDGET}"),
-        most as f64,
-        Bound::AtMost(BUDGET as f64),
-        "sessions",
-    );
+    report.at_most(format!("{name}: until a caller is free, of 28, at worst"), freed, 100.0, "ms");
+    let (whole, unit) = (CONNECTIONS as f64, "connections");
+    report.at_least(format!("{name}: capacity while 4 of 4 statements continue"), capacity, whole, unit);
+    report.at_least(format!("{name}: capacity after 28 were cancelled"), later, whole, unit);
+    let goal = format!("{name}: sessions on it at most, of a budget of {BUDGET}");
+    report.at_most(goal, most, BUDGET as f64, "sessions");
     report.note(format!(
-        "{name}: after 4 statements on 4 connections were given up, 4 sessions could be had again after {waited:.0} ms"
+        "{name}: after 4 statements on 4 connections were cancelled, 4 sessions were available again after \
+         {waited:.0} ms"
     ));
     pool.drain(Duration::from_secs(5)).await;
     Ok(())
 }
 
-/// So many callers at the same time, who give up. Returns how long after that the last of them was free, in milliseconds.
-async fn give_up(pool: &AsyncFlightSQLPool, callers: usize) -> anyhow::Result<f64> {
+/// This many callers give up at the same time. Returns the milliseconds until the last of them is free.
+async fn cancel_all(pool: &AsyncFlightSQLPool, callers: usize) -> anyhow::Result<f64> {
     let callers: Vec<_> = (0..callers)
         .map(|_| {
             let pool = pool.clone();
             Handle::current().spawn(async move {
                 let begun = clock::nanos();
-                let outcome = pool.query_with_options(SQL, QueryOptions::new().with_timeout(GIVEN)).await;
+                let outcome =
+                    pool.query_with_options(SQL, QueryOptions::new().with_timeout(CANCEL_AFTER)).await;
                 match outcome {
                     Err(Error::QueryTimeout { .. }) => {
-                        Ok(milliseconds(begun + clock::whole_nanos(GIVEN), clock::nanos()))
+                        Ok(milliseconds(begun + clock::whole_nanos(CANCEL_AFTER), clock::nanos()))
                     }
                     other => bail!("not a timeout: {other:?}"),
                 }
@@ -114,7 +106,7 @@ async fn give_up(pool: &AsyncFlightSQLPool, callers: usize) -> anyhow::Result<f6
     Ok(longest)
 }
 
-/// How many sessions can be had at the same time, and answer.
+/// How many sessions are available at the same time, and answer.
 async fn capacity(pool: &AsyncFlightSQLPool) -> usize {
     let mut held = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {

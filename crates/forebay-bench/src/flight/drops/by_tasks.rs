@@ -12,14 +12,15 @@ use forebay_flight::{AsyncFlightSQLPool, Error};
 use tokio::runtime::Handle;
 
 use super::{
-    AT_ONCE, CONNECTIONS, Ends, LONG, LONGEST, Left, MANY_ROWS, REST, SHORT, WRITE, config, is_at_rest, rng,
+    AT_ONCE, CONNECTIONS, Ends, LONG, Left, MANY_ROWS, MAX_TIME, SETTLE_TIMEOUT, SHORT, WRITE, config,
+    is_idle, rng,
 };
-use crate::checkout;
 use crate::clock;
 use crate::flight::server::Server;
+use crate::section;
 
 pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
-    let runtime = checkout::runtime()?;
+    let runtime = section::runtime()?;
     runtime.block_on(async {
         let pool = AsyncFlightSQLPool::new(&server.url(), config()).await?;
         pool.update("CREATE TABLE t (a INTEGER)").await?;
@@ -33,8 +34,8 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
         for dropper in droppers {
             ends.add(dropper.await?);
         }
-        let until = clock::nanos() + clock::whole_nanos(REST);
-        while !is_at_rest(&pool.status()) && clock::nanos() < until {
+        let until = clock::nanos() + clock::whole_nanos(SETTLE_TIMEOUT);
+        while !is_idle(&pool.status()) && clock::nanos() < until {
             clock::pause(Duration::from_millis(5)).await;
         }
         let mut held = Vec::with_capacity(CONNECTIONS);
@@ -47,19 +48,19 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
         }
         let capacity = held.len();
         drop(held);
-        pool.drain(REST).await;
+        pool.drain(SETTLE_TIMEOUT).await;
         anyhow::Ok(Left { capacity, ends, sessions: 0, statements: 0, threads: 0 })
     })
 }
 
-/// Begins calls and drops them, until enough were dropped.
+/// Starts calls and drops them, until enough were dropped.
 async fn keep_dropping(pool: AsyncFlightSQLPool, mut rng: Rng, left: Arc<AtomicU32>) -> Ends {
     let mut ends = Ends::default();
     while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-        let (kind, polls, time) = (rng.below(7), rng.below(40), rng.up_to(LONGEST));
-        // Half of them by how often they were polled: some awaits are too short for a clock.
+        let (kind, polls, time) = (rng.below(7), rng.below(40), rng.up_to(MAX_TIME));
+        // Half of them are dropped after a number of polls: some awaits are too short for a clock.
         let is_over = if rng.below(2) == 0 {
-            run_for(call(&pool, kind), |polled| polled > polls, LONGEST * 10).await
+            run_for(call(&pool, kind), |polled| polled > polls, MAX_TIME * 10).await
         } else {
             run_for(call(&pool, kind), |_| false, time).await
         };
@@ -71,7 +72,7 @@ async fn keep_dropping(pool: AsyncFlightSQLPool, mut rng: Rng, left: Arc<AtomicU
     ends
 }
 
-/// Polls a future until it is over, or polled enough, or its time is up, and drops it then.
+/// Polls a future until it ends, `is_enough` holds or its time is up, and drops it then.
 async fn run_for<T>(
     future: impl Future<Output = T>,
     is_enough: impl Fn(u64) -> bool,

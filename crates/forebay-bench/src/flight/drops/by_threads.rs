@@ -1,4 +1,5 @@
-//! Blocking calls that are cut short: by a deadline, by a handle in another thread, by dropping a reader, a session, a statement.
+//! Blocking calls that end early: by a deadline, by a handle in another thread, by dropping a reader, a
+//! session or a statement.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,7 +10,8 @@ use forebay::Rng;
 use forebay_flight::{CancelHandle, Error, FlightSQLPool, QueryOptions};
 
 use super::{
-    AT_ONCE, CONNECTIONS, Ends, LONG, LONGEST, Left, MANY_ROWS, REST, SHORT, WRITE, config, is_at_rest, rng,
+    AT_ONCE, CONNECTIONS, Ends, LONG, Left, MANY_ROWS, MAX_TIME, SETTLE_TIMEOUT, SHORT, WRITE, config,
+    is_idle, rng,
 };
 use crate::clock;
 use crate::flight::server::Server;
@@ -29,12 +31,12 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
             })
             .collect();
         for dropper in droppers {
-            ends.add(dropper.join().map_err(|_| anyhow!("a caller has panicked"))?);
+            ends.add(dropper.join().map_err(|_| anyhow!("a caller panicked"))?);
         }
         anyhow::Ok(())
     })?;
-    let until = clock::nanos() + clock::whole_nanos(REST);
-    while !is_at_rest(&pool.status()) && clock::nanos() < until {
+    let until = clock::nanos() + clock::whole_nanos(SETTLE_TIMEOUT);
+    while !is_idle(&pool.status()) && clock::nanos() < until {
         clock::nap(Duration::from_millis(5));
     }
     let mut held = Vec::with_capacity(CONNECTIONS);
@@ -45,11 +47,11 @@ pub(super) fn drop_many(server: &Server, count: u32) -> anyhow::Result<Left> {
             held.push(session);
         }
     }
-    // With the last handle, everything is closed, and its thread ends.
+    // Dropping the last handle closes everything and ends its thread.
     Ok(Left { capacity: held.len(), ends, sessions: 0, statements: 0, threads: 0 })
 }
 
-/// Uses each handle, a little later.
+/// Cancels each handle a little later.
 fn keep_cancelling(handles: &Receiver<CancelHandle>) {
     let mut rng = rng(AT_ONCE);
     for handle in handles {
@@ -60,7 +62,7 @@ fn keep_cancelling(handles: &Receiver<CancelHandle>) {
     }
 }
 
-/// Begins calls and cuts them short, until enough were.
+/// Starts calls and ends them early, until enough were.
 fn keep_dropping(
     pool: &FlightSQLPool,
     mut rng: Rng,
@@ -80,16 +82,16 @@ fn keep_dropping(
     ends
 }
 
-/// Whether it was cut short by dropping what it gave.
+/// Returns whether it ended early by dropping its result.
 fn call(pool: &FlightSQLPool, rng: &mut Rng, cancel: &Sender<CancelHandle>) -> Result<bool, Error> {
     let options = QueryOptions::new();
     let sql = if rng.below(2) == 0 { SHORT } else { LONG };
     match rng.below(6) {
-        0 => pool.query_with_options(sql, options.with_timeout(rng.up_to(LONGEST))).map(|_| false),
-        1 => pool.update_with_options(WRITE, options.with_timeout(rng.up_to(LONGEST))).map(|_| false),
+        0 => pool.query_with_options(sql, options.with_timeout(rng.up_to(MAX_TIME))).map(|_| false),
+        1 => pool.update_with_options(WRITE, options.with_timeout(rng.up_to(MAX_TIME))).map(|_| false),
         2 => {
             let handle = CancelHandle::new();
-            // Whoever takes them is there until all are done.
+            // The receiver lives until all callers have ended.
             let (Ok(()) | Err(_)) = cancel.send(handle.clone());
             pool.query_with_options(sql, options.with_cancel(handle)).map(|_| false)
         }
@@ -103,7 +105,7 @@ fn call(pool: &FlightSQLPool, rng: &mut Rng, cancel: &Sender<CancelHandle>) -> R
         4 => {
             let mut session = pool.acquire_session()?;
             session.begin_transaction()?;
-            session.update_with_options(WRITE, options.with_timeout(LONGEST * 200))?;
+            session.update_with_options(WRITE, options.with_timeout(MAX_TIME * 200))?;
             Ok(true)
         }
         _ => {

@@ -1,25 +1,24 @@
-//! A random history of a fleet, as a scenario: joins, crashes, restarts, pauses, partitions, lost answers, skewed clocks,
-//! resizes.
+//! A random history of a fleet, as a scenario: joins, crashes, restarts, pauses, partitions, lost answers,
+//! skewed clocks, resizes.
 
 use std::fmt::Write;
 
 use forebay::{Rng, Seed};
 
-/// What holds while the table is away.
+/// What an instance may do during an outage of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Go on within the slots held.
+pub(crate) enum Policy {
+    /// Open connections within the slots it holds.
     Local,
     /// Open nothing new.
     Closed,
-    /// And close what could be taken away.
+    /// Open nothing new, and close connections whose slots could be taken away.
     Strict,
 }
 
 impl Policy {
-    /// The one that a seed is for: each comes in turn.
-    #[must_use]
-    pub fn of(seed: u64) -> Self {
+    /// The policy of a seed: the three take turns.
+    pub(crate) fn of(seed: u64) -> Self {
         [Self::Local, Self::Closed, Self::Strict][usize::try_from(seed % 3).unwrap_or(0)]
     }
 
@@ -32,14 +31,13 @@ impl Policy {
     }
 }
 
-/// The scenario of the history with this seed. The cluster counts, and refuses nothing.
-#[must_use]
-pub fn text(seed: u64, policy: Policy) -> String {
+/// The scenario of the history with this seed. Its cluster counts connections and refuses none.
+pub(crate) fn text(seed: u64, policy: Policy) -> String {
     let mut rng = Seed::new(seed).fork("history").rng();
     let rng = &mut rng;
     let replicas = between(rng, 3, 12);
     let target = between(rng, 4, 20);
-    // Sometimes there is room for all, sometimes not.
+    // Sometimes the limit is enough for all instances, sometimes it is not.
     let limit = replicas * (target + 1) * between(rng, 70, 140) / 100 + 8;
     let beat = between(rng, 5, 15);
     let length = beat * between(rng, 3, 5);
@@ -76,10 +74,11 @@ fn fault(rng: &mut Rng, policy: Policy, replicas: u64, lease: u64) -> String {
             format!("kind: crash, instances: {instances}, restartAfter: {}s", between(rng, 1, 2 * lease))
         }
         2 => format!("kind: partition, instances: {instances}, from: table, lasting: {long}s"),
-        // What cannot be told to be closed is not: the cluster counts it.
+        // An instance that cannot reach the cluster does not close connections there, so the cluster counts
+        // them.
         3 if policy != Policy::Strict => format!("kind: partition, instances: {instances}, lasting: {long}s"),
         3 | 4 => format!("kind: table_outage, lasting: {long}s"),
-        // Who stands still for as long as its lease may have lost it.
+        // An instance that pauses for as long as its lease may have lost it.
         5 => format!("kind: pause, instances: {instances}, lasting: {}s", between(rng, 1, lease / 8)),
         _ => {
             format!("kind: resize, instances: {instances}, fraction: 0.{}, lasting: {long}s", rng.below(10))
