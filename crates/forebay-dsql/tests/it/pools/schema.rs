@@ -95,3 +95,39 @@ async fn a_statement_with_other_columns_is_a_conflict() {
     let error = Error::from(lent.query(&statement, &[]).await.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Conflict(Conflict::Schema), "{error}");
 }
+
+/// The driver's own error, by `?` and under a context of `anyhow`.
+#[tokio::test]
+async fn a_conflict_inside_anyhow_is_run_again_with_both_clients() {
+    use anyhow::Context;
+    let cluster = start();
+    let (plain, sqlx): (Dsql, SqlxDsql) = (pool(&cluster, 1, true).await, pool(&cluster, 1, true).await);
+    let mut attempts = 0;
+    let run = plain.run_mut("look", async |tx| {
+        attempts += 1;
+        // At a statement of the body, and not at BEGIN.
+        if attempts == 1 {
+            cluster.inject(fault("stale-schema:n=1"));
+        }
+        tx.batch_execute("SELECT 1").await.context("looking")?;
+        anyhow::Ok(())
+    });
+    run.await.unwrap();
+    let run = sqlx.run_mut("look", async |mut tx| {
+        attempts += 1;
+        if attempts == 3 {
+            cluster.inject(fault("stale-schema:n=1"));
+        }
+        sqlx::query("SELECT 1").execute(tx.pg()).await.context("looking")?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    });
+    run.await.unwrap();
+    assert_eq!(attempts, 4, "each twice");
+    let failed = plain.run("fail", async |tx| {
+        tx.batch_execute("SELECT no_such_column").await.context("failing")?;
+        anyhow::Ok(())
+    });
+    let error = failed.await.unwrap_err();
+    assert!(error.chain().any(|cause| cause.is::<tokio_postgres::Error>()), "{error:#}");
+    assert_eq!(error.to_string(), "failing");
+}
