@@ -96,6 +96,7 @@ pub(crate) fn apply(item: &Item, changes: &[Change]) -> Result<Item, String> {
 ///
 /// # Errors
 /// As for [`apply`].
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) fn change(item: &mut Item, changes: &[Change]) -> Result<(), String> {
     let number_at = |path: &Path| item.at(path).and_then(Value::as_number);
     let mut values = Vec::with_capacity(changes.len());
