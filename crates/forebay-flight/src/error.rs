@@ -14,9 +14,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a call failed. Each kind asks for a different reaction of the caller.
 ///
 /// Its text includes its causes. [`source`](std::error::Error::source) starts at the first cause that the
-/// text does not contain, so that a report of the whole chain says nothing twice. One exception: an error
-/// that came as a gRPC status has the whole [`tonic::Status`] as its source, with code, message, details and
-/// metadata, although the message is part of this error's text.
+/// text does not contain, so that a report of the whole chain says nothing twice. An error that came as a
+/// gRPC status has it as a source: a [`tonic::Status`] with the code, the details and the metadata, but
+/// without the message, which is part of this error's text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -193,13 +193,15 @@ impl Error {
         Self::Server { code, message: message.into(), status: None }
     }
 
-    /// Keeps the status that the error came from.
+    /// Keeps the status that the error came from, without its message.
     pub(crate) fn with_status(mut self, kept: &Status) -> Self {
         if let Self::Transport { status, .. }
         | Self::SessionLost { status, .. }
         | Self::Server { status, .. } = &mut self
         {
-            *status = Some(Arc::new(kept.clone()));
+            let details = kept.details().to_vec().into();
+            let metadata = kept.metadata().clone();
+            *status = Some(Arc::new(Status::with_details_and_metadata(kept.code(), "", details, metadata)));
         }
         self
     }
@@ -399,16 +401,19 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_status_is_a_source() {
+    fn the_status_is_a_source_and_no_text_is_repeated() {
         let mut status = Status::with_details(Code::Internal, "no such table: t", "details".into());
         status.metadata_mut().insert("x-request", "7".parse().unwrap());
         let server = Error::server(Code::Internal, "no such table: t").with_status(&status);
         let cause = Arc::new(OpenError::new(Failure::Open, server.clone()));
         for error in [server, Error::PoolTimeout { waited: Duration::from_secs(1), cause: Some(cause) }] {
             let source: &Status = error.source().unwrap().downcast_ref().unwrap();
-            assert_eq!((source.code(), source.message()), (Code::Internal, "no such table: t"));
-            assert_eq!(source.details(), b"details");
+            assert_eq!((source.code(), source.details()), (Code::Internal, &b"details"[..]));
             assert_eq!(source.metadata().get("x-request").unwrap(), "7");
+            let first: &(dyn std::error::Error + 'static) = &error;
+            let chain = std::iter::successors(Some(first), |error| (*error).source());
+            let all: Vec<_> = chain.map(ToString::to_string).collect();
+            assert_eq!(all.join(": ").matches("no such table").count(), 1, "{all:?}");
         }
     }
 

@@ -145,8 +145,7 @@ impl AsyncFlightSQLPool {
                 if let Event::OpenFailed { error, .. } = event
                     && let Some(report) = report.lock().take()
                 {
-                    let cause =
-                        std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Error>());
+                    let cause = error.get_ref().downcast_ref::<Error>();
                     let cause = cause.cloned().unwrap_or_else(|| Error::transport(error.to_string(), false));
                     // Fails once the pool has started.
                     let _ = report.send(cause);

@@ -8,7 +8,7 @@ use forebay::{Config, ConfigError, Problem, duration::show};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseSettings {
-    /// The name of the table, for whoever opens it and for error messages.
+    /// The name of the table, for the code that opens it and for error messages.
     pub table: String,
     /// Connections the fleet may hold. Default: 10 000, Aurora DSQL's quota.
     pub limit: u64,

@@ -8,7 +8,7 @@ use forebay::{ConfigError, Problem, duration::show};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateSettings {
-    /// The name of the table, for whoever opens it and for error messages.
+    /// The name of the table, for the code that opens it and for error messages.
     pub table: String,
     /// Opens a second. Default: 100, Aurora DSQL's quota.
     pub per_second: u64,

@@ -210,7 +210,7 @@ async fn a_server_that_is_not_there_is_a_clear_error() {
     let Error::QueryTimeout { phase: Phase::Acquire { cause: Some(cause) }, .. } = &error else {
         panic!("{error:?}");
     };
-    let own = std::error::Error::source(&**cause).and_then(|cause| cause.downcast_ref());
+    let own = cause.get_ref().downcast_ref();
     assert!(
         matches!(own, Some(Error::Transport { may_have_run: false, .. })),
         "the connection's own: {error:?}"
