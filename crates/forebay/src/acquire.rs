@@ -150,11 +150,14 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     break Ok(Checkout::new(core, entry));
                 }
                 PickUp::Ending(ending) => {
-                    core.lock().ending_seen(*waiter);
-                    break Err(match ending {
-                        Ending::GaveUp(shortage) => core.shortage(shortage, *since),
+                    let (waiter, since) = (*waiter, *since);
+                    // Before anything that can panic: the drop of this future must not release the waiter again.
+                    self.wait = None;
+                    core.lock().ending_seen(waiter);
+                    return Poll::Ready(Err(match ending {
+                        Ending::GaveUp(shortage) => core.shortage(shortage, since),
                         Ending::Closed => CheckoutError::Closed,
-                    });
+                    }));
                 }
                 PickUp::Nothing => {
                     let now = runtime.now();
@@ -275,15 +278,14 @@ impl<C: Connect> Drop for Acquire<'_, C> {
 /// Shows how far the call is: new, queued, served or ended.
 impl<C: Connect> fmt::Debug for Acquire<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Acquire");
-        match &self.wait {
-            None => debug.field("state", &format_args!("New")),
-            Some(Wait { ticket, waiter, .. }) => debug.field(
-                "state",
-                &format_args!("{}", self.core.lock().progress(*ticket, self.core.waiters.get(*waiter))),
-            ),
+        // Made before anything is written: the formatter is the caller's code, and must not run under the lock.
+        let state = match &self.wait {
+            None => "New".to_owned(),
+            Some(Wait { ticket, waiter, .. }) => {
+                self.core.lock().progress(*ticket, self.core.waiters.get(*waiter))
+            }
         };
-        debug.finish_non_exhaustive()
+        f.debug_struct("Acquire").field("state", &format_args!("{state}")).finish_non_exhaustive()
     }
 }
 

@@ -179,11 +179,13 @@ impl<C: Connect> Reservoir<C> {
     /// Like `filled`, but also ends once access is denied. Cancel safe.
     pub(crate) async fn filled_or_denied(&self, wait: Duration) -> bool {
         let settled = self.core.reached(|state| state.is_filled() || state.is_denied());
-        self.core.within(wait, settled).await.is_some() && self.core.lock().is_filled()
+        let reached = self.core.within(wait, race::first(settled, self.core.closed())).await;
+        matches!(reached, Some(First::Left(()))) && self.core.lock().is_filled()
     }
 
     /// Why the server denies access, if no connection is usable and waiting does not help. Callers get this as
-    /// [`Denied`](CheckoutError::Denied). It is `None` again once an open succeeds.
+    /// [`Denied`](CheckoutError::Denied). It is `None` again once an open succeeds, or fails
+    /// for a reason that may pass.
     #[must_use]
     pub fn denial(&self) -> Option<Arc<OpenError>> {
         let is_denied = self.core.lock().is_denied();

@@ -77,6 +77,11 @@ impl<C: Connect> Keeper<C> {
             };
             let Some(opening) = opening else { break };
             let outcome = opening.await;
+            // An open that ends because the pool closes is no failure.
+            if outcome.is_err() && self.reservoir.upgrade().is_none_or(|reservoir| reservoir.status().closed)
+            {
+                return None;
+            }
             self.metrics.topped_up(outcome.is_ok());
             if outcome.is_err() {
                 return Some(outcome);

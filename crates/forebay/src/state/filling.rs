@@ -150,6 +150,8 @@ impl<E: Lendable> State<E> {
         self.opening -= 1;
         self.counts.failures[failure.index()] += 1;
         self.denied = permanent;
+        // A start that waits must see a denial at once, not when the lease is released.
+        self.effects.add(Effects::PROGRESS);
         self.refused_since_denial = false;
         self.end_waits_if_denied();
         let (began, is_extra) = (self.slots[key.index].began_at, self.slots[key.index].is_extra);

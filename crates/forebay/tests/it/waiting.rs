@@ -1,6 +1,7 @@
 //! Waiting: how long, in which order, and with which errors.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -568,4 +569,67 @@ fn a_waker_replaced_by_the_very_look_that_gives_up_does_not_lock_up() {
     world.time.skip(seconds(2));
     assert!(matches!(poll(&mut waiter), Poll::Ready(Err(CheckoutError::Exhausted { .. }))));
     assert_eq!((reservoir.status().ready, reservoir.status().in_use), (1, 0));
+}
+
+/// A limit whose `pace` panics while the flag is set.
+#[derive(Clone, Default)]
+struct PanickingLimit(Arc<AtomicBool>);
+
+impl forebay::Limit for PanickingLimit {
+    fn acquire(&self) -> forebay::StoreFuture<'_, Result<forebay::Permit, forebay::LimitError>> {
+        Box::pin(async { Ok(forebay::Permit::unlimited()) })
+    }
+
+    fn pace(&self) -> forebay::Pace {
+        assert!(!self.0.load(Ordering::Relaxed), "pace panics");
+        forebay::Pace { per_second: 1e6, at_once: 1000 }
+    }
+}
+
+#[test]
+fn a_panic_while_a_wait_ends_does_not_give_two_callers_one_waiter() {
+    let world = World::new();
+    let limit = PanickingLimit::default();
+    let builder = Reservoir::builder(world.server.clone()).config(config(2)).runtime(world.time.clone());
+    let reservoir = builder.limit(Arc::new(limit.clone())).start_empty().unwrap();
+    assert!(world.time.run(reservoir.filled(seconds(60))));
+    world.time.settle();
+    let lent = reservoir.try_checkout().unwrap();
+    world.server.on_open(Answer::Hang);
+    let other = reservoir.try_checkout().unwrap();
+    world.server.kill(other.id());
+    drop(other);
+    world.time.settle();
+    let mut first = Box::pin(reservoir.checkout().within(millis(5)));
+    assert!(poll(&mut first).is_pending());
+    world.time.advance(millis(6));
+    limit.0.store(true, Ordering::Relaxed);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| poll(&mut first).is_ready()));
+    assert!(panicked.is_err());
+    drop(first);
+    limit.0.store(false, Ordering::Relaxed);
+    let (mut second, mut third) = (Box::pin(reservoir.checkout()), Box::pin(reservoir.checkout()));
+    assert!(poll(&mut second).is_pending() && poll(&mut third).is_pending());
+    drop(lent);
+    assert!(poll(&mut third).is_pending(), "the connection is the second caller's");
+    assert!(poll(&mut second).is_ready());
+}
+
+#[test]
+fn a_start_that_is_denied_does_not_wait_for_the_lease_store() {
+    let world = World::new();
+    world.server.open_time(seconds(1));
+    world.server.on_open(Answer::Deny);
+    let builder = Reservoir::builder(world.server.clone())
+        .config(config(1).fill_timeout(seconds(300)))
+        .runtime(world.time.clone())
+        .leases(Arc::clone(&world.leases) as Arc<dyn forebay::Leases>);
+    let began = world.time.now();
+    let mut start = Box::pin(builder.start());
+    assert!(poll(&mut start).is_pending());
+    world.time.advance(millis(500));
+    world.leases.answer(crate::support::Store::Hang);
+    let reservoir = world.time.run(start).unwrap();
+    assert_eq!(world.time.now().since(began), seconds(1));
+    assert!(reservoir.denial().is_some());
 }
