@@ -59,7 +59,7 @@ impl Value {
 /// One byte per two significant digits, one more, and one for a sign.
 fn number_size(number: i64) -> usize {
     let mut significant = number.unsigned_abs();
-    while significant >= 10 && significant % 10 == 0 {
+    while significant >= 10 && significant.is_multiple_of(10) {
         significant /= 10;
     }
     let digits = significant.checked_ilog10().unwrap_or(0) as usize + 1;

@@ -154,7 +154,7 @@ impl Memory {
             Answer::Fail(failure) => Err(failure),
             Answer::Deny => Err(Failure::Auth),
             Answer::FailEveryOther(failure) => {
-                if self.server.lock().asked % 2 == 0 {
+                if self.server.lock().asked.is_multiple_of(2) {
                     Err(failure)
                 } else {
                     Ok(())

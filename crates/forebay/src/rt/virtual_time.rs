@@ -95,10 +95,10 @@ impl VirtualTime {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(Arc::clone(&woken));
         loop {
-            if woken.0.swap(false, Ordering::Relaxed) {
-                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    return output;
-                }
+            if woken.0.swap(false, Ordering::Relaxed)
+                && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
+            {
+                return output;
             }
             if woken.0.load(Ordering::Relaxed) || self.step() {
                 continue;
