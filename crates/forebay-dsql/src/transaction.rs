@@ -65,7 +65,8 @@ impl Transactions {
     /// pool, or until the policy's deadline if it has one. No wait that fails ends the run before that, unless waiting does not
     /// help, as when the cluster denies access. A wait is not a retry.
     ///
-    /// An error of `body` rolls back and is returned unchanged. It may be any [`BodyError`], `anyhow::Error` for one. `operation` is the name of the transaction in metrics.
+    /// An error of `body` rolls back and is returned unchanged. It may be any [`BodyError`], such as `anyhow::Error`.
+    /// `operation` is the name of the transaction in metrics.
     ///
     /// `body` leaves BEGIN, COMMIT and ROLLBACK alone, and begins no transaction of its client's own. One that ended the
     /// transaction fails for it, and is not run again after it may have committed something, by a COMMIT or by a statement
@@ -260,7 +261,8 @@ impl Operation {
                 None
             }
             Verdict::Exhausted => {
-                tracing::warn!(operation = self.name, class = %kind, "transaction given up after its last retry");
+                let retries = self.attempts.retries();
+                tracing::warn!(operation = self.name, class = %kind, retries, "transaction given up after its last retry");
                 meter.exhausted(self.name);
                 self.outcome = Outcome::Exhausted;
                 Some(error)

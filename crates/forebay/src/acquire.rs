@@ -135,7 +135,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
             return Poll::Ready(Err(CheckoutError::Closed));
         };
         let runtime = &core.runtime;
-        let outcome = loop {
+        loop {
             match core.waiters.get(*waiter).pick_up() {
                 PickUp::Connection(entry) => {
                     let now = runtime.coarse_now();
@@ -147,7 +147,9 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     if core.is_observed {
                         core.observe(&Event::Waited { waited: runtime.now().since(*since) });
                     }
-                    break Ok(Checkout::new(core, entry));
+                    // The caller has left the queue: there is nothing to cancel any more.
+                    self.wait = None;
+                    return Poll::Ready(Ok(Checkout::new(core, entry)));
                 }
                 PickUp::Ending(ending) => {
                     let (waiter, since) = (*waiter, *since);
@@ -170,10 +172,7 @@ impl<'a, C: Connect> Acquire<'a, C> {
                     }
                 }
             }
-        };
-        // The caller has left the queue: there is nothing to cancel any more.
-        self.wait = None;
-        Poll::Ready(outcome)
+        }
     }
 
     /// Waits on this thread. Such a wait always has its own deadline, and keeps the time itself.

@@ -69,11 +69,10 @@ impl<C: Connect> Drop for Returning<'_, C> {
     }
 }
 
-/// Wakes all of them. A waker that panics has printed why. It must not prevent the others from being woken.
-pub(crate) fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
-    }
+/// Wakes a caller. A waker is the code of that caller's executor. If it panics, it has printed why: the panic must not reach the
+/// code of another caller or a task of the reservoir.
+pub(crate) fn wake(waker: Waker) {
+    drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
 }
 
 /// Starts on its own cache line.
@@ -234,7 +233,7 @@ impl<C: Connect> Core<C> {
     pub(crate) fn carry_out(self: &Arc<Self>, placed: Placement<BoxedEntry<C>>) {
         match placed {
             Placement::Kept | Placement::Served(None) => {}
-            Placement::Served(Some(waker)) => waker.wake(),
+            Placement::Served(Some(waker)) => wake(waker),
             Placement::Reset(entry) => maintenance::start(self, entry, maintenance::Kind::Reset),
             Placement::Discarded(discarded) => self.dispose(discarded),
         }
@@ -290,7 +289,7 @@ impl<C: Connect> Core<C> {
             Ok(None) => {}
             Ok(Some(waker)) => {
                 drop(state);
-                waker.wake();
+                wake(waker);
             }
             Err(entry) => self.give_back_slowly(state, entry, condition),
         }
@@ -374,7 +373,7 @@ impl<C: Connect> Core<C> {
         }
         self.closing.notify_waiters();
         let wakers = self.with_state(State::close);
-        wake_all(wakers);
+        wakers.into_iter().for_each(wake);
         self.observe(&Event::Closed);
         self.in_batches(|state, now, due| state.discard_all(now, due));
         self.refill.notify_one();

@@ -46,7 +46,7 @@ pub enum CheckoutError {
     },
 
     /// The reservoir was drained or dropped. Do not retry.
-    #[error("the pool is closed")]
+    #[error("the reservoir is closed")]
     Closed,
 
     /// A blocking checkout would wait on the only thread that can open the connection. Use
@@ -150,6 +150,14 @@ impl OpenError {
     }
 }
 
+/// An attempt that the network failed, so that `?` works on a socket.
+impl From<std::io::Error> for OpenError {
+    fn from(error: std::io::Error) -> Self {
+        let timed_out = error.kind() == std::io::ErrorKind::TimedOut;
+        Self::new(if timed_out { Failure::Timeout } else { Failure::Open }, error)
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = Chain(&*self.source).to_string();
@@ -213,6 +221,16 @@ mod tests {
         struct Outer(#[source] std::io::Error);
         let error = OpenError::new(Failure::Open, Outer(std::io::Error::other("certificate expired")));
         assert_eq!(error.to_string(), "connection_open: error connecting to server: certificate expired");
+    }
+
+    #[test]
+    fn an_error_of_a_socket_becomes_one_of_an_open() {
+        for (kind, failure) in [
+            (std::io::ErrorKind::ConnectionRefused, Failure::Open),
+            (std::io::ErrorKind::TimedOut, Failure::Timeout),
+        ] {
+            assert_eq!(OpenError::from(std::io::Error::from(kind)).failure(), failure);
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Snapshots of a reservoir.
 
+use std::fmt;
+
 use crate::event::{Discard, Failure, reasons};
 use crate::state::Shortage;
 
@@ -70,7 +72,7 @@ impl From<Shortage> for CheckoutFailure {
 }
 
 /// Counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Connections that were lent. A connection that is lost before its caller picks it up does not count.
@@ -90,6 +92,31 @@ pub struct Counts {
     pub(crate) refused: [u64; CheckoutFailure::ALL.len()],
     pub(crate) discards: [u64; Discard::ALL.len()],
     pub(crate) failures: [u64; Failure::ALL.len()],
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts")
+            .field("checkouts", &self.checkouts)
+            .field("waits", &self.waits)
+            .field("empty", &self.empty)
+            .field("exhausted", &self.exhausted)
+            .field("refills", &self.refills)
+            .field("detached", &self.detached)
+            .field("checkout_failures", &ByReason(&CheckoutFailure::ALL, &self.refused))
+            .field("discards", &ByReason(&Discard::ALL, &self.discards))
+            .field("failures", &ByReason(&Failure::ALL, &self.failures))
+            .finish()
+    }
+}
+
+/// Counters with the names of their reasons, without those that are zero.
+struct ByReason<'a, R>(&'a [R], &'a [u64]);
+
+impl<R: fmt::Debug> fmt::Debug for ByReason<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.iter().zip(self.1).filter(|(_, count)| **count > 0)).finish()
+    }
 }
 
 impl Counts {
@@ -127,5 +154,18 @@ impl Counts {
     #[must_use]
     pub fn all_failures(&self) -> u64 {
         self.failures.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_debug_output_names_the_reasons() {
+        let mut counts = Counts::default();
+        counts.discards[Discard::GuardWindow.index()] = 3;
+        let text = format!("{counts:?}");
+        assert!(text.contains("discards: {GuardWindow: 3}, failures: {}"), "{text}");
     }
 }

@@ -64,3 +64,13 @@ impl<T> Handover<T> {
         self.0.lock().take()
     }
 }
+
+#[cfg(all(test, not(forebay_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boxed_value_is_handed_over_without_a_lock() {
+        assert!(HandoverCell::<Box<u8>>::is_lock_free());
+    }
+}

@@ -156,9 +156,17 @@ impl OptionsBuilder {
             .variable("DSQL_CONNECTION_BURST_LIMIT", burst.to_string())
     }
 
+    /// The longest random wait before a reservoir opens its first connections. It keeps instances that start together
+    /// from opening together. Default 5 s; zero turns it off. The same as the variables `DSQL_STAGGERED_STARTUP` and
+    /// `DSQL_STAGGERED_STARTUP_MAX_DELAY`.
+    pub fn startup_jitter(self, longest: Duration) -> Self {
+        self.variable("DSQL_STAGGERED_STARTUP", (!longest.is_zero()).to_string())
+            .variable("DSQL_STAGGERED_STARTUP_MAX_DELAY", forebay::duration::show(longest))
+    }
+
     /// All settings of the reservoir. Variables that set one of them are an error then, and so are
-    /// [`max_connections`](Self::max_connections), [`acquire_timeout`](Self::acquire_timeout) and
-    /// [`connect_rate`](Self::connect_rate): they would have no effect.
+    /// [`max_connections`](Self::max_connections), [`acquire_timeout`](Self::acquire_timeout),
+    /// [`connect_rate`](Self::connect_rate) and [`startup_jitter`](Self::startup_jitter): they would have no effect.
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);
         self
@@ -283,7 +291,7 @@ impl OptionsBuilder {
         if origin == Origin::Code {
             for name in self.variables.keys() {
                 if let Some(allowed) = not_a_variable(name) {
-                    problem("variable", name, &allowed);
+                    problem("the name of a variable", name, &allowed);
                 }
             }
         }
@@ -367,7 +375,7 @@ fn not_a_variable(name: &str) -> Option<String> {
         return None;
     }
     Some(match closest(name, &known) {
-        Some(known) => format!("one that there is; did you mean {known}?"),
+        Some(known) => format!("a known one; did you mean {known}?"),
         None => "one of forebay's, such as DSQL_MAX_CONNS".to_owned(),
     })
 }

@@ -69,13 +69,13 @@ impl OptionsBuilder {
         let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
             // The rest of it is not read: it may hold a password.
             builder.unread = true;
-            return builder.with_problem("URL", scheme(url), "one that begins with dsql:// or postgres://");
+            return builder.with_scheme(url);
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         if is_torn_by_password(authority, database, query) {
             builder.unread = true;
-            return builder.with_problem("URL", WITH_PASSWORD, WITHOUT_PASSWORD);
+            return builder.with_password();
         }
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
@@ -83,7 +83,7 @@ impl OptionsBuilder {
         };
         let user = match user.and_then(|user| user.split_once(':')) {
             Some((user, _password)) => {
-                builder = builder.with_problem("URL", WITH_PASSWORD, WITHOUT_PASSWORD);
+                builder = builder.with_password();
                 Some(user)
             }
             None => user,
@@ -185,10 +185,24 @@ impl OptionsBuilder {
         decoded.map(Into::into)
     }
 
-    fn with_problem(mut self, setting: &'static str, value: &str, allowed: &str) -> Self {
-        let value = format!("{value:?}");
+    fn with_problem(self, setting: &'static str, value: &str, allowed: &str) -> Self {
+        self.with_described(setting, format!("{value:?}"), allowed)
+    }
+
+    /// The problem with a value that is described, not repeated.
+    fn with_described(mut self, setting: &'static str, value: String, allowed: &str) -> Self {
         self.problems.push(Problem { setting: setting.into(), value, allowed: allowed.to_owned() });
         self
+    }
+
+    fn with_password(self) -> Self {
+        self.with_described("the password of the URL", "set".into(), "left out: a token takes its place")
+    }
+
+    /// The scheme is safe to show; the rest may hold a password.
+    fn with_scheme(self, url: &str) -> Self {
+        let scheme = url.split_once("://").map_or("missing".into(), |(scheme, _)| format!("{scheme:?}"));
+        self.with_described("the scheme of the URL", scheme, "dsql:// or postgres://")
     }
 }
 
@@ -206,21 +220,13 @@ fn keys_like(key: &str) -> String {
     let variables = prefixed().map(|variable| variable.name.to_ascii_lowercase());
     let known: Vec<String> = KEYS.iter().map(|key| (*key).to_owned()).chain(variables).collect();
     match closest(key, &known) {
-        Some(known) => format!("one that there is; did you mean {known}?"),
+        Some(known) => format!("a known one; did you mean {known}?"),
         None => format!(
             "{}, or one of forebay's variables in lower case without DSQL_, such as max_conns",
             KEYS.join(", ")
         ),
     }
 }
-
-/// The scheme, which is safe to show; the rest may hold a password.
-fn scheme(url: &str) -> &str {
-    url.split_once("://").map_or("one without a scheme", |(scheme, _)| scheme)
-}
-
-const WITH_PASSWORD: &str = "one with a password";
-const WITHOUT_PASSWORD: &str = "without one: a token takes its place";
 
 /// Whether a password in the URL contains separators, so that its pieces look like a port, a database or a key. Nothing
 /// of such a URL is repeated.

@@ -153,26 +153,30 @@ impl<C: Connect> Builder<C> {
         for observer in observers {
             reservoir = reservoir.observer(Boxed(observer));
         }
-        let (mode, reservoir) = if options.reservoir_enabled() {
+        let (mode, reservoir, keeper) = if options.reservoir_enabled() {
             tracing::info!("Reservoir mode enabled, registering reservoir driver");
             let reservoir = reservoir
                 .config(config.clone())
                 .observer(Metrics::new("dsql").service(options.service()).pool(options.pool()))
                 .observer(Logs::new().pool(options.pool()));
-            (PoolMode::Reservoir, Box::pin(reservoir.start()).await?)
+            (PoolMode::Reservoir, Box::pin(reservoir.start()).await?, None)
         } else {
             // As a whole, although not all of it matters in this mode.
             config.validate()?;
             let reservoir =
                 reservoir.config(standard::config(config.clone())).observer(standard::log).start_empty()?;
             let settings = &options.settings().standard;
-            Box::pin(standard::start(&reservoir, &connector, &runtime, &metrics, &config, settings)).await;
-            (PoolMode::Standard, reservoir)
+            let warm_up = standard::warm_up(&reservoir, &connector, &runtime, &metrics, &config, settings);
+            let keeper = Box::pin(warm_up).await;
+            (PoolMode::Standard, reservoir, Some(keeper))
         };
-        // The specification asks for a best effort, but a role that the server does not let in will not be let in later.
+        // The specification asks for a best effort. But waiting does not help if the server denies access to the role.
         if let Some(last_open_error) = reservoir.denial() {
             let waited = runtime.now().since(began);
             return Err(CheckoutError::Denied { waited, last_open_error }.into());
+        }
+        if let Some(keeper) = keeper {
+            runtime.spawn(Box::pin(keeper.run()));
         }
         let transactions = Transactions::new(policy, Arc::clone(&runtime), options.service(), options.pool());
         Ok(DsqlPool {

@@ -20,7 +20,7 @@ use crate::settings::StandardSettings;
 const LIFE: Duration = Duration::from_secs(55 * 60);
 
 /// The settings of a reservoir in standard mode: size, rate and timeouts are those of `config`. The start-up delay is part of
-/// [`start`], which opens the first connections.
+/// [`warm_up`], which opens the first connections.
 pub(crate) fn config(mut config: Config) -> Config {
     (config.idle_timeout, config.empty_wait) = (None, None);
     config
@@ -38,18 +38,18 @@ pub(crate) fn log(event: &Event<'_>) {
     }
 }
 
-/// Fills an empty reservoir before it is handed out, and starts its keeper: start-up delay, warm-up, keeper. There is no keeper if
-/// the server denies access: the reservoir is not handed out then.
+/// Fills an empty reservoir before it is handed out: start-up delay, then warm-up. Returns its keeper, which runs once the reservoir
+/// is handed out.
 ///
-/// Cancel safe: what is open stays in the reservoir.
-pub(crate) async fn start<C: Connect>(
+/// Cancel safe: open connections stay in the reservoir.
+pub(crate) async fn warm_up<C: Connect>(
     reservoir: &Reservoir<Registering<C>>,
     connector: &Registering<C>,
     runtime: &Arc<dyn Runtime>,
     metrics: &PoolMetrics,
     config: &Config,
     settings: &StandardSettings,
-) {
+) -> Keeper<C> {
     let max_open = config.max_open;
     tracing::info!(
         max_open_conns = max_open,
@@ -74,16 +74,12 @@ pub(crate) async fn start<C: Connect>(
         rng,
     };
     warm_up.run().await;
-    if reservoir.denial().is_some() {
-        return;
-    }
-    let keeper = Keeper {
+    Keeper {
         reservoir: reservoir.downgrade(),
         runtime: Arc::clone(runtime),
         metrics: metrics.clone(),
         target: max_open,
         tick: settings.keeper_tick,
         max_per_tick: settings.keeper_max.unwrap_or_else(|| keeper::default_max_per_tick(max_open)),
-    };
-    runtime.spawn(Box::pin(keeper.run()));
+    }
 }

@@ -12,10 +12,12 @@ use crate::pool::registry::Registering;
 const RETRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// After so many connections in a row that could not be opened, the rest is left to the keeper.
-const HOPELESS: usize = 2;
-/// The same after one that took so long in vain, waits for the rate limit included.
-const SILENCE: Duration = Duration::from_secs(60);
+/// For one attempt, its wait for the rate limit included.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After this many connections in a row that could not be opened, the keeper opens the rest.
+const MAX_FAILED_IN_A_ROW: usize = 2;
+/// The same after one connection that took this long and could not be opened.
+const MAX_FAILED_TIME: Duration = Duration::from_secs(60);
 
 /// Opens connections until the pool is full.
 pub(crate) struct WarmUp<'a, C: Connect> {
@@ -42,8 +44,9 @@ pub(crate) fn default_stagger(max_open: usize) -> Duration {
 }
 
 impl<'a, C: Connect> WarmUp<'a, C> {
-    /// Opens one connection after the other and pings each. One that cannot be opened after some attempts is left to the keeper;
-    /// so are all that are left after two of them in a row, after a minute of silence, or once the server denies access.
+    /// Opens one connection after the other and pings each. The keeper opens a connection that could not be opened after some
+    /// attempts. It opens all others, too, after two such connections in a row, after one whose attempts took a minute, or once
+    /// the server denies access.
     ///
     /// Cancel safe: what is open stays in the pool.
     pub(crate) async fn run(mut self) {
@@ -75,8 +78,8 @@ impl<'a, C: Connect> WarmUp<'a, C> {
                 Err(error) if error.is_permanent() => break,
                 Err(_) => failed_in_a_row += 1,
             }
-            let is_silent = failed_in_a_row > 0 && self.runtime.now().since(asked) >= SILENCE;
-            if failed_in_a_row == HOPELESS || is_silent {
+            let took_too_long = failed_in_a_row > 0 && self.runtime.now().since(asked) >= MAX_FAILED_TIME;
+            if failed_in_a_row == MAX_FAILED_IN_A_ROW || took_too_long {
                 break;
             }
         }
@@ -109,15 +112,17 @@ impl<'a, C: Connect> WarmUp<'a, C> {
 
     async fn attempt(&self) -> Result<Checkout<'a, Registering<C>>, Arc<OpenError>> {
         let failed = |failure, message: &str| Arc::new(OpenError::new(failure, message));
-        let opening =
-            self.reservoir.open_one().ok_or_else(|| failed(Failure::Open, "there is no room for it"))?;
-        // What takes longer goes on, and may still come.
-        let opened = rt::within(self.runtime, SILENCE, opening).await;
-        opened.unwrap_or_else(|| Err(failed(Failure::Timeout, "no connection within a minute")))?;
+        // An open that outlasts its attempt goes on. Its connection is ready for a later attempt.
+        if self.reservoir.status().ready == 0 {
+            let opening =
+                self.reservoir.open_one().ok_or_else(|| failed(Failure::Open, "the pool has no room"))?;
+            let opened = rt::within(self.runtime, ATTEMPT_TIMEOUT, opening).await;
+            opened.unwrap_or_else(|| Err(failed(Failure::Timeout, "no connection within 10 s")))?;
+        }
         self.pinged().await.ok_or_else(|| failed(Failure::Open, "no answer to a ping"))
     }
 
-    /// The connection that was just opened, if it answers.
+    /// A connection that was just opened, if it answers.
     async fn pinged(&self) -> Option<Checkout<'a, Registering<C>>> {
         let (runtime, connector) = (self.runtime, self.connector);
         let mut connection = self.reservoir.try_checkout().ok()?;

@@ -154,6 +154,11 @@ pub(crate) enum Verdict {
 }
 
 impl Attempts {
+    /// How often the transaction was run again.
+    pub(crate) fn retries(&self) -> u32 {
+        self.retries
+    }
+
     /// All waits for a connection may last this long together, unless the policy has a deadline.
     pub(crate) fn set_patience(&mut self, patience: Option<Duration>) {
         self.patience = patience;

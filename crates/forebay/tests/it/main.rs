@@ -6,6 +6,7 @@ mod adapters;
 mod blocking;
 mod cancellation;
 mod dead_peer;
+mod denial;
 mod drain;
 mod extra_opens;
 mod faults;

@@ -1,14 +1,15 @@
 //! Waiting: how long, in which order, and with which errors.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use forebay::memory::Answer;
+use forebay::memory::{Answer, Memory};
 use forebay::rt::Runtime;
-use forebay::{CheckoutError, CheckoutFailure, Discard, Failure, Lifetime, Reservoir};
+use forebay::{Acquire, CheckoutError, CheckoutFailure, Discard, Failure, Lifetime, Reservoir};
 
 use crate::support::{World, config, millis, poll, seconds};
 
@@ -75,63 +76,6 @@ fn finding_nothing_is_counted_once_and_failing_apart() {
     assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Exhausted { .. })));
     let counts = reservoir.status().counts;
     assert_eq!((counts.empty, counts.checkout_failures(CheckoutFailure::Exhausted)), (2, 1));
-}
-
-#[test]
-fn a_start_waits_no_longer_once_access_is_denied() {
-    let world = World::new();
-    world.server.on_open(Answer::Deny);
-    world.server.open_time(seconds(1));
-    let start = world.time.now();
-    let config = config(2).low_watermark(1).fill_timeout(seconds(30));
-    let builder = Reservoir::builder(world.server.clone()).config(config).runtime(world.time.clone());
-    let reservoir = world.time.run(builder.start()).unwrap();
-    assert_eq!(world.time.now().since(start), seconds(1));
-    assert!(reservoir.denial().is_some_and(|denial| denial.failure() == Failure::Auth));
-    // The role is granted.
-    world.server.on_open(Answer::Well);
-    assert!(world.time.run(reservoir.filled(seconds(60))), "it goes on trying");
-    assert!(reservoir.denial().is_none());
-}
-
-#[test]
-fn a_permanent_failure_fails_callers_at_once() {
-    let world = World::new();
-    world.server.on_open(Answer::Deny);
-    world.server.open_time(seconds(1));
-    let reservoir = world.start(config(2));
-    let start = world.time.now();
-    let error = world.time.run(reservoir.checkout()).unwrap_err();
-    assert_eq!(world.time.now().since(start), seconds(1), "as soon as the server has said so");
-    let CheckoutError::Denied { waited, last_open_error } = &error else { panic!("{error}") };
-    assert_eq!((*waited, last_open_error.failure()), (seconds(1), Failure::Auth));
-    assert!(!error.is_transient());
-    let start = world.time.now();
-    assert!(matches!(world.time.run(reservoir.checkout()), Err(CheckoutError::Denied { .. })));
-    assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Denied { .. })));
-    assert_eq!(world.time.now(), start, "without a wait");
-    // The role is granted. The reservoir has kept trying.
-    world.server.on_open(Answer::Well);
-    assert!(world.time.run(reservoir.filled(seconds(60))));
-    // Access is denied again, but one connection is left. It can be returned, so waiting may help.
-    world.server.on_open(Answer::Deny);
-    let (kept, lost) = (reservoir.try_checkout().unwrap(), reservoir.try_checkout().unwrap());
-    world.server.kill(lost.id());
-    drop(lost);
-    world.time.advance(seconds(5));
-    let mut waiters: Vec<_> = (0..2).map(|_| Box::pin(reservoir.checkout())).collect();
-    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
-    // The last connection dies, after it was served to the first waiter and before it was picked up. Waiting
-    // does not help any more.
-    let id = kept.id();
-    drop(kept);
-    world.server.kill(id);
-    world.time.settle();
-    for waiter in &mut waiters {
-        assert!(matches!(poll(waiter), Poll::Ready(Err(CheckoutError::Denied { .. }))));
-    }
-    assert_eq!(reservoir.status().waiting, 0);
-    assert_eq!(reservoir.status().counts.checkout_failures(CheckoutFailure::Denied), 5);
 }
 
 #[test]
@@ -480,21 +424,6 @@ fn a_caller_that_rejoins_the_queue_still_times_out() {
     assert!(outcome.contains("Empty") && time <= millis(100), "{outcome} after {time:?}");
 }
 
-#[test]
-fn one_that_is_denied_is_served_once_access_is_granted_also_where_nothing_is_kept_ready() {
-    for config in [config(2).on_demand(0), config(2).target_ready(0)] {
-        let world = World::new();
-        world.server.on_open(Answer::Deny);
-        let reservoir = world.start(config);
-        assert!(matches!(world.time.run(reservoir.checkout()), Err(CheckoutError::Denied { .. })));
-        assert!(matches!(reservoir.try_checkout(), Err(CheckoutError::Denied { .. })));
-        world.server.on_open(Answer::Well);
-        // That caller justified another attempt, after a pause.
-        world.time.advance(seconds(11));
-        assert!(reservoir.try_checkout().is_ok(), "{:?}", reservoir.status());
-    }
-}
-
 /// A waker that panics.
 struct Panicking;
 
@@ -536,6 +465,26 @@ struct Holder(
 
 impl Wake for Holder {
     fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_that_panics_does_not_reach_the_code_of_others() {
+    let world = World::new();
+    world.server.open_time(millis(5));
+    let reservoir = world.start(config(1).on_demand(0));
+    let opening = reservoir.open_one().unwrap();
+    let panicking = Waker::from(Arc::new(Panicking));
+    let wait = |checkout: &mut Pin<Box<Acquire<'_, Memory>>>| {
+        assert!(checkout.as_mut().poll(&mut Context::from_waker(&panicking)).is_pending());
+    };
+    let mut first = Box::pin(reservoir.checkout());
+    wait(&mut first);
+    assert!(world.time.run(opening).is_ok(), "the open succeeded");
+    let lent = world.time.run(first).unwrap();
+    let mut second = Box::pin(reservoir.checkout());
+    wait(&mut second);
+    drop(lent);
+    assert!(world.time.run(second).is_ok(), "the return succeeded");
 }
 
 #[test]
@@ -613,23 +562,4 @@ fn a_panic_while_a_wait_ends_does_not_give_two_callers_one_waiter() {
     drop(lent);
     assert!(poll(&mut third).is_pending(), "the connection is the second caller's");
     assert!(poll(&mut second).is_ready());
-}
-
-#[test]
-fn a_start_that_is_denied_does_not_wait_for_the_lease_store() {
-    let world = World::new();
-    world.server.open_time(seconds(1));
-    world.server.on_open(Answer::Deny);
-    let builder = Reservoir::builder(world.server.clone())
-        .config(config(1).fill_timeout(seconds(300)))
-        .runtime(world.time.clone())
-        .leases(Arc::clone(&world.leases) as Arc<dyn forebay::Leases>);
-    let began = world.time.now();
-    let mut start = Box::pin(builder.start());
-    assert!(poll(&mut start).is_pending());
-    world.time.advance(millis(500));
-    world.leases.answer(crate::support::Store::Hang);
-    let reservoir = world.time.run(start).unwrap();
-    assert_eq!(world.time.now().since(began), seconds(1));
-    assert!(reservoir.denial().is_some());
 }

@@ -126,6 +126,27 @@ fn a_warm_up_gives_up_on_what_hangs() {
 }
 
 #[test]
+fn a_warm_up_waits_a_minute_for_a_slow_rate_limit() {
+    let world = World::new();
+    let began = world.time.now();
+    let pool = world.standard(config(10).rate(0.001, 1));
+    let took = world.time.now().since(began);
+    assert!(took >= seconds(60) && took < seconds(75), "{took:?}");
+    assert_eq!(pool.status().open, 1);
+}
+
+#[test]
+fn a_warm_up_uses_a_connection_that_came_after_its_attempt() {
+    let world = World::new();
+    let began = world.time.now();
+    // The second connection gets its permit after 15 s: during the second attempt.
+    let pool = world.standard(config(2).rate(1.0 / 15.0, 1));
+    let took = world.time.now().since(began);
+    assert!(took >= seconds(15) && took < seconds(25), "{took:?}");
+    assert_eq!(world.server.opened(), 2, "{:?}", pool.status());
+}
+
+#[test]
 fn a_warm_up_ends_with_the_first_denial() {
     let world = World::new();
     world.server.on_open(Answer::Deny);
