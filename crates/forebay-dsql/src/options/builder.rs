@@ -156,8 +156,8 @@ impl OptionsBuilder {
             .variable("DSQL_CONNECTION_BURST_LIMIT", burst.to_string())
     }
 
-    /// The longest random wait before a reservoir opens its first connections. It keeps instances that start together
-    /// from opening together. Default 5 s; zero turns it off. The same as the variables `DSQL_STAGGERED_STARTUP` and
+    /// The longest random wait before the pool opens its first connections, in both modes. It keeps instances that start
+    /// together from opening together. Default 5 s; zero turns it off. The same as the variables `DSQL_STAGGERED_STARTUP` and
     /// `DSQL_STAGGERED_STARTUP_MAX_DELAY`.
     pub fn startup_jitter(self, longest: Duration) -> Self {
         self.variable("DSQL_STAGGERED_STARTUP", (!longest.is_zero()).to_string())

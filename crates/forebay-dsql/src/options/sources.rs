@@ -69,13 +69,13 @@ impl OptionsBuilder {
         let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
             // The rest of it is not read: it may hold a password.
             builder.unread = true;
-            return builder.with_scheme(url);
+            return builder.refuse_scheme(url);
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         if is_torn_by_password(authority, database, query) {
             builder.unread = true;
-            return builder.with_password();
+            return builder.refuse_password();
         }
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
@@ -83,7 +83,7 @@ impl OptionsBuilder {
         };
         let user = match user.and_then(|user| user.split_once(':')) {
             Some((user, _password)) => {
-                builder = builder.with_password();
+                builder = builder.refuse_password();
                 Some(user)
             }
             None => user,
@@ -186,23 +186,26 @@ impl OptionsBuilder {
     }
 
     fn with_problem(self, setting: &'static str, value: &str, allowed: &str) -> Self {
-        self.with_described(setting, format!("{value:?}"), allowed)
+        self.with_described_problem(setting, format!("{value:?}"), allowed)
     }
 
-    /// The problem with a value that is described, not repeated.
-    fn with_described(mut self, setting: &'static str, value: String, allowed: &str) -> Self {
+    /// For a value that is described, not repeated.
+    fn with_described_problem(mut self, setting: &'static str, value: String, allowed: &str) -> Self {
         self.problems.push(Problem { setting: setting.into(), value, allowed: allowed.to_owned() });
         self
     }
 
-    fn with_password(self) -> Self {
-        self.with_described("the password of the URL", "set".into(), "left out: a token takes its place")
+    fn refuse_password(self) -> Self {
+        let allowed = "left out: a token takes its place";
+        self.with_described_problem("the password of the URL", "set".into(), allowed)
     }
 
-    /// The scheme is safe to show; the rest may hold a password.
-    fn with_scheme(self, url: &str) -> Self {
-        let scheme = url.split_once("://").map_or("missing".into(), |(scheme, _)| format!("{scheme:?}"));
-        self.with_described("the scheme of the URL", scheme, "dsql:// or postgres://")
+    /// A scheme is repeated. What comes before `://` without being one may hold a password.
+    fn refuse_scheme(self, url: &str) -> Self {
+        let is_scheme = |text: &&str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
+        let scheme = url.split_once("://").map(|(scheme, _)| scheme).filter(is_scheme);
+        let value = scheme.map_or("missing".to_owned(), |scheme| format!("{scheme:?}"));
+        self.with_described_problem("the scheme of the URL", value, "dsql:// or postgres://")
     }
 }
 

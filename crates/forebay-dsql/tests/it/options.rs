@@ -209,6 +209,9 @@ fn a_wrong_url_is_explained_and_its_password_not_repeated() {
     assert_eq!(settings(&error), ["the scheme of the URL"], "what it lacks is not known");
     assert!(!error.to_string().contains("hunter2"), "{error}");
     assert!(error.to_string().contains("is \"mysql\", but must be dsql:// or postgres://"), "{error}");
+    let error = Options::from_url("admin:hunter2@h.example://").unwrap_err();
+    assert!(error.to_string().contains("the scheme of the URL is missing, but must be"), "{error}");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
     let error = Options::from_url(&format!("postgres://admin:hunter2@{HOST}/postgres")).unwrap_err();
     assert_eq!(settings(&error), ["the password of the URL"]);
     assert!(error.to_string().contains("a token takes its place"), "{error}");
