@@ -118,6 +118,11 @@ impl Error {
     }
 }
 
+/// What a server says about a prepared statement that no longer fits its table.
+const CACHED_PLAN: &str = "cached plan must not change result type";
+const CACHED_PLAN_REMEDY: &str = "the statement was prepared before the table changed: `run` clears sqlx's cache and runs the transaction again; \
+     on a connection of `acquire`, call `clear_cached_statements()` first";
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = forebay::Chain(&*self.source).to_string();
@@ -127,7 +132,8 @@ impl fmt::Display for Error {
             write!(f, "{kind}: ")?;
         }
         f.write_str(&told)?;
-        match self.kind.remedy() {
+        let remedy = if told.contains(CACHED_PLAN) { Some(CACHED_PLAN_REMEDY) } else { self.kind.remedy() };
+        match remedy {
             Some(remedy) if !told.contains(remedy) => write!(f, " ({remedy})"),
             _ => Ok(()),
         }
@@ -160,3 +166,15 @@ classified!(
 classified!(tokio_postgres::Error);
 #[cfg(feature = "sqlx")]
 classified!(sqlx::Error);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outdated_statement_says_how_to_get_rid_of_it() {
+        let error =
+            Error::new(ErrorKind::Conflict(Conflict::Schema), "cached plan must not change result type");
+        assert!(error.to_string().contains("`acquire`, call `clear_cached_statements()` first"), "{error}");
+    }
+}

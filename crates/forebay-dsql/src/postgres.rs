@@ -25,6 +25,7 @@ mod tests;
 mod tls;
 mod wire;
 
+use addresses::Answers;
 use tls::{Tls, TrackedTls};
 use wire::{AbortOnDrop, DriverTask};
 pub use wire::{ConnectionState, StateTracker};
@@ -57,7 +58,7 @@ impl Postgres {
         monitor: &ConnectionMonitor,
     ) -> Result<PostgresConnection, Error> {
         let limit = self.parts.options.config().open_timeout;
-        let dial = |address| self.dial_one(address, token, monitor.clone());
+        let dial = |address, answers| self.dial_one(address, answers, token, monitor.clone());
         let opened = addresses::first_reached(addresses, &*self.parts.runtime, limit, dial).await?;
         // The driver must be polled once before it notices requests.
         match opened.tracker.answered().await {
@@ -71,6 +72,7 @@ impl Postgres {
     async fn dial_one(
         &self,
         address: IpAddr,
+        answers: Answers,
         token: &Token,
         monitor: ConnectionMonitor,
     ) -> Result<PostgresConnection, Error> {
@@ -93,7 +95,7 @@ impl Postgres {
                 SslNegotiation::Postgres
             });
         let tracker = Arc::new(StateTracker::default());
-        let tls = TrackedTls::new(self.tls.clone(), Arc::clone(&tracker));
+        let tls = TrackedTls::new(self.tls.clone(), Arc::clone(&tracker), answers);
         let (client, connection) = config.connect(tls).await?;
         let ended = Ended(Arc::clone(&tracker));
         let (driver, abort_on_drop) = DriverTask::new(connection, Arc::clone(&tracker));

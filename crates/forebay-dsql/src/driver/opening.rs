@@ -19,37 +19,36 @@ impl ConnectorParts {
         token.map_err(|error| OpenError::new(Failure::Token, error))
     }
 
-    /// Connects with a token. If the token is refused and there is another one, tries once more with that. A denied token is
-    /// not used again. Cancel safe if `dial` is.
-    pub(crate) async fn open<T, F>(&self, mut dial: impl FnMut(Token) -> F) -> Result<T, OpenError>
+    /// Connects with a token. A token that is refused is not used again. The next open signs another: it has a permit of its
+    /// own, so the connect rate holds even if many opens in flight have the same token. Cancel safe if `dial` is.
+    pub(crate) async fn open<T, F>(&self, dial: impl FnOnce(Token) -> F) -> Result<T, OpenError>
     where
         F: Future<Output = Result<T, Error>>,
     {
         let identity = || self.options.token_request().identity;
         let token = self.token().await?;
-        let mut dialled = dial(token.clone()).await.map_err(Error::at_connect);
-        // The same token would be refused again, and each connect uses up a part of the fleet's connect rate.
-        let fresh = match dialled.as_ref().err().map(Error::kind) {
-            Some(ErrorKind::Auth(Auth::SignatureExpired)) => {
+        let error = match dial(token.clone()).await.map_err(Error::at_connect) {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
+        let has_other_token = match error.kind() {
+            ErrorKind::Auth(Auth::SignatureExpired) => {
                 self.tokens.expired(&identity(), &token);
-                Some(self.token().await?)
+                false
             }
             // Its keys may have been replaced. Only if the next token is denied as well, waiting does not help.
-            Some(ErrorKind::Auth(Auth::Denied)) => {
+            ErrorKind::Auth(Auth::Denied) => {
                 self.tokens.denied(&identity(), &token);
-                Some(self.token().await?)
+                self.token().await? != token
             }
-            _ => None,
+            _ => false,
         };
-        if let Some(fresh) = fresh.filter(|fresh| *fresh != token) {
-            dialled = dial(fresh).await.map_err(Error::at_connect);
-        }
-        dialled.map_err(open_error)
+        Err(open_error(error, has_other_token))
     }
 }
 
 /// Sorts a failed connect by how the refill should go on.
-fn open_error(error: Error) -> OpenError {
+fn open_error(error: Error, has_other_token: bool) -> OpenError {
     let failure = match error.kind() {
         ErrorKind::Throttled(Throttle::TooManyConnections) => Failure::TooManyConnections,
         ErrorKind::Throttled(_) => Failure::Throttled,
@@ -58,7 +57,7 @@ fn open_error(error: Error) -> OpenError {
         _ if is_silence(&error) => Failure::Timeout,
         _ => Failure::Open,
     };
-    let permanent = error.kind() == ErrorKind::Auth(Auth::Denied);
+    let permanent = error.kind() == ErrorKind::Auth(Auth::Denied) && !has_other_token;
     let error = OpenError::new(failure, error);
     // A denied role stays denied. An expired signature or a missing token may pass.
     if permanent { error.permanent() } else { error }
@@ -95,7 +94,7 @@ mod tests {
         for (kind, failure) in
             [(io::ErrorKind::TimedOut, Failure::Timeout), (io::ErrorKind::ConnectionRefused, Failure::Open)]
         {
-            assert_eq!(open_error(io::Error::from(kind).into()).failure(), failure);
+            assert_eq!(open_error(io::Error::from(kind).into(), false).failure(), failure);
         }
     }
 
@@ -108,7 +107,8 @@ mod tests {
             (ErrorKind::Throttled(Throttle::RateExceeded), false),
             (ErrorKind::Permanent, false),
         ] {
-            assert_eq!(open_error(Error::new(kind, "no")).is_permanent(), permanent, "{kind:?}");
+            assert_eq!(open_error(Error::new(kind, "no"), false).is_permanent(), permanent, "{kind:?}");
+            assert!(!open_error(Error::new(kind, "no"), true).is_permanent(), "{kind:?} with another token");
         }
     }
 }

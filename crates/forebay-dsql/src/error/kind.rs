@@ -291,6 +291,9 @@ impl ErrorKind {
             return Self::of_refusal(code, &message, hint).unwrap_or(Self::Permanent);
         }
         match code {
+            // AWS's connectors accept these two also as codes.
+            "OC000" => Self::Conflict(Conflict::Change),
+            "OC001" => Self::Conflict(Conflict::Schema),
             "40001" if message.contains("oc000") => Self::Conflict(Conflict::Change),
             "40001" if message.contains("oc001") => Self::Conflict(Conflict::Schema),
             "40001" => Self::Conflict(Conflict::Other),

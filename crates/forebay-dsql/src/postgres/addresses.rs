@@ -5,6 +5,9 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay::rt::{self, Runtime};
@@ -18,15 +21,30 @@ pub(super) async fn resolve(options: &Options) -> Result<Vec<IpAddr>, Error> {
     Ok(found.map(|address| address.ip()).collect())
 }
 
-/// Dials one address after the other until a server answers, whatever it says. Each but the last has its share of `limit`. If
-/// none answers, it returns the error of the first.
+/// Whether the server of one address has said anything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answers(Arc<AtomicBool>);
+
+impl Answers {
+    pub(crate) fn record(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Dials one address after the other until a server answers, whatever it says. Each but the last has its share of `limit` to
+/// say something, which `dial` records in `answers`. After that it has as long as it needs: a slow login is no reason to try
+/// another address. If none answers, it returns the error of the first.
 ///
 /// Cancel safe if `dial` is.
 pub(super) async fn first_reached<T, F>(
     addresses: &[IpAddr],
     runtime: &dyn Runtime,
     limit: Duration,
-    mut dial: impl FnMut(IpAddr) -> F,
+    mut dial: impl FnMut(IpAddr, Answers) -> F,
 ) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -37,8 +55,14 @@ where
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     let mut first = None;
     for address in others {
-        let silent = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        match rt::within(runtime, share, dial(*address)).await.unwrap_or_else(silent) {
+        let answers = Answers::default();
+        let mut dialled = pin!(dial(*address, answers.clone()));
+        let outcome = match rt::within(runtime, share, dialled.as_mut()).await {
+            Some(outcome) => outcome,
+            None if answers.is_recorded() => dialled.await,
+            None => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        };
+        match outcome {
             Err(error) if is_unreached(&error) => {
                 tracing::debug!(%address, %error, "no answer from one address of the cluster");
                 first.get_or_insert(error);
@@ -46,7 +70,7 @@ where
             answered => return answered,
         }
     }
-    match dial(*last).await {
+    match dial(*last, Answers::default()).await {
         Err(error) if is_unreached(&error) => Err(first.unwrap_or(error)),
         answered => answered,
     }
@@ -83,6 +107,7 @@ mod tests {
         Throttled,
         Stranger,
         Silent,
+        SlowLogin,
     }
 
     /// What comes of these, and how many were tried, in how many seconds.
@@ -90,9 +115,10 @@ mod tests {
         let time = VirtualTime::new();
         let (began, tried) = (time.now(), RefCell::new(0));
         let addresses = [0, 1, 2].map(|number| IpAddr::from([127, 0, 0, number]));
-        let outcome = time.run(first_reached(&addresses, &time, LIMIT, |address| {
+        let outcome = time.run(first_reached(&addresses, &time, LIMIT, |address, answers| {
             let number = addresses.iter().position(|other| *other == address).unwrap();
             *tried.borrow_mut() += 1;
+            let time = &time;
             async move {
                 match at[number] {
                     At::Open => Ok(number),
@@ -105,6 +131,11 @@ mod tests {
                         Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown issuer").into())
                     }
                     At::Silent => std::future::pending().await,
+                    At::SlowLogin => {
+                        answers.record();
+                        time.sleep_until(time.now() + LIMIT - Duration::from_secs(1)).await;
+                        Ok(number)
+                    }
                 }
             }
         }));
@@ -114,13 +145,15 @@ mod tests {
 
     #[test]
     fn the_first_that_answers_is_the_last_that_is_tried() {
-        use At::{Forbidden, Open, Refused, Silent, Stranger, Throttled};
+        use At::{Forbidden, Open, Refused, Silent, SlowLogin, Stranger, Throttled};
         let (throttled, lost) = (ErrorKind::Throttled(Throttle::RateExceeded), ErrorKind::Disconnected);
         for (at, outcome, tried, seconds) in [
             ([Open, Refused, Refused], Ok(0), 1, 0),
             ([Refused, Open, Refused], Ok(1), 2, 0),
             ([Forbidden, Silent, Open], Ok(2), 3, 3),
             ([Silent, Silent, Open], Ok(2), 3, 6),
+            ([SlowLogin, Open, Open], Ok(0), 1, 8),
+            ([Silent, SlowLogin, Open], Ok(1), 2, 11),
             ([Throttled, Open, Open], Err(throttled), 1, 0),
             ([Refused, Throttled, Refused], Err(throttled), 2, 0),
             ([Refused, Refused, Throttled], Err(throttled), 3, 0),
@@ -135,7 +168,7 @@ mod tests {
     #[test]
     fn a_name_without_addresses_is_an_error() {
         let time = VirtualTime::new();
-        let none = first_reached(&[], &time, LIMIT, async |_| Ok::<(), Error>(()));
+        let none = first_reached(&[], &time, LIMIT, async |_, _| Ok::<(), Error>(()));
         assert_eq!(time.run(none).unwrap_err().kind(), ErrorKind::Disconnected);
     }
 }

@@ -27,6 +27,8 @@ const STATEMENTS: &[(Line, ErrorKind)] = &[
         ErrorKind::Conflict(Conflict::Change),
     ),
     (line("40001", "could not serialize access", ""), ErrorKind::Conflict(Conflict::Other)),
+    (line("OC000", "change conflicts with another transaction", ""), ErrorKind::Conflict(Conflict::Change)),
+    (line("OC001", "schema has been updated", ""), ErrorKind::Conflict(Conflict::Schema)),
     (line("54000", "transaction row limit exceeded", ""), ErrorKind::Limit(Limit::Rows)),
     (line("54000", "transaction size limit 10mb exceeded", ""), ErrorKind::Limit(Limit::Size)),
     (line("54000", "Transaction age limit of 300s exceeded", ""), ErrorKind::Limit(Limit::Age)),

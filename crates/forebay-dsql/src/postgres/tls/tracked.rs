@@ -10,17 +10,19 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::client::TlsStream as RustlsStream;
 
 use super::Tls;
+use crate::postgres::addresses::Answers;
 use crate::postgres::wire::{StateTracker, TrackedStream};
 
 /// TLS for one connection of tokio-postgres, whose decrypted stream is tracked. It serves one attempt at one address.
 pub(crate) struct TrackedTls {
     tls: Tls,
     tracker: Arc<StateTracker>,
+    answers: Answers,
 }
 
 impl TrackedTls {
-    pub(crate) fn new(tls: Tls, tracker: Arc<StateTracker>) -> Self {
-        Self { tls, tracker }
+    pub(crate) fn new(tls: Tls, tracker: Arc<StateTracker>, answers: Answers) -> Self {
+        Self { tls, tracker, answers }
     }
 }
 
@@ -30,7 +32,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, _domain: &str) -> io::Result<Attempt> {
-        Ok(Attempt { tls: self.tls.clone(), tracker: Arc::clone(&self.tracker) })
+        Ok(Attempt {
+            tls: self.tls.clone(),
+            tracker: Arc::clone(&self.tracker),
+            answers: self.answers.clone(),
+        })
     }
 }
 
@@ -38,6 +44,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
 pub(crate) struct Attempt {
     tls: Tls,
     tracker: Arc<StateTracker>,
+    answers: Answers,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Attempt {
@@ -48,6 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Attem
     fn connect(self, socket: S) -> Self::Future {
         Box::pin(async move {
             let stream = self.tls.connector.connect(self.tls.name, socket).await?;
+            self.answers.record();
             Ok(TrackedStream::new(stream, self.tracker))
         })
     }
