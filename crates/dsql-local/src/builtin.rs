@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 
 use crate::clock::Clock;
-use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
+use crate::engine::{Call, CopyFormat, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::statement::Statement;
 use crate::wire::Format;
@@ -36,6 +36,9 @@ use database::{Conn, Database, TimeSlice, Writer};
 use errors::translate;
 use plan_cache::{LARGE, PlanCache};
 use prepared::Prepared;
+
+/// Why COPY is refused here, though the service has it.
+const COPY: &str = "COPY needs the PostgreSQL engine (--engine postgres)";
 
 /// The SQLite engine.
 pub struct Builtin {
@@ -129,7 +132,11 @@ impl Session for BuiltinSession {
         Ok(Done { changed, description })
     }
 
-    async fn begin(&mut self) -> Result<(), SqlError> {
+    async fn copy_format(&mut self, _: &Statement) -> Result<CopyFormat, SqlError> {
+        Err(SqlError::unsupported(COPY))
+    }
+
+    async fn begin(&mut self, _: bool) -> Result<(), SqlError> {
         Ok(())
     }
 
@@ -155,6 +162,9 @@ impl BuiltinSession {
     }
 
     async fn prepared(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Prepared>, SqlError> {
+        if statement.begins(&["COPY"]) {
+            return Err(SqlError::unsupported(COPY));
+        }
         let key = (statement.text().clone(), types.to_vec());
         let large = key.0.len() > LARGE;
         // A session that has changed the schema neither uses nor fills the shared cache.
@@ -256,7 +266,7 @@ impl Inner {
         }
         drop(fetched);
         if prepared.plan.job {
-            rows.text("builtin-done");
+            rows.texts(&["builtin-done"]);
         }
         Ok(if prepared.plan.items.is_none() || changed == 0 { conn.sqlite.changes() } else { changed })
     }

@@ -17,6 +17,8 @@ pub struct Config {
     pub engine: EngineKind,
     /// Which SQL the cluster accepts. Default: what the service accepts today.
     pub rules: Rules,
+    /// Whether LEFT JOIN LATERAL may refer to the outer query. The service fails with 42804. Default: false.
+    pub allow_lateral: bool,
     /// Where the files of an empty PostgreSQL are cached for the next start, by version, user and content.
     /// The user that runs PostgreSQL must be able to write there. Default: the system's temporary directory.
     pub cache: PathBuf,
@@ -66,6 +68,7 @@ impl Default for Config {
         Self {
             engine: EngineKind::default(),
             rules: Rules::default(),
+            allow_lateral: false,
             cache: std::env::temp_dir(),
             endpoint: "localhost".to_owned(),
             region: "us-east-1".to_owned(),

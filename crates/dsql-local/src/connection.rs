@@ -1,5 +1,6 @@
 //! Serves one client after its login: the simple and the extended protocol.
 
+mod copy;
 mod extended;
 mod portals;
 
@@ -54,6 +55,12 @@ pub(crate) struct Connection<E: Engine, S> {
     skipping: bool,
     /// Whether messages were answered since the last Sync.
     unsynced: bool,
+}
+
+impl From<WireError> for Failure {
+    fn from(_: WireError) -> Self {
+        Self::Gone
+    }
 }
 
 impl From<WireError> for End {
@@ -198,11 +205,13 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
 
     /// Sends an error to the client and fails the transaction.
     async fn report(&mut self, result: Result<(), Failure>) -> Result<(), End> {
-        if let Err(failure) = &result {
-            self.transactions.fail(failure).await;
+        match &result {
+            Ok(()) | Err(Failure::Gone) => {}
+            Err(failure) => self.transactions.fail(failure).await,
         }
         match result {
             Ok(()) => Ok(()),
+            Err(Failure::Gone) => Err(End::Left),
             Err(Failure::Hangup) => Err(End::Dropped),
             Err(Failure::Error(error)) => {
                 self.wire.replies.error_response(Severity::Error, &error);
@@ -264,6 +273,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
             values: &[],
             formats: &[],
             results: &[],
+            input: None,
             extent,
             deadline: Moment::MAX,
         };
@@ -293,6 +303,9 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
         if call.statement.begins(&["DEALLOCATE"]) && !self.transactions.failed() {
             count(&self.shared.tally.statements);
             return Ok(self.deallocate(call.statement)?);
+        }
+        if call.statement.copies_in() {
+            return self.copy_in(call, rows).await;
         }
         let outcome = self.transactions.run(call, rows).await?;
         if matches!(call.statement.kind(), Kind::Commit | Kind::Rollback) {

@@ -45,6 +45,13 @@ pub trait Session: Send + 'static {
         rows: &mut Rows,
     ) -> impl Future<Output = Result<Done, SqlError>> + Send;
 
+    /// The format of the data that a COPY FROM STDIN needs. The data comes with the call of
+    /// [`execute`](Self::execute).
+    fn copy_format(
+        &mut self,
+        statement: &Statement,
+    ) -> impl Future<Output = Result<CopyFormat, SqlError>> + Send;
+
     /// Applies these settings and the defaults of all others. They are the settings that change the meaning
     /// of statements or the format of values. An engine without such differences has nothing to do.
     fn configure(
@@ -55,8 +62,8 @@ pub trait Session: Send + 'static {
         async { Ok(()) }
     }
 
-    /// Begins a transaction.
-    fn begin(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
+    /// Begins a transaction. The caller refuses writes in a read-only one.
+    fn begin(&mut self, read_only: bool) -> impl Future<Output = Result<(), SqlError>> + Send;
 
     /// Commits the transaction.
     fn commit(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
@@ -85,6 +92,15 @@ pub struct Column {
     pub oid: Oid,
     /// Its size in bytes; -1 if it varies.
     pub size: i16,
+}
+
+/// The format of the data of a COPY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyFormat {
+    /// Text and CSV are text.
+    pub format: Format,
+    /// The number of columns.
+    pub columns: u16,
 }
 
 /// The outcome of a statement.
@@ -120,6 +136,8 @@ pub struct Call<'a> {
     pub formats: &'a [Format],
     /// The formats of the result columns (see [`Format::of`]).
     pub results: &'a [Format],
+    /// The data of a COPY FROM STDIN.
+    pub input: Option<&'a Bytes>,
     /// What else is in its transaction.
     pub extent: Extent,
     /// When it must end, by the emulator's clock. After that it fails with [`SqlError::deadline_exceeded`].

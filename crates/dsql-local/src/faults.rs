@@ -201,15 +201,17 @@ impl Faults {
         answer
     }
 
-    /// For a statement: the delay, and the failure.
-    pub(crate) fn on_statement(&self) -> (Delay, Option<Failure>) {
+    /// For a statement: the delay, and the failure. `stale` is whether another session has changed the schema.
+    pub(crate) fn on_statement(&self, stale: bool) -> (Delay, Option<Failure>) {
         let mut answer = (Delay::default(), None);
         self.each(|kind, active| match kind {
             Kind::Delay { at: Stage::Statement, time } if active.strikes() => answer.0.add(time, active.id),
             Kind::Unavailable { at: Stage::Statement } if answer.1.is_none() && active.strikes() => {
                 answer.1 = Some(Failure::Error(SqlError::unavailable()));
             }
-            Kind::StaleSchema if answer.1.is_none() && active.strikes() => {
+            Kind::StaleSchema { after_ddl }
+                if answer.1.is_none() && (stale || !after_ddl) && active.strikes() =>
+            {
                 answer.1 = Some(Failure::Error(SqlError::schema_conflict()));
             }
             _ => {}
@@ -217,8 +219,8 @@ impl Faults {
         answer
     }
 
-    /// For a commit. Only a transaction that wrote can conflict.
-    pub(crate) fn on_commit(&self, wrote: bool) -> CommitFaults {
+    /// For a commit. Only a transaction that wrote can conflict. `stale` is as for a statement.
+    pub(crate) fn on_commit(&self, wrote: bool, stale: bool) -> CommitFaults {
         let mut faults = CommitFaults::default();
         self.each(|kind, active| {
             let (before, failure) = match kind {
@@ -229,6 +231,9 @@ impl Faults {
                     return;
                 }
                 Kind::Conflict if wrote => (true, Failure::Error(SqlError::change_conflict())),
+                Kind::StaleSchema { after_ddl: true } if stale => {
+                    (true, Failure::Error(SqlError::schema_conflict()))
+                }
                 Kind::Unavailable { at: Stage::Commit } => (true, Failure::Error(SqlError::unavailable())),
                 Kind::Drop { at: Stage::BeforeCommit } => (true, Failure::Hangup),
                 Kind::Unavailable { at: Stage::AfterCommit } => {
@@ -309,13 +314,13 @@ mod tests {
     fn the_same_seed_gives_the_same_conflicts_whatever_else_is_listed() {
         let run = |list: &[&str]| {
             let faults = faults(list);
-            (0..200).map(|_| faults.on_commit(true).before.is_some()).collect::<Vec<_>>()
+            (0..200).map(|_| faults.on_commit(true, false).before.is_some()).collect::<Vec<_>>()
         };
         let alone = run(&["conflict:p=0.25"]);
         assert_eq!(alone, run(&["conflict:p=0.25", "delay:at=commit,p=0.5,for=1ms"]));
         let struck = alone.iter().filter(|struck| **struck).count();
         assert!((30..70).contains(&struck), "{struck}");
-        assert_eq!(faults(&["conflict"]).on_commit(false), CommitFaults::default());
+        assert_eq!(faults(&["conflict"]).on_commit(false, false), CommitFaults::default());
     }
 
     #[test]
@@ -358,9 +363,9 @@ mod tests {
     #[test]
     fn a_commit_is_dropped_before_or_after_but_not_both() {
         let both = faults(&["drop:at=after-commit,n=1", "drop:at=before-commit,n=1"]);
-        let first = both.on_commit(true);
+        let first = both.on_commit(true, false);
         assert_eq!((first.before.is_some(), first.after.is_some()), (true, false));
-        assert_eq!(both.on_commit(true), CommitFaults::default());
+        assert_eq!(both.on_commit(true, false), CommitFaults::default());
         both.clear();
         assert_eq!(both.json(), json!([]));
     }

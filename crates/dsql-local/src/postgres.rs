@@ -29,30 +29,35 @@ mod replay;
 mod request;
 mod rewrite;
 mod roles;
+mod schema_versions;
 mod server;
 mod table_copies;
 mod table_info;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 use tokio::sync::Mutex as AsyncMutex;
+use uuid::Uuid;
 
 use crate::clock::{Clock, Moment};
 use crate::config::{Config, Rules};
-use crate::engine::{Call, Description, Done, Engine, Oid, Rows, Session};
+use crate::engine::{Call, CopyFormat, Description, Done, Engine, Oid, Rows, Session};
 use crate::error::{Error, SqlError};
 use crate::race::{self, First};
-use crate::statement::{Kind, Statement};
+use crate::statement::{Kind, Statement, names};
 use backend::{Backend, Setting};
 use commits::Commits;
 use jobs::Jobs;
 use lock_scheduler::{LockScheduler, OpenTransaction};
 use occ_transaction::OccTransaction;
 use roles::Role;
+use schema_versions::{Freshness, RelationName, SchemaVersion, SchemaVersions};
 use server::Server;
 use table_info::TableCache;
 
@@ -75,10 +80,11 @@ struct Inner {
     result_limit: usize,
     commits: Commits,
     tables: TableCache,
-    /// How often the schema has changed.
-    epoch: AtomicU64,
+    schema: SchemaVersions,
     /// Whether a function was ever created.
     functions: AtomicBool,
+    /// The number of unique ids that were made.
+    ids: AtomicU64,
     server: Server,
 }
 
@@ -101,8 +107,9 @@ impl Postgres {
             result_limit: config.result_limit,
             commits: Commits::default(),
             tables: TableCache::default(),
-            epoch: AtomicU64::new(0),
+            schema: SchemaVersions::default(),
             functions: AtomicBool::new(false),
+            ids: AtomicU64::new(0),
             server,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -127,22 +134,27 @@ impl Engine for Postgres {
 
     async fn session(&self, role: &str) -> Result<PostgresSession, SqlError> {
         let (inner, role) = (self.inner.clone(), self.inner.role(role).await?);
-        let epoch = inner.epoch();
-        Ok(PostgresSession { inner, role, open: None, began: false, settings: Vec::new(), epoch })
+        let (schema, id) = (inner.schema.version(), inner.unique_id());
+        let (began, read_only, settings) = (false, false, Vec::new());
+        Ok(PostgresSession { inner, id, role, open: None, began, read_only, settings, schema })
     }
 }
 
 /// A session. It has a connection to the server only while it is in a transaction.
 pub struct PostgresSession {
     inner: Arc<Inner>,
+    /// What `sys.current_session_id()` returns.
+    id: Uuid,
     role: Role,
     began: bool,
+    /// Whether the transaction is read-only, if one has begun.
+    read_only: bool,
     /// Set from the first statement of a transaction. If dropped, its connection is closed, and the server
     /// rolls back.
     open: Option<Open>,
     settings: Vec<Setting>,
-    /// The schema version that it knows.
-    epoch: u64,
+    /// The version of the catalog that it has read.
+    schema: SchemaVersion,
 }
 
 struct Open {
@@ -165,7 +177,7 @@ impl fmt::Debug for PostgresSession {
 
 impl Session for PostgresSession {
     async fn describe(&mut self, statement: &Statement, types: &[Oid]) -> Result<Arc<Description>, SqlError> {
-        self.check_schema_version()?;
+        self.check_schema_version(statement)?;
         let open = self.open().await?;
         let mut guard = open.holder.transaction.lock().await;
         let transaction = guard.as_mut().ok_or_else(SqlError::unavailable)?;
@@ -177,8 +189,15 @@ impl Session for PostgresSession {
         Ok(Arc::new(description?))
     }
 
+    async fn copy_format(&mut self, statement: &Statement) -> Result<CopyFormat, SqlError> {
+        self.check_schema_version(statement)?;
+        let open = self.open().await?;
+        let mut guard = open.holder.transaction.lock().await;
+        guard.as_mut().ok_or_else(SqlError::unavailable)?.copy_format(statement).await
+    }
+
     async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
-        self.check_schema_version()?;
+        self.check_schema_version(call.statement)?;
         let inner = self.inner.clone();
         if let Some(job) = jobs::awaited_job(&call) {
             let ended = jobs::wait_for(&inner, job);
@@ -193,7 +212,7 @@ impl Session for PostgresSession {
             First::Left(outcome) => {
                 if outcome.as_ref().is_err_and(|error| *error == SqlError::schema_conflict()) {
                     drop(guard);
-                    self.epoch = inner.epoch();
+                    self.schema = inner.schema.version();
                 }
                 outcome
             }
@@ -218,18 +237,18 @@ impl Session for PostgresSession {
         Ok(())
     }
 
-    async fn begin(&mut self) -> Result<(), SqlError> {
+    async fn begin(&mut self, read_only: bool) -> Result<(), SqlError> {
         // The first statement begins the transaction on the server.
-        self.began = true;
+        (self.began, self.read_only) = (true, read_only);
         Ok(())
     }
 
     async fn commit(&mut self) -> Result<(), SqlError> {
-        let (inner, mut epoch) = (self.inner.clone(), self.epoch);
+        let (inner, mut schema) = (self.inner.clone(), self.schema);
         let committed = self
             .end(async |transaction| {
                 let committed = transaction.commit().await;
-                epoch = transaction.epoch;
+                schema = schema.max(transaction.schema);
                 if transaction.submits && committed.is_ok() {
                     jobs::schedule(&inner);
                 }
@@ -240,9 +259,9 @@ impl Session for PostgresSession {
                 committed
             })
             .await;
-        // The session now knows the schema: it has changed it, or has got the error.
-        let told = committed == Err(SqlError::schema_conflict());
-        self.epoch = if told { self.inner.epoch() } else { epoch };
+        // The session has read the catalog again: it has changed the schema, or has got the error.
+        let conflict = committed == Err(SqlError::schema_conflict());
+        self.schema = if conflict { self.inner.schema.version() } else { schema };
         committed
     }
 
@@ -252,21 +271,27 @@ impl Session for PostgresSession {
 }
 
 impl PostgresSession {
-    /// Fails once if the schema has changed since the last statement.
-    fn check_schema_version(&mut self) -> Result<(), SqlError> {
-        let epoch = self.inner.epoch();
-        if std::mem::replace(&mut self.epoch, epoch) == epoch {
-            Ok(())
-        } else {
-            Err(SqlError::schema_conflict())
+    /// Fails once if another session has changed what the statement names.
+    fn check_schema_version(&mut self, statement: &Statement) -> Result<(), SqlError> {
+        let version = self.inner.schema.version();
+        if version == self.schema {
+            return Ok(());
         }
+        let names = names(statement.text()).into_iter().collect();
+        let is_named = |relation: &RelationName| is_named(relation, &names, &self.settings);
+        let freshness = self.inner.schema.freshness(self.schema, is_named);
+        if freshness != Freshness::Current {
+            self.schema = version;
+        }
+        if freshness == Freshness::Stale { Err(SqlError::schema_conflict()) } else { Ok(()) }
     }
 
     async fn open(&mut self) -> Result<&Open, SqlError> {
         if self.open.is_none() {
             let backend = self.inner.backend(&self.role, &self.settings).await?;
             let (inner, settings) = (self.inner.clone(), self.settings.clone());
-            let transaction = OccTransaction::new(inner.clone(), backend, settings, self.epoch);
+            let mut transaction = OccTransaction::new(inner.clone(), backend, self.id, settings, self.schema);
+            transaction.read_only = self.began && self.read_only;
             let (pid, mark, cancel_gate) =
                 (transaction.backend.pid, transaction.mark, transaction.cancel_gate.clone());
             let transaction = Arc::new(AsyncMutex::new(Some(transaction)));
@@ -300,8 +325,13 @@ impl PostgresSession {
 }
 
 impl Inner {
-    fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
+    /// A new id, for a session or a job. It is unique across clusters, because the server's directory has a random
+    /// name.
+    fn unique_id(&self) -> Uuid {
+        let number = self.ids.fetch_add(1, Ordering::Relaxed);
+        let directory = self.server.directory().as_os_str().as_encoded_bytes();
+        let digest = Sha256::new().chain_update(directory).chain_update(number.to_be_bytes()).finalize();
+        uuid::Builder::from_random_bytes(digest.first_chunk().copied().unwrap_or_default()).into_uuid()
     }
 
     /// Whether functions may exist, which may do anything.
@@ -314,11 +344,6 @@ impl Inner {
         if statement.mentions("FUNCTION") {
             self.functions.store(true, Ordering::SeqCst);
         }
-    }
-
-    /// Returns the next schema version.
-    fn schema_changes(&self) -> u64 {
-        self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// An idle or new connection for a role, with these settings.
@@ -360,11 +385,18 @@ impl Inner {
     }
 }
 
-/// Whether a statement may write or lock rows. It is decided by words, so a read may count as a write.
+/// Whether a statement with these names may mean a relation: with its schema, or by the search path.
+fn is_named((schema, name): &RelationName, names: &BTreeSet<String>, settings: &[Setting]) -> bool {
+    let on_search_path = || match settings.iter().find(|(name, _)| *name == "search_path") {
+        Some((_, path)) => path.split(',').any(|part| part.trim().trim_matches('"') == schema),
+        None => schema == "public",
+    };
+    names.contains(name) && (names.contains(schema) || on_search_path())
+}
+
+/// Whether a statement may write or lock rows, or draws from a sequence.
 fn writes(statement: &Statement) -> bool {
-    const WORDS: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "FOR KEY SHARE", "NEXTVAL", "SETVAL"];
-    let mentions = |text: &str| WORDS.iter().any(|word| text.contains(word));
-    statement.kind() != Kind::Select || mentions(&statement.text().to_ascii_uppercase())
+    statement.kind() != Kind::Select || statement.modifies() || statement.locks() || statement.draws()
 }
 
 #[cfg(test)]
@@ -378,6 +410,12 @@ mod tests {
             ("SELECT * FROM t FOR UPDATE", true),
             ("WITH w AS (DELETE FROM t RETURNING *) SELECT * FROM w", true),
             ("SELECT nextval('s')", true),
+            ("SELECT 1 FROM t FOR NO KEY UPDATE", true),
+            ("SELECT 1 FROM t FOR KEY SHARE OF t", true),
+            ("WITH w AS NOT MATERIALIZED (UPDATE t SET a = 1 RETURNING a) SELECT a FROM w", true),
+            ("SELECT updated_at, \"delete\" FROM t -- for update", false),
+            ("SELECT 'nextval(' || $$ FOR UPDATE $$ /* INSERT */", false),
+            ("SELECT nextval FROM t WHERE a = 'DELETE'", false),
             ("DROP TABLE t", true),
         ] {
             assert_eq!(writes(&Statement::split(sql)[0]), expected, "{sql}");

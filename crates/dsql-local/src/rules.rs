@@ -3,6 +3,7 @@
 mod checker;
 mod clauses;
 mod indexes;
+mod lateral;
 mod reserved;
 mod spec;
 
@@ -13,7 +14,6 @@ pub(crate) use checker::RuleChecker;
 
 /// Statements by their first words, and the errors. The texts have PostgreSQL's names of parse nodes.
 const UNSUPPORTED: &[(&[&str], &str)] = &[
-    (&["COPY"], "unsupported statement: Copy"),
     (&["TRUNCATE"], "unsupported statement: Truncate"),
     (&["CREATE", "EXTENSION"], "unsupported statement: CreateExtension"),
     (&["CREATE", "TRIGGER"], "CREATE TRIGGER not supported"),
@@ -98,7 +98,16 @@ mod tests {
 
     #[test]
     fn what_was_recorded_is_refused_in_the_recorded_words() {
-        assert_eq!(refusal("copy t from stdin").unwrap(), "0A000: unsupported statement: Copy");
+        for file in [
+            "copy t from '/a'",
+            "COPY (SELECT 1) TO PROGRAM 'x'",
+            "COPY t",
+            "COPY (SELECT 1 FROM stdin) TO 'x'",
+        ] {
+            assert_eq!(refusal(file).unwrap(), "0A000: unsupported statement: Copy", "{file}");
+        }
+        let inner = "COPY (WITH a AS (SELECT 1 FROM t FOR SHARE) SELECT 1) TO STDOUT";
+        assert!(refusal(inner).unwrap().starts_with("0A000: locking clauses"));
         assert_eq!(refusal("TRUNCATE TABLE t").unwrap(), "0A000: unsupported statement: Truncate");
         assert_eq!(
             refusal("ROLLBACK TO SAVEPOINT a").unwrap(),
@@ -108,7 +117,14 @@ mod tests {
             refusal("SET TRANSACTION READ ONLY").unwrap(),
             "0A000: setting configuration parameter \"TRANSACTION\" not supported"
         );
-        for fine in ["SELECT 1", "ROLLBACK", "CREATE TABLE copy (a int)", "SET application_name = 'copy'"] {
+        for fine in [
+            "copy t (a) from stdin csv",
+            "COPY (SELECT 1) TO STDOUT",
+            "SELECT 1",
+            "ROLLBACK",
+            "CREATE TABLE copy (a int)",
+            "SET application_name = 'copy'",
+        ] {
             assert_eq!(refusal(fine), None, "{fine}");
         }
     }

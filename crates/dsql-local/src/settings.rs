@@ -7,33 +7,40 @@ use std::collections::BTreeMap;
 use crate::error::SqlError;
 use crate::statement::Statement;
 
-/// A setting: its name as shown, its default, and whether a session may change it.
-type Known = (&'static str, &'static str, bool);
+/// A setting: its name as shown, its default, whether a session may change it, and what it is.
+type Known = (&'static str, &'static str, bool, &'static str);
 
 /// The first ten are reported to clients in `ParameterStatus` messages.
 const KNOWN: &[Known] = &[
-    ("application_name", "", true),
-    ("client_encoding", "UTF8", true),
-    ("DateStyle", "ISO, MDY", true),
-    ("in_hot_standby", "off", false),
-    ("integer_datetimes", "on", false),
-    ("IntervalStyle", "postgres", true),
-    ("server_encoding", "UTF8", false),
-    ("server_version", "16.15", false),
-    ("standard_conforming_strings", "on", true),
-    ("TimeZone", "UTC", true),
-    ("bytea_output", "hex", true),
-    ("client_min_messages", "notice", false),
-    ("default_transaction_isolation", "repeatable read", false),
-    ("default_transaction_read_only", "off", false),
-    ("extra_float_digits", "1", true),
+    ("application_name", "", true, "Name of the client's program."),
+    ("client_encoding", "UTF8", true, "Character set of the client."),
+    ("DateStyle", "ISO, MDY", true, "Format of dates, and the order of day, month and year in input."),
+    ("in_hot_standby", "off", false, "Whether the server is a standby."),
+    ("integer_datetimes", "on", false, "Whether times are integers in the binary format."),
+    ("IntervalStyle", "postgres", true, "Format of intervals."),
+    ("server_encoding", "UTF8", false, "Character set of the database."),
+    ("server_version", "16.15", false, "Version of the server."),
+    ("standard_conforming_strings", "on", true, "Whether a backslash in a literal is an ordinary character."),
+    ("TimeZone", "UTC", true, "Time zone of times that are shown or read."),
+    ("bytea_output", "hex", true, "Format of bytea values."),
+    ("client_min_messages", "notice", false, "Least severity of messages to the client."),
+    ("default_transaction_isolation", "repeatable read", false, "Isolation level of new transactions."),
+    (DEFAULT_READ_ONLY, "off", false, "Whether new transactions are read-only."),
+    ("extra_float_digits", "1", true, "Digits of floating-point values beyond the usual number."),
     // The service shows this value, though it has no effect.
-    ("max_connections", "20", false),
-    ("search_path", "\"$user\", public", true),
-    ("server_version_num", "160015", false),
-    ("transaction_isolation", "repeatable read", false),
-    ("transaction_read_only", "off", false),
+    ("max_connections", "20", false, "Largest number of connections."),
+    ("max_identifier_length", "63", false, "Longest name, in bytes."),
+    ("search_path", "\"$user\", public", true, "Schemas that are searched for names without one."),
+    ("server_version_num", "160015", false, "Version of the server as a number."),
+    (SESSION_AUTHORIZATION, "", false, "Role that the session began with."),
+    ("transaction_isolation", "repeatable read", false, "Isolation level of the transaction."),
+    ("transaction_read_only", "off", false, "Whether the transaction is read-only."),
 ];
+
+/// SET SESSION CHARACTERISTICS changes it.
+const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
+/// Its value is the user of the start-up packet.
+const SESSION_AUTHORIZATION: &str = "session_authorization";
 
 /// The settings that clients get when they connect, and when one changes.
 pub(crate) fn reported() -> impl Iterator<Item = &'static str> {
@@ -52,17 +59,19 @@ const ENGINE_SETTINGS: &[&str] =
     &["bytea_output", "DateStyle", "extra_float_digits", "IntervalStyle", "search_path", "TimeZone"];
 
 fn known(name: &str) -> Option<&'static Known> {
-    // SQL has its own syntax for these two.
-    let name = match name.to_ascii_lowercase().as_str() {
-        "time zone" => "timezone".to_owned(),
-        "names" => "client_encoding".to_owned(),
-        other => other.to_owned(),
-    };
-    KNOWN.iter().find(|(known, ..)| known.eq_ignore_ascii_case(&name))
+    // SQL has its own syntax for these.
+    let own = [
+        ("time zone", "TimeZone"),
+        ("names", "client_encoding"),
+        ("transaction isolation level", "transaction_isolation"),
+        ("session authorization", SESSION_AUTHORIZATION),
+    ];
+    let name = own.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map_or(name, |(_, name)| name);
+    KNOWN.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name))
 }
 
 pub(crate) fn default_value(name: &str) -> Option<&'static str> {
-    known(name).map(|(_, value, _)| *value)
+    known(name).map(|(_, value, ..)| *value)
 }
 
 /// Only values that differ from the defaults are stored.
@@ -79,8 +88,9 @@ impl Settings {
     /// Reads the settings in a start-up packet.
     pub(crate) fn from_startup(parameters: &[(String, String)]) -> Result<Self, SqlError> {
         let mut initial = Values::new();
+        let mut initial_user = None;
         let mut begin = |name: &str, value: String| {
-            let (name, default, _) = settable(name)?;
+            let (name, default, ..) = settable(name)?;
             if value == *default {
                 initial.remove(name);
             } else {
@@ -95,10 +105,14 @@ impl Settings {
             }
         }
         for (name, value) in parameters {
+            if name == "user" {
+                initial_user = Some(value.clone());
+            }
             if name != OPTIONS && !NO_SETTINGS.contains(&name.as_str()) && !name.starts_with("_pq_.") {
                 begin(name, value.clone())?;
             }
         }
+        initial.extend(initial_user.map(|user| (SESSION_AUTHORIZATION, user)));
         Ok(Self { current: initial.clone(), initial })
     }
 
@@ -110,12 +124,33 @@ impl Settings {
 
     /// The name and value of a setting.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
-        let (name, default, _) = known(name).ok_or_else(|| unrecognized(name))?;
+        let (name, default, ..) = known(name).ok_or_else(|| unrecognized(name))?;
         Ok((name, self.current.get(name).map_or(*default, String::as_str)))
+    }
+
+    /// Whether new transactions are read-only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.current.get(DEFAULT_READ_ONLY).is_some_and(|value| value == "on")
+    }
+
+    /// Name, value and meaning of all settings, in the order of their names.
+    pub(crate) fn all(&self) -> Vec<[&str; 3]> {
+        let value = |name, default| self.current.get(name).map_or(default, String::as_str);
+        let mut all: Vec<_> = KNOWN
+            .iter()
+            .map(|(name, default, _, meaning)| [*name, value(*name, *default), *meaning])
+            .collect();
+        all.sort_by_key(|[name, ..]| name.to_ascii_lowercase());
+        all
     }
 
     /// Runs a SET or RESET. Returns the changes that clients get.
     pub(crate) fn set(&mut self, statement: &Statement) -> Result<Vec<(&'static str, String)>, SqlError> {
+        if statement.begins(&["SET", "SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"]) {
+            let value = statement.is_read_only().map(|read_only| if read_only { "on" } else { "off" });
+            self.current.extend(value.map(|value| (DEFAULT_READ_ONLY, value.to_owned())));
+            return Ok(Vec::new());
+        }
         let mut text = statement.text().trim();
         for word in ["SET", "RESET", "SESSION", "LOCAL"] {
             text = strip(text, word).unwrap_or(text);
@@ -132,7 +167,7 @@ impl Settings {
         let name = if name.starts_with('"') { name.to_owned() } else { name.to_ascii_lowercase() };
         let name = name.trim_matches('"');
         let value = value.trim().trim_matches('\'');
-        let (name, default, _) = settable(name)?;
+        let (name, default, ..) = settable(name)?;
         let default = self.initial.get(name).map_or(*default, String::as_str);
         let value = if reset || value.eq_ignore_ascii_case("default") { default } else { value };
         if *name == "client_encoding"
@@ -163,7 +198,7 @@ impl Settings {
 /// A setting that can be changed. Others may be known, but are refused.
 fn settable(name: &str) -> Result<&'static Known, SqlError> {
     match known(name) {
-        Some(setting @ (.., true)) => Ok(setting),
+        Some(setting @ (_, _, true, _)) => Ok(setting),
         None if !NAMES.split_whitespace().any(|known| known.eq_ignore_ascii_case(name))
             && !name.contains('.') =>
         {
@@ -221,6 +256,35 @@ mod tests {
         assert_eq!(settings.show("APPLICATION_NAME").unwrap(), ("application_name", "a"));
         assert_eq!(set(&mut settings, "RESET ALL"), Ok(vec![("application_name", String::new())]));
         assert_eq!(settings.show("application_name").unwrap(), ("application_name", ""));
+    }
+
+    #[test]
+    fn session_characteristics_are_the_modes_of_new_transactions() {
+        let mut settings = Settings::default();
+        set(&mut settings, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            .unwrap();
+        assert!(!settings.is_read_only());
+        set(&mut settings, "set session characteristics as transaction read only").unwrap();
+        assert!(settings.is_read_only());
+        assert_eq!(settings.show("default_transaction_read_only").unwrap().1, "on");
+        set(&mut settings, "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE").unwrap();
+        assert!(!settings.is_read_only());
+    }
+
+    #[test]
+    fn clients_can_show_what_they_ask_for_at_connect() {
+        let settings = startup(&[("user", "admin"), ("application_name", "mine")]).unwrap();
+        for (name, shown) in [
+            ("TRANSACTION ISOLATION LEVEL", ("transaction_isolation", "repeatable read")),
+            ("session authorization", ("session_authorization", "admin")),
+            ("max_identifier_length", ("max_identifier_length", "63")),
+        ] {
+            assert_eq!(settings.show(name).unwrap(), shown);
+        }
+        let all = settings.all();
+        assert_eq!(all.len(), KNOWN.len());
+        assert_eq!(&all[0][..2], ["application_name", "mine"]);
+        assert!(all.is_sorted_by_key(|[name, ..]| name.to_ascii_lowercase()));
     }
 
     #[test]

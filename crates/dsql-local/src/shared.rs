@@ -1,6 +1,7 @@
 //! The state that all connections of a cluster share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) verifier: RwLock<TokenVerifier>,
     pub(crate) tasks: Spawner,
+    /// How many transactions have changed the schema.
+    pub(crate) schema_changes: AtomicU64,
 }
 
 impl Shared {
@@ -45,10 +48,11 @@ impl Shared {
             identity: Identity::make(&config.endpoint)?,
             sessions: Arc::new(Sessions::new(config.limits, clock.now())),
             faults: Faults::new(config.seed),
-            rules: RuleChecker::new(config.rules),
+            rules: RuleChecker::new(config.rules, config.allow_lateral),
             tally: Tally::default(),
             denials: Denials::new(config.notice),
             verifier: RwLock::new(verifier),
+            schema_changes: AtomicU64::new(0),
             clock,
             tasks,
             config,

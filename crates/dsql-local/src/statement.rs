@@ -5,7 +5,10 @@ mod tokens;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use tokens::{names, requalify, spans, tokens};
+pub(crate) use tokens::{has, names, requalify, spans, tokens};
+
+/// The verbs of queries that change rows.
+const MODIFYING: [&str; 4] = ["INSERT", "UPDATE", "DELETE", "MERGE"];
 
 /// No rule looks at more leading words.
 const WORDS: usize = 6;
@@ -97,11 +100,56 @@ impl Statement {
         self.words.get(index).map_or("", String::as_str)
     }
 
+    /// Whether a query in it changes rows: in WITH, or of a COPY.
+    pub(crate) fn modifies(&self) -> bool {
+        ["WITH", "COPY"].contains(&self.word(0))
+            && MODIFYING.iter().any(|verb| self.contains_ignore_case(verb))
+            && tokens(&self.text).windows(3).any(|tokens| {
+                let [before, bracket, verb] = tokens else { return false };
+                let is_query = ["AS", "MATERIALIZED", "COPY"].contains(&before.as_str());
+                is_query && bracket == "(" && MODIFYING.contains(&verb.as_str())
+            })
+    }
+
+    /// Whether it is a COPY FROM.
+    pub(crate) fn copies_in(&self) -> bool {
+        self.kind == Kind::Dml && self.word(0) == "COPY"
+    }
+
+    /// Whether it locks the rows that it reads.
+    pub(crate) fn locks(&self) -> bool {
+        const LOCKS: [&[&str]; 4] = [
+            &["FOR", "UPDATE"],
+            &["FOR", "NO", "KEY", "UPDATE"],
+            &["FOR", "SHARE"],
+            &["FOR", "KEY", "SHARE"],
+        ];
+        self.contains_ignore_case("for") && {
+            let tokens = tokens(&self.text);
+            LOCKS.iter().any(|lock| has(&tokens, lock))
+        }
+    }
+
+    /// Whether it calls a function that changes a sequence.
+    pub(crate) fn draws(&self) -> bool {
+        const FUNCTIONS: [&str; 2] = ["NEXTVAL", "SETVAL"];
+        FUNCTIONS.iter().any(|name| self.contains_ignore_case(name))
+            && tokens(&self.text).windows(2).any(|at| FUNCTIONS.contains(&at[0].as_str()) && at[1] == "(")
+    }
+
+    /// Whether a BEGIN begins a read-only transaction, or a SET makes the next ones read-only; none if it does not say.
+    pub(crate) fn is_read_only(&self) -> Option<bool> {
+        let tokens = tokens(&self.text);
+        let mode = tokens.windows(2).rfind(|at| at[0] == "READ" && (at[1] == "ONLY" || at[1] == "WRITE"));
+        mode.map(|mode| mode[1] == "ONLY")
+    }
+
     /// The command tag for the client.
     #[must_use]
     pub fn tag(&self, rows: u64) -> String {
         let verb = self.word(0);
         match self.kind {
+            Kind::Select | Kind::Dml if verb == "COPY" => format!("COPY {rows}"),
             Kind::Select => format!("SELECT {rows}"),
             Kind::Dml if verb == "INSERT" || self.mentions("INSERT") => format!("INSERT 0 {rows}"),
             Kind::Dml => {
@@ -117,9 +165,13 @@ impl Statement {
             Kind::Set if verb == "RESET" => "RESET".to_owned(),
             Kind::Ddl if verb == "AWS" => self.words[..self.words.len().min(3)].join(" "),
             Kind::Ddl if matches!(verb, "CREATE" | "DROP" | "ALTER") => {
-                let noise = ["OR", "REPLACE", "UNIQUE", "TEMP", "TEMPORARY", "RECURSIVE"];
+                let noise = ["OR", "REPLACE", "UNIQUE", "TEMP", "TEMPORARY", "RECURSIVE", "UNLOGGED"];
                 let mut nouns = self.words[1..].iter().filter(|word| !noise.contains(&word.as_str()));
-                format!("{verb} {}", nouns.next().map_or("", String::as_str))
+                match nouns.next().map_or("", String::as_str) {
+                    "DEFAULT" => format!("{verb} DEFAULT PRIVILEGES"),
+                    "USER" | "GROUP" if !self.mentions("MAPPING") => format!("{verb} ROLE"),
+                    noun => format!("{verb} {noun}"),
+                }
             }
             _ => verb.to_owned(),
         }
@@ -218,6 +270,16 @@ fn kind(words: &[String], verb: Option<Kind>) -> Kind {
         "SET" if word(1) == "CONSTRAINTS" => Kind::Other,
         "SET" | "RESET" => Kind::Set,
         "SHOW" => Kind::Show,
+        // Its query, if it has one, is in parentheses.
+        "COPY"
+            if words
+                .iter()
+                .find(|word| *word == "FROM" || *word == "TO")
+                .is_some_and(|word| word == "FROM") =>
+        {
+            Kind::Dml
+        }
+        "COPY" => Kind::Select,
         "CREATE" | "ALTER" | "DROP" | "GRANT" | "REVOKE" | "COMMENT" | "AWS" => Kind::Ddl,
         _ => Kind::Other,
     }
@@ -322,6 +384,9 @@ mod tests {
             ("delete from t", Kind::Dml, "DELETE 3"),
             ("CREATE UNIQUE INDEX ASYNC i ON t (a)", Kind::Ddl, "CREATE INDEX"),
             ("drop table t", Kind::Ddl, "DROP TABLE"),
+            ("CREATE UNLOGGED SEQUENCE s", Kind::Ddl, "CREATE SEQUENCE"),
+            ("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO r", Kind::Ddl, "ALTER DEFAULT PRIVILEGES"),
+            ("CREATE USER u", Kind::Ddl, "CREATE ROLE"),
             ("SET a = 1", Kind::Set, "SET"),
             ("RESET ALL", Kind::Set, "RESET"),
             ("SHOW a", Kind::Show, "SHOW"),
@@ -330,10 +395,27 @@ mod tests {
             ("ALTER TABLE ASYNC t VALIDATE CONSTRAINT c", Kind::Ddl, "ALTER TABLE"),
             ("SET CONSTRAINTS ALL DEFERRED", Kind::Other, "SET CONSTRAINTS"),
             ("truncate t", Kind::Other, "TRUNCATE"),
+            ("copy t (a, b) from stdin with (format csv)", Kind::Dml, "COPY 3"),
+            ("COPY \"from\".t TO STDOUT", Kind::Select, "COPY 3"),
+            ("COPY (SELECT * FROM t) TO STDOUT", Kind::Select, "COPY 3"),
         ];
         for (sql, kind, tag) in cases {
             let statement = &Statement::split(sql)[0];
             assert_eq!((statement.kind(), statement.tag(3).as_str()), (kind, tag), "{sql}");
+        }
+    }
+
+    #[test]
+    fn the_last_mode_of_a_begin_counts() {
+        for (sql, read_only) in [
+            ("BEGIN", None),
+            ("BEGIN READ ONLY", Some(true)),
+            ("BEGIN READ ONLY, ISOLATION LEVEL REPEATABLE READ", Some(true)),
+            ("START TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY, DEFERRABLE", Some(true)),
+            ("BEGIN READ  ONLY -- for a report", Some(true)),
+            ("BEGIN /* READ ONLY */ READ WRITE", Some(false)),
+        ] {
+            assert_eq!(Statement::split(sql)[0].is_read_only(), read_only, "{sql}");
         }
     }
 

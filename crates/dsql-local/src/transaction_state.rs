@@ -1,15 +1,16 @@
 //! Runs statements as the service does, on either engine: rules, transaction state, faults and counters.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::clock::Moment;
 use crate::counters::count;
-use crate::engine::{Call, Column, Description, Engine, Extent, Rows, Session};
+use crate::engine::{Call, Column, CopyFormat, Description, Engine, Extent, Rows, Session};
 use crate::error::SqlError;
 use crate::faults::Failure;
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::statement::{Kind, Statement};
+use crate::statement::{Kind, Statement, names};
 use crate::wire::backend::TransactionStatus;
 
 /// The outcome of a statement for the client.
@@ -28,6 +29,8 @@ pub(crate) struct TransactionState<E: Engine> {
     session: E::Session,
     settings: Settings,
     state: State,
+    /// The number of schema changes that the session has noticed.
+    noticed_changes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +63,8 @@ enum Done {
 
 impl<E: Engine> TransactionState<E> {
     pub(crate) fn new(shared: Arc<Shared>, session: E::Session) -> Self {
-        Self { shared, session, settings: Settings::default(), state: State::Idle }
+        let noticed_changes = shared.schema_changes.load(Ordering::SeqCst);
+        Self { shared, session, settings: Settings::default(), state: State::Idle, noticed_changes }
     }
 
     /// Applies settings, unless the engine rejects them.
@@ -127,7 +131,12 @@ impl<E: Engine> TransactionState<E> {
         }
     }
 
-    fn too_old(&self) -> SqlError {
+    /// When the open transaction is too old.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.began().unwrap_or_default().saturating_add(self.shared.sessions.limits().transaction_life)
+    }
+
+    pub(crate) fn too_old(&self) -> SqlError {
         let age = self.shared.clock.now().saturating_sub(self.began().unwrap_or_default());
         SqlError::too_old(self.shared.sessions.limits().transaction_life, age)
     }
@@ -141,10 +150,10 @@ impl<E: Engine> TransactionState<E> {
         self.shared.rules.check(statement)?;
         match statement.kind() {
             Kind::Empty | Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Set => Ok(Arc::default()),
-            Kind::Show => {
-                let (name, _) = self.settings.show(shown(statement))?;
-                Ok(one_text(name))
-            }
+            Kind::Show => match shown(statement).as_str() {
+                "all" => Ok(texts(&ALL_SETTINGS)),
+                name => Ok(texts(&[self.show(name)?.0])),
+            },
             _ => self.session.describe(statement, types).await,
         }
     }
@@ -153,14 +162,7 @@ impl<E: Engine> TransactionState<E> {
     /// share one.
     pub(crate) async fn run(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
         let statement = call.statement;
-        if statement.kind() != Kind::Empty {
-            count(&self.shared.tally.statements);
-        }
-        self.check_state(statement)?;
-        // A described statement was checked before.
-        if call.description.is_none() {
-            self.shared.rules.check(statement)?;
-        }
+        self.check(&call)?;
         match statement.kind() {
             Kind::Empty => Ok(Outcome::default()),
             Kind::Begin => self.begin(statement).await,
@@ -173,12 +175,58 @@ impl<E: Engine> TransactionState<E> {
                 Ok(Outcome { tag: statement.tag(0), changed, ..Outcome::default() })
             }
             Kind::Show => {
-                let (name, value) = self.settings.show(shown(statement))?;
-                rows.text(value);
-                Ok(Outcome { tag: statement.tag(1), description: one_text(name), ..Outcome::default() })
+                let description = match shown(statement).as_str() {
+                    "all" => {
+                        self.settings.all().iter().for_each(|setting| rows.texts(setting));
+                        texts(&ALL_SETTINGS)
+                    }
+                    name => {
+                        let (name, value) = self.show(name)?;
+                        rows.texts(&[value]);
+                        texts(&[name])
+                    }
+                };
+                Ok(Outcome { tag: statement.tag(0), description, ..Outcome::default() })
             }
-            _ => self.execute(call, rows).await,
+            _ => {
+                let call = self.begin_statement(call).await?;
+                self.run_begun(call, rows).await
+            }
         }
+    }
+
+    /// Begins a COPY FROM STDIN. Returns the format of the data that the client has to send, and the call for
+    /// [`run_begun`](Self::run_begun).
+    pub(crate) async fn begin_copy<'a>(&mut self, call: Call<'a>) -> Result<(CopyFormat, Call<'a>), Failure> {
+        self.check(&call)?;
+        let call = self.begin_statement(call).await?;
+        Ok((self.session.copy_format(call.statement).await?, call))
+    }
+
+    /// Counts a statement, and checks that it may run.
+    fn check(&self, call: &Call<'_>) -> Result<(), SqlError> {
+        if call.statement.kind() != Kind::Empty {
+            count(&self.shared.tally.statements);
+        }
+        self.check_state(call.statement)?;
+        // A described statement was checked before.
+        if call.description.is_none() { self.shared.rules.check(call.statement) } else { Ok(()) }
+    }
+
+    /// The name and value of a setting.
+    fn show(&self, name: &str) -> Result<(&'static str, &str), SqlError> {
+        let shown = self.settings.show(name)?;
+        let read_only = match self.state {
+            State::Open { read_only, .. } => read_only,
+            _ => self.settings.is_read_only(),
+        };
+        Ok(if shown.0 == "transaction_read_only" && read_only { (shown.0, "on") } else { shown })
+    }
+
+    /// Whether another session has changed the schema since the last call.
+    fn notice_changes(&mut self) -> bool {
+        let changes = self.shared.schema_changes.load(Ordering::SeqCst);
+        std::mem::replace(&mut self.noticed_changes, changes) != changes
     }
 
     /// Fails the transaction. Call this for every error that the client gets.
@@ -211,37 +259,42 @@ impl<E: Engine> TransactionState<E> {
         }
     }
 
-    async fn execute(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
+    /// Opens a transaction for a statement, if none is open. Faults strike here.
+    async fn begin_statement<'a>(&mut self, call: Call<'a>) -> Result<Call<'a>, Failure> {
         self.check_age()?;
-        let (delay, failure) = self.shared.faults.on_statement();
+        let stale = self.notice_changes();
+        let (delay, failure) = self.shared.faults.on_statement(stale);
         self.shared.delay(delay).await;
         if let Some(failure) = failure {
             return Err(failure);
         }
         let mut extent = call.extent;
         match self.state {
-            State::Idle => self.open(false, false).await?,
+            State::Idle => self.open(false, self.settings.is_read_only()).await?,
             State::Open { explicit: false, .. } => extent = Extent::Query,
             _ => extent = Extent::Open,
         }
         self.check_mix(call.statement)?;
-        let limit = self.shared.sessions.limits().transaction_life;
-        let deadline = self.began().unwrap_or_default().saturating_add(limit);
-        let done = self.session.execute(Call { deadline, extent, ..call }, rows).await.map_err(|error| {
+        Ok(Call { deadline: self.deadline(), extent, ..call })
+    }
+
+    /// Runs a statement for which [`begin_statement`](Self::begin_statement) was called.
+    pub(crate) async fn run_begun(&mut self, call: Call<'_>, rows: &mut Rows) -> Result<Outcome, Failure> {
+        let done = self.session.execute(call, rows).await.map_err(|error| {
             // The engine does not know the limit.
             if error.code == SqlError::DEADLINE { self.too_old() } else { error }
         })?;
         if let State::Open { wrote, .. } = &mut self.state {
             *wrote |= done.description.writes;
         }
-        let counted = if call.statement.kind() == Kind::Select { rows.count() } else { done.changed };
+        let counted = if done.description.columns.is_some() { rows.count() } else { done.changed };
         let tag = call.statement.tag(counted);
         Ok(Outcome { tag, description: done.description, ..Outcome::default() })
     }
 
     async fn begin(&mut self, statement: &Statement) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { tag: statement.tag(0), ..Outcome::default() };
-        let read_only = statement.text().to_ascii_uppercase().ends_with("READ ONLY");
+        let read_only = statement.is_read_only().unwrap_or_else(|| self.settings.is_read_only());
         match &mut self.state {
             State::Open { explicit: explicit @ false, .. } => *explicit = true,
             State::Idle => self.open(true, read_only).await?,
@@ -253,7 +306,7 @@ impl<E: Engine> TransactionState<E> {
     }
 
     async fn open(&mut self, explicit: bool, read_only: bool) -> Result<(), SqlError> {
-        self.session.begin().await?;
+        self.session.begin(read_only).await?;
         let began = self.shared.clock.now();
         self.state = State::Open { explicit, wrote: false, began, done: Done::Nothing, read_only };
         Ok(())
@@ -290,14 +343,15 @@ impl<E: Engine> TransactionState<E> {
     }
 
     async fn commit(&mut self) -> Result<(), Failure> {
-        let State::Open { explicit, wrote, .. } = self.state else { return Ok(()) };
+        let State::Open { explicit, wrote, done, .. } = self.state else { return Ok(()) };
         if !explicit && !wrote {
             // A single read has nothing to commit or to lose.
             self.state = State::Idle;
             return Ok(self.session.commit().await?);
         }
         self.check_age()?;
-        let faults = self.shared.faults.on_commit(wrote);
+        let stale = self.notice_changes();
+        let faults = self.shared.faults.on_commit(wrote, stale);
         self.shared.delay(faults.delay).await;
         if let Some(failure) = faults.before {
             return Err(failure);
@@ -305,6 +359,9 @@ impl<E: Engine> TransactionState<E> {
         self.session.commit().await?;
         self.state = State::Idle;
         count(&self.shared.tally.commits);
+        if done == Done::Ddl {
+            self.noticed_changes = self.shared.schema_changes.fetch_add(1, Ordering::SeqCst) + 1;
+        }
         faults.after.map_or(Ok(()), Err)
     }
 
@@ -320,12 +377,13 @@ impl<E: Engine> TransactionState<E> {
         let next = match statement.kind() {
             Kind::Ddl => Done::Ddl,
             Kind::Dml => Done::Dml,
+            Kind::Select if statement.modifies() => Done::Dml,
             _ => return Ok(()),
         };
         let State::Open { done, read_only, .. } = &mut self.state else { return Ok(()) };
         if *read_only {
             let tag = statement.tag(0);
-            let verb = tag.trim_end_matches(['0', ' ']);
+            let verb = if statement.copies_in() { "COPY FROM" } else { tag.trim_end_matches(['0', ' ']) };
             let message = format!("cannot execute {verb} in a read-only transaction");
             return Err(SqlError::new("25006", message));
         }
@@ -356,13 +414,17 @@ fn outside(statement: &Statement) -> Outcome {
     Outcome { tag: statement.tag(0), warning: Some(warning), ..Outcome::default() }
 }
 
-fn one_text(name: &str) -> Arc<Description> {
-    let column = Column { name: name.to_owned(), oid: 25, size: -1 };
-    Arc::new(Description { columns: Some(vec![column]), ..Description::default() })
+/// The columns of SHOW ALL.
+const ALL_SETTINGS: [&str; 3] = ["name", "setting", "description"];
+
+/// Columns of texts.
+fn texts(names: &[&str]) -> Arc<Description> {
+    let column = |name: &&str| Column { name: (*name).to_owned(), oid: 25, size: -1 };
+    Arc::new(Description { columns: Some(names.iter().map(column).collect()), ..Description::default() })
 }
 
-/// The name after SHOW.
-fn shown(statement: &Statement) -> &str {
-    let text = statement.text();
-    text.split_once(char::is_whitespace).map_or("", |(_, name)| name.trim().trim_matches('"'))
+/// The words after SHOW, in lower case.
+fn shown(statement: &Statement) -> String {
+    let words = names(statement.text());
+    words.get(1..).unwrap_or_default().join(" ").to_ascii_lowercase()
 }

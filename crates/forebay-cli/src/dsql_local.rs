@@ -90,6 +90,9 @@ struct Serve {
     /// The SQL that the server accepts.
     #[arg(long, value_enum, default_value_t = RuleSet::Today)]
     rules: RuleSet,
+    /// Accept LEFT JOIN LATERAL with references to the outer query. The service refuses it with 42804.
+    #[arg(long)]
+    allow_lateral: bool,
     #[command(flatten)]
     keys: Keys,
     #[command(flatten)]
@@ -279,6 +282,7 @@ impl Serve {
         Ok(Config {
             engine,
             rules,
+            allow_lateral: self.allow_lateral,
             region: self.place.region(),
             endpoint: self.place.endpoint(),
             listen: SocketAddr::new(self.listen, self.port),

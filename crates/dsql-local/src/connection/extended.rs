@@ -119,6 +119,7 @@ impl<E: Engine, S: AsyncRead + AsyncWrite + Unpin> Connection<E, S> {
             values: &std::mem::take(&mut portal.values),
             formats: &std::mem::take(&mut portal.formats),
             results: &portal.results.clone(),
+            input: None,
             extent: if self.wire.awaits(b'S') { Extent::Alone } else { Extent::Query },
             deadline: Moment::MAX,
         };

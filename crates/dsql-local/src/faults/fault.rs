@@ -16,15 +16,33 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Refuse(Refusal),
-    Throttle { per_second: u32, burst: u32 },
-    Delay { at: Stage, time: Duration },
-    Wake { time: Duration },
+    Throttle {
+        per_second: u32,
+        burst: u32,
+    },
+    Delay {
+        at: Stage,
+        time: Duration,
+    },
+    Wake {
+        time: Duration,
+    },
     Silent,
-    Sever { fraction: f64, after: Duration },
-    Drop { at: Stage },
-    Unavailable { at: Stage },
+    Sever {
+        fraction: f64,
+        after: Duration,
+    },
+    Drop {
+        at: Stage,
+    },
+    Unavailable {
+        at: Stage,
+    },
     Conflict,
-    StaleSchema,
+    StaleSchema {
+        /// Only after DDL of another session, and once for each session.
+        after_ddl: bool,
+    },
 }
 
 /// How a connection is refused.
@@ -66,6 +84,8 @@ pub(crate) enum Failure {
     Error(SqlError),
     /// A fault closes the socket without an error message.
     Hangup,
+    /// The client is gone, so nobody gets an error.
+    Gone,
 }
 
 /// What happens to a new socket.

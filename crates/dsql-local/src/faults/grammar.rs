@@ -10,7 +10,7 @@ use super::fault::{Fault, Kind, Refusal, Stage};
 /// All kinds and their keys.
 const KINDS: &str = "refuse:how=close|53300|53400|denied|waking  throttle:rate=N,burst=N  delay:at=connect|statement|commit,for=TIME  \
 wake:for=TIME  silent  sever:fraction=F,after=TIME  drop:at=before-commit|after-commit  \
-unavailable:at=statement|commit|after-commit  conflict  stale-schema; each but sever takes n=TIMES and p=PROBABILITY";
+unavailable:at=statement|commit|after-commit  conflict  stale-schema:after=ddl; each but sever takes n=TIMES and p=PROBABILITY";
 
 impl FromStr for Fault {
     type Err = String;
@@ -70,7 +70,7 @@ fn read_kind(kind: &str, given: &mut BTreeMap<String, String>) -> Result<Kind, S
             .unwrap_or(Stage::Statement),
         },
         "conflict" => Kind::Conflict,
-        "stale-schema" => Kind::StaleSchema,
+        "stale-schema" => Kind::StaleSchema { after_ddl: take(given, "after", ddl)?.unwrap_or(false) },
         _ => return Err(format!("there is no fault '{kind}'; there are: {KINDS}")),
     })
 }
@@ -86,6 +86,10 @@ fn take<T>(
 fn probability(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| format!("'{text}' is not a number from 0 to 1"))
+}
+
+fn ddl(text: &str) -> Result<bool, String> {
+    if text == "ddl" { Ok(true) } else { Err(format!("'{text}' is not ddl")) }
 }
 
 fn number(text: &str) -> Result<u32, String> {
@@ -161,7 +165,9 @@ impl fmt::Display for Fault {
             Kind::Drop { at } => ("drop", vec![stage(*at)]),
             Kind::Unavailable { at } => ("unavailable", vec![stage(*at)]),
             Kind::Conflict => ("conflict", vec![]),
-            Kind::StaleSchema => ("stale-schema", vec![]),
+            Kind::StaleSchema { after_ddl } => {
+                ("stale-schema", after_ddl.then(|| "after=ddl".to_owned()).into_iter().collect())
+            }
         };
         keys.extend(self.times.map(|times| format!("n={times}")));
         keys.extend((self.probability < 1.0).then(|| format!("p={}", self.probability)));
@@ -189,6 +195,7 @@ mod tests {
             "unavailable:at=after-commit",
             "conflict:p=0.25",
             "stale-schema",
+            "stale-schema:after=ddl,n=2",
         ];
         for text in list {
             assert_eq!(text.parse::<Fault>().map(|fault| fault.to_string()), Ok(text.to_owned()));
@@ -210,6 +217,7 @@ mod tests {
             ("conflict:p=0.1,p=0.2", "'p' is given twice"),
             ("drop:at=noon", "'noon' is none of at=before-commit, at=after-commit"),
             ("delay:for", "not KEY=VALUE"),
+            ("stale-schema:after=dml", "'dml' is not ddl"),
             ("sever:n=1", "'sever' takes no 'n'"),
             ("sever:p=0.5", "'sever' takes no 'p'"),
         ] {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::catalog;
@@ -17,10 +17,10 @@ use super::request::Request;
 use super::rewrite;
 use super::roles::Role;
 use super::server::SOCKET;
-use crate::engine::{Column, Description, Oid};
+use crate::engine::{Column, CopyFormat, Description, Oid};
 use crate::error::SqlError;
 use crate::statement::Statement;
-use crate::wire::frontend;
+use crate::wire::{Format, frontend};
 
 /// The largest message that PostgreSQL sends.
 const LONGEST: usize = 1 << 30;
@@ -188,6 +188,21 @@ impl Backend {
         Ok(description)
     }
 
+    /// The format of the data of a COPY FROM STDIN. The statement fails on purpose, so that it needs no data.
+    pub(super) async fn copy_format(&mut self, sql: &str) -> Result<CopyFormat, SqlError> {
+        let mut request = Request::query(sql);
+        request.copy_fail("only the format is needed");
+        let mut format = None;
+        let take = |tag: u8, body: Body| {
+            if tag == b'G' {
+                format = Some(body.copy_format()?);
+            }
+            Ok(())
+        };
+        let failed = self.request(request, take).await;
+        format.ok_or_else(|| failed.err().unwrap_or_else(SqlError::unavailable))
+    }
+
     /// Sends messages and passes each answer to `take`, until ReadyForQuery. An error of the server is
     /// returned then. An error of `take` is returned at once, and the connection is lost.
     ///
@@ -199,13 +214,15 @@ impl Backend {
         mut take: impl FnMut(u8, Body) -> Result<(), SqlError> + Send,
     ) -> Result<(), SqlError> {
         self.in_request = true;
-        self.stream.write_all(&request.into_bytes()).await.map_err(lost)?;
+        let copies = request.copies();
+        let mut unsent = request.into_bytes();
         let mut failure = Ok(());
         loop {
-            match self.message().await? {
+            match self.message(&mut unsent).await? {
                 (b'E', body) => failure = failure.and(Err(Body(body).error()?)),
                 (b'Z', _) => break,
-                (b'G' | b'H' | b'W', _) => return Err(SqlError::unsupported("COPY is not supported")),
+                // Without the data, the server would wait forever.
+                (b'G', _) if !copies => return Err(SqlError::unsupported("COPY is not supported here")),
                 (tag, body) => take(tag, Body(body))?,
             }
         }
@@ -217,15 +234,35 @@ impl Backend {
         failure
     }
 
-    async fn message(&mut self) -> Result<(u8, Bytes), SqlError> {
+    /// The next message of the server. Meanwhile it sends what is unsent: during a COPY, the server sends reports
+    /// before it has read all data.
+    async fn message(&mut self, unsent: &mut BytesMut) -> Result<(u8, Bytes), SqlError> {
         loop {
             if let Some(message) = frontend::frame(&mut self.input, LONGEST).map_err(lost)? {
                 return Ok(message);
             }
-            if self.stream.read_buf(&mut self.input).await.map_err(lost)? == 0 {
+            let interest = match unsent.is_empty() {
+                true => Interest::READABLE,
+                false => Interest::READABLE | Interest::WRITABLE,
+            };
+            let ready = self.stream.ready(interest).await.map_err(lost)?;
+            if ready.is_writable() && !unsent.is_empty() {
+                let written = done(self.stream.try_write(unsent))?;
+                unsent.advance(written.unwrap_or(0));
+            }
+            if ready.is_readable() && done(self.stream.try_read_buf(&mut self.input))? == Some(0) {
                 return Err(SqlError::unavailable());
             }
         }
+    }
+}
+
+/// The number of bytes; none if the socket was not ready after all.
+fn done(transferred: io::Result<usize>) -> Result<Option<usize>, SqlError> {
+    match transferred {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(lost(error)),
     }
 }
 
@@ -254,6 +291,12 @@ impl Body {
             Ok(Column { name, oid, size })
         };
         (0..count).map(column).collect()
+    }
+
+    fn copy_format(mut self) -> Result<CopyFormat, SqlError> {
+        let binary = self.0.try_get_u8().map_err(lost)? == 1;
+        let format = if binary { Format::Binary } else { Format::Text };
+        Ok(CopyFormat { format, columns: self.0.try_get_u16().map_err(lost)? })
     }
 
     fn error(mut self) -> Result<SqlError, SqlError> {

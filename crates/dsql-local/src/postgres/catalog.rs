@@ -48,10 +48,10 @@ UNION ALL SELECT '0A000', 'opclass not supported for index keys'
   FROM keys JOIN pg_opclass o ON o.oid = class WHERE NOT o.opcdefault
 UNION ALL SELECT '54000', 'key size greater than 2000 bytes not supported'
   FROM keys WHERE type IN ('varchar'::regtype, 'bpchar'::regtype) GROUP BY index HAVING sum(size) > 2000
-UNION ALL SELECT '0A000', 'datatype of a sequence other than bigint not supported'
+UNION ALL SELECT '22023', 'sequence type must be bigint'
   FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
   WHERE c.relnamespace IN (SELECT oid FROM dsql_local_schemas) AND s.seqtypid <> 'int8'::regtype
-UNION ALL SELECT '0A000', format('CACHE %s is not supported. please define CACHE greater than or equal to 65536 or equal to 1', seqcache)
+UNION ALL SELECT '22023', format('CACHE (%s) must be greater than or equal to 65536 or equal to 1', seqcache)
   FROM pg_sequence WHERE seqcache BETWEEN 2 AND 65535
 UNION ALL SELECT '54000', 'more than 10 schemas not allowed'
   FROM dsql_local_schemas HAVING count(*) > 11

@@ -5,11 +5,10 @@
 //! client waits for it. So a test can observe an unfinished job, and nobody waits for a stopped clock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use super::Inner;
 use super::backend::Backend;
@@ -18,7 +17,7 @@ use super::roles::Role;
 use crate::engine::Call;
 use crate::error::SqlError;
 use crate::runtime::Spawner;
-use crate::statement::spans;
+use crate::statement::{Statement, spans};
 
 /// The delay before a job begins.
 const DELAY: Duration = Duration::from_secs(1);
@@ -27,9 +26,35 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    named: AtomicU64,
     /// Held while jobs run: one at a time.
     running: Mutex<()>,
+}
+
+/// The relations of a DROP TABLE, DROP INDEX or ANALYZE, as written, and the type of the job.
+pub(super) fn job_objects(statement: &Statement) -> Option<(&'static str, Vec<String>)> {
+    let (kind, first) = match (statement.word(0), statement.word(1)) {
+        ("DROP", "TABLE" | "INDEX") => ("DROP", 2),
+        ("ANALYZE", _) => ("ANALYZE", 1),
+        _ => return None,
+    };
+    let text = statement.text();
+    let spans = spans(text);
+    let skipped = ["IF", "EXISTS", "VERBOSE", "(", ")"];
+    let (mut names, mut name) = (Vec::new(), String::new());
+    let mut depth = 0_usize;
+    for (token, place) in &spans[first.min(spans.len())..] {
+        match token.as_str() {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            "CASCADE" | "RESTRICT" => break,
+            "," if depth == 0 => names.push(std::mem::take(&mut name)),
+            word if depth == 0 && !skipped.contains(&word) => name += &text[place.clone()],
+            _ => {}
+        }
+    }
+    names.push(name);
+    names.retain(|name| !name.is_empty());
+    Some((kind, names))
 }
 
 /// Schedules the jobs of a transaction that has committed.
@@ -77,12 +102,30 @@ pub(super) async fn wait_for(inner: &Arc<Inner>, id: String) {
 }
 
 impl Inner {
-    /// A new job id. It is unique across clusters, because the server's directory has a random name.
-    pub(super) fn name_job(&self) -> String {
-        let number = self.jobs.named.fetch_add(1, Ordering::Relaxed);
-        let directory = self.server.directory().as_os_str().as_encoded_bytes();
-        let digest = Sha256::new().chain_update(directory).chain_update(number.to_be_bytes()).finalize();
-        digest[..26].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+    /// The statements that record the jobs of a DROP or ANALYZE. Run this before the statement, and them after it.
+    pub(super) async fn job_records(
+        &self,
+        statement: &Statement,
+        backend: &mut Backend,
+    ) -> Result<String, SqlError> {
+        let Some((kind, names)) = job_objects(statement) else { return Ok(String::new()) };
+        let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
+        let sql = format!(
+            "SELECT c.oid, format('%I.%I', c.relnamespace::regnamespace, c.relname)
+             FROM unnest(ARRAY[{}]::text[]) name JOIN pg_catalog.pg_class c ON c.oid = to_regclass(name)",
+            names.join(", ")
+        );
+        let mut records = String::new();
+        for [oid, name] in backend.rows(&sql).await? {
+            let (job, name) = (self.job_id(), literal(&name));
+            records += &format!("; SELECT pg_catalog.dsql_local_done('{job}', '{kind}', {oid}, {name})");
+        }
+        Ok(records)
+    }
+
+    /// A new job id.
+    pub(super) fn job_id(&self) -> String {
+        base32(self.unique_id())
     }
 
     /// Runs the unfinished jobs that match a condition, one after another.
@@ -90,19 +133,27 @@ impl Inner {
         let _running = self.jobs.running.lock().await;
         let mut superuser = self.backend(&Role::superuser(), &[]).await?;
         let find = format!(
-            "UPDATE pg_catalog.dsql_local_jobs j SET status = 'processing', update_time = clock_timestamp()
+            "UPDATE pg_catalog.dsql_local_jobs j SET status = 'processing', update_time = date_trunc('second', clock_timestamp())
              WHERE status IN ('submitted', 'processing') AND {which} RETURNING job_id, command, (
                SELECT relowner::regrole FROM pg_class WHERE oid = object_id OR oid = (
                  SELECT conrelid FROM pg_constraint k WHERE k.oid = object_id AND class_id = 'pg_constraint'::regclass)
-               LIMIT 1)"
+               LIMIT 1), object_name"
         );
-        for [job, command, owner] in superuser.rows(&find).await? {
-            let ended = match self.run_job(&owner, &command).await {
+        for [job, command, owner, object] in superuser.rows(&find).await? {
+            // The table was dropped, so there is no owner. The service has such a job completed.
+            let outcome = match owner.as_str() {
+                "" => Err(SqlError::new("42P01", format!("relation \"{object}\" does not exist"))),
+                owner => self.run_job(owner, &command).await,
+            };
+            let ended = match outcome {
                 Ok(()) => "status = 'completed'".to_owned(),
+                Err(error) if error.code == "42P01" => {
+                    format!("status = 'completed', details = {}", literal(&error.message))
+                }
                 Err(error) => format!("status = 'failed', details = {}", literal(&error.message)),
             };
             let note = format!(
-                "UPDATE pg_catalog.dsql_local_jobs SET {ended}, update_time = clock_timestamp() WHERE job_id = {}",
+                "UPDATE pg_catalog.dsql_local_jobs SET {ended}, update_time = date_trunc('second', clock_timestamp()) WHERE job_id = {}",
                 literal(&job)
             );
             superuser.run(&note).await?;
@@ -119,5 +170,39 @@ impl Inner {
         let _priority = self.locks.priority().await;
         let pid = backend.pid;
         self.locks.run_with_priority(self, pid, backend.run(command)).await
+    }
+}
+
+/// A job id is a UUID in base 32, without padding.
+fn base32(id: Uuid) -> String {
+    let letter = |at: u32| {
+        let bits = match 123_u32.checked_sub(5 * at) {
+            Some(below) => id.as_u128() >> below,
+            None => id.as_u128() << (5 * at - 123),
+        };
+        char::from(LETTERS[usize::try_from(bits & 31).unwrap_or_default()])
+    };
+    (0..26).map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_relations_of_a_drop_are_as_written() {
+        let objects = |sql: &str| job_objects(&Statement::split(sql)[0]);
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let drop = "DROP TABLE IF EXISTS s . \"A\", b CASCADE";
+        assert_eq!(objects(drop), Some(("DROP", names(&["s.\"A\"", "b"]))));
+        assert_eq!(objects("ANALYZE VERBOSE t (a, b), u"), Some(("ANALYZE", names(&["t", "u"]))));
+        assert_eq!(objects("DROP VIEW v"), None);
+        assert_eq!(objects("ANALYZE"), Some(("ANALYZE", names(&[]))));
+    }
+
+    #[test]
+    fn a_recorded_job_id_is_this_uuid() {
+        let id = uuid::uuid!("da19a47c-92ca-4d79-9b3e-82a9f18bb1af");
+        assert_eq!(base32(id), "3im2i7eszjgxtgz6qku7dc5rv4");
     }
 }

@@ -4,21 +4,26 @@ mod commit;
 mod execute;
 mod logged_statement;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use uuid::Uuid;
 
 use super::backend::{Backend, Setting};
 use super::cancel_gate::CancelGate;
 use super::change_log::ChangeLog;
 use super::commits::CommitMark;
 use super::replay::replay;
+use super::schema_versions::{Freshness, RelationName, SchemaVersion};
 use super::table_copies::TableCopies;
-use super::{Inner, catalog, writes};
-use crate::engine::{Call, Description, Done, Extent, Oid, Rows};
+use super::{Inner, catalog, is_named, writes};
+use crate::engine::{Call, CopyFormat, Description, Done, Extent, Oid, Rows};
 use crate::error::SqlError;
-use crate::statement::{Kind, Statement};
+use crate::statement::{Kind, Statement, names};
 use logged_statement::LoggedStatement;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// All work comes after this savepoint, so that it can be undone without losing the snapshot.
 const START: &str = "SAVEPOINT s0";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT s0";
@@ -42,6 +47,8 @@ enum Work {
 pub(super) struct OccTransaction {
     inner: Arc<Inner>,
     pub(super) backend: Backend,
+    /// The id of its session.
+    session: Uuid,
     pub(super) cancel_gate: CancelGate,
     settings: Vec<Setting>,
     /// The settings at its beginning, which a rollback restores.
@@ -49,8 +56,13 @@ pub(super) struct OccTransaction {
     pub(super) mark: CommitMark,
     /// The version of the schema that its snapshot shows.
     version: Option<u64>,
-    /// The schema version that it knows; after the commit, with its own change.
-    pub(super) epoch: u64,
+    /// The version of the catalog that it has read; after the commit, with its own change.
+    pub(super) schema: SchemaVersion,
+    /// The version of the schema when it began.
+    schema_at_begin: SchemaVersion,
+    /// All names in its statements.
+    names: BTreeSet<String>,
+    pub(super) read_only: bool,
     begun: bool,
     /// Whether its connection may have unknown settings.
     pub(super) tainted: bool,
@@ -65,17 +77,28 @@ pub(super) struct OccTransaction {
 }
 
 impl OccTransaction {
-    pub(super) fn new(inner: Arc<Inner>, backend: Backend, settings: Vec<Setting>, epoch: u64) -> Self {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        backend: Backend,
+        session: Uuid,
+        settings: Vec<Setting>,
+        schema: SchemaVersion,
+    ) -> Self {
         let (mark, version) = (inner.commits.mark(), inner.tables.version());
+        let schema_at_begin = inner.schema.version();
         Self {
             inner,
             backend,
+            session,
             cancel_gate: CancelGate::default(),
             settings_before: settings.clone(),
             settings,
             mark,
             version,
-            epoch,
+            schema,
+            schema_at_begin,
+            names: BTreeSet::new(),
+            read_only: false,
             begun: false,
             tainted: false,
             work: Work::Applied,
@@ -148,11 +171,34 @@ impl OccTransaction {
         described
     }
 
+    /// The format of the data of a COPY FROM STDIN. It is read on another connection, because the statement fails
+    /// there. The transaction itself cannot have created the table.
+    pub(super) async fn copy_format(&mut self, statement: &Statement) -> Result<CopyFormat, SqlError> {
+        let mut backend = self.inner.backend(&self.backend.role, &self.settings).await?;
+        let mut format = backend.copy_format(statement.text()).await;
+        if format.as_ref().is_err_and(is_lock_timeout_or_cancel) {
+            self.release_locks().await?;
+            let inner = self.inner.clone();
+            let _priority = inner.locks.priority().await;
+            let pid = backend.pid;
+            let waiting = async {
+                backend.run("SET lock_timeout = 0").await?;
+                let format = backend.copy_format(statement.text()).await;
+                backend.run("SET lock_timeout = DEFAULT").await?;
+                format
+            };
+            format = inner.locks.run_with_priority(&inner, pid, waiting).await;
+        }
+        self.inner.release(backend);
+        format
+    }
+
     pub(super) async fn run(&mut self, call: &Call<'_>, rows: &mut Rows) -> Result<Done, SqlError> {
+        self.names.extend(names(call.statement.text()));
         let outcome = self.run_somewhere(call, rows).await;
         if outcome.is_err() {
             // A change of the schema may be the real cause of any error.
-            self.check_epoch()?;
+            self.check_schema_version()?;
         }
         outcome
     }
@@ -191,9 +237,13 @@ impl OccTransaction {
     async fn begin(&mut self) -> Result<(), SqlError> {
         if !self.begun {
             self.begun = true;
-            self.backend.run(&format!("{BEGIN}; {START}")).await?;
+            self.backend.run(&format!("{}; {START}", self.begin_statement())).await?;
         }
         Ok(())
+    }
+
+    fn begin_statement(&self) -> &'static str {
+        if self.read_only { BEGIN_READ_ONLY } else { BEGIN }
     }
 
     /// Rolls back to the savepoint.
@@ -239,7 +289,7 @@ impl OccTransaction {
             rows.clear();
         }
         let _priority = inner.locks.priority().await;
-        self.check_epoch()?;
+        self.check_schema_version()?;
         let work = async {
             self.redo().await?;
             let changed = self.execute(call, rows).await?;
@@ -248,7 +298,7 @@ impl OccTransaction {
         };
         let outcome = inner.locks.run_with_priority(&inner, pid, work).await;
         // The schema may have changed during the wait.
-        self.check_epoch()?;
+        self.check_schema_version()?;
         outcome
     }
 
@@ -259,14 +309,20 @@ impl OccTransaction {
         let pid = self.backend.pid;
         let restored = inner.locks.run_with_priority(&inner, pid, self.redo()).await;
         // The schema may have changed during the wait.
-        self.check_epoch()?;
+        self.check_schema_version()?;
         restored
     }
 
-    fn check_epoch(&self) -> Result<(), SqlError> {
-        // The transaction may have begun during the change, with an older snapshot.
-        let current = self.inner.epoch() == self.epoch && self.inner.tables.is_current(self.version);
-        if current { Ok(()) } else { Err(SqlError::schema_conflict()) }
+    /// Fails if another session has changed what a statement of the transaction names. After DDL, it fails if another
+    /// session has changed anything.
+    fn check_schema_version(&self) -> Result<(), SqlError> {
+        let schema = &self.inner.schema;
+        let names = |relation: &RelationName| is_named(relation, &self.names, &self.settings);
+        let stale = match self.schema_change {
+            Some(_) => schema.version() != self.schema_at_begin,
+            None => schema.freshness(self.schema, names) == Freshness::Stale,
+        };
+        if stale { Err(SqlError::schema_conflict()) } else { Ok(()) }
     }
 
     async fn redo(&mut self) -> Result<(), SqlError> {

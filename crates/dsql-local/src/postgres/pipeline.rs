@@ -55,6 +55,8 @@ impl PipelineResponse {
             }
             b'N' => self.reports.extend(body.report()),
             b'D' if itself => rows.whole(&body.0),
+            // COPY TO STDOUT: its format, its data and its end.
+            b'H' | b'd' | b'c' if itself => rows.copy_message(tag, &body.0),
             b'D' => {
                 for pair in body.all()?.chunks_exact(2) {
                     if let (Ok(table), Ok(ctid), Some(strength)) = (pair[0].parse(), pair[1].parse(), locking)

@@ -6,12 +6,16 @@ use crate::engine::{Call, Oid};
 use crate::wire::{Format, put_count, put_message, put_string};
 
 #[derive(Debug, Default)]
-pub(super) struct Request(BytesMut);
+pub(super) struct Request {
+    bytes: BytesMut,
+    /// Whether the data of a COPY follows.
+    copies: bool,
+}
 
 impl Request {
     pub(super) fn startup(parameters: &[(&str, &str)]) -> Self {
         let mut request = Self::default();
-        put_message(&mut request.0, None, |body| {
+        put_message(&mut request.bytes, None, |body| {
             body.put_u32(0x0003_0000);
             for (name, value) in parameters {
                 put_string(body, name);
@@ -91,16 +95,34 @@ impl Request {
         self.message(b'E', |body| body.put_slice(&[0; 5]));
     }
 
+    /// The data of a COPY FROM STDIN.
+    pub(super) fn copy(&mut self, data: &[u8]) {
+        self.copies = true;
+        self.message(b'd', |body| body.put_slice(data));
+        self.message(b'c', |_| {});
+    }
+
+    /// Ends a COPY FROM STDIN with an error.
+    pub(super) fn copy_fail(&mut self, reason: &str) {
+        self.copies = true;
+        self.message(b'f', |body| put_string(body, reason));
+    }
+
+    /// Whether the server may ask for the data of a COPY.
+    pub(super) fn copies(&self) -> bool {
+        self.copies
+    }
+
     pub(super) fn sync(&mut self) {
         self.message(b'S', |_| {});
     }
 
     pub(super) fn into_bytes(self) -> BytesMut {
-        self.0
+        self.bytes
     }
 
     fn message(&mut self, tag: u8, body: impl FnOnce(&mut BytesMut)) {
-        put_message(&mut self.0, Some(tag), body);
+        put_message(&mut self.bytes, Some(tag), body);
     }
 }
 

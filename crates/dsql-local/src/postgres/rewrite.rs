@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::quoting::literal;
+use uuid::Uuid;
+
+use super::quoting::{self, literal};
 use crate::statement::{Statement, spans};
 
 /// The SQL for the server; `job` is the id of the job that the statement may submit.
@@ -11,11 +13,32 @@ pub(super) fn text(statement: &Statement, job: &str) -> Arc<str> {
     let rewritten = match (statement.word(0), statement.word(1)) {
         ("CREATE", "INDEX" | "UNIQUE") => index(text, job),
         ("ALTER", "TABLE") if statement.word(2) == "ASYNC" => validation(text, job),
-        ("ALTER", "TABLE") => storage(text),
+        ("ALTER", "TABLE") => alteration(text),
+        ("CREATE", "TABLE") => table(text),
+        ("CREATE", "STATISTICS") => statistics(text),
         ("AWS", "IAM") => mapping(text),
         _ => None,
     };
     rewritten.map_or_else(|| text.clone(), Arc::from)
+}
+
+/// The SQL with the id of the session. The function has no other way to learn it: a connection to the server is used by
+/// many sessions.
+pub(super) fn with_session(text: &Arc<str>, id: Uuid) -> Arc<str> {
+    const NAME: &str = "CURRENT_SESSION_ID";
+    if !text.as_bytes().windows(NAME.len()).any(|at| at.eq_ignore_ascii_case(NAME.as_bytes())) {
+        return text.clone();
+    }
+    let (mut rewritten, mut done) = (String::new(), 0);
+    for window in spans(text).windows(5) {
+        let [(schema, start), (dot, _), (name, _), (open, _), (close, end)] = window else { continue };
+        if [schema, dot, name, open, close] == ["SYS", ".", NAME, "(", ")"] {
+            rewritten += &text[done..start.start];
+            rewritten += &format!("pg_catalog.current_session_id('{id}')");
+            done = end.end;
+        }
+    }
+    (rewritten + &text[done..]).into()
 }
 
 /// Whether a statement submits a job.
@@ -47,16 +70,73 @@ fn validation(text: &str, job: &str) -> Option<String> {
     Some(format!("SELECT job_id FROM pg_catalog.dsql_local_validate('{job}', {table}, {constraint})"))
 }
 
-/// `ALTER TABLE t ADD COLUMN c text STORAGE PLAIN`. PostgreSQL before 16 needs two clauses.
-fn storage(text: &str) -> Option<String> {
+/// How PostgreSQL may store a column.
+const STORAGES: [&str; 5] = ["PLAIN", "EXTERNAL", "EXTENDED", "MAIN", "DEFAULT"];
+
+/// Clauses of ALTER TABLE that PostgreSQL before 16 does not have, and those about triggers. Tables have none but the
+/// emulator's own, which stay as they are. Each becomes a clause without an effect.
+fn alteration(text: &str) -> Option<String> {
     let spans = spans(text);
-    let word = |at: usize| spans.get(at).map_or("", |(token, _)| token.as_str());
-    let at = (3..spans.len()).find(|at| word(*at) == "STORAGE" && word(at - 1) != "SET")?;
-    let add = (2..at).rev().find(|at| word(*at) == "ADD")?;
-    let column = (add + 1..at).find(|at| !["COLUMN", "IF", "NOT", "EXISTS"].contains(&word(*at)))?;
-    let (before, name) = (&text[..spans[at].1.start], &text[spans[column].1.clone()]);
-    let (kind, rest) = (&text[spans.get(at + 1)?.1.clone()], &text[spans[at + 1].1.end..]);
-    Some(format!("{}, ALTER COLUMN {name} SET STORAGE {kind}{rest}", before.trim_end()))
+    let token = |at: usize| spans.get(at).map_or("", |(token, _)| token.as_str());
+    for at in 3..spans.len() {
+        let (end, replacement) = match [token(at), token(at + 1), token(at + 2)] {
+            ["ENABLE" | "DISABLE", "TRIGGER", "ALL" | "USER"] => (at + 2, "RESET (fillfactor)"),
+            ["SET", "STORAGE", "DEFAULT"] => (at + 2, "SET STATISTICS -1"),
+            ["STORAGE", kind, _] if STORAGES.contains(&kind) && token(at - 1) != "SET" => (at + 1, ""),
+            _ => continue,
+        };
+        let (before, after) = (&text[..spans[at].1.start], &text[spans[end].1.end..]);
+        let rewritten = match replacement {
+            "" => format!("{}{after}", before.trim_end()),
+            clause => format!("{before}{clause}{after}"),
+        };
+        // There may be more of them.
+        return Some(alteration(&rewritten).unwrap_or(rewritten));
+    }
+    None
+}
+
+/// `CREATE TABLE t (c text STORAGE PLAIN)`. PostgreSQL before 16 does not have the clause.
+fn table(text: &str) -> Option<String> {
+    let spans = spans(text);
+    let token = |at: usize| spans.get(at).map_or("", |(token, _)| token.as_str());
+    // A column may have this name.
+    let is_clause = |at: &usize| {
+        token(*at) == "STORAGE" && STORAGES.contains(&token(at + 1)) && !["(", ","].contains(&token(at - 1))
+    };
+    let at = (3..spans.len()).find(is_clause)?;
+    let rewritten = format!("{}{}", text[..spans[at].1.start].trim_end(), &text[spans[at + 1].1.end..]);
+    Some(table(&rewritten).unwrap_or(rewritten))
+}
+
+/// `CREATE STATISTICS ON a, b FROM t`. PostgreSQL before 16 does not choose a name. This is how later versions do it.
+fn statistics(text: &str) -> Option<String> {
+    let spans = spans(text);
+    let token = |at: usize| spans.get(at).map_or("", |(token, _)| token.as_str());
+    if !["(", "ON"].contains(&token(2)) {
+        return None;
+    }
+    let on = (2..spans.len()).find(|at| token(*at) == "ON")?;
+    let from = (on..spans.len()).rfind(|at| token(*at) == "FROM")?;
+    let name = |at: usize| text[spans[at].1.clone()].trim_matches('"').to_ascii_lowercase();
+    let mut parts = vec![name(spans.len() - 1)];
+    let mut depth = 0_usize;
+    for at in on + 1..from {
+        match token(at) {
+            "(" if depth == 0 => {
+                parts.push("expr".to_owned());
+                depth += 1;
+            }
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            "," => {}
+            _ if depth == 0 => parts.push(name(at)),
+            _ => {}
+        }
+    }
+    parts.push("stat".to_owned());
+    let at = spans[1].1.end;
+    Some(format!("{} {}{}", &text[..at], quoting::name(&parts.join("_")), &text[at..]))
 }
 
 /// `AWS IAM GRANT role TO 'arn'`, `AWS IAM REVOKE role FROM 'arn'`.
@@ -101,8 +181,18 @@ mod tests {
                 "CALL pg_catalog.dsql_local_iam_change('REVOKE', E'app', 'arn:x')",
             ),
             (
-                "ALTER TABLE t ADD COLUMN IF NOT EXISTS d text STORAGE PLAIN, ADD e int",
-                "ALTER TABLE t ADD COLUMN IF NOT EXISTS d text, ALTER COLUMN d SET STORAGE PLAIN, ADD e int",
+                "ALTER TABLE t ADD COLUMN IF NOT EXISTS d text STORAGE PLAIN, ADD e text STORAGE DEFAULT",
+                "ALTER TABLE t ADD COLUMN IF NOT EXISTS d text, ADD e text",
+            ),
+            (
+                "CREATE STATISTICS (mcv) ON id, (id + 1) FROM s.t",
+                "CREATE STATISTICS \"t_id_expr_stat\" (mcv) ON id, (id + 1) FROM s.t",
+            ),
+            ("ALTER TABLE t ALTER a SET STORAGE default", "ALTER TABLE t ALTER a SET STATISTICS -1"),
+            ("alter table t disable trigger user", "alter table t RESET (fillfactor)"),
+            (
+                "CREATE TABLE t (storage text, d text STORAGE MAIN NOT NULL, e text STORAGE DEFAULT)",
+                "CREATE TABLE t (storage text, d text NOT NULL, e text)",
             ),
         ] {
             assert_eq!(rewritten(sql), expected, "{sql}");
@@ -113,10 +203,21 @@ mod tests {
             "ALTER TABLE ASYNC",
             "ALTER TABLE storage ADD COLUMN a text",
             "AWS IAM GRANT app",
+            "CREATE STATISTICS s ON a, b FROM t",
             "CREATE INDEX \"async\" ON t (v)",
         ] {
             assert_eq!(rewritten(same), same);
         }
+    }
+
+    #[test]
+    fn a_statement_gets_the_id_of_its_session() {
+        let id = Uuid::from_u128(7);
+        let sql = "SELECT sys.current_session_id(), Sys.Current_Session_Id ( ) AS \"current_session_id()\"";
+        let call = format!("pg_catalog.current_session_id('{id}')");
+        let expected = format!("SELECT {call}, {call} AS \"current_session_id()\"");
+        assert_eq!(*with_session(&sql.into(), id), expected);
+        assert_eq!(*with_session(&"SELECT 'é'".into(), id), *"SELECT 'é'");
     }
 
     proptest! {

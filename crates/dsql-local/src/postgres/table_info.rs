@@ -62,11 +62,6 @@ impl TableCache {
         (known.in_progress == 0).then_some(known.changes)
     }
 
-    /// Whether a snapshot of this version shows the current schema.
-    pub(super) fn is_current(&self, version: Option<u64>) -> bool {
-        version == Some(self.0.lock().changes)
-    }
-
     /// Looks up a table in the snapshot of `backend`, which has this version.
     pub(super) async fn of(
         &self,

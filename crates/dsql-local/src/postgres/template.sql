@@ -38,7 +38,7 @@ CREATE TABLE pg_catalog.dsql_local_jobs (
   class_id oid NOT NULL,
   object_id oid NOT NULL,
   object_name text NOT NULL,
-  start_time timestamptz NOT NULL DEFAULT clock_timestamp(),
+  start_time timestamptz NOT NULL DEFAULT date_trunc('second', clock_timestamp()),
   update_time timestamptz,
   command text NOT NULL
 );
@@ -92,6 +92,13 @@ BEGIN
     FROM pg_catalog.pg_class WHERE oid = target RETURNING dsql_local_jobs.job_id;
 END $$;
 
+-- DROP and ANALYZE are jobs too, in the service. Here they are done when their transaction commits.
+CREATE FUNCTION pg_catalog.dsql_local_done(job text, type text, object oid, named text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  INSERT INTO dsql_local_jobs (job_id, status, job_type, class_id, object_id, object_name, update_time, command)
+    VALUES (job, 'completed', type, 'pg_class'::regclass, object, named, date_trunc('second', clock_timestamp()), '')
+$$;
+
 -- The emulator waits for the job before it runs this procedure.
 CREATE PROCEDURE sys.wait_for_job(IN job_id text, INOUT succeeded boolean DEFAULT NULL)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -110,7 +117,11 @@ END $$;
 
 CREATE FUNCTION sys.dsql_major_version() RETURNS integer LANGUAGE sql STABLE AS $$ SELECT 1 $$;
 
-CREATE FUNCTION sys.current_session_id() RETURNS text LANGUAGE sql STABLE AS $$ SELECT pg_backend_pid()::text $$;
+-- The emulator replaces a call in a statement by the one with the id. Elsewhere, for example in a view, the connection to the
+-- server stands in for the session.
+CREATE FUNCTION pg_catalog.current_session_id(id text) RETURNS text LANGUAGE sql STABLE AS $$ SELECT id $$;
+
+CREATE FUNCTION sys.current_session_id() RETURNS text LANGUAGE sql STABLE AS $$ SELECT md5(pg_backend_pid()::text)::uuid::text $$;
 
 CREATE FUNCTION sys.current_transaction_id() RETURNS text LANGUAGE sql STABLE AS $$ SELECT pg_current_xact_id()::text $$;
 
@@ -254,7 +265,8 @@ DELETE FROM pg_proc WHERE oid = 'pg_catalog.version()'::regprocedure;
 CREATE FUNCTION pg_catalog.version() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT 'PostgreSQL 16' $$;
 
 CREATE FUNCTION pg_catalog.dsql_local_setting(name text, value text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE lower(name) WHEN 'server_version' THEN '16.15' WHEN 'server_version_num' THEN '160015' ELSE value END
+  SELECT CASE lower(name) WHEN 'server_version' THEN '16.15' WHEN 'server_version_num' THEN '160015'
+    WHEN 'max_connections' THEN '20' WHEN 'lock_timeout' THEN '0' ELSE value END
 $$;
 
 ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO dsql_local_current_setting;

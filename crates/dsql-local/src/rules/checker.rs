@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::check;
+use super::{check, lateral};
 use crate::config::Rules;
 use crate::error::SqlError;
 use crate::statement::Statement;
@@ -18,31 +18,37 @@ const LONG: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct RuleChecker {
     rules: Rules,
+    allow_lateral: bool,
     /// Statements that passed.
     passed: Mutex<BTreeSet<Arc<str>>>,
 }
 
 impl RuleChecker {
-    pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, passed: Mutex::default() }
+    pub(crate) fn new(rules: Rules, allow_lateral: bool) -> Self {
+        Self { rules, allow_lateral, passed: Mutex::default() }
     }
 
     /// Checks a statement.
     pub(crate) fn check(&self, statement: &Statement) -> Result<(), SqlError> {
         let text = statement.text();
         if text.len() > LONG {
-            return check(statement, self.rules);
+            return self.check_uncached(statement);
         }
         if self.passed.lock().contains(text) {
             return Ok(());
         }
-        check(statement, self.rules)?;
+        self.check_uncached(statement)?;
         let mut passed = self.passed.lock();
         if passed.len() >= REMEMBERED {
             passed.clear();
         }
         passed.insert(text.clone());
         Ok(())
+    }
+
+    fn check_uncached(&self, statement: &Statement) -> Result<(), SqlError> {
+        check(statement, self.rules)?;
+        if self.allow_lateral { Ok(()) } else { lateral::check(statement) }
     }
 }
 
@@ -56,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_cached_check_has_the_same_result() {
-        let checker = RuleChecker::new(Rules::Today);
+        let checker = RuleChecker::new(Rules::Today, false);
         for _ in 0..2 {
             checker.check(&statement("SELECT 1")).unwrap();
             let refused = checker.check(&statement("TRUNCATE t")).unwrap_err();
@@ -67,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_cache_of_checks_is_bounded() {
-        let checker = RuleChecker::new(Rules::Today);
+        let checker = RuleChecker::new(Rules::Today, false);
         for number in 0..=REMEMBERED {
             checker.check(&statement(&format!("SELECT {number}"))).unwrap();
         }

@@ -3,7 +3,7 @@
 use super::{indexes, spec};
 use crate::config::Rules;
 use crate::error::SqlError;
-use crate::statement::{Kind, Statement, names, tokens};
+use crate::statement::{Kind, Statement, has, names, spans, tokens};
 
 /// Isolation levels that the service does not have.
 const LEVELS: &[&[&str]] = &[&["SERIALIZABLE"], &["READ", "COMMITTED"], &["READ", "UNCOMMITTED"]];
@@ -17,7 +17,9 @@ const CACHE: &str = "please define CACHE greater than or equal to 65536 or equal
 pub(super) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError> {
     let tokens = tokens(statement.text());
     match statement.kind() {
+        _ if statement.begins(&["COPY"]) => copy(statement, &tokens, rules),
         Kind::Begin => isolation(&tokens),
+        Kind::Set if statement.begins(&["SET", "SESSION", "CHARACTERISTICS"]) => isolation(&tokens),
         Kind::Select | Kind::Dml => query(statement, &tokens, rules),
         Kind::Ddl => definition(statement, &tokens, rules),
         Kind::Other if statement.begins(&["EXPLAIN"]) => explained(statement, rules),
@@ -28,11 +30,6 @@ pub(super) fn check(statement: &Statement, rules: Rules) -> Result<(), SqlError>
 
 pub(super) fn refuse(message: impl Into<String>) -> Result<(), SqlError> {
     Err(SqlError::unsupported(message))
-}
-
-/// Whether these tokens follow each other.
-pub(super) fn has(tokens: &[String], words: &[&str]) -> bool {
-    tokens.windows(words.len()).any(|window| window == words)
 }
 
 /// Whether a word is outside of all parentheses.
@@ -83,6 +80,30 @@ fn query(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), S
     Ok(())
 }
 
+/// Data comes from the client and goes to the client. A file would be one of the server.
+fn copy(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), SqlError> {
+    let pair = |pair: [(&String, usize); 2]| {
+        let [(direction, depth), (end, _)] = pair;
+        depth == 0
+            && ["FROM", "TO"].contains(&direction.as_str())
+            && ["STDIN", "STDOUT"].contains(&end.as_str())
+    };
+    let depths: Vec<_> = depths(tokens).collect();
+    if !depths.windows(2).any(|window| pair([window[0], window[1]])) {
+        return refuse("unsupported statement: Copy");
+    }
+    // `COPY (query) TO STDOUT`.
+    let spans = spans(statement.text());
+    let closed = depths.iter().skip(1).position(|(token, depth)| *token == ")" && *depth == 0);
+    match closed.filter(|_| tokens.get(1).is_some_and(|token| token == "(")) {
+        Some(last) => {
+            let query = &statement.text()[spans[1].1.end..spans[1 + last].1.start];
+            Statement::split(query).iter().try_for_each(|query| super::check(query, rules))
+        }
+        None => Ok(()),
+    }
+}
+
 fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<(), SqlError> {
     let (verb, noun) = (statement.word(0), statement.word(1));
     match (verb, noun) {
@@ -106,6 +127,7 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
         ("CREATE", "SEQUENCE") if rules != Rules::Spec && !has(tokens, &["CACHE"]) => {
             refuse(format!("CREATE SEQUENCE is not supported without an explicit cache size. {CACHE}"))
         }
+        ("CREATE" | "ALTER", "SEQUENCE") if rules != Rules::Spec => sequence_type(tokens),
         // It would change the settings of the emulator's own connections.
         ("ALTER", "ROLE" | "USER") if outside(tokens, "SET") || outside(tokens, "RESET") => {
             refuse("unsupported statement: AlterRoleSet")
@@ -114,6 +136,7 @@ fn definition(statement: &Statement, tokens: &[String], rules: Rules) -> Result<
             refuse("feature not supported on system entity")
         }
         ("ALTER", "TABLE") => alteration(tokens),
+        ("ALTER", "STATISTICS") => statistics(tokens),
         ("CREATE", _) if statement.mentions("FUNCTION") => {
             let words = names(statement.text());
             let named = words.windows(2).any(|pair| pair == ["language", "plpgsql"]);
@@ -139,8 +162,14 @@ fn table(tokens: &[String]) -> Result<(), SqlError> {
     if has(tokens, &["INHERITS", "("]) {
         return refuse("INHERITS clause not supported for CREATE TABLE");
     }
-    if has(tokens, &["EXCLUDE", "USING"]) {
+    if has(tokens, &["EXCLUDE", "USING"]) || has(tokens, &["EXCLUDE", "("]) {
         return refuse("EXCLUDE constraint not supported for CREATE TABLE");
+    }
+    if depths(tokens)
+        .zip(&tokens[1..])
+        .any(|((token, depth), next)| depth == 0 && token == "WITH" && next == "(")
+    {
+        return refuse("WITH clause not supported for CREATE TABLE");
     }
     identities(tokens)?;
     serial(tokens)
@@ -164,35 +193,97 @@ fn identities(tokens: &[String]) -> Result<(), SqlError> {
 
 fn alteration(tokens: &[String]) -> Result<(), SqlError> {
     serial(tokens)?;
+    identities(tokens)?;
     let unsupported = |what: &str| refuse(format!("unsupported ALTER TABLE {what} statement"));
-    let later = |words: &[&str]| has(&tokens[2..], words);
-    let constraints = CONSTRAINTS.iter().filter(|word| later(&[word])).count();
-    // The NOT of IF NOT EXISTS does not count.
-    if later(&["ADD", "COLUMN"]) && constraints > usize::from(later(&["IF", "NOT", "EXISTS"])) {
-        return refuse("ALTER TABLE ADD COLUMN with constraint not supported");
-    }
-    let adds = later(&["ADD", "CONSTRAINT"]) || later(&["ADD", "PRIMARY"]) || later(&["ADD", "UNIQUE"]);
-    if adds && !later(&["NOT", "VALID"]) && !later(&["USING", "INDEX"]) {
-        return unsupported("ADD CONSTRAINT");
-    }
-    if later(&["VALIDATE", "CONSTRAINT"]) && tokens[2] != "ASYNC" {
-        return unsupported("VALIDATE CONSTRAINT");
-    }
-    if later(&["ENABLE", "ROW", "LEVEL"]) {
-        return unsupported("ENABLE ROW SECURITY");
-    }
-    if let Some(at) = tokens[2..].windows(2).position(|window| window == ["ALTER", "COLUMN"]) {
-        // After the column's name.
-        let action: Vec<&str> = tokens[2..].iter().skip(at + 3).take(3).map(String::as_str).collect();
-        let what = match action[..] {
+    for action in actions(tokens) {
+        let does = |words: &[&str]| has(action, words);
+        if adds_column(action) && is_constrained(action) {
+            return refuse("ALTER TABLE ADD COLUMN with constraint not supported");
+        }
+        let constraint =
+            ["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"].map(|word| does(&["ADD", word]));
+        if constraint.contains(&true) && !does(&["NOT", "VALID"]) && !does(&["USING", "INDEX"]) {
+            return unsupported("ADD CONSTRAINT");
+        }
+        if does(&["VALIDATE", "CONSTRAINT"]) && tokens[2] != "ASYNC" {
+            return unsupported("VALIDATE CONSTRAINT");
+        }
+        for (words, what) in [
+            (&["ENABLE", "ROW", "LEVEL"][..], "ENABLE ROW SECURITY"),
+            (&["REPLICA", "IDENTITY"], "REPLICA IDENTITY"),
+            (&["SET", "LOGGED"], "SET LOGGED"),
+            (&["SET", "UNLOGGED"], "SET UNLOGGED"),
+            (&["SET", "WITHOUT", "CLUSTER"], "SET WITHOUT CLUSTER"),
+            (&["SET", "("], "SET"),
+        ] {
+            if does(words) {
+                return unsupported(what);
+            }
+        }
+        let Some(at) = action.iter().position(|token| token == "ALTER") else { continue };
+        let column = action[at + 1..].iter().map(String::as_str);
+        // The name may be that of a keyword.
+        let change: Vec<&str> = column.skip_while(|word| *word == "COLUMN").skip(1).take(3).collect();
+        let what = match change[..] {
             ["TYPE", ..] | ["SET", "DATA", ..] => "SET DATA TYPE",
             ["SET", "NOT", ..] => "SET NOT NULL",
             ["SET", "STATISTICS", ..] => "SET STATISTICS",
-            _ => return Ok(()),
+            ["SET", "COMPRESSION", ..] => "SET COMPRESSION",
+            _ => continue,
         };
         return unsupported(&format!("ALTER COLUMN ... {what}"));
     }
     Ok(())
+}
+
+/// The actions of an ALTER TABLE, which commas separate. The first has the name of the table before it.
+fn actions(tokens: &[String]) -> impl Iterator<Item = &[String]> {
+    let rest = &tokens[tokens.len().min(2)..];
+    let commas = depths(rest).enumerate().filter(|(_, (token, depth))| *depth == 0 && *token == ",");
+    let mut ends: Vec<usize> = commas.map(|(at, _)| at).collect();
+    ends.push(rest.len());
+    let mut start = 0;
+    ends.into_iter().map(move |end| &rest[std::mem::replace(&mut start, end + 1).min(end)..end])
+}
+
+fn adds_column(action: &[String]) -> bool {
+    let constraints = ["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE"];
+    let Some(add) = action.iter().position(|token| token == "ADD") else { return false };
+    let next = action.get(add + 1).map_or("", String::as_str);
+    // `ALTER c ADD GENERATED` changes a column.
+    !action[..add].iter().any(|token| token == "ALTER") && !constraints.contains(&next)
+}
+
+fn is_constrained(action: &[String]) -> bool {
+    let begins = |pair: &[String]| {
+        let allowed = [["STORAGE", "DEFAULT"], ["IF", "NOT"]];
+        CONSTRAINTS.contains(&pair[1].as_str()) && !allowed.iter().any(|allowed| pair == allowed)
+    };
+    action.windows(2).any(begins)
+}
+
+fn sequence_type(tokens: &[String]) -> Result<(), SqlError> {
+    let other = |pair: &[String]| pair[0] == "AS" && !["BIGINT", "INT8"].contains(&pair[1].as_str());
+    match tokens.windows(2).any(other) {
+        true => Err(SqlError::new("22023", "sequence type must be bigint")),
+        false => Ok(()),
+    }
+}
+
+/// The service has a lower limit than PostgreSQL.
+fn statistics(tokens: &[String]) -> Result<(), SqlError> {
+    const LARGEST: u32 = 100;
+    match tokens {
+        [.., set, what, number] if set == "SET" && what == "STATISTICS" => match number.parse::<u32>() {
+            Ok(target) if target > LARGEST => {
+                let message =
+                    format!("statistics target {target} exceeds maximum allowed value of {LARGEST}");
+                Err(SqlError::new("22023", message))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
 }
 
 /// A type is the second word of a column definition; the name may be `serial` too.
@@ -243,7 +334,12 @@ mod tests {
             "CREATE VIEW v AS SELECT 1 AS serial",
             "ALTER TABLE t ADD COLUMN IF NOT EXISTS c int",
             "ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0) NOT VALID",
+            "ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES t (id) NOT VALID, ADD COLUMN b int",
+            "ALTER TABLE t ADD COLUMN c text STORAGE DEFAULT, ADD d int",
+            "ALTER STATISTICS s SET STATISTICS 100",
             "ALTER TABLE t ALTER COLUMN type SET DEFAULT 'a'",
+            "ALTER TABLE t ALTER type SET DEFAULT 'a'",
+            "ALTER TABLE t ALTER id ADD GENERATED ALWAYS AS IDENTITY (CACHE 1)",
             "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
             "EXPLAIN ANALYZE SELECT 1",
             "EXPLAIN (VERBOSE) SELECT 1",
@@ -269,6 +365,40 @@ mod tests {
                 "0A000: ALTER TABLE ADD COLUMN with constraint not supported",
             ),
             ("ALTER TABLE t ADD PRIMARY KEY (a)", "0A000: unsupported ALTER TABLE ADD CONSTRAINT statement"),
+            (
+                "ALTER TABLE t ADD a int, ADD CHECK (a > 0)",
+                "0A000: unsupported ALTER TABLE ADD CONSTRAINT statement",
+            ),
+            (
+                "ALTER TABLE t ADD a int NOT NULL",
+                "0A000: ALTER TABLE ADD COLUMN with constraint not supported",
+            ),
+            (
+                "ALTER STATISTICS s SET STATISTICS 101",
+                "22023: statistics target 101 exceeds maximum allowed value of 100",
+            ),
+            (
+                "ALTER TABLE t REPLICA IDENTITY FULL",
+                "0A000: unsupported ALTER TABLE REPLICA IDENTITY statement",
+            ),
+            ("ALTER TABLE t SET (fillfactor = 70)", "0A000: unsupported ALTER TABLE SET statement"),
+            ("ALTER TABLE t SET UNLOGGED", "0A000: unsupported ALTER TABLE SET UNLOGGED statement"),
+            (
+                "ALTER TABLE ONLY t ALTER c SET COMPRESSION lz4",
+                "0A000: unsupported ALTER TABLE ALTER COLUMN ... SET COMPRESSION statement",
+            ),
+            (
+                "ALTER TABLE t ALTER c TYPE text",
+                "0A000: unsupported ALTER TABLE ALTER COLUMN ... SET DATA TYPE statement",
+            ),
+            (
+                "CREATE TABLE t (a int) WITH (autovacuum_enabled = false)",
+                "0A000: WITH clause not supported for CREATE TABLE",
+            ),
+            (
+                "CREATE TABLE t (a int, EXCLUDE (a WITH =))",
+                "0A000: EXCLUDE constraint not supported for CREATE TABLE",
+            ),
             ("begin isolation level serializable", "0A000: Unsupported isolation level: SERIALIZABLE"),
             ("EXPLAIN TRUNCATE t", "0A000: unsupported statement: Truncate"),
             ("ALTER ROLE admin SET lock_timeout = 0", "0A000: unsupported statement: AlterRoleSet"),

@@ -1,8 +1,9 @@
 //! What the service refuses in index definitions.
 
-use super::clauses::{depths, has, outside, refuse};
+use super::clauses::{depths, outside, refuse};
 use crate::config::Rules;
 use crate::error::SqlError;
+use crate::statement::has;
 
 /// `CREATE [UNIQUE] INDEX ...`.
 pub(super) fn check(tokens: &[String], rules: Rules) -> Result<(), SqlError> {

@@ -1,8 +1,9 @@
 //! What the narrower rules of the specification refuse in addition. Where the text is not known, it follows
 //! the others.
 
-use super::clauses::{has, refuse};
+use super::clauses::refuse;
 use crate::error::SqlError;
+use crate::statement::has;
 use crate::statement::{Kind, Statement};
 
 /// Clauses that the service supports only since later, and the errors.

@@ -24,6 +24,11 @@ pub(crate) fn tokens(sql: &str) -> Vec<String> {
     spans(sql).into_iter().map(|(token, _)| token).collect()
 }
 
+/// Whether these tokens follow each other.
+pub(crate) fn has(tokens: &[String], words: &[&str]) -> bool {
+    tokens.windows(words.len()).any(|window| window == words)
+}
+
 /// The tokens with their positions in the text.
 pub(crate) fn spans(sql: &str) -> Vec<(String, Range<usize>)> {
     let token = |piece: Piece| {

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::{Format, put_count, put_message, put_string};
-use crate::engine::Column;
+use crate::engine::{Column, CopyFormat};
 use crate::error::SqlError;
 
 /// The transaction status in `ReadyForQuery`.
@@ -107,6 +107,15 @@ impl Replies {
         });
     }
 
+    pub(crate) fn copy_in_response(&mut self, format: CopyFormat) {
+        let code = u8::from(format.format == Format::Binary);
+        self.message(b'G', |body| {
+            body.put_u8(code);
+            body.put_u16(format.columns);
+            (0..format.columns).for_each(|_| body.put_u16(code.into()));
+        });
+    }
+
     pub(crate) fn command_complete(&mut self, tag: &str) {
         self.message(b'C', |body| put_string(body, tag));
     }
@@ -193,13 +202,15 @@ impl Rows {
         }
     }
 
-    /// Adds a row of one text.
-    pub(crate) fn text(&mut self, text: &str) {
+    /// Adds a row of texts.
+    pub(crate) fn texts(&mut self, texts: &[&str]) {
         self.begin();
-        let Ok(()) = self.field::<std::convert::Infallible>(|body| {
-            body.put_slice(text.as_bytes());
-            Ok(())
-        });
+        for text in texts {
+            let Ok(()) = self.field::<std::convert::Infallible>(|body| {
+                body.put_slice(text.as_bytes());
+                Ok(())
+            });
+        }
         self.end();
     }
 
@@ -209,6 +220,11 @@ impl Rows {
         self.data.put_u32(u32::try_from(fields.len() + 4).unwrap_or(u32::MAX));
         self.data.put_slice(fields);
         self.count += 1;
+    }
+
+    /// Adds a message of a COPY TO STDOUT, which is not a row.
+    pub(crate) fn copy_message(&mut self, tag: u8, body: &[u8]) {
+        put_message(&mut self.data, Some(tag), |message| message.put_slice(body));
     }
 
     /// Removes all rows.

@@ -97,7 +97,7 @@ pub(crate) enum Message {
     Sync,
     Flush,
     Password(Bytes),
-    /// COPY data, which was not requested. PostgreSQL ignores it too.
+    /// COPY data after an error, or without a COPY. PostgreSQL ignores it too.
     Copy,
     FunctionCall,
     Terminate,

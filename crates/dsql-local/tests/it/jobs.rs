@@ -99,12 +99,42 @@ async fn wait_for_job_takes_a_parameter_and_reports_an_unknown_job() {
 }
 
 #[tokio::test]
-async fn a_job_whose_index_was_dropped_has_failed() {
+async fn a_job_without_its_table_is_completed_and_says_so() {
     let cluster = cluster();
     let client = connect(&cluster).await;
-    client.batch_execute("CREATE TABLE t (id int PRIMARY KEY, v text)").await.unwrap();
-    let job = submit(&client, "CREATE INDEX ASYNC i ON t (v)").await;
-    client.batch_execute("DROP INDEX i").await.unwrap();
-    assert!(!wait(&client, &job).await);
-    assert_eq!(status(&client, &job).await, "failed");
+    for (table, drop) in [("t", "DROP INDEX i_t"), ("u", "DROP TABLE u")] {
+        client.batch_execute(&format!("CREATE TABLE {table} (id int PRIMARY KEY, v text)")).await.unwrap();
+        let job = submit(&client, &format!("CREATE INDEX ASYNC i_{table} ON {table} (v)")).await;
+        client.batch_execute(drop).await.unwrap();
+        assert!(wait(&client, &job).await);
+        let row = client
+            .query_one("SELECT status, details FROM sys.jobs WHERE job_id = $1", &[&job])
+            .await
+            .unwrap();
+        let details = format!("relation \"public.i_{table}\" does not exist");
+        assert_eq!((row.get(0), row.get(1)), ("completed", details.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn drop_and_analyze_are_listed_once_they_are_committed() {
+    let cluster = cluster();
+    let (client, other) = (connect(&cluster).await, connect(&cluster).await);
+    let listed = async || {
+        let sql = "SELECT job_type, object_name, status FROM sys.jobs ORDER BY job_type, object_name";
+        let rows = client.query(sql, &[]).await.unwrap();
+        let text = |row: &tokio_postgres::Row| [0, 1, 2].map(|at| row.get::<_, String>(at)).join(" ");
+        rows.iter().map(text).collect::<Vec<_>>()
+    };
+    client.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await.unwrap();
+    client.batch_execute("CREATE TABLE u (id int PRIMARY KEY)").await.unwrap();
+    client.batch_execute("ANALYZE t").await.unwrap();
+    client.batch_execute("BEGIN; DROP TABLE t; ROLLBACK").await.unwrap();
+    client.batch_execute("DROP TABLE missing").await.unwrap_err();
+    assert_eq!(listed().await, ["ANALYZE public.t completed"]);
+    // Another transaction takes the lock away before the commit, so that the statement runs twice.
+    client.batch_execute("BEGIN; DROP TABLE IF EXISTS t, missing").await.unwrap();
+    other.batch_execute("INSERT INTO t VALUES (1)").await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(listed().await, ["ANALYZE public.t completed", "DROP public.t completed"]);
 }

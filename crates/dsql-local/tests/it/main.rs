@@ -9,6 +9,7 @@ mod admission;
 mod conflicts;
 mod conformance;
 mod control;
+mod copy;
 mod engine;
 mod expiry;
 mod faults;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use dsql_local::engine::{Call, Column, Description, Done, Engine, Oid, Rows, Session};
-use dsql_local::{Cluster, SqlError, Statement};
+use dsql_local::engine::{Call, Column, CopyFormat, Description, Done, Engine, Oid, Rows, Session};
+use dsql_local::{Cluster, Format, SqlError, Statement};
 
 use crate::harness::{code, config, connect};
 
@@ -47,7 +47,11 @@ impl Session for ScribeSession {
         Ok(Done { changed: 1, description })
     }
 
-    async fn begin(&mut self) -> Result<(), SqlError> {
+    async fn copy_format(&mut self, _: &Statement) -> Result<CopyFormat, SqlError> {
+        Ok(CopyFormat { format: Format::Text, columns: 1 })
+    }
+
+    async fn begin(&mut self, _: bool) -> Result<(), SqlError> {
         self.note("begin");
         Ok(())
     }
@@ -77,7 +81,7 @@ fn said(log: &Log) -> Vec<String> {
 async fn what_the_service_refuses_never_reaches_the_engine() {
     let (cluster, log) = start();
     let client = connect(&cluster).await;
-    for refused in ["COPY t FROM STDIN", "TRUNCATE t", "SAVEPOINT a", "SET statement_timeout = 1"] {
+    for refused in ["COPY t FROM '/file'", "TRUNCATE t", "SAVEPOINT a", "SET statement_timeout = 1"] {
         assert_eq!(code(&client.simple_query(refused).await.err().unwrap()), "0A000");
     }
     client.simple_query("SHOW server_version").await.unwrap();

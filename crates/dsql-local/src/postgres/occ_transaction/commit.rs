@@ -9,9 +9,16 @@ use crate::postgres::backend::Body;
 use crate::postgres::commits::LocksAndDeletes;
 use crate::postgres::record::{self, Key, key};
 use crate::postgres::request::Request;
+use crate::postgres::schema_versions::ChangedRelations;
 
 /// The largest size of a transaction in bytes. It is checked at the commit.
 pub(super) const SIZE_LIMIT: usize = 10 << 20;
+
+/// The relations that a transaction has changed. A change of the definition takes a lock; a GRANT takes none, but
+/// writes the relation's entry. The entries of the transaction are younger than the transaction.
+const CHANGED: &str = "
+SELECT relation FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode <> 'AccessShareLock'
+UNION SELECT oid FROM pg_class WHERE xmin::text::bigint >= pg_current_xact_id()::text::bigint";
 
 /// Translates an error at the commit; `others` is whether another transaction may have committed.
 fn as_conflict(error: SqlError, others: bool) -> SqlError {
@@ -32,7 +39,7 @@ impl OccTransaction {
         if !self.begun {
             return Ok(());
         }
-        self.check_epoch()?;
+        self.check_schema_version()?;
         if self.log.size > SIZE_LIMIT {
             return Err(SqlError::too_large(self.log.size));
         }
@@ -87,12 +94,31 @@ impl OccTransaction {
         if self.backend.values(&sql).await? == ["t"] { Ok(()) } else { Err(SqlError::change_conflict()) }
     }
 
+    /// The relations that its DDL has changed. The names before the change are those that others still see.
+    async fn changed_relations(&mut self) -> Result<ChangedRelations, SqlError> {
+        let oids = self.backend.values(CHANGED).await?.join(",");
+        let named = format!(
+            "SELECT n.nspname, c.relname FROM pg_class c JOIN dsql_local_schemas n ON n.oid = c.relnamespace
+             WHERE c.oid = ANY ('{{{oids}}}'::oid[]) AND c.relkind IN ('r', 'v')"
+        );
+        let names = |rows: Vec<[String; 2]>| rows.into_iter().map(<(String, String)>::from).collect();
+        let after = names(self.backend.rows(&named).await?);
+        let mut other = self.inner.backend(&self.backend.role, &[]).await?;
+        let before = other.rows(&named).await;
+        self.inner.release(other);
+        Ok(ChangedRelations { before: names(before?), after })
+    }
+
     async fn commit_on_server(&mut self) -> Result<(), SqlError> {
         let inner = self.inner.clone();
-        let change = self.schema_change.as_ref().map(|_| inner.tables.change());
-        if change.is_some() {
-            self.epoch = inner.schema_changes();
-        }
+        let changed = match self.schema_change {
+            Some(_) => Some(self.changed_relations().await?),
+            None => None,
+        };
+        let change = changed.as_ref().map(|changed| {
+            inner.schema.record(changed);
+            inner.tables.change()
+        });
         let mut effects = LocksAndDeletes::of(&self.log);
         effects.gone = self.keys(Side::Gone).await?;
         let xid = match effects.is_empty() {
@@ -107,6 +133,9 @@ impl OccTransaction {
         };
         let asked = self.backend.request(Request::query("COMMIT"), take).await;
         drop(change);
+        if let Some(changed) = &changed {
+            self.schema = inner.schema.record(changed);
+        }
         if asked.is_ok() && committed {
             return Ok(());
         }

@@ -2,12 +2,12 @@
 
 use super::commit::SIZE_LIMIT;
 use super::logged_statement::LoggedStatement;
-use super::{BEGIN, OccTransaction, START, WAIT, Work, is_key_violation, is_lock_timeout_or_cancel};
+use super::{OccTransaction, START, WAIT, Work, is_key_violation, is_lock_timeout_or_cancel};
 use crate::engine::{Call, Done, Extent, Rows};
 use crate::error::SqlError;
 use crate::postgres::pipeline::PipelineResponse;
 use crate::postgres::request::Request;
-use crate::postgres::{catalog, locking, precheck, rewrite, writes};
+use crate::postgres::{catalog, jobs, locking, precheck, rewrite, writes};
 use crate::statement::Kind;
 
 /// The largest number of changed rows in a transaction.
@@ -23,17 +23,26 @@ impl OccTransaction {
             self.begin().await?;
             catalog::refuse(&mut self.backend, &question).await?;
         }
+        let jobs = match jobs::job_objects(call.statement) {
+            None => String::new(),
+            Some(_) => {
+                self.begin().await?;
+                self.inner.clone().job_records(call.statement, &mut self.backend).await?
+            }
+        };
         let submits = rewrite::submits(call.statement);
-        let job = if submits { self.inner.name_job() } else { String::new() };
-        let text = rewrite::text(call.statement, &job);
+        let job = if submits { self.inner.job_id() } else { String::new() };
+        let text = rewrite::with_session(&rewrite::text(call.statement, &job), self.session);
         let mut request = Request::default();
         let mut response = PipelineResponse::of(call);
         // A single read needs no explicit transaction on the server.
-        let alone =
-            call.extent == Extent::Alone && !response.description.writes && !self.inner.has_functions();
+        let alone = call.extent == Extent::Alone
+            && !response.description.writes
+            && !self.inner.has_functions()
+            && !self.read_only;
         if !self.begun && !alone {
             self.begun = true;
-            request.whole(BEGIN);
+            request.whole(self.begin_statement());
             request.whole(START);
             response.itself += 2;
         }
@@ -57,6 +66,9 @@ impl OccTransaction {
         request.bind(&name, call, call.results);
         request.describe_portal();
         request.execute();
+        if let Some(data) = call.input {
+            request.copy(data);
+        }
         request.sync();
         let (before, limit) = (self.log.changes, self.inner.result_limit);
         self.backend
@@ -74,10 +86,13 @@ impl OccTransaction {
             })
             .await
             .map_err(|error| if locking.is_empty() { error } else { locking::explained(error) })?;
+        if !jobs.is_empty() {
+            self.backend.run(&jobs).await?;
+        }
         if call.statement.kind() == Kind::Ddl {
             catalog::audit(&mut self.backend, self.inner.rules).await?;
             self.inner.note_functions(call.statement);
-            self.schema_change = Some(text);
+            self.schema_change = Some(if jobs.is_empty() { text } else { format!("{text}{jobs}").into() });
             self.submits = submits;
         }
         catalog::check_results(&response.description)?;
@@ -108,11 +123,11 @@ impl OccTransaction {
         }
         let (inner, pid) = (self.inner.clone(), self.backend.pid);
         let _priority = inner.locks.priority().await;
-        self.check_epoch()?;
+        self.check_schema_version()?;
         let outcome =
             inner.locks.run_with_priority(&inner, pid, self.replay_on_copies(call, rows, WAIT)).await;
         // The schema may have changed during the wait.
-        self.check_epoch()?;
+        self.check_schema_version()?;
         outcome
     }
 
@@ -155,10 +170,14 @@ impl OccTransaction {
         self.backend.apply_settings(&self.settings).await?;
         let mut response = PipelineResponse::of(call);
         let mut request = Request::default();
+        let redirected = rewrite::with_session(&redirected.into(), self.session);
         request.parse(&redirected, &response.description.parameters);
         request.bind("", call, call.results);
         request.describe_portal();
         request.execute();
+        if let Some(data) = call.input {
+            request.copy(data);
+        }
         request.sync();
         self.backend.request(request, |tag, body| response.take(tag, body, None, call, rows)).await?;
         Ok(response.done(call))

@@ -15,6 +15,7 @@ pub(super) struct LoggedStatement {
     description: Option<Arc<Description>>,
     values: Vec<Option<Bytes>>,
     formats: Vec<Format>,
+    input: Option<Bytes>,
 }
 
 impl LoggedStatement {
@@ -24,6 +25,7 @@ impl LoggedStatement {
             description: call.description.cloned(),
             values: call.values.to_vec(),
             formats: call.formats.to_vec(),
+            input: call.input.cloned(),
         }
     }
 
@@ -34,6 +36,7 @@ impl LoggedStatement {
             values: &self.values,
             formats: &self.formats,
             results: &[],
+            input: self.input.as_ref(),
             extent: Extent::Open,
             deadline: Moment::MAX,
         }

@@ -234,6 +234,12 @@ pub(super) mod say {
         message(out, b'E', |body| body.put_slice(&[0; 5]));
     }
 
+    /// The data of a COPY.
+    pub(crate) fn copy(out: &mut BytesMut, data: &str) {
+        message(out, b'd', |body| body.put_slice(data.as_bytes()));
+        message(out, b'c', |_| {});
+    }
+
     pub(crate) fn sync(out: &mut BytesMut) {
         message(out, b'S', |_| {});
     }

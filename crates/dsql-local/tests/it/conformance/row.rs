@@ -12,6 +12,7 @@ const DOES: &[&str] = &[
     "in",
     "sql",
     "params",
+    "copy",
     "prepare",
     "execute",
     "pipeline",

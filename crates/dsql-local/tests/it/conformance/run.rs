@@ -180,6 +180,7 @@ impl World {
                     self.cluster.inject("refuse:how=waking".parse().unwrap());
                 }
                 "cluster" => self.cluster.heal_all(),
+                "fault" => drop(self.cluster.inject(value.parse().unwrap())),
                 other => panic!("an unknown knob: {other}"),
             }
         }
@@ -294,10 +295,17 @@ pub(super) fn request(step: &Node, protocol: Protocol, time: usize, saved: &Save
             say::execute(&mut out, "", &[]);
         }
     } else if protocol == Protocol::Simple && params.is_empty() {
-        return say::query(&sql);
+        out = say::query(&sql);
+        if let Some(data) = step.text("copy") {
+            say::copy(&mut out, &expand(data, time));
+        }
+        return out;
     } else {
         say::parse(&mut out, "", &sql);
         say::execute(&mut out, "", &params);
+    }
+    if let Some(data) = step.text("copy") {
+        say::copy(&mut out, &expand(data, time));
     }
     say::sync(&mut out);
     out
