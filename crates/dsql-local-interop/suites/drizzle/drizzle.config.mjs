@@ -1,0 +1,1 @@
+export default { dialect: "postgresql", schema: "./schema.mjs", out: "./migrations" };
