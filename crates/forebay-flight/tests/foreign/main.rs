@@ -1,4 +1,5 @@
-//! Servers that others wrote: ROAPI and Sail, both from their Python packages. `./test` installs them.
+//! Servers that others wrote: ROAPI and Sail, both from their Python packages, which `./test` installs, and
+//! SwanLake, which must be built and started before: see `swanlake.rs`.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,9 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use forebay_flight::{AsyncFlightSQLPool, AsyncSession, Error, FlightSQLPool, PoolConfig, QueryOptions};
+
+mod swanlake;
+mod swanlake_load;
 
 /// A server in a process of its own, which ends with this.
 struct Foreign {
