@@ -11,8 +11,8 @@ use crate::access;
 /// How long the shell waits at its end for the server to stop a statement. The requests to stop are sent
 /// before that; a server that supports them answers in a fraction of this time.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long it waits for a rollback.
-const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long it waits for a rollback, and for the end of the session.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One session. It opens at the first use, and again after it was lost.
 pub(crate) struct Connection {
@@ -78,9 +78,11 @@ impl Connection {
             );
         if state.has_transaction && !may_still_run {
             // The shell ends: an error of the server changes nothing.
-            let _ = rt::within(runtime, ROLLBACK_TIMEOUT, session.rollback()).await;
+            let _ = rt::within(runtime, CLOSE_TIMEOUT, session.rollback()).await;
         }
-        let _ = session.close().await;
+        // A server that is busy with the statement may answer late.
+        let limit = if may_still_run { STOP_TIMEOUT } else { CLOSE_TIMEOUT };
+        let _ = rt::within(runtime, limit, session.close()).await;
         may_still_run
     }
 }

@@ -140,7 +140,7 @@ fn changed(statement: &Statement, count: Option<u64>) -> String {
         Some(1) if statement.changes_rows => "1 row changed".to_owned(),
         Some(count) if statement.changes_rows => format!("{count} rows changed"),
         _ if statement.may_return_rows => {
-            "done; its rows, if it has any, are not shown: SELECT * FROM a function shows them".to_owned()
+            "done (rows, if any, are not shown; for a table function, write SELECT * FROM f(...))".to_owned()
         }
         _ => "done".to_owned(),
     }
