@@ -118,7 +118,12 @@ impl AsyncSession {
             true => self.connection.permit_to_end(generation, limits).await?,
             false => self.permit(limits).await?,
         };
-        self.run_update_with(permit, sql, limits).await
+        let updated = self.run_update_with(permit, sql, limits).await;
+        if ends && updated.is_err() {
+            // There may be none any more. The next call waits until that is certain.
+            self.connection.abandon_transaction();
+        }
+        updated
     }
 
     pub(super) async fn run_update_with(
